@@ -1,0 +1,1 @@
+//! How a peer enters the network.
