@@ -1,1 +1,7 @@
-//! How peers agree.
+//! How peers agree: pure state machines without clock, socket, file, thread or entropy.
+
+pub mod fault;
+pub mod id;
+pub mod rng;
+pub mod sign;
+pub mod time;
