@@ -1,1 +1,4 @@
 //! What peers compute.
+
+pub mod config;
+pub mod genesis;

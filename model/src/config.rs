@@ -1,0 +1,565 @@
+//! What the work is: the tables `[model]`, `[data]` and `[train]` of a run's manifest as typed values.
+//!
+//! A manifest is written by a person and believed by every peer, so it is parsed once, here, into a
+//! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, an
+//! unknown key is named together with the nearest known one. The same values become one byte string
+//! ([`Work::canonical`]) that the protocol hashes into the run's id without reading it.
+//!
+//! It also says what the work costs: tokens per step, parameters, memory. It does not know the rest
+//! of the manifest, files or devices.
+
+mod fields;
+
+use thiserror::Error;
+
+use fields::{Field, Fields, Table};
+
+/// Everything that peers must share to compute the same thing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// The architecture and its sizes.
+    pub model: Model,
+    /// Where tokens come from.
+    pub data: Data,
+    /// The inner optimisation.
+    pub train: Train,
+}
+
+/// The architecture and its sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Which architecture.
+    pub family: Family,
+    /// Blocks, 1–512.
+    pub layers: usize,
+    /// Channels of the residual stream, 8–65,536.
+    pub width: usize,
+    /// Query heads; divides `width` into heads of even size.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Hidden channels of the feed-forward network, 8–2^18.
+    pub ffn: usize,
+    /// Tokens that one sequence holds, 8–2^20.
+    pub context: usize,
+    /// Rows of the embedding, 2–2^20; at least as many as the tokenizer has tokens.
+    pub vocab: usize,
+    /// Base of the rotary frequencies, 1–1e9; longer contexts want more.
+    pub rope_theta: f64,
+    /// Added to the mean square before its root, 1e-12–1e-2.
+    pub norm_eps: f64,
+}
+
+/// The closed list of architectures; the numbers are hashed and never reused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Family {
+    /// Llama 3: RMSNorm, rotary positions, grouped-query attention, SwiGLU, untied head.
+    Llama = 1,
+}
+
+/// Where tokens come from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// The source, with what only it needs.
+    pub source: Source,
+    /// How the source's bytes or symbols become tokens.
+    pub tokenizer: Tokenizer,
+    /// Share of the source that is never trained on, 0–0.5: the end of a file. A synthetic source
+    /// has a stream of its own for it and ignores the size.
+    pub held_out: f64,
+}
+
+/// The kinds of source.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// A seeded Markov source of known entropy.
+    Synthetic {
+        /// Size of its alphabet, 2–256.
+        symbols: usize,
+        /// Symbols that the next one depends on, 1–3.
+        order: usize,
+    },
+    /// One file that every peer has; another file is refused.
+    Text {
+        /// BLAKE3 of the file.
+        digest: [u8; 32],
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// How a source becomes tokens; the numbers are hashed and never reused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tokenizer {
+    /// A synthetic source's symbols are the tokens.
+    Symbols = 1,
+    /// One token per byte.
+    Bytes = 2,
+}
+
+/// The inner optimisation: AdamW under a warmup–stable–decay schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Train {
+    /// Sequences per inner step and peer, 1–65,536; cutting it into micro-batches is local.
+    pub batch: usize,
+    /// Peak learning rate, 1e-9–1.
+    pub lr: f64,
+    /// Decay of the first moment, 0 to below 1.
+    pub beta1: f64,
+    /// Decay of the second moment, 0 to below 1.
+    pub beta2: f64,
+    /// Added to the root of the second moment, 1e-12–1e-2.
+    pub eps: f64,
+    /// Decoupled decay of all parameters, times the learning rate, 0–1.
+    pub weight_decay: f64,
+    /// Largest global norm of a gradient, 0–1e6; 0 does not clip.
+    pub clip: f64,
+    /// Weight of the squared log-partition in the loss, 0–1; 0 leaves it out.
+    pub z_loss: f64,
+    /// Committed tokens over which the learning rate rises from zero.
+    pub warmup_tokens: u64,
+    /// Committed tokens after that at the peak.
+    pub stable_tokens: u64,
+    /// Committed tokens after that over which it falls to zero; 0: it never falls.
+    pub decay_tokens: u64,
+    /// Steps over which a peer with cold Adam moments raises its own learning rate.
+    pub join_ramp_steps: u64,
+}
+
+/// Why a manifest's work cannot be used: the author of the manifest must change it.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum WorkError {
+    /// A whole table is absent, or something else stands in its place.
+    #[error("the manifest has no table [{table}]: `manifest new` writes every one")]
+    MissingTable {
+        /// Name of the table.
+        table: &'static str,
+    },
+    /// A key that nobody knows.
+    #[error("unknown key {table}.{key}: the nearest known one is {table}.{nearest}")]
+    UnknownKey {
+        /// Table that it stands in.
+        table: &'static str,
+        /// The key as written.
+        key: String,
+        /// The known key with the smallest edit distance.
+        nearest: &'static str,
+    },
+    /// A field that applies is absent.
+    #[error("{table}.{key} is missing: every field that applies must be written out")]
+    MissingKey {
+        /// Table that it belongs in.
+        table: &'static str,
+        /// The field.
+        key: &'static str,
+    },
+    /// A field that does not apply is present.
+    #[error("{table}.{key} belongs to {only} only: remove it")]
+    NotApplicable {
+        /// Table that it stands in.
+        table: &'static str,
+        /// The field.
+        key: &'static str,
+        /// What it would belong to.
+        only: &'static str,
+    },
+    /// A value of the wrong type.
+    #[error("{table}.{key} is {found}: it must be {expected}")]
+    WrongType {
+        /// Table that it stands in.
+        table: &'static str,
+        /// The field.
+        key: &'static str,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// A number outside its bounds.
+    #[error("{table}.{key} is {value}: choose {low} to {high}")]
+    OutOfBounds {
+        /// Table that it stands in.
+        table: &'static str,
+        /// The field.
+        key: &'static str,
+        /// As written.
+        value: String,
+        /// Smallest value allowed.
+        low: String,
+        /// Largest value allowed.
+        high: String,
+    },
+    /// A name that is not in a closed list.
+    #[error("{table}.{key} is \"{value}\": known are {known}")]
+    NotOneOf {
+        /// Table that it stands in.
+        table: &'static str,
+        /// The field.
+        key: &'static str,
+        /// As written.
+        value: String,
+        /// The closed list.
+        known: String,
+    },
+    /// Two fields that contradict each other.
+    #[error("{key} is {value}: {need}")]
+    Contradiction {
+        /// The field, with its table.
+        key: &'static str,
+        /// As written.
+        value: String,
+        /// What must hold, with the other field and its value.
+        need: String,
+    },
+}
+
+impl Work {
+    /// What `manifest new` proposes: a small Llama on the synthetic source, sized so that four
+    /// peers on two cores learn most of what can be learnt within a minute.
+    #[must_use]
+    pub fn synthetic() -> Self {
+        let source = Source::Synthetic { symbols: 32, order: 2 };
+        let data = Data { source, tokenizer: Tokenizer::Symbols, held_out: 0.1 };
+        Self::small(data)
+    }
+
+    /// What `manifest new` proposes for a text file of `bytes` bytes with this BLAKE3 digest.
+    #[must_use]
+    pub fn text(digest: [u8; 32], bytes: u64) -> Self {
+        let source = Source::Text { digest, bytes };
+        Self::small(Data { source, tokenizer: Tokenizer::Bytes, held_out: 0.1 })
+    }
+
+    /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with what to write instead.
+    pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
+        // The values differ, the keys are those of every work.
+        let [model, data, train] = Self::synthetic().fields();
+        let work = Self {
+            model: Model::read(&Fields::new(manifest, &model)?)?,
+            data: Data::read(&Fields::new(manifest, &data)?)?,
+            train: Train::read(&Fields::new(manifest, &train)?)?,
+        };
+        let tokens = work.data.tokens();
+        if work.model.vocab < tokens {
+            return Err(WorkError::Contradiction {
+                key: "model.vocab",
+                value: work.model.vocab.to_string(),
+                need: format!("the data has {tokens} different tokens: choose at least {tokens}"),
+            });
+        }
+        Ok(work)
+    }
+
+    /// The three tables with every field that applies, as [`Work::parse`] reads them.
+    #[must_use]
+    pub fn to_toml(&self) -> toml::Table {
+        let mut manifest = toml::Table::new();
+        for (name, fields) in self.fields() {
+            let mut table = toml::Table::new();
+            for (key, field) in fields {
+                if let Some(value) = field.to_toml() {
+                    table.insert(key.to_owned(), value);
+                }
+            }
+            manifest.insert(name.to_owned(), toml::Value::Table(table));
+        }
+        manifest
+    }
+
+    /// The byte string that is hashed into the run's id: every field in the order of the
+    /// manifest's definition; integers, float bits and numbers of enums as u64 little endian,
+    /// strings as u32 length and bytes, what does not apply as zero or empty.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (_, fields) in self.fields() {
+            for (_, field) in fields {
+                field.hash_into(&mut bytes);
+            }
+        }
+        bytes
+    }
+
+    /// Tokens that one inner step of one peer trains on.
+    #[must_use]
+    pub fn tokens_per_step(&self) -> u64 {
+        self.train.batch as u64 * self.model.context as u64
+    }
+
+    /// Bytes of the agreed state, parameters and outer momentum: what a joiner fetches.
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
+        8 * self.model.parameter_count()
+    }
+
+    /// Estimate of the bytes that training holds with `micro_batch` sequences at a time: weights,
+    /// gradients and two Adam moments, and what the backward pass keeps of each token.
+    #[must_use]
+    pub fn trainer_bytes(&self, micro_batch: usize) -> u64 {
+        let model = &self.model;
+        let tokens = micro_batch as u64 * model.context as u64;
+        // Per block: two residual sums, two normed inputs, queries, mixed values, and keys, values,
+        // gate, up and their product; half as much again for the gradients in flight.
+        let kept = 6 * model.width + 2 * model.kv_width() + 3 * model.ffn + model.heads;
+        let block = kept as u64 * model.layers as u64;
+        let ends = (2 * model.vocab + 3 * model.width) as u64;
+        16 * model.parameter_count() + tokens * 4 * (block + block / 2 + ends)
+    }
+
+    fn small(data: Data) -> Self {
+        let model = Model {
+            family: Family::Llama,
+            layers: 2,
+            width: 64,
+            heads: 4,
+            kv_heads: 2,
+            ffn: 176,
+            context: 64,
+            vocab: data.tokens(),
+            rope_theta: 10_000.0,
+            norm_eps: 1e-5,
+        };
+        let batch = 8;
+        let train = Train {
+            batch,
+            lr: 3e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            clip: 1.0,
+            z_loss: 0.0,
+            warmup_tokens: 40 * (batch * model.context) as u64,
+            stable_tokens: TOKENS_MAX,
+            decay_tokens: 0,
+            join_ramp_steps: 20,
+        };
+        Self { model, data, train }
+    }
+
+    fn fields(&self) -> [Table; 3] {
+        [
+            ("model", self.model.fields()),
+            ("data", self.data.fields()),
+            ("train", self.train.fields()),
+        ]
+    }
+}
+
+impl Model {
+    /// Channels of one head.
+    #[must_use]
+    pub fn head_size(&self) -> usize {
+        self.width / self.heads
+    }
+
+    /// Channels of all keys, and of all values.
+    #[must_use]
+    pub fn kv_width(&self) -> usize {
+        self.head_size() * self.kv_heads
+    }
+
+    /// Parameters of the whole model.
+    #[must_use]
+    pub fn parameter_count(&self) -> u64 {
+        let (width, ffn) = (self.width as u64, self.ffn as u64);
+        match self.family {
+            Family::Llama => {
+                let attention = 2 * width * width + 2 * width * self.kv_width() as u64;
+                let block = attention + 3 * width * ffn + 2 * width;
+                self.layers as u64 * block + 2 * self.vocab as u64 * width + width
+            }
+        }
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
+        let model = Self {
+            family: fields.choice("family", &[Family::Llama], Family::name)?,
+            layers: fields.count("layers", 1, 512)?,
+            width: fields.count("width", 8, 65_536)?,
+            heads: fields.count("heads", 1, 65_536)?,
+            kv_heads: fields.count("kv_heads", 1, 65_536)?,
+            ffn: fields.count("ffn", 8, 1 << 18)?,
+            context: fields.count("context", 8, 1 << 20)?,
+            vocab: fields.count("vocab", 2, 1 << 20)?,
+            rope_theta: fields.float("rope_theta", 1.0, 1e9)?,
+            norm_eps: fields.float("norm_eps", 1e-12, 1e-2)?,
+        };
+        if !model.width.is_multiple_of(2 * model.heads) {
+            return Err(WorkError::Contradiction {
+                key: "model.heads",
+                value: model.heads.to_string(),
+                need: format!(
+                    "heads must divide model.width = {} into heads of even size",
+                    model.width
+                ),
+            });
+        }
+        if !model.heads.is_multiple_of(model.kv_heads) {
+            return Err(WorkError::Contradiction {
+                key: "model.kv_heads",
+                value: model.kv_heads.to_string(),
+                need: format!("it must divide model.heads = {}", model.heads),
+            });
+        }
+        Ok(model)
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field)> {
+        vec![
+            ("family", Field::Name(self.family.name(), self.family as u64)),
+            ("layers", Field::count(self.layers)),
+            ("width", Field::count(self.width)),
+            ("heads", Field::count(self.heads)),
+            ("kv_heads", Field::count(self.kv_heads)),
+            ("ffn", Field::count(self.ffn)),
+            ("context", Field::count(self.context)),
+            ("vocab", Field::count(self.vocab)),
+            ("rope_theta", Field::Float(self.rope_theta)),
+            ("norm_eps", Field::Float(self.norm_eps)),
+        ]
+    }
+}
+
+impl Family {
+    /// As it is written in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+        }
+    }
+}
+
+impl Data {
+    /// How many different tokens there are.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        match (self.tokenizer, self.source) {
+            (Tokenizer::Symbols, Source::Synthetic { symbols, .. }) => symbols,
+            (Tokenizer::Symbols | Tokenizer::Bytes, _) => 256,
+        }
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
+        let (source, tokenizer) =
+            match fields.choice("source", &[Kind::Synthetic, Kind::Text], Kind::name)? {
+                Kind::Synthetic => {
+                    fields.absent(&["digest", "bytes"], "source = \"text\"")?;
+                    let symbols = fields.count("symbols", 2, 256)?;
+                    let order = fields.count("order", 1, 3)?;
+                    (Source::Synthetic { symbols, order }, Tokenizer::Symbols)
+                }
+                Kind::Text => {
+                    fields.absent(&["symbols", "order"], "source = \"synthetic\"")?;
+                    let digest = fields.digest("digest")?;
+                    let bytes = fields.integer("bytes", 1, TOKENS_MAX)?;
+                    (Source::Text { digest, bytes }, Tokenizer::Bytes)
+                }
+            };
+        fields.choice("tokenizer", &[tokenizer], Tokenizer::name)?;
+        Ok(Self { source, tokenizer, held_out: fields.float("held_out", 0.0, 0.5)? })
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field)> {
+        let (kind, symbols, order, digest, bytes) = match self.source {
+            Source::Synthetic { symbols, order } => (
+                Kind::Synthetic,
+                Field::count(symbols),
+                Field::count(order),
+                Field::NoText,
+                Field::NoInteger,
+            ),
+            Source::Text { digest, bytes } => (
+                Kind::Text,
+                Field::NoInteger,
+                Field::NoInteger,
+                Field::Text(fields::hex(&digest)),
+                Field::Integer(bytes),
+            ),
+        };
+        vec![
+            ("source", Field::Name(kind.name(), kind as u64)),
+            ("tokenizer", Field::Name(self.tokenizer.name(), self.tokenizer as u64)),
+            ("symbols", symbols),
+            ("order", order),
+            ("digest", digest),
+            ("bytes", bytes),
+            ("held_out", Field::Float(self.held_out)),
+        ]
+    }
+}
+
+impl Tokenizer {
+    /// As it is written in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Symbols => "symbols",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+impl Train {
+    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
+        Ok(Self {
+            batch: fields.count("batch", 1, 65_536)?,
+            lr: fields.float("lr", 1e-9, 1.0)?,
+            beta1: fields.float("beta1", 0.0, BETA_MAX)?,
+            beta2: fields.float("beta2", 0.0, BETA_MAX)?,
+            eps: fields.float("eps", 1e-12, 1e-2)?,
+            weight_decay: fields.float("weight_decay", 0.0, 1.0)?,
+            clip: fields.float("clip", 0.0, 1e6)?,
+            z_loss: fields.float("z_loss", 0.0, 1.0)?,
+            warmup_tokens: fields.integer("warmup_tokens", 0, TOKENS_MAX)?,
+            stable_tokens: fields.integer("stable_tokens", 0, TOKENS_MAX)?,
+            decay_tokens: fields.integer("decay_tokens", 0, TOKENS_MAX)?,
+            join_ramp_steps: fields.integer("join_ramp_steps", 0, 1_000_000)?,
+        })
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field)> {
+        vec![
+            ("batch", Field::count(self.batch)),
+            ("lr", Field::Float(self.lr)),
+            ("beta1", Field::Float(self.beta1)),
+            ("beta2", Field::Float(self.beta2)),
+            ("eps", Field::Float(self.eps)),
+            ("weight_decay", Field::Float(self.weight_decay)),
+            ("clip", Field::Float(self.clip)),
+            ("z_loss", Field::Float(self.z_loss)),
+            ("warmup_tokens", Field::Integer(self.warmup_tokens)),
+            ("stable_tokens", Field::Integer(self.stable_tokens)),
+            ("decay_tokens", Field::Integer(self.decay_tokens)),
+            ("join_ramp_steps", Field::Integer(self.join_ramp_steps)),
+        ]
+    }
+}
+
+/// The source's name alone; the numbers are hashed and never reused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Synthetic = 1,
+    Text = 2,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Synthetic => "synthetic",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// Every whole number up to here is also a float, and TOML can write it.
+const TOKENS_MAX: u64 = 1 << 53;
+/// A mean over ten million steps; at 1 the moment would never move.
+const BETA_MAX: f64 = 0.999_999_9;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+use proptest::prelude::*;
+use toml::Value;
+
+use super::*;
+
+/// A work whose fields are all different and none is a default, as a person would write it.
+const WRITTEN: &str = r#"
+[model]
+family = "llama"
+layers = 3
+width = 48
+heads = 6
+kv_heads = 2
+ffn = 130
+context = 96
+vocab = 300
+rope_theta = 500000
+norm_eps = 2e-6
+
+[data]
+source = "text"
+tokenizer = "bytes"
+digest = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eff"
+bytes = 1115394
+held_out = 0.25
+
+[train]
+batch = 5
+lr = 0.001
+beta1 = 0.8
+beta2 = 0.99
+eps = 1e-9
+weight_decay = 0.05
+clip = 2
+z_loss = 2e-4
+warmup_tokens = 7
+stable_tokens = 9007199254740992
+decay_tokens = 11
+join_ramp_steps = 13
+"#;
+
+fn written() -> toml::Table {
+    WRITTEN.parse().expect("valid TOML")
+}
+
+fn with(key: &str, value: impl Into<Value>) -> toml::Table {
+    let mut manifest = written();
+    put(&mut manifest, key, value);
+    manifest
+}
+
+fn put(manifest: &mut toml::Table, key: &str, value: impl Into<Value>) {
+    let (table, key) = key.split_once('.').expect("table.key");
+    manifest[table].as_table_mut().expect("a table").insert(key.to_owned(), value.into());
+}
+
+fn refusal(manifest: &toml::Table) -> String {
+    Work::parse(manifest).expect_err("must be refused").to_string()
+}
+
+fn every_key(manifest: &toml::Table) -> Vec<String> {
+    let keys = |(table, fields): (&String, &Value)| {
+        let fields = fields.as_table().expect("a table");
+        fields.keys().map(|key| format!("{table}.{key}")).collect::<Vec<_>>()
+    };
+    manifest.iter().flat_map(keys).collect()
+}
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    let work = Work::parse(&written()).expect("valid");
+    assert_eq!((work.model.layers, work.model.head_size(), work.model.kv_width()), (3, 8, 16));
+    assert_eq!(work.train.clip.to_bits(), 2.0_f64.to_bits());
+    assert_eq!(work.tokens_per_step(), 480);
+    let Source::Text { digest, bytes } = work.data.source else { panic!("a text") };
+    assert_eq!((digest[1], digest[31], bytes), (1, 255, 1_115_394));
+}
+
+#[test]
+fn every_work_survives_being_written() {
+    let text = Work::parse(&written()).expect("valid");
+    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text] {
+        let file = work.to_toml().to_string();
+        let back = Work::parse(&file.parse().expect("valid TOML")).expect("valid");
+        assert_eq!(back, work);
+        assert_eq!(back.canonical(), work.canonical());
+    }
+}
+
+/// The bytes are hashed into RunIds: they never change for a manifest that exists.
+#[test]
+fn canonical_bytes_are_golden() {
+    let bytes = Work::parse(&written()).expect("valid").canonical();
+    // 29 fields: 28 of 8 bytes and the digest, 4 + 64 bytes.
+    assert_eq!(bytes.len(), 28 * 8 + 68);
+    let head: Vec<_> =
+        bytes.chunks(8).take(8).map(|word| u64::from(word[0]) + u64::from(word[1]) * 256).collect();
+    assert_eq!(head, [1, 3, 48, 6, 2, 130, 96, 300]);
+    assert_eq!(bytes[64..72], 500_000.0_f64.to_bits().to_le_bytes());
+    // source, tokenizer, no symbols, no order, the digest's length.
+    let middle: Vec<_> = bytes[80..116].chunks(4).map(|word| word[0]).collect();
+    assert_eq!(middle, [2, 0, 2, 0, 0, 0, 0, 0, 64]);
+    assert_eq!(
+        fields::hex(blake3::hash(&bytes).as_bytes()),
+        "ac4222c0349fdb8bfd22a8862c26e4e95d14d2b866bc2fa8f0b8770f6225e8de"
+    );
+}
+
+#[test]
+fn every_field_changes_the_canonical_bytes() {
+    let before = Work::parse(&written()).expect("valid").canonical();
+    let changed = [
+        ("model.layers", Value::from(4)),
+        ("model.width", 60.into()),
+        ("model.heads", 4.into()),
+        ("model.kv_heads", 3.into()),
+        ("model.ffn", 131.into()),
+        ("model.context", 97.into()),
+        ("model.vocab", 301.into()),
+        ("model.rope_theta", 1e4.into()),
+        ("model.norm_eps", 1e-6.into()),
+        ("data.digest", "f".repeat(64).into()),
+        ("data.bytes", 5.into()),
+        ("data.held_out", 0.0.into()),
+        ("train.batch", 6.into()),
+        ("train.lr", 0.002.into()),
+        ("train.beta1", 0.7.into()),
+        ("train.beta2", 0.98.into()),
+        ("train.eps", 1e-8.into()),
+        ("train.weight_decay", 0.0.into()),
+        ("train.clip", 0.0.into()),
+        ("train.z_loss", 0.0.into()),
+        ("train.warmup_tokens", 8.into()),
+        ("train.stable_tokens", 0.into()),
+        ("train.decay_tokens", 12.into()),
+        ("train.join_ramp_steps", 14.into()),
+    ];
+    for (key, value) in &changed {
+        let after = Work::parse(&with(key, value.clone())).expect("valid").canonical();
+        assert_ne!(after, before, "{key} is not hashed");
+    }
+    // The names in closed lists of one (family, source and tokenizer of a text) cannot change.
+    assert_eq!(changed.len() + 3, every_key(&written()).len());
+    assert_ne!(Work::synthetic().canonical(), Work::text([0; 32], 1).canonical());
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_nearest_known_one() {
+    let told = "unknown key model.layer: the nearest known one is model.layers";
+    assert_eq!(refusal(&with("model.layer", 3)), told);
+    let told = "unknown key train.wait_decay: the nearest known one is train.weight_decay";
+    assert_eq!(refusal(&with("train.wait_decay", 3)), told);
+}
+
+#[test]
+fn a_missing_field_or_table_is_named() {
+    for manifest in [written(), Work::synthetic().to_toml()] {
+        for key in every_key(&manifest) {
+            let mut less = manifest.clone();
+            let (table, field) = key.split_once('.').expect("table.key");
+            less[table].as_table_mut().expect("a table").remove(field);
+            assert!(refusal(&less).starts_with(&format!("{key} is missing")), "{key}");
+        }
+        for table in ["model", "data", "train"] {
+            let mut less = manifest.clone();
+            less.remove(table);
+            assert!(refusal(&less).contains(&format!("no table [{table}]")));
+        }
+    }
+}
+
+#[test]
+fn a_field_of_the_other_source_is_refused() {
+    let told = "data.symbols belongs to source = \"synthetic\" only: remove it";
+    assert_eq!(refusal(&with("data.symbols", 32)), told);
+    let mut synthetic = Work::synthetic().to_toml();
+    put(&mut synthetic, "data.bytes", 5);
+    let told = "data.bytes belongs to source = \"text\" only: remove it";
+    assert_eq!(refusal(&synthetic), told);
+}
+
+#[test]
+fn what_is_out_of_bounds_is_told_with_the_bounds() {
+    let cases: [(&str, Value, &str); 21] = [
+        ("model.layers", 0.into(), "model.layers is 0: choose 1 to 512"),
+        ("model.layers", 513.into(), "choose 1 to 512"),
+        ("model.layers", (-1).into(), "model.layers is -1: choose 1 to 512"),
+        ("model.width", 65_544.into(), "choose 8 to 65536"),
+        ("model.ffn", 262_145.into(), "choose 8 to 262144"),
+        ("model.context", 7.into(), "choose 8 to 1048576"),
+        ("model.vocab", 255.into(), "the data has 256 different tokens"),
+        ("model.rope_theta", 0.5.into(), "choose 1 to 1000000000"),
+        ("model.norm_eps", 0.0.into(), "choose 0.000000000001 to 0.01"),
+        ("model.heads", 5.into(), "must divide model.width = 48"),
+        ("model.heads", 16.into(), "heads of even size"),
+        ("model.kv_heads", 4.into(), "must divide model.heads = 6"),
+        ("data.held_out", 0.51.into(), "choose 0 to 0.5"),
+        ("data.bytes", 0.into(), "choose 1 to"),
+        ("train.batch", 0.into(), "choose 1 to 65536"),
+        ("train.lr", 0.0.into(), "train.lr is 0: choose"),
+        ("train.lr", f64::NAN.into(), "train.lr is NaN: choose"),
+        ("train.lr", f64::INFINITY.into(), "train.lr is inf: choose"),
+        ("train.beta2", 1.0.into(), "train.beta2 is 1: choose 0 to 0.9999999"),
+        ("train.z_loss", (-1e-9).into(), "choose 0 to 1"),
+        ("train.decay_tokens", i64::MAX.into(), "choose 0 to 9007199254740992"),
+    ];
+    for (key, value, told) in cases {
+        let refusal = refusal(&with(key, value));
+        assert!(refusal.starts_with(key) && refusal.contains(told), "{refusal}");
+    }
+}
+
+#[test]
+fn names_and_types_are_checked() {
+    let told = "model.family is \"lama\": known are \"llama\"";
+    assert_eq!(refusal(&with("model.family", "lama")), told);
+    let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\"";
+    assert_eq!(refusal(&with("data.source", "jsonl")), told);
+    let told = "data.tokenizer is \"symbols\": known are \"bytes\"";
+    assert_eq!(refusal(&with("data.tokenizer", "symbols")), told);
+    let told = "train.batch is 8.5: it must be a whole number";
+    assert_eq!(refusal(&with("train.batch", 8.5)), told);
+    let told = "train.lr is \"fast\": it must be a number";
+    assert_eq!(refusal(&with("train.lr", "fast")), told);
+    assert!(refusal(&with("data.digest", "F".repeat(64))).contains("64 lower-case hex digits"));
+    assert!(refusal(&with("data.digest", "a".repeat(63))).contains("64 lower-case hex digits"));
+    let mut manifest = written();
+    manifest.insert("model".to_owned(), 3.into());
+    assert!(refusal(&manifest).contains("no table [model]"));
+}
+
+/// −0 and 0 are one number, so they must be one run.
+#[test]
+fn minus_zero_is_zero() {
+    let minus = Work::parse(&with("train.clip", -0.0)).expect("valid");
+    let zero = Work::parse(&with("train.clip", 0)).expect("valid");
+    assert_eq!(minus.canonical(), zero.canonical());
+}
+
+/// Sizes and counts of INTELLECT-1's family of models (docs/MATH.md), worked out elsewhere.
+#[test]
+fn parameters_are_counted_as_published() {
+    let mut work = Work::synthetic();
+    let mut count = |layers, width, ffn| {
+        let model = Model { layers, width, heads: width / 128, ffn, ..work.model.clone() };
+        work.model = Model { kv_heads: 8, vocab: 128_256, ..model };
+        work.model.parameter_count()
+    };
+    assert_eq!(count(18, 2048, 7168), 1_544_628_224);
+    assert_eq!(count(32, 4096, 14_336), 8_030_261_248);
+    assert_eq!(count(42, 4096, 14_336), 10_211_381_248);
+    assert_eq!(work.state_bytes(), 8 * 10_211_381_248);
+}
+
+#[test]
+fn more_micro_batch_costs_more_memory() {
+    let work = Work::synthetic();
+    let parameters = 16 * work.model.parameter_count();
+    let (one, two) = (work.trainer_bytes(1), work.trainer_bytes(2));
+    assert!(parameters < one && one < two);
+    assert_eq!(two - one, one - parameters);
+}
+
+proptest! {
+    /// A manifest comes from strangers: any value in any field is read or refused.
+    #[test]
+    fn no_value_breaks_the_reader(
+        field in 0_usize..29,
+        value in prop_oneof![
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            ".{0,80}".prop_map(Value::from),
+        ],
+    ) {
+        let keys = every_key(&written());
+        let mut manifest = written();
+        put(&mut manifest, &keys[field % keys.len()], value);
+        if let Ok(work) = Work::parse(&manifest) {
+            prop_assert_eq!(Work::parse(&work.to_toml()), Ok(work));
+        }
+    }
+
+    #[test]
+    fn distance_is_that_of_one_edit(at in 0_usize..5) {
+        let word = "heads";
+        let mut less = word.to_owned();
+        less.remove(at);
+        let mut other = word.to_owned();
+        other.replace_range(at..=at, "x");
+        prop_assert_eq!(fields::distance(word, &less), 1);
+        prop_assert_eq!(fields::distance(&less, word), 1);
+        prop_assert_eq!(fields::distance(word, &other), 1);
+        prop_assert_eq!(fields::distance(word, word), 0);
+    }
+}
