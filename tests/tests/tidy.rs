@@ -1,0 +1,530 @@
+//! The project's own rules about its sources, as a test.
+//!
+//! What neither the compiler nor clippy can say is said here: who may depend on whom, which file is
+//! the one home of a heavy crate, how long a file may grow, that the documents agree with the tree.
+//! A `Rule` is a pure function from files to complaints; `RULES` pairs each one with the
+//! smallest tree that breaks it, so a rule that can no longer fail is itself a failing test.
+//!
+//! The checks read lines, not syntax: rustfmt keeps the shape of the code regular enough for that.
+//! `the_budgets_are_printed` measures what docs/TESTING.md asks a reader to watch; budgets never fail.
+//!
+//! It does not check what a lint checks (unwraps, casts, docs, `protocol`'s purity).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// One file of the tree: its path from the repository's root, with `/`, and its text.
+struct File {
+    path: String,
+    text: String,
+}
+
+/// Complaints, each naming a file and what to do about it.
+type Rule = fn(&[File]) -> Vec<String>;
+
+/// Every rule beside the smallest tree that breaks it: path, text, path, text, …
+const RULES: &[(Rule, &[&str])] = &[
+    (length, &["model/src/long.rs", LONG]),
+    (header, &["model/src/a.rs", "use std::fs;"]),
+    (dependencies, &["protocol/Cargo.toml", "[dependencies]\nrand.workspace = true"]),
+    (dependencies, &["model/Cargo.toml", "[dependencies]\nlibp2p.workspace = true"]),
+    (dependencies, &["node/Cargo.toml", "[dependencies]\nclap = \"4\""]),
+    (dependencies, &["node/Cargo.toml", "[features]\nfast = []"]),
+    (homes, &["node/src/store.rs", "use bincode::encode;"]),
+    (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::id::PeerId) {}"]),
+    (homes, &["node/src/cli.rs", "use libp2p::Multiaddr;"]),
+    (homes, &["node/src/worker.rs", "use burn_flex::Flex;"]),
+    (layers, &["protocol/src/view.rs", "use crate::{epoch::State, id::PeerId};"]),
+    (layers, &["protocol/src/epoch/vote.rs", "use crate::peer;"]),
+    (layers, &["protocol/src/id.rs", "use super::ring;"]),
+    (layers, &["protocol/src/novel.rs", "//! A file without a layer."]),
+    (words, &["node/src/utils.rs", "//! Things."]),
+    (words, &["node/src/a.rs", "let (a, b) = mpsc::unbounded_channel();"]),
+    (words, &["node/src/a.rs", "fn f() { unsafe { g() } }"]),
+    (words, &["node/src/a.rs", "pub use intellect_protocol::id::PeerId;"]),
+    (markdown, &["docs/A.md", "# One\n\n# Two"]),
+    (markdown, &["README.md", "# One\n\n[gone](docs/GONE.md)"]),
+    (markdown, &["README.md", "# One\n\n[no such heading](#two)"]),
+    (book, &["docs/SUMMARY.md", "# S", "docs/LOST.md", "# L"]),
+    (book, &["docs/SUMMARY.md", "(adr/0001-a.md)", "docs/adr/0001-a.md", "# 0001 A"]),
+    (wire, &["protocol/src/wire.rs", "//! W", "docs/PROTOCOL.md", "`wire 0123`"]),
+    (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
+    (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
+    (lock, &["Cargo.lock", "source = \"git+https://example.org/a\""]),
+];
+
+#[test]
+fn the_tree_is_tidy() {
+    let files = read_tree().unwrap();
+    assert!(files.iter().any(|f| f.path == SELF), "no sources under {}", root().display());
+    let complaints: BTreeSet<String> = RULES.iter().flat_map(|(rule, _)| rule(&files)).collect();
+    let complaints: Vec<String> = complaints.into_iter().collect();
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn every_rule_can_fail() {
+    for (rule, broken) in RULES {
+        let file = |pair: &[&str]| File { path: pair[0].to_owned(), text: pair[1].to_owned() };
+        let files: Vec<File> = broken.chunks(2).map(file).collect();
+        assert_eq!(rule(&files).len(), 1, "{broken:?}: {:?}", rule(&files));
+    }
+}
+
+#[test]
+fn the_budgets_are_printed() {
+    let files = read_tree().unwrap();
+    println!("{:<10} {:>6} {:>6} {:>6}  prose", "crate", "code", "prose", "tests");
+    for krate in CRATES {
+        let mut count = Count::default();
+        rust(&files)
+            .filter(|f| f.path.starts_with(&format!("{krate}/")))
+            .for_each(|f| count.add(f));
+        let share = 100 * count.prose / (count.prose + count.code).max(1);
+        println!("{krate:<10} {:>6} {:>6} {:>6}  {share} %", count.code, count.prose, count.tests);
+    }
+    let shipped: Vec<&File> = rust(&files).filter(|f| !is_test(&f.path)).collect();
+    let mut lengths: Vec<usize> = shipped.iter().flat_map(|f| functions(&source(f))).collect();
+    lengths.sort_unstable();
+    println!("functions: {}, median {} lines", lengths.len(), lengths[lengths.len() / 2]);
+    println!("longest function: {:?} lines", lengths.last());
+    let longest = shipped.iter().map(|f| (source(f).len(), &f.path)).max();
+    println!("longest file without its tests: {longest:?}");
+}
+
+// ---- rules ---------------------------------------------------------------------------------
+
+/// A file ends at 500 lines without its tests, an inline test module at 150.
+fn length(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in rust(files).filter(|f| !is_test(&f.path)) {
+        let (lines, all) = (source(f).len(), f.text.lines().count());
+        if lines > FILE_LINES_MAX {
+            out.push(format!("{}: {lines} lines; split it by noun", f.path));
+        }
+        if all - lines > INLINE_TEST_LINES_MAX {
+            let tests = f.path.replace(".rs", "/tests.rs");
+            out.push(format!("{}: {} lines of tests; move them to {tests}", f.path, all - lines));
+        }
+    }
+    out
+}
+
+/// Every Rust file opens by saying what it owns.
+fn header(files: &[File]) -> Vec<String> {
+    rust(files)
+        .filter(|f| !f.text.starts_with("//! "))
+        .map(|f| format!("{}: the first line is not `//! …`", f.path))
+        .collect()
+}
+
+/// `protocol` has an allow-list; nobody else names what another crate is the home of; versions stand
+/// in the workspace's table; `cuda` is the only feature.
+fn dependencies(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in files.iter().filter(|f| f.path.ends_with("/Cargo.toml")) {
+        let krate = f.path.trim_end_matches("/Cargo.toml");
+        let mut section = "";
+        for line in f.text.lines() {
+            if line.starts_with('[') {
+                section = line.trim();
+            } else if let Some((name, _)) = line.split_once(['.', '=', ' ']) {
+                let listed = !name.is_empty() && !name.starts_with(['#', '"', ']', '}']);
+                if listed && section.ends_with("dependencies]") {
+                    if !line.contains("workspace = true") {
+                        out.push(format!("{}: {name}: version not from the workspace", f.path));
+                    } else if !may_depend(krate, name) {
+                        out.push(format!("{}: {name} is not for {krate}", f.path));
+                    }
+                } else if listed && section == "[features]" && name != "cuda" {
+                    out.push(format!("{}: feature {name}; `cuda` is the only one", f.path));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Heavy crates and our own are named only in the files that are their homes.
+fn homes(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in rust(files).filter(|f| f.path != SELF) {
+        let code = code(&f.text.lines().collect::<Vec<_>>());
+        for (name, homes) in HOMES {
+            let named = code.match_indices(name).any(|(at, _)| {
+                let before = code[..at].chars().next_back();
+                let after = code[at + name.len()..].trim_start_matches(is_identifier);
+                let whole = code[at + name.len()..].starts_with(['_', ':']);
+                !before.is_some_and(is_identifier) && whole && after.starts_with("::")
+            });
+            if named && !homes.iter().any(|home| f.path.starts_with(home)) {
+                out.push(format!("{}: names `{name}`, whose home is {homes:?}", f.path));
+            }
+        }
+    }
+    out
+}
+
+/// In `protocol` a layer imports only those below it, and machines never one another.
+fn layers(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in rust(files).filter(|f| f.path.starts_with("protocol/src/") && !is_test(&f.path)) {
+        let inner = f.path.trim_start_matches("protocol/src/").trim_end_matches(".rs");
+        let me = inner.split('/').next().unwrap_or_default();
+        let Some(mine) = layer(me) else {
+            if me != "lib" {
+                out.push(format!("{}: `{me}` has no layer; give it one in tidy.rs", f.path));
+            }
+            continue;
+        };
+        let code = code(&source(f));
+        let mut seen = imports(&code, "crate::");
+        if inner == me {
+            seen.extend(imports(&code, "super::"));
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        for other in seen.into_iter().filter(|other| *other != me) {
+            if layer(other)
+                .is_some_and(|theirs| theirs > mine || (theirs == mine && mine == MACHINE))
+            {
+                out.push(format!("{}: `{me}` must not import `{other}`", f.path));
+            }
+        }
+    }
+    out
+}
+
+/// No drawer modules, no unbounded queue, no re-export of another crate, `unsafe` in its two homes.
+fn words(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in rust(files).filter(|f| f.path != SELF) {
+        let name = f.path.trim_end_matches(".rs").rsplit('/').next().unwrap_or_default();
+        if DRAWERS.contains(&name) {
+            out.push(format!("{}: `{name}` names no idea", f.path));
+        }
+        let lines: Vec<&str> = f.text.lines().collect();
+        let code = code(&lines);
+        for word in BANNED.iter().filter(|word| code.contains(**word)) {
+            out.push(format!("{}: `{}` is banned, docs/STYLE.md says why", f.path, word.trim()));
+        }
+        let unsafe_home = UNSAFE_HOMES.iter().any(|home| f.path.starts_with(home));
+        if !unsafe_home && code.split(|c| !is_identifier(c)).any(|word| word == "unsafe") {
+            out.push(format!("{}: `unsafe` lives in {UNSAFE_HOMES:?} only", f.path));
+        }
+    }
+    out
+}
+
+/// A document has one title, on top, and its relative links lead somewhere.
+fn markdown(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in documents(files) {
+        let titles = headings(&f.text).filter(|line| line.starts_with("# ")).count();
+        if titles != 1 || !f.text.starts_with("# ") {
+            out.push(format!("{}: {titles} titles; exactly one, on the first line", f.path));
+        }
+        let folder = Path::new(&f.path).parent().unwrap_or(Path::new(""));
+        for link in links(&f.text).filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { f.path.clone() } else { join(folder, path) };
+            let file = files.iter().find(|f| f.path == target);
+            let there = path.is_empty() || file.is_some() || root().join(&target).exists();
+            let anchored = anchor.is_empty()
+                || file.is_some_and(|f| headings(&f.text).any(|line| slug(line) == anchor));
+            if !there || !anchored {
+                out.push(format!("{}: dead link {link}", f.path));
+            }
+        }
+    }
+    out
+}
+
+/// SUMMARY lists every document; a record has its three parts.
+fn book(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    let summary = files.iter().find(|f| f.path == "docs/SUMMARY.md").map_or("", |f| &f.text);
+    for f in documents(files) {
+        let Some(inner) = f.path.strip_prefix("docs/") else { continue };
+        if inner != "SUMMARY.md" && !summary.contains(&format!("({inner})")) {
+            out.push(format!("{}: not in docs/SUMMARY.md", f.path));
+        }
+        let parts = ["## Context", "## Decision", "## Consequences"];
+        if inner.starts_with("adr/") && parts.iter().any(|part| !f.text.contains(part)) {
+            out.push(format!("{}: a record has {parts:?}", f.path));
+        }
+    }
+    out
+}
+
+/// PROTOCOL.md carries the hash of the file that it describes.
+fn wire(files: &[File]) -> Vec<String> {
+    let find = |path: &str| files.iter().find(|f| f.path == path).map(|f| f.text.as_str());
+    let Some(source) = find("protocol/src/wire.rs") else { return Vec::new() };
+    let stated = format!("`wire {:016x}`", fnv1a64(source.as_bytes()));
+    if find("docs/PROTOCOL.md").is_some_and(|text| text.contains(&stated)) {
+        return Vec::new();
+    }
+    vec![format!("docs/PROTOCOL.md: wire.rs changed; correct the text, then state {stated}")]
+}
+
+/// One copy of what must be one, nothing from git, no second TLS.
+fn lock(files: &[File]) -> Vec<String> {
+    let Some(lock) = files.iter().find(|f| f.path == "Cargo.lock") else { return Vec::new() };
+    let copies = |name: &str| lock.text.matches(&format!("name = \"{name}\"\n")).count();
+    let mut out = Vec::new();
+    for name in ["bincode", "ed25519-dalek"].into_iter().filter(|name| copies(name) > 1) {
+        out.push(format!("Cargo.lock: {} copies of {name}", copies(name)));
+    }
+    for name in ["openssl", "openssl-sys", "native-tls"].into_iter().filter(|n| copies(n) > 0) {
+        out.push(format!("Cargo.lock: {name}; TLS and signatures are pure Rust here"));
+    }
+    for line in lock.text.lines().filter(|line| line.starts_with("source = \"git+")) {
+        out.push(format!("Cargo.lock: {line}; a release from the registry only"));
+    }
+    out
+}
+
+// ---- what the rules read -------------------------------------------------------------------
+
+/// Lines of a crate by kind; blank lines are of no kind.
+#[derive(Default)]
+struct Count {
+    code: usize,
+    prose: usize,
+    tests: usize,
+}
+
+impl Count {
+    fn add(&mut self, file: &File) {
+        let filled = |lines: &[&str]| lines.iter().filter(|l| !l.trim().is_empty()).count();
+        let all: Vec<&str> = file.text.lines().collect();
+        if is_test(&file.path) {
+            self.tests += filled(&all);
+            return;
+        }
+        let kept = source(file);
+        let prose = kept.iter().filter(|l| l.trim_start().starts_with("//")).count();
+        self.prose += prose;
+        self.code += filled(&kept) - prose;
+        self.tests += filled(&all) - filled(&kept);
+    }
+}
+
+fn rust(files: &[File]) -> impl Iterator<Item = &File> {
+    files.iter().filter(|f| f.path.ends_with(".rs"))
+}
+
+fn documents(files: &[File]) -> impl Iterator<Item = &File> {
+    files.iter().filter(|f| f.path.ends_with(".md"))
+}
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+fn is_identifier(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The lines of a file without its inline test module.
+fn source(file: &File) -> Vec<&str> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let start = lines.iter().position(|line| *line == "#[cfg(test)]").filter(|&at| {
+        lines[at..].iter().take(4).any(|line| line.starts_with("mod ") && line.ends_with('{'))
+    });
+    let Some(start) = start else { return lines };
+    let end =
+        lines[start..].iter().position(|line| *line == "}").unwrap_or(lines.len() - start - 1);
+    lines
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| !(start..=start + end).contains(i))
+        .map(|(_, l)| *l)
+        .collect()
+}
+
+/// Lines without comments, joined again.
+fn code(lines: &[&str]) -> String {
+    let code = |line: &&str| !line.trim_start().starts_with("//");
+    let lines: Vec<&str> =
+        lines.iter().copied().filter(code).map(|l| l.split(" // ").next().unwrap_or(l)).collect();
+    lines.join("\n")
+}
+
+/// The first names behind a path prefix: `crate::a::B` and `crate::{a::B, c}` give a, and a and c.
+fn imports<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut out = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        let rest = &code[at + prefix.len()..];
+        let group = rest.strip_prefix('{');
+        let mut depth = 0;
+        for part in group.unwrap_or(rest).split_inclusive(['{', '}', ',', ';']) {
+            if depth == 0 {
+                let name = part.trim_start();
+                out.push(&name[..name.find(|c| !is_identifier(c)).unwrap_or(name.len())]);
+            }
+            depth += i32::from(part.ends_with('{')) - i32::from(part.ends_with('}'));
+            if group.is_none() || depth < 0 || part.ends_with(';') {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// The lengths of the functions in rustfmt's layout, from `fn` to the brace below it.
+fn functions(lines: &[&str]) -> Vec<usize> {
+    let mut out = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let head = line.trim_start();
+        let indent = &line[..line.len() - head.len()];
+        let words = head.split("fn ").next().unwrap_or("");
+        let qualified = words
+            .split(' ')
+            .all(|w| matches!(w, "" | "const" | "async" | "unsafe") || w.starts_with("pub"));
+        if head.contains("fn ") && qualified && !head.ends_with(';') {
+            let end = lines[at..].iter().position(|l| *l == format!("{indent}}}"));
+            out.push(if head.ends_with('}') { 1 } else { end.unwrap_or(0) + 1 });
+        }
+    }
+    out
+}
+
+/// The lines of a document outside code blocks.
+fn plain(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        fenced ^= line.starts_with("```");
+        !fenced
+    })
+}
+
+fn headings(text: &str) -> impl Iterator<Item = &str> {
+    plain(text).filter(|line| line.starts_with('#'))
+}
+
+/// The targets of `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    plain(text).flat_map(|l| l.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
+}
+
+/// The anchor of a heading, as GitHub derives it.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| is_identifier(*c) || matches!(c, '-' | ' '));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// `folder/path` with `..` resolved, as the paths of [`File`] are written.
+fn join(folder: &Path, path: &str) -> String {
+    let mut parts: Vec<&str> = folder.iter().filter_map(|part| part.to_str()).collect();
+    for part in path.trim_end_matches('/').split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn may_depend(krate: &str, name: &str) -> bool {
+    let within = |list: &[&str]| {
+        list.iter().any(|l| name == *l || name.strip_prefix(l).is_some_and(|r| r.starts_with('-')))
+    };
+    match krate {
+        "protocol" => PROTOCOL_MAY.contains(&name),
+        "model" => !within(&["intellect", "libp2p", "tokio", "bincode", "clap"]),
+        "bootstrap" => !within(&["intellect", "burn", "bincode", "pulp", "gemm", "rayon"]),
+        _ => !within(&["burn", "bincode", "pulp", "gemm"]),
+    }
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|modules| modules.contains(&module))
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): short enough to stand here, and nobody attacks it.
+fn fnv1a64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every source, manifest and document of the repository, sorted by path.
+fn read_tree() -> io::Result<Vec<File>> {
+    let mut files = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let top = folder.is_empty();
+            let path = if top { name.clone() } else { format!("{folder}/{name}") };
+            if entry.file_type()?.is_dir() {
+                let ours = name == "docs" || CRATES.contains(&&*name);
+                if (ours || !top) && name != "target" {
+                    folders.push(path);
+                }
+            } else if KINDS.iter().any(|kind| name.ends_with(kind)) {
+                files.push(File { text: fs::read_to_string(entry.path())?, path });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+// ---- limits and lists ----------------------------------------------------------------------
+
+const SELF: &str = "tests/tests/tidy.rs";
+const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
+const KINDS: [&str; 4] = [".rs", ".md", "Cargo.toml", "Cargo.lock"];
+const FILE_LINES_MAX: usize = 500;
+const INLINE_TEST_LINES_MAX: usize = 150;
+/// A file of 501 lines and a header, for `every_rule_can_fail`.
+const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+/// What `protocol` may depend on, for building and for testing.
+const PROTOCOL_MAY: [&str; 7] =
+    ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
+/// Crate names (with what follows after `_`) and the path prefixes that may name them.
+const HOMES: &[(&str, &[&str])] = &[
+    ("bincode", &["protocol/src/wire"]),
+    ("burn", &["model/"]),
+    ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
+    ("intellect_protocol", &["protocol/", "node/", "tests/"]),
+    ("intellect_model", &["model/", "node/"]),
+    ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
+    ("intellect_node", &["node/", "tests/"]),
+];
+/// The modules of `protocol`: values, functions, machines, the root, the simulator.
+const LAYERS: [&[&str]; 5] = [
+    &["id", "time", "rng", "fault", "sign", "manifest", "checkpoint", "wire"],
+    &["ring", "codec", "assign"],
+    &["view", "epoch", "sync", "exchange"],
+    &["peer"],
+    &["sim"],
+];
+const MACHINE: usize = 2;
+const DRAWERS: [&str; 9] =
+    ["util", "utils", "common", "core", "types", "helper", "helpers", "misc", "prelude"];
+const BANNED: [&str; 8] = [
+    "unbounded",
+    "todo!",
+    "unimplemented!",
+    "#[ignore",
+    "#[should_panic",
+    "pub use intellect_",
+    "pub use libp2p",
+    "pub use burn",
+];
+const UNSAFE_HOMES: [&str; 2] = ["model/src/ops/", "node/src/os.rs"];
