@@ -1,0 +1,191 @@
+//! Who sends what in a ring all-reduce: the cut of a fragment into chunks and frames, the hops, and
+//! the orders that decide places and turns.
+//!
+//! ```text
+//! chunk c of n       blocks ⌊cB/n⌋ … ⌊(c+1)B/n⌋ of B = ⌈elements/256⌉
+//! reduce, hop s      position i sends chunk (i − s) mod n, s = 0 … n − 2
+//! gather, hop s      position i sends chunk (i + 1 − s) mod n
+//! owner of chunk c   position (c + n − 1) mod n
+//! ```
+//!
+//! (Patarasuk & Yuan 2009, bandwidth-optimal ring.) In the reduce half chunk c starts at position c
+//! and meets every other position once; the last of them, its owner, finishes it. In the gather half
+//! the finished bytes go round from the owner, unchanged. Each peer sends 2(n − 1)/n of the fragment.
+//!
+//! A chunk travels in frames of 262,144 elements, so that a frame goes on while the next one is still
+//! on its way: the ring costs its bytes once and the latency of the hops once.
+//!
+//! Invariant D3: the chunks partition the fragment, and every position with a place adds to each
+//! chunk exactly once. Chunks and frames may be empty of elements, but never straddle a block.
+//!
+//! What this does not do: bytes (`codec`), arithmetic (`reduce`), what arrives when (`exchange`).
+
+use std::ops::Range;
+
+use crate::codec::BLOCK;
+use crate::id::{Digest, PeerId, RunId};
+
+/// Elements of a frame; the last one of a chunk is shorter.
+pub const FRAME: usize = 1024 * BLOCK;
+
+/// Which half of the all-reduce a frame belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Half {
+    /// Sums travel and grow.
+    Reduce,
+    /// Finished bytes travel unchanged.
+    Gather,
+}
+
+/// How a fragment is cut for a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    elements: usize,
+    members: usize,
+}
+
+impl Cut {
+    /// Cuts `elements` elements for a ring of `members` positions.
+    ///
+    /// # Panics
+    /// A ring has a member: the caller counted them.
+    #[must_use]
+    pub fn new(elements: usize, members: usize) -> Self {
+        assert!(members > 0, "D3: a ring has a member");
+        Self { elements, members }
+    }
+
+    /// Elements of the fragment.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Positions in the ring, and chunks of the fragment.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// The elements of chunk `chunk`, which is below `members`; empty when there are fewer blocks than members.
+    #[must_use]
+    pub fn chunk(&self, chunk: usize) -> Range<usize> {
+        self.start(chunk)..self.start(chunk.saturating_add(1))
+    }
+
+    /// Frames of chunk `chunk`.
+    #[must_use]
+    pub fn frame_count(&self, chunk: usize) -> usize {
+        self.chunk(chunk).len().div_ceil(FRAME)
+    }
+
+    /// The elements of frame `frame` of chunk `chunk`; empty beyond the last one.
+    #[must_use]
+    pub fn frame(&self, chunk: usize, frame: usize) -> Range<usize> {
+        let chunk = self.chunk(chunk);
+        let start = frame.saturating_mul(FRAME).saturating_add(chunk.start).min(chunk.end);
+        start..start.saturating_add(FRAME).min(chunk.end)
+    }
+
+    /// The chunk that `position` sends at `hop` (from 0 to `members` − 2) of `half`.
+    #[must_use]
+    pub fn sent(&self, half: Half, position: usize, hop: usize) -> usize {
+        let first = match half {
+            Half::Reduce => position,
+            Half::Gather => position + 1,
+        };
+        (first + self.members - hop % self.members) % self.members
+    }
+
+    /// The position that finishes chunk `chunk`.
+    #[must_use]
+    pub fn owner(&self, chunk: usize) -> usize {
+        (chunk + self.members - 1) % self.members
+    }
+
+    /// The chunk that `position` finishes.
+    #[must_use]
+    pub fn owned(&self, position: usize) -> usize {
+        (position + 1) % self.members
+    }
+
+    /// The first element of chunk `chunk`: that of block ⌊cB/n⌋.
+    fn start(&self, chunk: usize) -> usize {
+        let (blocks, chunk) = (self.elements.div_ceil(BLOCK) as u128, chunk as u128);
+        let block = chunk * blocks / self.members as u128;
+        // Not above the number of blocks as long as chunk ≤ members; the last block is short.
+        usize::try_from(block * BLOCK as u128).unwrap_or(usize::MAX).min(self.elements)
+    }
+}
+
+/// What an order decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Whose turn it is to propose (R36).
+    Turn,
+    /// The places in the ring.
+    Ring,
+    /// Who serves a kept chunk (R32).
+    Serve,
+}
+
+/// The key by which `peer` is ordered for attempt (or Regroup) `k` of the epoch after `parent`;
+/// compared as bytes. A different order for each attempt and epoch, known to all without a word.
+#[must_use]
+pub fn order(which: Order, run: &RunId, parent: &Digest, k: u32, peer: &PeerId) -> Digest {
+    let domain = match which {
+        Order::Turn => "intellect-node 1 turn",
+        Order::Ring => "intellect-node 1 ring",
+        Order::Serve => "intellect-node 1 serve",
+    };
+    let mut bytes = [0; 32 + 32 + 4 + 32];
+    bytes[..32].copy_from_slice(run.as_bytes());
+    bytes[32..64].copy_from_slice(parent.as_bytes());
+    bytes[64..68].copy_from_slice(&k.to_le_bytes());
+    bytes[68..].copy_from_slice(peer.as_bytes());
+    Digest::derive(domain, &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_the_formula_of_the_format() {
+        // 5 blocks, the last one of 10 elements, for 3 members: blocks 0..1, 1..3, 3..5.
+        let cut = Cut::new(4 * BLOCK + 10, 3);
+        assert_eq!(cut.chunk(0), 0..256);
+        assert_eq!(cut.chunk(1), 256..768);
+        assert_eq!(cut.chunk(2), 768..1034);
+    }
+
+    #[test]
+    fn chunks_may_be_empty_and_then_have_no_frame() {
+        let cut = Cut::new(300, 4);
+        let lengths: Vec<usize> = (0..4).map(|chunk| cut.chunk(chunk).len()).collect();
+        assert_eq!(lengths, [0, 256, 0, 44]);
+        assert_eq!(cut.frame_count(0), 0);
+        assert_eq!(cut.frame_count(1), 1);
+    }
+
+    #[test]
+    fn frames_cover_their_chunk_and_end_with_it() {
+        let cut = Cut::new(5 * FRAME, 2);
+        assert_eq!(cut.frame_count(1), 3);
+        assert_eq!(cut.frame(1, 0), 2 * FRAME + 512 * BLOCK..3 * FRAME + 512 * BLOCK);
+        assert_eq!(cut.frame(1, 2), 4 * FRAME + 512 * BLOCK..5 * FRAME);
+        assert!(cut.frame(1, 3).is_empty());
+        assert!(cut.frame(1, usize::MAX).is_empty());
+    }
+
+    /// The order is part of the protocol: two peers with other bytes here would never agree on turns.
+    #[test]
+    fn orders_are_golden() {
+        let key = |which| order(which, &RunId([1; 32]), &Digest([2; 32]), 3, &PeerId([4; 32]));
+        let bytes = [[1; 32].as_slice(), &[2; 32], &[3, 0, 0, 0], &[4; 32]].concat();
+        assert_eq!(key(Order::Turn), Digest::derive("intellect-node 1 turn", &bytes));
+        assert_eq!(key(Order::Ring), Digest::derive("intellect-node 1 ring", &bytes));
+        assert_eq!(key(Order::Serve), Digest::derive("intellect-node 1 serve", &bytes));
+        assert_eq!(key(Order::Turn).to_string(), "f5f56e0b");
+    }
+}
