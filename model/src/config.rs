@@ -9,10 +9,11 @@
 //! of the manifest, files or devices.
 
 mod fields;
+mod tables;
 
 use thiserror::Error;
 
-use fields::{Field, Fields, Table};
+use fields::{Fields, Table};
 
 /// Everything that peers must share to compute the same thing.
 #[derive(Clone, Debug, PartialEq)]
@@ -374,54 +375,6 @@ impl Model {
             }
         }
     }
-
-    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let model = Self {
-            family: fields.choice("family", &[Family::Llama], Family::name)?,
-            layers: fields.count("layers", 1, 512)?,
-            width: fields.count("width", 8, 65_536)?,
-            heads: fields.count("heads", 1, 65_536)?,
-            kv_heads: fields.count("kv_heads", 1, 65_536)?,
-            ffn: fields.count("ffn", 8, 1 << 18)?,
-            context: fields.count("context", 8, 1 << 20)?,
-            vocab: fields.count("vocab", 2, 1 << 20)?,
-            rope_theta: fields.float("rope_theta", 1.0, 1e9)?,
-            norm_eps: fields.float("norm_eps", 1e-12, 1e-2)?,
-        };
-        if !model.width.is_multiple_of(2 * model.heads) {
-            return Err(WorkError::Contradiction {
-                key: "model.heads",
-                value: model.heads.to_string(),
-                need: format!(
-                    "heads must divide model.width = {} into heads of even size",
-                    model.width
-                ),
-            });
-        }
-        if !model.heads.is_multiple_of(model.kv_heads) {
-            return Err(WorkError::Contradiction {
-                key: "model.kv_heads",
-                value: model.kv_heads.to_string(),
-                need: format!("it must divide model.heads = {}", model.heads),
-            });
-        }
-        Ok(model)
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field)> {
-        vec![
-            ("family", Field::Name(self.family.name(), self.family as u64)),
-            ("layers", Field::count(self.layers)),
-            ("width", Field::count(self.width)),
-            ("heads", Field::count(self.heads)),
-            ("kv_heads", Field::count(self.kv_heads)),
-            ("ffn", Field::count(self.ffn)),
-            ("context", Field::count(self.context)),
-            ("vocab", Field::count(self.vocab)),
-            ("rope_theta", Field::Float(self.rope_theta)),
-            ("norm_eps", Field::Float(self.norm_eps)),
-        ]
-    }
 }
 
 impl Family {
@@ -443,54 +396,6 @@ impl Data {
             (Tokenizer::Symbols | Tokenizer::Bytes, _) => 256,
         }
     }
-
-    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let (source, tokenizer) =
-            match fields.choice("source", &[Kind::Synthetic, Kind::Text], Kind::name)? {
-                Kind::Synthetic => {
-                    fields.absent(&["digest", "bytes"], "source = \"text\"")?;
-                    let symbols = fields.count("symbols", 2, 256)?;
-                    let order = fields.count("order", 1, 3)?;
-                    (Source::Synthetic { symbols, order }, Tokenizer::Symbols)
-                }
-                Kind::Text => {
-                    fields.absent(&["symbols", "order"], "source = \"synthetic\"")?;
-                    let digest = fields.digest("digest")?;
-                    let bytes = fields.integer("bytes", 1, TOKENS_MAX)?;
-                    (Source::Text { digest, bytes }, Tokenizer::Bytes)
-                }
-            };
-        fields.choice("tokenizer", &[tokenizer], Tokenizer::name)?;
-        Ok(Self { source, tokenizer, held_out: fields.float("held_out", 0.0, 0.5)? })
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field)> {
-        let (kind, symbols, order, digest, bytes) = match self.source {
-            Source::Synthetic { symbols, order } => (
-                Kind::Synthetic,
-                Field::count(symbols),
-                Field::count(order),
-                Field::NoText,
-                Field::NoInteger,
-            ),
-            Source::Text { digest, bytes } => (
-                Kind::Text,
-                Field::NoInteger,
-                Field::NoInteger,
-                Field::Text(fields::hex(&digest)),
-                Field::Integer(bytes),
-            ),
-        };
-        vec![
-            ("source", Field::Name(kind.name(), kind as u64)),
-            ("tokenizer", Field::Name(self.tokenizer.name(), self.tokenizer as u64)),
-            ("symbols", symbols),
-            ("order", order),
-            ("digest", digest),
-            ("bytes", bytes),
-            ("held_out", Field::Float(self.held_out)),
-        ]
-    }
 }
 
 impl Tokenizer {
@@ -504,62 +409,8 @@ impl Tokenizer {
     }
 }
 
-impl Train {
-    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        Ok(Self {
-            batch: fields.count("batch", 1, 65_536)?,
-            lr: fields.float("lr", 1e-9, 1.0)?,
-            beta1: fields.float("beta1", 0.0, BETA_MAX)?,
-            beta2: fields.float("beta2", 0.0, BETA_MAX)?,
-            eps: fields.float("eps", 1e-12, 1e-2)?,
-            weight_decay: fields.float("weight_decay", 0.0, 1.0)?,
-            clip: fields.float("clip", 0.0, 1e6)?,
-            z_loss: fields.float("z_loss", 0.0, 1.0)?,
-            warmup_tokens: fields.integer("warmup_tokens", 0, TOKENS_MAX)?,
-            stable_tokens: fields.integer("stable_tokens", 0, TOKENS_MAX)?,
-            decay_tokens: fields.integer("decay_tokens", 0, TOKENS_MAX)?,
-            join_ramp_steps: fields.integer("join_ramp_steps", 0, 1_000_000)?,
-        })
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field)> {
-        vec![
-            ("batch", Field::count(self.batch)),
-            ("lr", Field::Float(self.lr)),
-            ("beta1", Field::Float(self.beta1)),
-            ("beta2", Field::Float(self.beta2)),
-            ("eps", Field::Float(self.eps)),
-            ("weight_decay", Field::Float(self.weight_decay)),
-            ("clip", Field::Float(self.clip)),
-            ("z_loss", Field::Float(self.z_loss)),
-            ("warmup_tokens", Field::Integer(self.warmup_tokens)),
-            ("stable_tokens", Field::Integer(self.stable_tokens)),
-            ("decay_tokens", Field::Integer(self.decay_tokens)),
-            ("join_ramp_steps", Field::Integer(self.join_ramp_steps)),
-        ]
-    }
-}
-
-/// The source's name alone; the numbers are hashed and never reused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Synthetic = 1,
-    Text = 2,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Synthetic => "synthetic",
-            Self::Text => "text",
-        }
-    }
-}
-
 /// Every whole number up to here is also a float, and TOML can write it.
 const TOKENS_MAX: u64 = 1 << 53;
-/// A mean over ten million steps; at 1 the moment would never move.
-const BETA_MAX: f64 = 0.999_999_9;
 
 #[cfg(test)]
 mod tests;

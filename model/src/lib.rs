@@ -2,3 +2,6 @@
 
 pub mod config;
 pub mod genesis;
+pub mod outer;
+pub mod schedule;
+pub mod state;

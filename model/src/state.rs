@@ -1,0 +1,239 @@
+//! The agreed state as numbers (θ, v) and as pieces of bytes.
+//!
+//! Stored or sent, a state is a table of digests and then its pieces: consecutive slices of 1 MiB of
+//! the parameters θ, then of the outer momentum v, f32 little endian in the canonical order of the
+//! parameters; the last piece of each is short. This file is the map between the numbers and one
+//! piece, both ways. A number that is not finite is refused in both directions, so that a diverged
+//! run is never stored and never believed.
+//!
+//! The header, the digests and files belong to others: nothing here names a run or an epoch.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::outer::Outer;
+
+/// Bytes of every piece but the last of θ and the last of v.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// The agreed parameters and the outer momentum; both have one number per parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    theta: Vec<f32>,
+    momentum: Vec<f32>,
+}
+
+/// Why a piece cannot be written or read; the state is unchanged.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum PieceError {
+    /// The caller asked for a piece that this state does not have.
+    #[error("piece {index} of a state that has {count}")]
+    NoSuchPiece {
+        /// As asked.
+        index: usize,
+        /// Number of pieces.
+        count: usize,
+    },
+    /// The bytes cannot be this piece.
+    #[error("piece {index} has {found} bytes instead of {expected}")]
+    WrongLength {
+        /// Which piece.
+        index: usize,
+        /// What it must have.
+        expected: usize,
+        /// What it has.
+        found: usize,
+    },
+    /// The run has diverged, or whoever made the piece lies.
+    #[error("number {element} of piece {index} is not finite: the training has diverged")]
+    NotFinite {
+        /// Which piece.
+        index: usize,
+        /// Which number in it.
+        element: usize,
+    },
+}
+
+impl State {
+    /// The state before the first outer step: `theta` and no momentum.
+    #[must_use]
+    pub fn genesis(theta: Vec<f32>) -> Self {
+        let momentum = vec![0.0; theta.len()];
+        Self { theta, momentum }
+    }
+
+    /// θ, the agreed parameters in canonical order.
+    #[must_use]
+    pub fn theta(&self) -> &[f32] {
+        &self.theta
+    }
+
+    /// v, the outer momentum.
+    #[must_use]
+    pub fn momentum(&self) -> &[f32] {
+        &self.momentum
+    }
+
+    /// Takes the outer step of `epoch` with the agreed `delta`.
+    ///
+    /// # Panics
+    /// If `delta` has not one number per parameter.
+    pub fn step(&mut self, outer: &Outer, epoch: u64, delta: &[f32]) {
+        outer.step(epoch, delta, &mut self.theta, &mut self.momentum);
+    }
+
+    /// How many pieces a state of `parameters` parameters has.
+    #[must_use]
+    pub fn piece_count(parameters: usize) -> usize {
+        2 * parameters.div_ceil(PIECE_NUMBERS)
+    }
+
+    /// One piece as bytes.
+    ///
+    /// # Errors
+    /// If there is no such piece, or a number in it is not finite.
+    pub fn piece(&self, index: usize) -> Result<Vec<u8>, PieceError> {
+        let (half, range) = self.place(index)?;
+        let numbers = match half {
+            Half::Theta => &self.theta[range],
+            Half::Momentum => &self.momentum[range],
+        };
+        check_finite(index, numbers.iter().copied())?;
+        Ok(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+    }
+
+    /// Overwrites one piece with `bytes`.
+    ///
+    /// # Errors
+    /// If there is no such piece, it has another length, or a number in it is not finite.
+    pub fn put_piece(&mut self, index: usize, bytes: &[u8]) -> Result<(), PieceError> {
+        let (half, range) = self.place(index)?;
+        let expected = range.len() * NUMBER_BYTES;
+        if bytes.len() != expected {
+            return Err(PieceError::WrongLength { index, expected, found: bytes.len() });
+        }
+        let (words, _) = bytes.as_chunks::<NUMBER_BYTES>();
+        let numbers = words.iter().map(|word| f32::from_le_bytes(*word));
+        check_finite(index, numbers.clone())?;
+        let target = match half {
+            Half::Theta => &mut self.theta[range],
+            Half::Momentum => &mut self.momentum[range],
+        };
+        for (target, number) in target.iter_mut().zip(numbers) {
+            *target = number;
+        }
+        Ok(())
+    }
+
+    fn place(&self, index: usize) -> Result<(Half, Range<usize>), PieceError> {
+        let count = Self::piece_count(self.theta.len());
+        if index >= count {
+            return Err(PieceError::NoSuchPiece { index, count });
+        }
+        let (half, slice) = match index.checked_sub(count / 2) {
+            None => (Half::Theta, index),
+            Some(slice) => (Half::Momentum, slice),
+        };
+        let start = slice * PIECE_NUMBERS;
+        Ok((half, start..self.theta.len().min(start + PIECE_NUMBERS)))
+    }
+}
+
+enum Half {
+    Theta,
+    Momentum,
+}
+
+fn check_finite(index: usize, mut numbers: impl Iterator<Item = f32>) -> Result<(), PieceError> {
+    match numbers.position(|number| !number.is_finite()) {
+        Some(element) => Err(PieceError::NotFinite { index, element }),
+        None => Ok(()),
+    }
+}
+
+const NUMBER_BYTES: usize = size_of::<f32>();
+const PIECE_NUMBERS: usize = PIECE_BYTES / NUMBER_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two whole pieces and a short one of each half.
+    fn example() -> State {
+        let numbers = |sign: f32| (0..2 * PIECE_NUMBERS + 3).map(move |i| sign * (i as f32 + 0.25));
+        State { theta: numbers(1.0).collect(), momentum: numbers(-1.0).collect() }
+    }
+
+    fn pieces(state: &State) -> Vec<Vec<u8>> {
+        let count = State::piece_count(state.theta.len());
+        (0..count).map(|index| state.piece(index).expect("finite")).collect()
+    }
+
+    #[test]
+    fn pieces_are_slices_of_theta_and_then_of_momentum() {
+        let state = example();
+        let pieces = pieces(&state);
+        let lengths: Vec<_> = pieces.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [PIECE_BYTES, PIECE_BYTES, 12, PIECE_BYTES, PIECE_BYTES, 12]);
+        let all: Vec<u8> = pieces.concat();
+        let numbers = state.theta.iter().chain(&state.momentum);
+        assert_eq!(all, numbers.flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_state_is_rebuilt_from_its_pieces_in_any_order() {
+        let state = example();
+        let mut copy = State::genesis(vec![0.0; state.theta.len()]);
+        for (index, piece) in pieces(&state).iter().enumerate().rev() {
+            copy.put_piece(index, piece).expect("a good piece");
+        }
+        assert_eq!(copy, state);
+    }
+
+    #[test]
+    fn counts_at_the_edges() {
+        let counts = [0, 1, PIECE_NUMBERS, PIECE_NUMBERS + 1].map(State::piece_count);
+        assert_eq!(counts, [0, 2, 2, 4]);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_refused_both_ways() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut state = example();
+            state.momentum[PIECE_NUMBERS + 7] = bad;
+            let refused = PieceError::NotFinite { index: 4, element: 7 };
+            assert_eq!(state.piece(4), Err(refused));
+            assert!(state.piece(3).is_ok(), "the other pieces are good");
+
+            let mut state = example();
+            let mut piece = state.piece(2).expect("finite");
+            piece[4..8].copy_from_slice(&bad.to_le_bytes());
+            let refused = PieceError::NotFinite { index: 2, element: 1 };
+            assert_eq!(state.put_piece(2, &piece), Err(refused));
+            assert_eq!(state, example(), "a refused piece changes nothing");
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_or_index_is_refused() {
+        let mut state = example();
+        let short = state.put_piece(5, &[0; 11]);
+        let wrong = PieceError::WrongLength { index: 5, expected: 12, found: 11 };
+        assert_eq!(short, Err(wrong));
+        let none = PieceError::NoSuchPiece { index: 6, count: 6 };
+        assert_eq!(state.put_piece(6, &[0; 12]), Err(none));
+        assert_eq!(state.piece(6), Err(none));
+        assert!(state.piece(usize::MAX).is_err());
+        assert!(State::genesis(Vec::new()).piece(0).is_err());
+    }
+
+    #[test]
+    fn a_step_moves_theta_and_momentum() {
+        let mut state = State::genesis(vec![1.0, 2.0]);
+        let outer = Outer { lr: 0.5, momentum: 0.5, momentum_ramp_epochs: 0 };
+        state.step(&outer, 1, &[1.0, -2.0]);
+        assert_eq!(state.theta(), [0.25, 3.5]);
+        assert_eq!(state.momentum(), [1.0, -2.0]);
+    }
+}
