@@ -5,20 +5,20 @@
 //! A `Rule` is a pure function from files to complaints; `RULES` pairs each one with the
 //! smallest tree that breaks it, so a rule that can no longer fail is itself a failing test.
 //!
-//! The checks read lines, not syntax: rustfmt keeps the shape of the code regular enough for that.
 //! `the_budgets_are_printed` measures what docs/TESTING.md asks a reader to watch; budgets never fail.
 //!
 //! It does not check what a lint checks (unwraps, casts, docs, `protocol`'s purity).
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+#[path = "tidy/read.rs"]
+mod read;
 
-/// One file of the tree: its path from the repository's root, with `/`, and its text.
-struct File {
-    path: String,
-    text: String,
-}
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use read::{
+    CRATES, Count, File, code, documents, fnv1a64, functions, headings, imports, is_identifier,
+    is_test, join, links, read_tree, root, rust, slug, source,
+};
 
 /// Complaints, each naming a file and what to do about it.
 type Rule = fn(&[File]) -> Vec<String>;
@@ -48,7 +48,7 @@ const RULES: &[(Rule, &[&str])] = &[
     (markdown, &["README.md", "# One\n\n[no such heading](#two)"]),
     (book, &["docs/SUMMARY.md", "# S", "docs/LOST.md", "# L"]),
     (book, &["docs/SUMMARY.md", "(adr/0001-a.md)", "docs/adr/0001-a.md", "# 0001 A"]),
-    (wire, &["protocol/src/wire.rs", "//! W", "docs/PROTOCOL.md", "`wire 0123`"]),
+    (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
     (lock, &["Cargo.lock", "source = \"git+https://example.org/a\""]),
@@ -57,7 +57,11 @@ const RULES: &[(Rule, &[&str])] = &[
 #[test]
 fn the_tree_is_tidy() {
     let files = read_tree().unwrap();
-    assert!(files.iter().any(|f| f.path == SELF), "no sources under {}", root().display());
+    assert!(
+        files.iter().any(|f| f.path.starts_with(SELF)),
+        "no sources under {}",
+        root().display()
+    );
     let complaints: BTreeSet<String> = RULES.iter().flat_map(|(rule, _)| rule(&files)).collect();
     let complaints: Vec<String> = complaints.into_iter().collect();
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
@@ -149,7 +153,7 @@ fn dependencies(files: &[File]) -> Vec<String> {
 /// Heavy crates and our own are named only in the files that are their homes.
 fn homes(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
-    for f in rust(files).filter(|f| f.path != SELF) {
+    for f in rust(files).filter(|f| !f.path.starts_with(SELF)) {
         let code = code(&f.text.lines().collect::<Vec<_>>());
         for (name, homes) in HOMES {
             let named = code.match_indices(name).any(|(at, _)| {
@@ -199,7 +203,7 @@ fn layers(files: &[File]) -> Vec<String> {
 /// No drawer modules, no unbounded queue, no re-export of another crate, `unsafe` in its two homes.
 fn words(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
-    for f in rust(files).filter(|f| f.path != SELF) {
+    for f in rust(files).filter(|f| !f.path.starts_with(SELF)) {
         let name = f.path.trim_end_matches(".rs").rsplit('/').next().unwrap_or_default();
         if DRAWERS.contains(&name) {
             out.push(format!("{}: `{name}` names no idea", f.path));
@@ -225,7 +229,7 @@ fn markdown(files: &[File]) -> Vec<String> {
         if titles != 1 || !f.text.starts_with("# ") {
             out.push(format!("{}: {titles} titles; exactly one, on the first line", f.path));
         }
-        let folder = Path::new(&f.path).parent().unwrap_or(Path::new(""));
+        let folder = Path::new(&f.path).parent().unwrap_or_else(|| Path::new(""));
         for link in links(&f.text).filter(|link| !link.contains("://")) {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = if path.is_empty() { f.path.clone() } else { join(folder, path) };
@@ -258,15 +262,16 @@ fn book(files: &[File]) -> Vec<String> {
     out
 }
 
-/// PROTOCOL.md carries the hash of the file that it describes.
+/// PROTOCOL.md carries the hash of what it describes: the code, without comments and tests, of the
+/// files that fix the bytes of a message.
 fn wire(files: &[File]) -> Vec<String> {
-    let find = |path: &str| files.iter().find(|f| f.path == path).map(|f| f.text.as_str());
-    let Some(source) = find("protocol/src/wire.rs") else { return Vec::new() };
-    let stated = format!("`wire {:016x}`", fnv1a64(source.as_bytes()));
-    if find("docs/PROTOCOL.md").is_some_and(|text| text.contains(&stated)) {
+    let of = |path: &str| files.iter().find(|f| f.path == path);
+    let code: String = WIRE.iter().filter_map(|p| of(p)).map(|f| code(&source(f))).collect();
+    let stated = format!("`wire {:016x}`", fnv1a64(code.as_bytes()));
+    if code.is_empty() || of("docs/PROTOCOL.md").is_some_and(|f| f.text.contains(&stated)) {
         return Vec::new();
     }
-    vec![format!("docs/PROTOCOL.md: wire.rs changed; correct the text, then state {stated}")]
+    vec![format!("docs/PROTOCOL.md: {WIRE:?} changed; correct the text, then state {stated}")]
 }
 
 /// One copy of what must be one, nothing from git, no second TLS.
@@ -286,150 +291,6 @@ fn lock(files: &[File]) -> Vec<String> {
     out
 }
 
-// ---- what the rules read -------------------------------------------------------------------
-
-/// Lines of a crate by kind; blank lines are of no kind.
-#[derive(Default)]
-struct Count {
-    code: usize,
-    prose: usize,
-    tests: usize,
-}
-
-impl Count {
-    fn add(&mut self, file: &File) {
-        let filled = |lines: &[&str]| lines.iter().filter(|l| !l.trim().is_empty()).count();
-        let all: Vec<&str> = file.text.lines().collect();
-        if is_test(&file.path) {
-            self.tests += filled(&all);
-            return;
-        }
-        let kept = source(file);
-        let prose = kept.iter().filter(|l| l.trim_start().starts_with("//")).count();
-        self.prose += prose;
-        self.code += filled(&kept) - prose;
-        self.tests += filled(&all) - filled(&kept);
-    }
-}
-
-fn rust(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|f| f.path.ends_with(".rs"))
-}
-
-fn documents(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|f| f.path.ends_with(".md"))
-}
-
-fn is_test(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("/tests.rs")
-}
-
-fn is_identifier(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// The lines of a file without its inline test module.
-fn source(file: &File) -> Vec<&str> {
-    let lines: Vec<&str> = file.text.lines().collect();
-    let start = lines.iter().position(|line| *line == "#[cfg(test)]").filter(|&at| {
-        lines[at..].iter().take(4).any(|line| line.starts_with("mod ") && line.ends_with('{'))
-    });
-    let Some(start) = start else { return lines };
-    let end =
-        lines[start..].iter().position(|line| *line == "}").unwrap_or(lines.len() - start - 1);
-    lines
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| !(start..=start + end).contains(i))
-        .map(|(_, l)| *l)
-        .collect()
-}
-
-/// Lines without comments, joined again.
-fn code(lines: &[&str]) -> String {
-    let code = |line: &&str| !line.trim_start().starts_with("//");
-    let lines: Vec<&str> =
-        lines.iter().copied().filter(code).map(|l| l.split(" // ").next().unwrap_or(l)).collect();
-    lines.join("\n")
-}
-
-/// The first names behind a path prefix: `crate::a::B` and `crate::{a::B, c}` give a, and a and c.
-fn imports<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
-    let mut out = Vec::new();
-    for (at, _) in code.match_indices(prefix) {
-        let rest = &code[at + prefix.len()..];
-        let group = rest.strip_prefix('{');
-        let mut depth = 0;
-        for part in group.unwrap_or(rest).split_inclusive(['{', '}', ',', ';']) {
-            if depth == 0 {
-                let name = part.trim_start();
-                out.push(&name[..name.find(|c| !is_identifier(c)).unwrap_or(name.len())]);
-            }
-            depth += i32::from(part.ends_with('{')) - i32::from(part.ends_with('}'));
-            if group.is_none() || depth < 0 || part.ends_with(';') {
-                break;
-            }
-        }
-    }
-    out
-}
-
-/// The lengths of the functions in rustfmt's layout, from `fn` to the brace below it.
-fn functions(lines: &[&str]) -> Vec<usize> {
-    let mut out = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let head = line.trim_start();
-        let indent = &line[..line.len() - head.len()];
-        let words = head.split("fn ").next().unwrap_or("");
-        let qualified = words
-            .split(' ')
-            .all(|w| matches!(w, "" | "const" | "async" | "unsafe") || w.starts_with("pub"));
-        if head.contains("fn ") && qualified && !head.ends_with(';') {
-            let end = lines[at..].iter().position(|l| *l == format!("{indent}}}"));
-            out.push(if head.ends_with('}') { 1 } else { end.unwrap_or(0) + 1 });
-        }
-    }
-    out
-}
-
-/// The lines of a document outside code blocks.
-fn plain(text: &str) -> impl Iterator<Item = &str> {
-    let mut fenced = false;
-    text.lines().filter(move |line| {
-        fenced ^= line.starts_with("```");
-        !fenced
-    })
-}
-
-fn headings(text: &str) -> impl Iterator<Item = &str> {
-    plain(text).filter(|line| line.starts_with('#'))
-}
-
-/// The targets of `[text](target)`.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    plain(text).flat_map(|l| l.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
-}
-
-/// The anchor of a heading, as GitHub derives it.
-fn slug(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text.chars().filter(|c| is_identifier(*c) || matches!(c, '-' | ' '));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-}
-
-/// `folder/path` with `..` resolved, as the paths of [`File`] are written.
-fn join(folder: &Path, path: &str) -> String {
-    let mut parts: Vec<&str> = folder.iter().filter_map(|part| part.to_str()).collect();
-    for part in path.trim_end_matches('/').split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            "." => {}
-            _ => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
 fn may_depend(krate: &str, name: &str) -> bool {
     let within = |list: &[&str]| {
         list.iter().any(|l| name == *l || name.strip_prefix(l).is_some_and(|r| r.starts_with('-')))
@@ -446,46 +307,9 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|modules| modules.contains(&module))
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): short enough to stand here, and nobody attacks it.
-fn fnv1a64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Every source, manifest and document of the repository, sorted by path.
-fn read_tree() -> io::Result<Vec<File>> {
-    let mut files = Vec::new();
-    let mut folders = vec![String::new()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(&folder))? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let top = folder.is_empty();
-            let path = if top { name.clone() } else { format!("{folder}/{name}") };
-            if entry.file_type()?.is_dir() {
-                let ours = name == "docs" || CRATES.contains(&&*name);
-                if (ours || !top) && name != "target" {
-                    folders.push(path);
-                }
-            } else if KINDS.iter().any(|kind| name.ends_with(kind)) {
-                files.push(File { text: fs::read_to_string(entry.path())?, path });
-            }
-        }
-    }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(files)
-}
-
 // ---- limits and lists ----------------------------------------------------------------------
 
-const SELF: &str = "tests/tests/tidy.rs";
-const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
-const KINDS: [&str; 4] = [".rs", ".md", "Cargo.toml", "Cargo.lock"];
+const SELF: &str = "tests/tests/tidy";
 const FILE_LINES_MAX: usize = 500;
 const INLINE_TEST_LINES_MAX: usize = 150;
 /// A file of 501 lines and a header, for `every_rule_can_fail`.
@@ -506,9 +330,11 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
 ];
+/// The files that fix the bytes of a message.
+const WIRE: [&str; 2] = ["protocol/src/message.rs", "protocol/src/wire.rs"];
 /// The modules of `protocol`: values, functions, machines, the root, the simulator.
 const LAYERS: [&[&str]; 5] = [
-    &["id", "time", "rng", "fault", "sign", "manifest", "checkpoint", "wire"],
+    &["id", "time", "rng", "fault", "sign", "manifest", "checkpoint", "message", "wire", "roll"],
     &["ring", "codec", "assign"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
