@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod genesis;
+pub mod ops;
 pub mod outer;
 pub mod schedule;
 pub mod state;

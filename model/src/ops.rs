@@ -1,0 +1,292 @@
+//! The operators that models are made of, as an extension of burn's `Backend`.
+//!
+//! Every method of [`FusedOps`] has a default body, the *plain form*: a few lines of burn tensor code that say what the
+//! operator is, serve as the oracle of its tests, and run on CUDA, where burn fuses them. On the CPU plain tensor code
+//! loses most of the machine to strided copies; there each operator is a hand-written kernel over slices, forward and
+//! backward, and one node of burn's autodiff graph. Finer than a transformer block, coarser than an addition: a model
+//! written in these operators still reads as its equations, and coarser operators were measured to be no faster.
+//!
+//! Matrices are rows first: activations [N, D] with N = B·T positions, weights [out, in].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plain.rs` | the plain form |
+//! | `node.rs` | one autodiff node for all operators |
+//! | `flex.rs` | the operators on CPU tensors: shapes, what is saved, which kernel |
+//! | `attention.rs`, `rows.rs` | the kernels, on slices |
+//! | `gemm.rs` | matrix views and the matrix product |
+//! | `buf.rs` | tensors ↔ slices |
+//!
+//! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection, once a GPU runs it).
+
+mod attention;
+mod buf;
+mod flex;
+mod gemm;
+mod node;
+mod plain;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::Backend;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_flex::Flex;
+
+use self::flex::{Attention, CrossEntropy, Project, ProjectAdd, RmsNorm, Rotate, SwiGlu, run};
+use self::node::apply;
+
+/// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each K wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// B
+    pub sequences: usize,
+    /// T
+    pub tokens: usize,
+    /// H, a multiple of G
+    pub query: usize,
+    /// G; query head j reads key-value head ⌊j·G/H⌋
+    pub kv: usize,
+    /// K
+    pub size: usize,
+}
+
+impl Heads {
+    /// Width of a packed row, (H + 2G)·K.
+    pub fn row(&self) -> usize {
+        (self.query + 2 * self.kv) * self.size
+    }
+
+    /// Query heads per key-value head, H/G.
+    pub fn group(&self) -> usize {
+        self.query / self.kv
+    }
+
+    /// 1/√K
+    fn scale(&self) -> f32 {
+        1.0 / (self.size as f32).sqrt()
+    }
+}
+
+/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2. // [T, K/2]
+///
+/// A pair is (i, i + K/2), the "half" layout of Hugging Face weights.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    cos: Arc<[f32]>,
+    sin: Arc<[f32]>,
+    half: usize,
+}
+
+impl Rope {
+    /// The table for `tokens` positions and heads of width `size`, an even number.
+    pub fn new(tokens: usize, size: usize, theta: f64) -> Self {
+        let half = size / 2;
+        let inverse = |i: usize| (theta as f32).powf(-((2 * i) as f32) / size as f32);
+        let angles = (0..tokens).flat_map(|t| (0..half).map(move |i| t as f32 * inverse(i)));
+        let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
+        Self { cos: cos.into(), sin: sin.into(), half }
+    }
+}
+
+/// Which number the z-loss pulls towards zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZForm {
+    /// The largest logit (INTELLECT-1); its gradient goes to the first largest logit only.
+    Max,
+    /// The logarithm of the partition function (PaLM, Chowdhery et al. 2022).
+    LogSumExp,
+}
+
+/// An addition to the cross entropy: weight × mean z².
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ZLoss {
+    /// 0 turns it off.
+    pub weight: f32,
+    /// What z is.
+    pub form: ZForm,
+}
+
+/// The numbers of one AdamW update (Loshchilov & Hutter 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// η
+    pub learning_rate: f32,
+    /// β₁, decay of the first moment
+    pub beta1: f32,
+    /// β₂, decay of the second moment
+    pub beta2: f32,
+    /// Added to √v̂
+    pub eps: f32,
+    /// λ; the parameter shrinks by η·λ of itself
+    pub weight_decay: f32,
+    /// 1 − β₁ᵗ
+    pub correction1: f32,
+    /// 1 − β₂ᵗ
+    pub correction2: f32,
+    /// Multiplies the gradient first: clipping, and the mean over micro-batches
+    pub gradient_scale: f32,
+}
+
+/// burn's `Backend` with the operators of this crate.
+pub trait FusedOps: Backend {
+    /// y = x / √(mean(x²) + eps) ∘ w. // x, y [N, D]; w [D]
+    fn rms_norm(x: FloatTensor<Self>, w: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+        plain::rms_norm::<Self>(x, w, eps)
+    }
+
+    /// y = x·Wᵀ. // x [N, I], w [O, I], y [N, O]
+    fn project(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        plain::project::<Self>(x, w)
+    }
+
+    /// y = r + x·Wᵀ. // x [N, I], w [O, I], r, y [N, O]
+    fn project_add(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        r: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        plain::project_add::<Self>(x, w, r)
+    }
+
+    /// Turns the query and key heads of packed rows by the angles of their positions. // qkv, y [B·T, (H + 2G)·K]
+    fn rotate(qkv: FloatTensor<Self>, heads: Heads, rope: &Rope) -> FloatTensor<Self> {
+        plain::rotate::<Self>(qkv, heads, rope)
+    }
+
+    /// y = softmax(mask(q·kᵀ/√K))·v, head by head. // qkv [B·T, (H + 2G)·K], y [B·T, H·K]
+    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
+        plain::causal_attention::<Self>(qkv, heads)
+    }
+
+    /// y = silu(gate)∘up. // gate_up [N, 2F] as [gate | up], y [N, F]
+    fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
+        plain::swiglu::<Self>(gate_up)
+    }
+
+    /// Mean of −log softmax(logits)[target] over all positions, plus the z-loss.
+    /// // logits [N, V], targets [N] below V, y [1]
+    fn cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        z_loss: ZLoss,
+    ) -> FloatTensor<Self> {
+        plain::cross_entropy::<Self>(logits, targets, z_loss)
+    }
+
+    /// Σ x², for the global norm of a gradient. Not differentiated. // y [1]
+    fn square_sum(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        plain::square_sum::<Self>(x)
+    }
+
+    /// One AdamW update of a parameter and its moments [m, v]. Not differentiated. // all of the parameter's shape
+    fn adamw(
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        moments: [FloatTensor<Self>; 2],
+        step: AdamW,
+    ) -> (FloatTensor<Self>, [FloatTensor<Self>; 2]) {
+        plain::adamw::<Self>(parameter, gradient, moments, step)
+    }
+}
+
+impl FusedOps for Flex {
+    fn rms_norm(x: FloatTensor<Self>, w: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+        run(RmsNorm { eps }, [x, w])
+    }
+
+    fn project(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        run(Project, [x, w])
+    }
+
+    fn project_add(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        r: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        run(ProjectAdd, [x, w, r])
+    }
+
+    fn rotate(qkv: FloatTensor<Self>, heads: Heads, rope: &Rope) -> FloatTensor<Self> {
+        run(Rotate { heads, rope: rope.clone() }, [qkv])
+    }
+
+    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
+        run(Attention { heads }, [qkv])
+    }
+
+    fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
+        run(SwiGlu, [gate_up])
+    }
+
+    fn cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        z_loss: ZLoss,
+    ) -> FloatTensor<Self> {
+        run(CrossEntropy { targets, z_loss }, [logits])
+    }
+
+    fn square_sum(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        flex::square_sum(x)
+    }
+
+    fn adamw(
+        parameter: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        moments: [FloatTensor<Self>; 2],
+        step: AdamW,
+    ) -> (FloatTensor<Self>, [FloatTensor<Self>; 2]) {
+        flex::adamw(parameter, gradient, moments, step)
+    }
+}
+
+impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
+    fn rms_norm(x: FloatTensor<Self>, w: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+        apply::<_, C, _>(RmsNorm { eps }, [x, w])
+    }
+
+    fn project(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        apply::<_, C, _>(Project, [x, w])
+    }
+
+    fn project_add(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        r: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        apply::<_, C, _>(ProjectAdd, [x, w, r])
+    }
+
+    fn rotate(qkv: FloatTensor<Self>, heads: Heads, rope: &Rope) -> FloatTensor<Self> {
+        apply::<_, C, _>(Rotate { heads, rope: rope.clone() }, [qkv])
+    }
+
+    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
+        apply::<_, C, _>(Attention { heads }, [qkv])
+    }
+
+    fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
+        apply::<_, C, _>(SwiGlu, [gate_up])
+    }
+
+    fn cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        z_loss: ZLoss,
+    ) -> FloatTensor<Self> {
+        apply::<_, C, _>(CrossEntropy { targets, z_loss }, [logits])
+    }
+}
+
+/// CUDA runs the plain form.
+#[cfg(feature = "cuda")]
+impl FusedOps for burn_cuda::Cuda<f32, i32> {}
+
+/// CUDA runs the plain form, and burn differentiates it.
+#[cfg(feature = "cuda")]
+impl<C: CheckpointStrategy> FusedOps for Autodiff<burn_cuda::Cuda<f32, i32>, C> {}

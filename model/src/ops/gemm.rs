@@ -1,0 +1,228 @@
+//! Strided matrix views over `f32` slices, and the one matrix product that everything else is built on.
+//!
+//! A view is a window (offset, rows, columns, two strides) into a slice, checked once when it is made; transposing,
+//! taking a range of rows or splitting off columns cost nothing, so that no operator ever packs or copies an operand:
+//! queries, keys and values are read out of the packed rows of one projection, and heads are written side by side.
+//! [`MatMut`] can be split into disjoint column windows whose elements interleave in memory. Slices cannot express
+//! that, which is why the views hold pointers, and why this file is `unsafe` inside and safe outside.
+//!
+//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result does not depend on the number of
+//! threads: a sum is never split between two of them.
+
+use std::marker::PhantomData;
+
+use gemm::Parallelism;
+
+/// A read-only window of `rows` × `cols` elements.
+#[derive(Clone, Copy)]
+pub(super) struct Mat<'a> {
+    start: *const f32,
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+    life: PhantomData<&'a [f32]>,
+}
+
+/// A writable window of `rows` × `cols` elements, the columns adjacent in memory. No two live views share an element.
+pub(super) struct MatMut<'a> {
+    start: *mut f32,
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    life: PhantomData<&'a mut [f32]>,
+}
+
+/// Whether a product replaces its destination or is added to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Write {
+    Replace,
+    Add,
+}
+
+/// Whether a product may use the thread pool, or already runs as one task of many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Threads {
+    Pool,
+    Here,
+}
+
+#[expect(unsafe_code, reason = "a Mat is a shared borrow of f32s, which may cross threads")]
+// SAFETY: as `&[f32]`, which is Send and Sync.
+unsafe impl Send for Mat<'_> {}
+#[expect(unsafe_code, reason = "a MatMut is a unique borrow of f32s, which may cross threads")]
+// SAFETY: as `&mut [f32]`, which is Send; the elements of two views are disjoint by construction.
+unsafe impl Send for MatMut<'_> {}
+
+/// The last element of a window lies inside the slice that it was made from.
+fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
+    assert!(cols <= row_stride || rows <= 1, "rows of a view overlap");
+    if rows > 0 && cols > 0 {
+        assert!((rows - 1) * row_stride + cols <= len, "view reaches beyond its slice");
+    }
+}
+
+impl<'a> Mat<'a> {
+    /// `rows` × `cols`, row-major, rows adjacent.
+    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// `rows` × `cols` from the start of `data`, one row every `row_stride` elements.
+    pub(super) fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert_inside(data.len(), rows, cols, row_stride);
+        Self { start: data.as_ptr(), rows, cols, row_stride, col_stride: 1, life: PhantomData }
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub(super) fn t(self) -> Self {
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+impl<'a> MatMut<'a> {
+    /// `rows` × `cols`, row-major, rows adjacent.
+    pub(super) fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// `rows` × `cols` from the start of `data`, one row every `row_stride` elements.
+    pub(super) fn strided(
+        data: &'a mut [f32],
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+    ) -> Self {
+        assert_inside(data.len(), rows, cols, row_stride);
+        Self { start: data.as_mut_ptr(), rows, cols, row_stride, life: PhantomData }
+    }
+
+    /// The first `count` columns and the rest.
+    pub(super) fn split_cols(self, count: usize) -> (Self, Self) {
+        assert!(count <= self.cols, "split beyond the last column");
+        let right = self.start.wrapping_add(count);
+        (Self { cols: count, ..self }, Self { start: right, cols: self.cols - count, ..self })
+    }
+
+    /// Side-by-side windows of `width` columns each; the width must divide the number of columns.
+    pub(super) fn into_cols(self, width: usize) -> Vec<Self> {
+        assert!(width > 0 && self.cols % width == 0, "columns do not divide into windows");
+        let mut windows = Vec::with_capacity(self.cols / width);
+        let mut rest = self;
+        while rest.cols > 0 {
+            let (window, right) = rest.split_cols(width);
+            windows.push(window);
+            rest = right;
+        }
+        windows
+    }
+
+    /// One row.
+    pub(super) fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows, "row out of range");
+        #[expect(unsafe_code, reason = "a row of a window is a slice")]
+        // SAFETY: the row lies inside the slice that the window was made from (checked there), no other view shares
+        // its elements, and `self` stays borrowed.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols)
+        }
+    }
+
+    /// A shorter borrow of rows `start..end`.
+    pub(super) fn rows_mut(&mut self, start: usize, end: usize) -> MatMut<'_> {
+        assert!(start <= end && end <= self.rows, "rows out of range");
+        let first = self.start.wrapping_add(start * self.row_stride);
+        MatMut {
+            start: first,
+            rows: end - start,
+            cols: self.cols,
+            row_stride: self.row_stride,
+            life: PhantomData,
+        }
+    }
+}
+
+/// `dst = a·b` or `dst += a·b`. // [M, N] = [M, K] · [K, N]
+pub(super) fn product(dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, threads: Threads) {
+    assert!(
+        a.cols == b.rows && dst.rows == a.rows && dst.cols == b.cols,
+        "shapes of a product do not fit: [{}, {}] = [{}, {}] x [{}, {}]",
+        dst.rows,
+        dst.cols,
+        a.rows,
+        a.cols,
+        b.rows,
+        b.cols
+    );
+    let parallelism = match threads {
+        Threads::Pool => Parallelism::Rayon(0),
+        Threads::Here => Parallelism::None,
+    };
+    // `alpha` scales what was in the destination, `beta` the product.
+    #[expect(unsafe_code, reason = "the gemm crate takes pointers")]
+    // SAFETY: the three windows lie inside live slices (checked when they were made), their shapes fit (checked
+    // above), and the destination is borrowed uniquely, so it cannot overlap an operand.
+    unsafe {
+        gemm::gemm(
+            dst.rows,
+            dst.cols,
+            a.cols,
+            dst.start,
+            1,
+            stride(dst.row_stride),
+            write == Write::Add,
+            a.start,
+            stride(a.col_stride),
+            stride(a.row_stride),
+            b.start,
+            stride(b.col_stride),
+            stride(b.row_stride),
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// A stride never exceeds the length of a slice, and no slice is longer than `isize::MAX` bytes.
+fn stride(elements: usize) -> isize {
+    elements as isize
+}
+
+/// `y = x·Wᵀ` or `y += x·Wᵀ`. // y [N, O], x [N, I], w [O, I]
+pub(super) fn linear(y: &mut [f32], write: Write, x: &[f32], w: &[f32], shape: Linear) {
+    let Linear { rows, inputs, outputs } = shape;
+    let (x, w) = (Mat::new(x, rows, inputs), Mat::new(w, outputs, inputs));
+    product(MatMut::new(y, rows, outputs), write, x, w.t(), Threads::Pool);
+}
+
+/// `dx = dy·W`. // dx [N, I], dy [N, O], w [O, I]
+pub(super) fn linear_dx(dx: &mut [f32], dy: &[f32], w: &[f32], shape: Linear) {
+    let Linear { rows, inputs, outputs } = shape;
+    let (dy, w) = (Mat::new(dy, rows, outputs), Mat::new(w, outputs, inputs));
+    product(MatMut::new(dx, rows, inputs), Write::Replace, dy, w, Threads::Pool);
+}
+
+/// `dW = dyᵀ·x`. // dw [O, I], dy [N, O], x [N, I]
+pub(super) fn linear_dw(dw: &mut [f32], dy: &[f32], x: &[f32], shape: Linear) {
+    let Linear { rows, inputs, outputs } = shape;
+    let (dy, x) = (Mat::new(dy, rows, outputs), Mat::new(x, rows, inputs));
+    product(MatMut::new(dw, outputs, inputs), Write::Replace, dy.t(), x, Threads::Pool);
+}
+
+/// The sizes of one projection.
+#[derive(Clone, Copy)]
+pub(super) struct Linear {
+    pub(super) rows: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+}

@@ -1,0 +1,60 @@
+//! One autodiff node for every fused operator.
+//!
+//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two. [`FlexOp`] is just
+//! that, on plain CPU tensors; [`apply`] turns any of them into a node of burn's graph. Integer inputs and scalars live
+//! in the operator itself.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_backend::tensor::FloatTensor;
+use burn_flex::{Flex, FlexTensor};
+
+/// An operator of `N` float tensors with a backward pass of its own.
+pub(super) trait FlexOp<const N: usize>: Clone + Debug + Send + 'static {
+    /// What the backward pass needs. Clones of tensors are references: saving an input costs nothing.
+    type Saved: Clone + Debug + Send + 'static;
+
+    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
+
+    /// The gradient of each input, contiguous, from the gradient of the output, which may be strided.
+    fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
+}
+
+#[derive(Debug)]
+struct Node<O>(PhantomData<O>);
+
+impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
+    type State = (O, O::Saved);
+
+    fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        let (op, saved) = ops.state;
+        for (parent, gradient) in ops.parents.into_iter().zip(op.backward(saved, gradient)) {
+            if let Some(parent) = parent {
+                gradients.register::<Flex>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// Runs `op` and, where an input is tracked, leaves its node in the graph.
+pub(super) fn apply<O: FlexOp<N>, C: CheckpointStrategy, const N: usize>(
+    op: O,
+    inputs: [FloatTensor<Autodiff<Flex, C>>; N],
+) -> FloatTensor<Autodiff<Flex, C>> {
+    let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let inputs = inputs.map(|input| input.primitive);
+    match Node::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => {
+            let (output, saved) = op.forward(inputs);
+            prepared.finish((op, saved), output)
+        }
+        OpsKind::UnTracked(prepared) => prepared.finish(op.forward(inputs).0),
+    }
+}
