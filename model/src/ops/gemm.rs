@@ -112,7 +112,7 @@ impl<'a> MatMut<'a> {
 
     /// Side-by-side windows of `width` columns each; the width must divide the number of columns.
     pub(super) fn into_cols(self, width: usize) -> Vec<Self> {
-        assert!(width > 0 && self.cols % width == 0, "columns do not divide into windows");
+        assert!(width > 0 && self.cols.is_multiple_of(width), "columns do not divide into windows");
         let mut windows = Vec::with_capacity(self.cols / width);
         let mut rest = self;
         while rest.cols > 0 {
