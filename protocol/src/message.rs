@@ -1,0 +1,526 @@
+//! What peers say to each other: every control message, and the records that messages are about.
+//!
+//! Words as in `docs/PROTOCOL.md`. A record that others refer to has a digest, made in `wire`, the
+//! one place that knows its bytes: [`Roster`], [`Receipt`], [`Regroup`]. Every message names its
+//! [`Series`], or the head of its author.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Digest, LogId, PeerId};
+use crate::sign::Signature;
+
+/// Members of a roster, with or without a place: what fits a gossiped message.
+pub const MEMBERS_MAX: usize = 256;
+
+/// Who votes: a peer together with its log of votes (R19).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Voter {
+    /// The peer.
+    pub peer: PeerId,
+    /// The log that binds it.
+    pub log: LogId,
+}
+
+/// One member of a roster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// The peer.
+    pub peer: PeerId,
+    /// The log that binds it.
+    pub log: LogId,
+    /// Which start of the peer froze the delta.
+    pub incarnation: u64,
+    /// Tokens behind its delta; 0 is a member without a place in the ring.
+    pub weight: u64,
+}
+
+impl Member {
+    /// The voter that this member becomes with the receipt (R18).
+    #[must_use]
+    pub fn voter(&self) -> Voter {
+        Voter { peer: self.peer, log: self.log }
+    }
+}
+
+/// What a peer last committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// Epochs committed on its lineage.
+    pub epoch: u64,
+    /// Tokens committed on its lineage.
+    pub tokens: u64,
+    /// State digest.
+    pub state: Digest,
+}
+
+impl Head {
+    /// The total order of heads (R23): more tokens, then the smaller digest.
+    #[must_use]
+    pub fn exceeds(&self, other: &Self) -> bool {
+        (self.tokens, other.state) > (other.tokens, self.state)
+    }
+}
+
+/// One series of ballots: it never decides two values.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// The epoch that it decides.
+    pub epoch: u64,
+    /// State digest before that epoch.
+    pub parent: Digest,
+    /// The last Regroup of this epoch and parent.
+    pub regroup: Option<Digest>,
+}
+
+/// The result of an epoch, which its Dones sign; its digest is `r`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The series in which the value was formed.
+    pub series: Series,
+    /// The fragment of the parameters that was updated.
+    pub fragment: u32,
+    /// BLAKE3 of the update's bytes.
+    pub update: Digest,
+    /// All members of the roster that formed it: the next voters (R18), and who is in the sum.
+    pub members: Vec<Member>,
+}
+
+impl Receipt {
+    /// Tokens that the epoch adds to its lineage.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.members.iter().fold(0, |sum, m| m.weight.saturating_add(sum))
+    }
+}
+
+/// A ballot: who takes part in the epoch, in ring order, or which value is voted for again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Roster {
+    /// The series that it belongs to.
+    pub series: Series,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// Who proposes it.
+    pub proposer: PeerId,
+    /// The ring, in order, and the members without a place.
+    pub members: Vec<Member>,
+    /// The voters whose Status for this attempt the proposer used (R7).
+    pub heard: Vec<Voter>,
+    /// The value to vote for again (R8); otherwise the ring computes one.
+    pub adopt: Option<Receipt>,
+}
+
+impl Roster {
+    /// The members with a place in the ring, in ring order.
+    pub fn ring(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.weight > 0)
+    }
+
+    /// The member that is `peer`.
+    #[must_use]
+    pub fn member(&self, peer: &PeerId) -> Option<&Member> {
+        self.members.iter().find(|m| m.peer == *peer)
+    }
+
+    /// Whether the ring must compute before anyone can vote.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.adopt.is_none()
+    }
+
+    /// The receipt of this roster's value, whose update has the digest `update`.
+    #[must_use]
+    pub fn receipt(&self, update: Digest) -> Receipt {
+        self.adopt.clone().unwrap_or_else(|| Receipt {
+            series: self.series,
+            fragment: 0,
+            update,
+            members: self.members.clone(),
+        })
+    }
+}
+
+/// Where a peer stands in its epoch, for people and for the ready count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Phase {
+    /// A greater head is being fetched.
+    Behind,
+    /// Inner steps.
+    Train,
+    /// Delta and weight are frozen.
+    Ready,
+    /// A roster was accepted.
+    Accepted,
+    /// The ring runs.
+    Reduce,
+    /// The whole update is held.
+    Finished,
+    /// Waits for, or asks for, a higher attempt.
+    Recover,
+    /// Joined a Regroup that has not opened.
+    Regrouping,
+}
+
+/// "I live, and this is where I stand." Repeats what a lost Ready would have said.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Rises by one with each, from 1 at each start.
+    pub count: u64,
+    /// The author's head.
+    pub head: Head,
+    /// The series that the author is in.
+    pub series: Series,
+    /// A Regroup of that series which the author has joined and which has not opened.
+    pub joined: Option<Digest>,
+    /// The log that binds it.
+    pub log: LogId,
+    /// Which start of the author this is.
+    pub incarnation: u64,
+    /// Phase of its epoch.
+    pub phase: Phase,
+    /// Attempt of that phase; 0 before the first.
+    pub attempt: u32,
+    /// Weight of its frozen delta; 0 is not Ready.
+    pub ready: u64,
+    /// Whether bulk can reach it without a relay.
+    pub direct: bool,
+    /// Smoothed round-trip times in milliseconds, at most 16.
+    pub round_trips: Vec<(PeerId, u32)>,
+    /// Bytes per second of its last ring; 0 is unknown.
+    pub send_rate: u64,
+    /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no donor.
+    pub serves: u64,
+}
+
+/// Delta and weight are frozen (R31).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// The series that the author is in.
+    pub series: Series,
+    /// Which start of the author froze it.
+    pub incarnation: u64,
+    /// Tokens behind the delta.
+    pub weight: u64,
+    /// Norm of the delta, for people.
+    pub norm: f32,
+}
+
+/// Asks a majority of voters before an attempt from the second on (R7).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Query {
+    /// The series.
+    pub series: Series,
+    /// The attempt that the author wants to propose.
+    pub attempt: u32,
+    /// Peers reported lost.
+    pub lost: Vec<PeerId>,
+}
+
+/// A vote, with what was voted for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Voted {
+    /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
+    pub depth: u32,
+    /// The attempt of the roster voted on.
+    pub attempt: u32,
+    /// The value.
+    pub receipt: Receipt,
+}
+
+impl Voted {
+    /// Rank among votes: the highest decides (R8).
+    #[must_use]
+    pub fn rank(&self) -> (u32, u32) {
+        (self.depth, self.attempt)
+    }
+}
+
+/// The promise of a voter, or what a peer without a vote can tell (R2).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The series.
+    pub series: Series,
+    /// The attempt that was asked for, and now is promised.
+    pub attempt: u32,
+    /// Its highest Done in this series.
+    pub done: Option<Voted>,
+    /// Whether it holds the bytes of the series' forced value.
+    pub holds_forced: bool,
+    /// Its own Ready, if any: incarnation and weight.
+    pub ready: Option<(u64, u64)>,
+    /// Voters present to it.
+    pub present: Vec<PeerId>,
+}
+
+/// "I take part in this roster" (R3).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Accept {
+    /// The series.
+    pub series: Series,
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// Ready peers that it lacks: they join the next attempt or epoch (R36).
+    pub lacks: Vec<PeerId>,
+}
+
+/// Why a roster or Regroup was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// A higher attempt was promised, or another roster accepted at this one.
+    Promised,
+    /// The roster names another weight or incarnation of mine than I froze.
+    Weight,
+    /// The roster breaks another rule.
+    Rule,
+    /// The Regroup leaves out a voter that is present to me, or somebody present at the founding.
+    Present(PeerId),
+    /// A member of the Regroup is not present to me.
+    Absent(PeerId),
+}
+
+/// The answer to a roster or Regroup that cannot be accepted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Refuse {
+    /// The series.
+    pub series: Series,
+    /// Digest of the roster or Regroup.
+    pub what: Digest,
+    /// The attempt promised.
+    pub promised: u32,
+    /// The author's head.
+    pub head: Head,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// A ring neighbour was lost.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lost {
+    /// The series.
+    pub series: Series,
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// The neighbour.
+    pub who: PeerId,
+}
+
+/// A vote: the author holds the whole update (R5). A majority of them is the certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// The series.
+    pub series: Series,
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// Digest of the receipt.
+    pub r: Digest,
+    /// Digest of the update, so that a voter without a place knows what to fetch.
+    pub update: Digest,
+}
+
+/// Who decided a value: Dones for one roster from a majority of the voters of its series.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The roster that was voted on; its series is the receipt's or descends from it (R14).
+    pub roster: Roster,
+    /// Who voted, with the signature over its `Done`.
+    pub dones: Vec<(PeerId, Signature)>,
+}
+
+/// Why a voter is left out of a Regroup (R12).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Absence {
+    /// Not present for `minority_grace`.
+    Silent,
+    /// Said `Leaving`.
+    Left,
+    /// Answers with another log.
+    OtherLog,
+    /// Has joined another Regroup.
+    Elsewhere,
+    /// Delivered nothing of an update that only it holds.
+    Mute,
+}
+
+/// Leave the series and go on as the voters of a new one (R12).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Regroup {
+    /// The series that is left.
+    pub series: Series,
+    /// Rises with each Regroup of that series.
+    pub number: u32,
+    /// Who proposes it.
+    pub proposer: PeerId,
+    /// The voters to be.
+    pub members: Vec<Voter>,
+    /// The voters left out.
+    pub absent: Vec<(Voter, Absence)>,
+}
+
+/// "I leave the series for ever" (R13).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Join {
+    /// The series that is left.
+    pub series: Series,
+    /// Digest of the Regroup.
+    pub regroup: Digest,
+    /// The log that binds the author.
+    pub log: LogId,
+    /// Its highest Done in that series and those that it descends from.
+    pub done: Option<Voted>,
+}
+
+/// A Regroup with all its members' Joins: the root of a series.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opening {
+    /// The Regroup.
+    pub regroup: Regroup,
+    /// Each member's Join, with its signature.
+    pub joins: Vec<(PeerId, Join, Signature)>,
+}
+
+/// One committed epoch with all that proves it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Link {
+    /// The result.
+    pub receipt: Receipt,
+    /// Who decided it.
+    pub certificate: Certificate,
+    /// The Regroups of this epoch and parent that it came through, in order.
+    pub openings: Vec<Opening>,
+}
+
+/// "This epoch is decided" (R16).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Commit {
+    /// Everything: sent directly to who lacks it.
+    Whole(Box<Link>),
+    /// For who holds roster and update: gossiped.
+    Short {
+        /// The series of the roster.
+        series: Series,
+        /// Digest of the roster.
+        roster: Digest,
+        /// Digest of the receipt.
+        r: Digest,
+        /// Who voted, with the signature over its `Done`.
+        dones: Vec<(PeerId, Signature)>,
+    },
+}
+
+/// The author's last message (R29).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leaving {
+    /// The author's head.
+    pub head: Head,
+    /// Void once the author is heard with a higher one.
+    pub incarnation: u64,
+}
+
+/// Every control message.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant is documented at its struct")]
+pub enum Message {
+    Heartbeat(Heartbeat),
+    Ready(Ready),
+    Query(Query),
+    Status(Status),
+    Roster(Roster),
+    Accept(Accept),
+    Refuse(Refuse),
+    Lost(Lost),
+    Done(Done),
+    Commit(Commit),
+    Regroup(Regroup),
+    Join(Join),
+    Leaving(Leaving),
+}
+
+impl Message {
+    /// The domain tag under which it is signed.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Heartbeat(_) => "heartbeat",
+            Self::Ready(_) => "ready",
+            Self::Query(_) => "query",
+            Self::Status(_) => "status",
+            Self::Roster(_) => "roster",
+            Self::Accept(_) => "accept",
+            Self::Refuse(_) => "refuse",
+            Self::Lost(_) => "lost",
+            Self::Done(_) => "done",
+            Self::Commit(_) => "commit",
+            Self::Regroup(_) => "regroup",
+            Self::Join(_) => "join",
+            Self::Leaving(_) => "leaving",
+        }
+    }
+
+    /// The series that it speaks about; `None` where it speaks about its author's head only.
+    #[must_use]
+    pub fn series(&self) -> Option<Series> {
+        match self {
+            Self::Heartbeat(_) | Self::Leaving(_) => None,
+            Self::Ready(m) => Some(m.series),
+            Self::Query(m) => Some(m.series),
+            Self::Status(m) => Some(m.series),
+            Self::Roster(m) => Some(m.series),
+            Self::Accept(m) => Some(m.series),
+            Self::Refuse(m) => Some(m.series),
+            Self::Lost(m) => Some(m.series),
+            Self::Done(m) => Some(m.series),
+            Self::Commit(Commit::Whole(link)) => Some(link.certificate.roster.series),
+            Self::Commit(Commit::Short { series, .. }) => Some(*series),
+            Self::Regroup(m) => Some(m.series),
+            Self::Join(m) => Some(m.series),
+        }
+    }
+}
+
+/// What one peer asks another about lineages; believed by what its answer proves, not by who says it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// Links from this epoch on, and the open epoch's Regroups.
+    Lineage {
+        /// The first epoch wanted.
+        from_epoch: u64,
+    },
+    /// The chain from this epoch on, to find where two lineages part.
+    Chain {
+        /// The first epoch wanted.
+        from_epoch: u64,
+    },
+}
+
+/// One epoch of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChainLink {
+    /// The epoch.
+    pub epoch: u64,
+    /// State digest after it.
+    pub state: Digest,
+    /// Digest of its receipt.
+    pub r: Digest,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// At most [`LINKS_MAX`] links, oldest first.
+    Lineage {
+        /// The links.
+        links: Vec<Link>,
+        /// The answering peer's head.
+        head: Head,
+        /// Regroups of its open epoch, in order.
+        openings: Vec<Opening>,
+    },
+    /// At most [`CHAIN_MAX`] entries, oldest first.
+    Chain(Vec<ChainLink>),
+}
+
+/// Links in one answer.
+pub const LINKS_MAX: usize = 64;
+
+/// Chain entries in one answer: 80 bytes each.
+pub const CHAIN_MAX: usize = 4_096;

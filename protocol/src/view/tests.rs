@@ -1,0 +1,79 @@
+use super::*;
+use crate::id::{Digest, LogId};
+use crate::message::{Head, Phase, Series};
+
+fn beat(incarnation: u64, count: u64) -> Heartbeat {
+    Heartbeat {
+        count,
+        head: Head { epoch: 0, tokens: 0, state: Digest::ZERO },
+        series: Series { epoch: 1, parent: Digest::ZERO, regroup: None },
+        joined: None,
+        log: LogId([0; 16]),
+        incarnation,
+        phase: Phase::Train,
+        attempt: 0,
+        ready: 0,
+        direct: true,
+        round_trips: Vec::new(),
+        send_rate: 0,
+        serves: 0,
+    }
+}
+
+fn view() -> State {
+    let roll = Roll::new(Duration::from_millis(500), Duration::from_secs(8));
+    State::new(PeerId([0; 32]), roll)
+}
+
+/// Far enough from zero that ageing does not stop there.
+const START_MS: u64 = 10_000;
+
+const A: PeerId = PeerId([1; 32]);
+
+fn run(view: &mut State, ms: u64, input: Input<'_>) -> Vec<Output> {
+    let mut out = Vec::new();
+    view.handle(Time(START_MS + ms), input, &mut out);
+    out
+}
+
+#[test]
+fn a_silent_peer_is_lost_after_four_heartbeats_and_found_again() {
+    let mut view = view();
+    assert_eq!(run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1))), [Output::Found(A)]);
+    assert_eq!(view.deadline(), Some(Time(START_MS + 2000)));
+    assert_eq!(run(&mut view, 1999, Input::Tick), []);
+    assert_eq!(run(&mut view, 2000, Input::Tick), [Output::Lost(A, Cause::Silent)]);
+    assert_eq!(run(&mut view, 2500, Input::Heartbeat(A, &beat(1, 2))), [Output::Found(A)]);
+}
+
+#[test]
+fn a_replayed_heartbeat_revives_nobody() {
+    let mut view = view();
+    run(&mut view, 0, Input::Heartbeat(A, &beat(1, 7)));
+    run(&mut view, 1500, Input::Heartbeat(A, &beat(1, 7)));
+    run(&mut view, 1600, Input::Heartbeat(A, &beat(0, 99)));
+    assert_eq!(run(&mut view, 2000, Input::Tick), [Output::Lost(A, Cause::Silent)]);
+}
+
+#[test]
+fn a_closed_connection_is_lost_sooner_unless_gossip_still_brings_heartbeats() {
+    let mut view = view();
+    run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
+    run(&mut view, 100, Input::Unlinked(A));
+    assert_eq!(run(&mut view, 850, Input::Tick), [Output::Lost(A, Cause::Closed)]);
+    run(&mut view, 900, Input::Heartbeat(A, &beat(1, 2)));
+    run(&mut view, 1000, Input::Unlinked(A));
+    run(&mut view, 1400, Input::Heartbeat(A, &beat(1, 3)));
+    assert_eq!(run(&mut view, 1800, Input::Tick), []);
+}
+
+#[test]
+fn a_farewell_holds_until_a_higher_incarnation_is_heard() {
+    let mut view = view();
+    run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
+    let head = beat(1, 1).head;
+    let leaving = Leaving { head, incarnation: 1 };
+    assert_eq!(run(&mut view, 10, Input::Leaving(A, &leaving)), [Output::Lost(A, Cause::Left)]);
+    assert_eq!(run(&mut view, 20, Input::Heartbeat(A, &beat(1, 2))), []);
+    assert_eq!(run(&mut view, 30, Input::Heartbeat(A, &beat(2, 1))), [Output::Found(A)]);
+}
