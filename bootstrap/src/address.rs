@@ -1,0 +1,178 @@
+//! Addresses: what a person types, and which of a peer's addresses are worth dialling.
+//!
+//! A peer announces every interface that it listens on. Seen over the internet its private and
+//! loopback addresses lead nowhere, or to somebody else; seen on the same machine all of them may
+//! work. [`Scope`] orders addresses by how far they reach, and the rule is one comparison: keep
+//! an address that reaches at least as far as the one that the peer was seen at.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
+
+/// How far an address reaches, nearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// This machine only.
+    Loopback,
+    /// A private network (RFC 1918, link-local, unique local).
+    Private,
+    /// The internet; a name counts as public, since only the resolver knows better.
+    Public,
+}
+
+/// Why an address of an entry point cannot be used. The person who typed it is at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It is no multiaddress at all.
+    #[error(
+        "'{text}' is not a multiaddress ({cause}); it looks like /ip4/203.0.113.7/tcp/4001/p2p/12D3Koo…"
+    )]
+    Malformed {
+        /// What was typed.
+        text: String,
+        /// What the parser says.
+        cause: String,
+    },
+    /// It does not say whom to expect there.
+    #[error(
+        "'{text}' does not end in /p2p/<peer id>, so nobody could check who answers; copy the whole address that the bootstrap printed at its start"
+    )]
+    NoPeer {
+        /// What was typed.
+        text: String,
+    },
+}
+
+/// Parses the address of an entry point: it must end in `/p2p/<peer id>`.
+///
+/// # Errors
+/// See [`AddressError`]; each says what to type instead.
+pub fn entry(text: &str) -> Result<Multiaddr, AddressError> {
+    let address: Multiaddr = text.parse().map_err(|error: libp2p::multiaddr::Error| {
+        AddressError::Malformed { text: text.into(), cause: error.to_string() }
+    })?;
+    match peer(&address) {
+        Some(_) => Ok(address),
+        None => Err(AddressError::NoPeer { text: text.into() }),
+    }
+}
+
+/// The peer at the end of an address.
+#[must_use]
+pub fn peer(address: &Multiaddr) -> Option<PeerId> {
+    match address.iter().last()? {
+        Protocol::P2p(peer) => Some(peer),
+        _ => None,
+    }
+}
+
+/// The address with `/p2p/<peer>` at its end, once.
+#[must_use]
+pub fn with_peer(address: Multiaddr, peer_id: PeerId) -> Multiaddr {
+    match peer(&address) {
+        Some(_) => address,
+        None => address.with(Protocol::P2p(peer_id)),
+    }
+}
+
+/// Whether bytes to this address pass through a relay.
+#[must_use]
+pub fn is_relayed(address: &Multiaddr) -> bool {
+    address.iter().any(|part| part == Protocol::P2pCircuit)
+}
+
+/// Whether this is a TCP address: a killed process at its end is noticed at once.
+#[must_use]
+pub fn is_tcp(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
+}
+
+/// How far an address reaches; `None` where it has no host.
+#[must_use]
+pub fn scope(address: &Multiaddr) -> Option<Scope> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(scope_v4(ip)),
+        Protocol::Ip6(ip) => Some(ip.to_ipv4_mapped().map_or_else(|| scope_v6(ip), scope_v4)),
+        Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_) | Protocol::Dnsaddr(_) => {
+            Some(Scope::Public)
+        }
+        _ => None,
+    }
+}
+
+/// Whether `address` of a peer is worth dialling by someone who saw that peer at `seen`.
+#[must_use]
+pub fn plausible(address: &Multiaddr, seen: &Multiaddr) -> bool {
+    match (scope(address), scope(seen)) {
+        (Some(reach), Some(vantage)) => reach >= vantage,
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}
+
+fn scope_v4(ip: Ipv4Addr) -> Scope {
+    if ip.is_loopback() || ip.is_unspecified() {
+        return Scope::Loopback;
+    }
+    // 100.64/10 is the carrier's side of a carrier-grade NAT (RFC 6598).
+    let carrier = ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1]);
+    if ip.is_private() || ip.is_link_local() || carrier { Scope::Private } else { Scope::Public }
+}
+
+fn scope_v6(ip: Ipv6Addr) -> Scope {
+    if ip.is_loopback() || ip.is_unspecified() {
+        return Scope::Loopback;
+    }
+    if ip.is_unique_local() || ip.is_unicast_link_local() {
+        return Scope::Private;
+    }
+    Scope::Public
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Multiaddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_entry_without_a_peer_is_refused_with_the_remedy() {
+        let error = entry("/ip4/127.0.0.1/tcp/4001").unwrap_err().to_string();
+        assert!(error.contains("/p2p/<peer id>") && error.contains("copy"), "{error}");
+        let error = entry("example.org:4001").unwrap_err().to_string();
+        assert!(error.contains("not a multiaddress") && error.contains("/ip4/"), "{error}");
+        let whole = format!("/ip4/127.0.0.1/tcp/4001/p2p/{}", PeerId::random());
+        assert_eq!(entry(&whole).unwrap().to_string(), whole);
+    }
+
+    #[test]
+    fn an_address_is_plausible_when_it_reaches_as_far_as_the_vantage_point() {
+        let loopback = at("/ip4/127.0.0.1/tcp/1");
+        let private = at("/ip4/192.168.1.2/tcp/1");
+        let carrier = at("/ip4/100.64.0.1/tcp/1");
+        let public = at("/ip4/203.0.113.7/udp/1/quic-v1");
+        let name = at("/dns/example.org/tcp/1");
+        for address in [&loopback, &private, &carrier, &public, &name] {
+            assert!(plausible(address, &loopback), "{address}");
+        }
+        assert!(!plausible(&loopback, &private) && plausible(&carrier, &private));
+        assert!(!plausible(&private, &public) && !plausible(&carrier, &public));
+        assert!(plausible(&name, &public));
+        assert!(!plausible(&at("/tcp/1"), &loopback));
+        assert_eq!(scope(&at("/ip6/::ffff:10.0.0.1/tcp/1")), Some(Scope::Private));
+        assert_eq!(scope(&at("/ip6/fe80::1/tcp/1")), Some(Scope::Private));
+        assert_eq!(scope(&at("/ip6/2001:db8::1/tcp/1")), Some(Scope::Public));
+    }
+
+    #[test]
+    fn a_circuit_is_seen_as_relayed_and_a_peer_is_appended_once() {
+        let relay = PeerId::random();
+        let circuit = at(&format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit"));
+        assert!(is_relayed(&circuit) && is_tcp(&circuit));
+        assert!(!is_tcp(&at("/ip4/1.2.3.4/udp/1/quic-v1")));
+        let whole = with_peer(with_peer(at("/ip4/1.2.3.4/tcp/1"), relay), relay);
+        assert_eq!(whole, at(&format!("/ip4/1.2.3.4/tcp/1/p2p/{relay}")));
+    }
+}

@@ -1,0 +1,205 @@
+//! How peers find and reach one another: Kademlia, identify, ping, relay, AutoNAT v2, DCUtR, UPnP
+//! and the limits, as one behaviour. The entry point and the node run the same parts; they differ
+//! in which side of relay and AutoNAT they play ([`Role`]) and in how many connections they hold.
+//!
+//! Kademlia (Maymounkov and Mazières 2002) holds provider records only: no values are stored for
+//! anybody. A node serves it at once where everybody can reach everybody, and else as soon as it
+//! is known to be reachable itself ([`Discovery::serve_table`]): a table full of unreachable
+//! servers answers nobody. A circuit through a relay does not count as reachable.
+//!
+//! Ping only measures; whether a member lives is decided by its signed heartbeat.
+#![expect(missing_docs, reason = "the derived event has one variant per field, described there")]
+
+use std::time::Duration;
+
+use libp2p::{
+    Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, connection_limits, dcutr,
+    identify,
+    identity::Keypair,
+    kad::{self, store::MemoryStore},
+    ping, relay,
+    swarm::{NetworkBehaviour, behaviour::toggle::Toggle},
+    upnp,
+};
+
+use crate::address;
+
+/// The id that identify announces; its number is the protocol's major version.
+pub const IDENTIFY: &str = "/intellect/1";
+
+/// Kademlia's protocol id: a table of our own, apart from everybody else's.
+pub const KADEMLIA: StreamProtocol = StreamProtocol::new("/intellect/kad/1");
+
+/// Which side a program plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The public entry point: serves the table, relays circuits, tests others' addresses.
+    Entry,
+    /// A node; `far` says that its entry points are on the internet, so that a router may stand
+    /// between it and others and UPnP is worth asking.
+    Node {
+        /// See above.
+        far: bool,
+    },
+}
+
+/// All of discovery. The event type is derived: one variant per field.
+#[derive(NetworkBehaviour)]
+pub struct Discovery {
+    /// Peers that misbehaved. First, so that nothing else hears of them.
+    pub blocked: allow_block_list::Behaviour<allow_block_list::BlockedPeers>,
+    /// Refuses connections above the limits.
+    pub limits: connection_limits::Behaviour,
+    /// Who a peer is and where it listens.
+    pub identify: identify::Behaviour,
+    /// Round trip times, and life in an otherwise idle connection.
+    pub ping: ping::Behaviour,
+    /// The distributed table.
+    pub kademlia: kad::Behaviour<MemoryStore>,
+    /// Uses relays.
+    pub relay_client: relay::client::Behaviour,
+    /// Is one.
+    pub relay: Toggle<relay::Behaviour>,
+    /// Asks others whether we can be reached.
+    pub reach: Toggle<autonat::v2::client::Behaviour>,
+    /// Answers that question for others.
+    pub probe: Toggle<autonat::v2::server::Behaviour>,
+    /// Turns circuits into direct connections.
+    pub punch: Toggle<dcutr::Behaviour>,
+    /// Asks the router for a port.
+    pub upnp: Toggle<upnp::tokio::Behaviour>,
+}
+
+impl Discovery {
+    /// Builds all parts; `relay_client` comes from [`crate::transport::build`].
+    #[must_use]
+    pub fn new(key: &Keypair, relay_client: relay::client::Behaviour, role: Role) -> Self {
+        let me = key.public().to_peer_id();
+        let entry = role == Role::Entry;
+        let mut this = Self {
+            blocked: allow_block_list::Behaviour::default(),
+            limits: connection_limits::Behaviour::new(limits(role)),
+            identify: identify::Behaviour::new(
+                identify::Config::new(IDENTIFY.into(), key.public())
+                    .with_agent_version(concat!("intellect/", env!("CARGO_PKG_VERSION")).into())
+                    .with_cache_size(IDENTIFY_CACHE),
+            ),
+            ping: ping::Behaviour::default(),
+            kademlia: kademlia(me),
+            relay_client,
+            relay: Toggle::from(entry.then(|| relay::Behaviour::new(me, relay_config()))),
+            reach: Toggle::from((!entry).then(autonat::v2::client::Behaviour::default)),
+            probe: Toggle::from(entry.then(autonat::v2::server::Behaviour::default)),
+            punch: Toggle::from((!entry).then(|| dcutr::Behaviour::new(me))),
+            upnp: Toggle::from(
+                (role == Role::Node { far: true }).then(upnp::tokio::Behaviour::default),
+            ),
+        };
+        this.serve_table(role != Role::Node { far: true });
+        this
+    }
+
+    /// Whether this peer answers questions about the table, or only asks them.
+    pub fn serve_table(&mut self, serve: bool) {
+        let mode = if serve { kad::Mode::Server } else { kad::Mode::Client };
+        if self.kademlia.mode() != mode {
+            self.kademlia.set_mode(Some(mode));
+        }
+    }
+
+    /// Takes over what a peer said about itself: those of its addresses that are worth dialling
+    /// from where it was seen, at most [`ADDRESSES_MAX`], go into the table if it serves it.
+    /// Returns them.
+    pub fn learn(
+        &mut self,
+        peer: PeerId,
+        info: &identify::Info,
+        seen: &Multiaddr,
+    ) -> Vec<Multiaddr> {
+        let addresses: Vec<_> = info
+            .listen_addrs
+            .iter()
+            .filter(|address| address::plausible(address, seen))
+            .take(ADDRESSES_MAX)
+            .cloned()
+            .collect();
+        if info.protocols.contains(&KADEMLIA) {
+            for address in &addresses {
+                self.kademlia.add_address(&peer, address.clone());
+            }
+        }
+        addresses
+    }
+}
+
+fn kademlia(me: PeerId) -> kad::Behaviour<MemoryStore> {
+    let store = MemoryStore::with_config(
+        me,
+        kad::store::MemoryStoreConfig {
+            max_records: 0,
+            max_value_bytes: 0,
+            max_providers_per_key: PROVIDERS_MAX,
+            max_provided_keys: RUNS_MAX,
+        },
+    );
+    let mut config = kad::Config::new(KADEMLIA);
+    config
+        .set_query_timeout(Duration::from_secs(10))
+        .set_max_packet_size(KADEMLIA_PACKET)
+        .set_replication_interval(None)
+        .set_publication_interval(None)
+        .set_provider_record_ttl(Some(PROVIDER_TTL))
+        .set_provider_publication_interval(Some(PROVIDER_RENEWAL))
+        .set_periodic_bootstrap_interval(Some(Duration::from_secs(60)));
+    kad::Behaviour::with_config(me, store, config)
+}
+
+fn relay_config() -> relay::Config {
+    relay::Config {
+        max_reservations: 256,
+        max_reservations_per_peer: 4,
+        max_circuits: 256,
+        max_circuits_per_peer: 16,
+        max_circuit_duration: Duration::from_secs(60 * 60),
+        max_circuit_bytes: CIRCUIT_BYTES_MAX,
+        ..relay::Config::default()
+    }
+}
+
+fn limits(role: Role) -> connection_limits::ConnectionLimits {
+    let (incoming, total) = match role {
+        Role::Entry => (900, 1_000),
+        Role::Node { .. } => (600, 800),
+    };
+    connection_limits::ConnectionLimits::default()
+        .with_max_pending_incoming(Some(64))
+        .with_max_pending_outgoing(Some(64))
+        .with_max_established_incoming(Some(incoming))
+        .with_max_established(Some(total))
+        .with_max_established_per_peer(Some(PER_PEER_MAX))
+}
+
+/// Addresses of one peer that are remembered.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// Control, ring and fetch in both directions, one of each too many while duplicates are sorted
+/// out, and a circuit.
+const PER_PEER_MAX: u32 = 8;
+
+const IDENTIFY_CACHE: usize = 512;
+
+/// A roster has 256 members at most (FORMATS §1).
+const PROVIDERS_MAX: usize = 256;
+
+/// Runs that one server remembers providers of.
+const RUNS_MAX: usize = 256;
+
+/// 256 providers with two addresses each are about 30 KiB.
+const KADEMLIA_PACKET: usize = 64 * 1024;
+
+/// FORMATS §4; a record lives as long as three renewals.
+const PROVIDER_RENEWAL: Duration = Duration::from_secs(10 * 60);
+const PROVIDER_TTL: Duration = Duration::from_secs(30 * 60);
+
+/// An hour of heartbeats and votes of 256 members, not of tensors.
+const CIRCUIT_BYTES_MAX: u64 = 256 * 1024 * 1024;

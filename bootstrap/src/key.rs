@@ -1,0 +1,138 @@
+//! The key of an entry point, kept in its data folder: every join line that was ever pasted names
+//! the peer id, so a restart must not change it.
+//!
+//! The file holds the ed25519 seed, 64 hex digits and a newline. Others must not be able to read
+//! it: whoever holds it can pretend to be this entry point.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use libp2p::identity::Keypair;
+
+/// Why there is no key. The owner of the machine can mend each of these.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file or its folder cannot be read or written.
+    #[error("cannot {what} {path}: {cause}; choose a folder that you may write with --data-dir", path = path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Others can read the file.
+    #[error(
+        "{path} can be read by others (mode {mode:03o}); if nobody has read it, run: chmod 600 {path}; else delete it and hand out new join lines",
+        path = path.display()
+    )]
+    Exposed {
+        /// Where.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file holds something else.
+    #[error(
+        "{path} is not a key (64 hex digits); restore it, or delete it and hand out new join lines",
+        path = path.display()
+    )]
+    Malformed {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// The key in `folder`, made on first use.
+///
+/// # Errors
+/// See [`KeyError`].
+pub fn load_or_create(folder: &Path) -> Result<Keypair, KeyError> {
+    let path = folder.join("bootstrap.key");
+    let failed = |what| {
+        let path = path.clone();
+        move |cause| KeyError::Io { what, path, cause }
+    };
+    fs::create_dir_all(folder).map_err(failed("create the folder of"))?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(file) => create(file).map_err(failed("write")),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load(&path),
+        Err(error) => Err(failed("create")(error)),
+    }
+}
+
+fn create(mut file: fs::File) -> io::Result<Keypair> {
+    let key = Keypair::generate_ed25519();
+    let seed = key.clone().try_into_ed25519().map_err(io::Error::other)?.secret();
+    let hex: String = seed.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{hex}")?;
+    file.sync_all()?;
+    Ok(key)
+}
+
+fn load(path: &Path) -> Result<Keypair, KeyError> {
+    let failed = |cause| KeyError::Io { what: "read", path: path.into(), cause };
+    let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.into(), mode });
+    }
+    let text = fs::read(path).map_err(failed)?;
+    parse(&text).ok_or_else(|| KeyError::Malformed { path: path.into() })
+}
+
+fn parse(text: &[u8]) -> Option<Keypair> {
+    let hex = std::str::from_utf8(text).ok()?.trim();
+    if hex.len() != 64 || !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut seed = [0_u8; 32];
+    for (byte, at) in seed.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
+    }
+    Keypair::ed25519_from_bytes(seed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_survives_a_restart_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        let first = load_or_create(&inner).unwrap();
+        let second = load_or_create(&inner).unwrap();
+        assert_eq!(first.public(), second.public());
+        let mode = fs::metadata(inner.join("bootstrap.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        load_or_create(folder.path()).unwrap();
+        let path = folder.path().join("bootstrap.key");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = load_or_create(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("mode 644") && error.contains("chmod 600"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_key_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        load_or_create(folder.path()).unwrap();
+        let path = folder.path().join("bootstrap.key");
+        for text in [&b""[..], b"12", &[0xff; 64], "é".repeat(32).as_bytes()] {
+            fs::write(&path, text).unwrap();
+            let error = load_or_create(folder.path()).unwrap_err();
+            assert!(matches!(error, KeyError::Malformed { .. }), "{error}");
+        }
+        let error = load_or_create(&path.join("under-a-file")).unwrap_err();
+        assert!(matches!(error, KeyError::Io { .. }), "{error}");
+    }
+}

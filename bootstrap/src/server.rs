@@ -1,0 +1,153 @@
+//! The public entry point: a Kademlia server, a relay, an AutoNAT server, and the signed manifests
+//! that it was given, handed out as opaque bytes.
+//!
+//! It decides nothing and nobody needs it after entering: peers that know one another go on
+//! without it. So it keeps no state but its key, and a restart at the same address is unnoticed.
+
+use std::{collections::HashMap, future::Future};
+
+use futures::StreamExt as _;
+use libp2p::{
+    Multiaddr, Swarm, identify,
+    identity::Keypair,
+    swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
+};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::{
+    address::{self, Scope},
+    discovery::{Discovery, DiscoveryEvent, Role},
+    manifest,
+    streams::{self, Incoming},
+    transport::{self, BuildError, ListenError},
+};
+
+/// What an entry point is given.
+pub struct Config {
+    /// Its identity.
+    pub key: Keypair,
+    /// Where it listens; at least one address.
+    pub listen: Vec<Multiaddr>,
+    /// Addresses under which others reach it, where it cannot see them itself (behind a router).
+    pub external: Vec<Multiaddr>,
+    /// At most [`manifest::FILES_MAX`] signed files of [`manifest::FILE_BYTES_MAX`] each.
+    pub manifests: Vec<manifest::File>,
+}
+
+/// Why an entry point could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No transport.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An address is not to be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
+/// Serves until `stop` is ready. `announce` hears every address, `/p2p/…` included, under which a
+/// node can enter.
+///
+/// # Errors
+/// Only before it serves; see [`ServeError`].
+///
+/// # Cancel safety
+/// Cancel safe: dropping it ends the service, and it keeps no state.
+pub async fn serve(
+    config: Config,
+    mut announce: impl FnMut(Multiaddr),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let (transport, relay_client) = transport::build(&config.key)?;
+    let behaviour = Entry {
+        discovery: Discovery::new(&config.key, relay_client, Role::Entry),
+        streams: streams::Behaviour::new(&[manifest::PROTOCOL]),
+    };
+    let me = config.key.public().to_peer_id();
+    let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
+    for address in &config.listen {
+        transport::listen(&mut swarm, address)?;
+    }
+    for address in config.external {
+        swarm.add_external_address(address.clone());
+        announce(address::with_peer(address, me));
+    }
+    let mut server = Server {
+        swarm,
+        manifests: config.manifests,
+        seen: HashMap::new(),
+        answers: JoinSet::new(),
+    };
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            Some(_) = server.answers.join_next() => {}
+            event = server.swarm.select_next_some() => server.on_event(event, &mut announce),
+        }
+    }
+}
+
+#[derive(NetworkBehaviour)]
+struct Entry {
+    discovery: Discovery,
+    streams: streams::Behaviour,
+}
+
+struct Server {
+    swarm: Swarm<Entry>,
+    manifests: Vec<manifest::File>,
+    /// Where each connection comes from. Bounded by the connection limits.
+    seen: HashMap<ConnectionId, Multiaddr>,
+    answers: JoinSet<()>,
+}
+
+impl Server {
+    fn on_event(&mut self, event: SwarmEvent<EntryEvent>, announce: &mut impl FnMut(Multiaddr)) {
+        match event {
+            SwarmEvent::NewListenAddr { address, .. } => {
+                // A relay that knows no address of its own hands out reservations of no use.
+                if address::scope(&address) == Some(Scope::Public) {
+                    self.swarm.add_external_address(address.clone());
+                }
+                announce(address::with_peer(address, *self.swarm.local_peer_id()));
+            }
+            SwarmEvent::ListenerClosed { addresses, reason, .. } => {
+                tracing::warn!(?addresses, ?reason, "stopped listening");
+            }
+            SwarmEvent::ConnectionEstablished { connection_id, endpoint, .. } => {
+                self.seen.insert(connection_id, endpoint.get_remote_address().clone());
+            }
+            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+                self.seen.remove(&connection_id);
+            }
+            SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Identify(
+                identify::Event::Received { connection_id, peer_id, info },
+            ))) => {
+                if let Some(seen) = self.seen.get(&connection_id) {
+                    self.swarm.behaviour_mut().discovery.learn(peer_id, &info, seen);
+                }
+            }
+            SwarmEvent::Behaviour(EntryEvent::Streams(incoming)) => self.on_stream(incoming),
+            _ => {}
+        }
+    }
+
+    /// Beyond the limit the stream is dropped, which resets it: the asker tries again or elsewhere.
+    fn on_stream(&mut self, incoming: Incoming) {
+        if self.answers.len() >= ANSWERS_MAX {
+            return;
+        }
+        let files = self.manifests.clone();
+        self.answers.spawn(async move {
+            let answer = manifest::serve(incoming.stream, |_| files);
+            if let Ok(Err(error)) = timeout(manifest::TIMEOUT, answer).await {
+                tracing::debug!(peer = %incoming.peer, %error, "no manifest handed out");
+            }
+        });
+    }
+}
+
+/// Answers under way at once: 64 MiB of files at the very most.
+const ANSWERS_MAX: usize = 64;

@@ -1,0 +1,259 @@
+//! Byte streams of our own protocols, opened on a connection that the caller chooses.
+//!
+//! Control and bulk must not share a TCP connection: a megabyte in its send buffer delays a
+//! heartbeat by the time the line needs for it. libp2p's generic stream behaviour picks any
+//! connection of the peer, so this one takes a [`ConnectionId`]. Each request carries its reply
+//! channel through the negotiation, so requests run in parallel and need no table.
+//!
+//! It enforces no protocol: frames, limits and deadlines are the caller's. A stream that nobody
+//! takes is reset.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    future::{Ready, ready},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::channel::oneshot;
+use libp2p::{
+    Multiaddr, PeerId, Stream, StreamProtocol,
+    core::{
+        Endpoint,
+        transport::PortUse,
+        upgrade::{InboundUpgrade, ReadyUpgrade, UpgradeInfo},
+    },
+    swarm::{
+        ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm,
+        NetworkBehaviour, NotifyHandler, StreamUpgradeError, SubstreamProtocol, ToSwarm,
+        handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound},
+    },
+};
+
+/// A stream that a peer opened to us.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Who opened it: the owner of the connection.
+    pub peer: PeerId,
+    /// The connection that it came on.
+    pub connection: ConnectionId,
+    /// One of the protocols that the behaviour was made for.
+    pub protocol: StreamProtocol,
+    /// The stream.
+    pub stream: Stream,
+}
+
+/// Why a stream could not be opened.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    /// The connection is gone.
+    #[error("the connection is closed")]
+    Closed,
+    /// The peer does not speak this protocol.
+    #[error("the peer does not speak {0}")]
+    Unsupported(StreamProtocol),
+    /// No answer in time, or the connection failed meanwhile.
+    #[error("no stream: {0}")]
+    Failed(String),
+}
+
+/// The answer to [`Behaviour::open`], once it is there.
+pub type Opening = oneshot::Receiver<Result<Stream, OpenError>>;
+
+/// See the module.
+pub struct Behaviour {
+    protocols: Vec<StreamProtocol>,
+    outbox: VecDeque<ToSwarm<Incoming, Request>>,
+}
+
+impl Behaviour {
+    /// Accepts the given protocols, and can open any.
+    #[must_use]
+    pub fn new(protocols: &[StreamProtocol]) -> Self {
+        Self { protocols: protocols.to_vec(), outbox: VecDeque::new() }
+    }
+
+    /// Asks for a stream on one connection. A receiver that is cancelled means that the connection
+    /// has closed. The caller bounds how many requests are open.
+    pub fn open(
+        &mut self,
+        peer: PeerId,
+        connection: ConnectionId,
+        protocol: StreamProtocol,
+    ) -> Opening {
+        let (reply, opening) = oneshot::channel();
+        self.outbox.push_back(ToSwarm::NotifyHandler {
+            peer_id: peer,
+            handler: NotifyHandler::One(connection),
+            event: Request { protocol, reply },
+        });
+        opening
+    }
+
+    fn handler(&self) -> Handler {
+        Handler {
+            protocols: self.protocols.clone(),
+            requests: VecDeque::new(),
+            arrived: VecDeque::new(),
+        }
+    }
+}
+
+impl NetworkBehaviour for Behaviour {
+    type ConnectionHandler = Handler;
+    type ToSwarm = Incoming;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<Handler, ConnectionDenied> {
+        Ok(self.handler())
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<Handler, ConnectionDenied> {
+        Ok(self.handler())
+    }
+
+    fn on_swarm_event(&mut self, _: FromSwarm<'_>) {}
+
+    fn on_connection_handler_event(
+        &mut self,
+        peer: PeerId,
+        connection: ConnectionId,
+        (protocol, stream): (StreamProtocol, Stream),
+    ) {
+        self.outbox.push_back(ToSwarm::GenerateEvent(Incoming {
+            peer,
+            connection,
+            protocol,
+            stream,
+        }));
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Incoming, Request>> {
+        self.outbox.pop_front().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// From the behaviour to the handler of one connection.
+#[derive(Debug)]
+pub struct Request {
+    protocol: StreamProtocol,
+    reply: Reply,
+}
+
+type Reply = oneshot::Sender<Result<Stream, OpenError>>;
+
+/// The part that lives in a connection.
+pub struct Handler {
+    protocols: Vec<StreamProtocol>,
+    requests: VecDeque<Request>,
+    arrived: VecDeque<(StreamProtocol, Stream)>,
+}
+
+impl ConnectionHandler for Handler {
+    type FromBehaviour = Request;
+    type ToBehaviour = (StreamProtocol, Stream);
+    type InboundProtocol = AnyOf;
+    type InboundOpenInfo = ();
+    type OutboundProtocol = ReadyUpgrade<StreamProtocol>;
+    type OutboundOpenInfo = (StreamProtocol, Reply);
+
+    fn listen_protocol(&self) -> SubstreamProtocol<AnyOf> {
+        SubstreamProtocol::new(AnyOf(self.protocols.clone()), ())
+    }
+
+    fn on_behaviour_event(&mut self, request: Request) {
+        self.requests.push_back(request);
+    }
+
+    fn poll(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<
+        ConnectionHandlerEvent<
+            Self::OutboundProtocol,
+            Self::OutboundOpenInfo,
+            (StreamProtocol, Stream),
+        >,
+    > {
+        if let Some(arrival) = self.arrived.pop_front() {
+            return Poll::Ready(ConnectionHandlerEvent::NotifyBehaviour(arrival));
+        }
+        if let Some(Request { protocol, reply }) = self.requests.pop_front() {
+            let upgrade = ReadyUpgrade::new(protocol.clone());
+            let protocol =
+                SubstreamProtocol::new(upgrade, (protocol, reply)).with_timeout(OPEN_TIMEOUT);
+            return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
+        }
+        Poll::Pending
+    }
+
+    fn on_connection_event(
+        &mut self,
+        event: ConnectionEvent<'_, AnyOf, Self::OutboundProtocol, (), Self::OutboundOpenInfo>,
+    ) {
+        // A failed send of a reply means that the asker has gone; its stream is reset by the drop.
+        match event {
+            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
+                protocol: arrival,
+                ..
+            }) if self.arrived.len() < ARRIVALS_MAX => self.arrived.push_back(arrival),
+            ConnectionEvent::FullyNegotiatedOutbound(opened) => {
+                let (_, reply) = opened.info;
+                let _ = reply.send(Ok(opened.protocol));
+            }
+            ConnectionEvent::DialUpgradeError(DialUpgradeError {
+                info: (protocol, reply),
+                error,
+            }) => {
+                let _ = reply.send(Err(match error {
+                    StreamUpgradeError::NegotiationFailed => OpenError::Unsupported(protocol),
+                    other => OpenError::Failed(other.to_string()),
+                }));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Accepts any protocol of a list, and says which it was.
+pub struct AnyOf(Vec<StreamProtocol>);
+
+impl UpgradeInfo for AnyOf {
+    type Info = StreamProtocol;
+    type InfoIter = std::vec::IntoIter<StreamProtocol>;
+
+    fn protocol_info(&self) -> Self::InfoIter {
+        self.0.clone().into_iter()
+    }
+}
+
+impl InboundUpgrade<Stream> for AnyOf {
+    type Output = (StreamProtocol, Stream);
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Infallible>>;
+
+    fn upgrade_inbound(self, stream: Stream, protocol: StreamProtocol) -> Self::Future {
+        ready(Ok((protocol, stream)))
+    }
+}
+
+/// Longer than a round trip over a busy home line (1.3 s were measured), shorter than a member's
+/// time to be declared lost.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Streams of one connection that wait for the behaviour; what is above is reset. libp2p's own
+/// limit on negotiations in parallel (64, see `transport`) makes more of them impossible.
+const ARRIVALS_MAX: usize = 64;

@@ -1,0 +1,255 @@
+//! How bytes get to a peer: TCP with noise and yamux, QUIC, names, and circuits through a relay.
+//!
+//! Libp2p's defaults carry the messages; four settings are ours. A TCP connection whose peer has
+//! vanished is given up after 8 s (`TCP_USER_TIMEOUT`; the kernel's own patience is 15 minutes).
+//! BBR is asked for where the kernel lets us: with 0.1 % loss it is worth 5 to 50 times cubic.
+//! QUIC streams get small windows: quinn ends a connection whose reassembly buffer has over 1,024
+//! gaps, which a burst of losses in a large window makes. And a stream is negotiated lazily, so
+//! that a frozen peer cannot hold up the detection of its death for ten seconds.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpListener},
+    num::{NonZeroU8, NonZeroUsize},
+    time::Duration,
+};
+
+use libp2p::{
+    Multiaddr, PeerId, Swarm, TransportError,
+    core::{
+        Transport as _,
+        muxing::StreamMuxerBox,
+        transport::{Boxed, ListenerId, OrTransport, dummy::DummyTransport},
+        upgrade::Version,
+    },
+    dns,
+    identity::Keypair,
+    multiaddr::Protocol,
+    noise, quic, relay, swarm, tcp, yamux,
+};
+use socket2::SockRef;
+
+/// Why there is no transport. Our environment's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The key cannot sign.
+    #[error("the noise handshake cannot be set up: {0}")]
+    Noise(#[from] noise::Error),
+    /// The resolver's configuration was there and then was not.
+    #[error("the resolver cannot be set up: {0}")]
+    Names(#[from] io::Error),
+}
+
+/// Why nothing listens at an address. The person who chose it, or another program, is at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody listens there already.
+    #[error(
+        "cannot listen on {address}: the port is in use; stop the program that uses it, or choose another port (0 lets the system choose)"
+    )]
+    InUse {
+        /// What was asked for.
+        address: Multiaddr,
+    },
+    /// The system refuses.
+    #[error("cannot listen on {address}: {cause}; choose an address of this machine")]
+    Refused {
+        /// What was asked for.
+        address: Multiaddr,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Not an address of a transport that we have.
+    #[error(
+        "cannot listen on {address}: neither /ip4/…/tcp/<port> nor /ip4/…/udp/<port>/quic-v1 (or ip6)"
+    )]
+    Unsupported {
+        /// What was asked for.
+        address: Multiaddr,
+    },
+}
+
+/// Everything that a swarm can dial and listen on, and the behaviour that belongs to the circuits.
+///
+/// # Errors
+/// See [`BuildError`].
+pub fn build(
+    key: &Keypair,
+) -> Result<(Boxed<(PeerId, StreamMuxerBox)>, relay::client::Behaviour), BuildError> {
+    let security = noise::Config::new(key)?;
+    let tcp = tcp::tokio::Transport::new(tcp::Config::default())
+        .map(|stream, _| {
+            tune(&stream.0);
+            stream
+        })
+        .upgrade(Version::V1Lazy)
+        .authenticate(security.clone())
+        .multiplex(yamux::Config::default())
+        .timeout(UPGRADE_TIMEOUT)
+        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
+    let mut settings = quic::Config::new(key);
+    settings.max_idle_timeout = 4_000;
+    settings.keep_alive_interval = Duration::from_secs(1);
+    settings.max_stream_data = 2_000_000;
+    settings.max_connection_data = 64_000_000;
+    let quic = quic::tokio::Transport::new(settings)
+        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
+    let (circuits, behaviour) = relay::client::new(key.public().to_peer_id());
+    let circuits = circuits
+        .upgrade(Version::V1Lazy)
+        .authenticate(security)
+        .multiplex(yamux::Config::default())
+        .timeout(UPGRADE_TIMEOUT)
+        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
+    let direct = named(OrTransport::new(quic, tcp).map(|either, _| either.into_inner()))?;
+    let all = OrTransport::new(circuits, direct).map(|either, _| either.into_inner());
+    Ok((all.boxed(), behaviour))
+}
+
+/// How a swarm of ours runs; the reasons stand at the constants.
+#[must_use]
+pub fn swarm_config() -> swarm::Config {
+    swarm::Config::with_tokio_executor()
+        .with_idle_connection_timeout(IDLE_TIMEOUT)
+        .with_substream_upgrade_protocol_override(Version::V1Lazy)
+        .with_notify_handler_buffer_size(NOTIFY_BUFFER)
+        .with_per_connection_event_buffer_size(EVENT_BUFFER)
+        .with_max_negotiating_inbound_streams(NEGOTIATIONS_MAX)
+        .with_dial_concurrency_factor(DIAL_CONCURRENCY)
+}
+
+/// Listens at an address.
+///
+/// libp2p sets `SO_REUSEPORT` on its sockets, with which two processes of one user would share a
+/// port without a word; so a TCP port is first taken once without it.
+///
+/// # Errors
+/// See [`ListenError`].
+pub fn listen<B: swarm::NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
+    address: &Multiaddr,
+) -> Result<ListenerId, ListenError> {
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse { address: address.clone() },
+        _ => ListenError::Refused { address: address.clone(), cause },
+    };
+    if let Some(socket) = tcp_socket(address) {
+        TcpListener::bind(socket).map_err(failed)?;
+    }
+    swarm.listen_on(address.clone()).map_err(|error| match error {
+        TransportError::MultiaddrNotSupported(address) => ListenError::Unsupported { address },
+        TransportError::Other(error) => failed(root_cause(error)),
+    })
+}
+
+/// The system's own error inside libp2p's layers of wrapping, for people to read.
+#[must_use]
+pub fn root_cause(error: io::Error) -> io::Error {
+    let mut deepest: &(dyn std::error::Error + 'static) = &error;
+    let mut found = None;
+    loop {
+        if let Some(system) = deepest.downcast_ref::<io::Error>()
+            && let Some(code) = system.raw_os_error()
+        {
+            found = Some(code);
+        }
+        // `io::Error::source` skips the error that it wraps, so ask that one itself.
+        let inner = deepest.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        deepest = match (inner, deepest.source()) {
+            (Some(inner), _) => inner,
+            (None, Some(source)) => source,
+            (None, None) => break,
+        };
+    }
+    match found {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), deepest.to_string()),
+    }
+}
+
+/// Resolves names as the system is configured to. Without a configuration names fail and numbers
+/// still work; the attempt on a transport that does nothing tells, as it consumes its argument.
+fn named<T>(inner: T) -> io::Result<dns::tokio::Transport<T>> {
+    match dns::tokio::Transport::system(DummyTransport::<()>::new()) {
+        Ok(_) => dns::tokio::Transport::system(inner),
+        Err(error) => {
+            tracing::warn!(%error, "names cannot be resolved on this machine, only numbers");
+            let (servers, options) = Default::default();
+            Ok(dns::tokio::Transport::custom(inner, servers, options))
+        }
+    }
+}
+
+fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
+    let mut parts = address.iter();
+    let ip = match parts.next()? {
+        Protocol::Ip4(ip) => IpAddr::V4(ip),
+        Protocol::Ip6(ip) => IpAddr::V6(ip),
+        _ => return None,
+    };
+    match parts.next()? {
+        Protocol::Tcp(port) if port != 0 => Some(SocketAddr::new(ip, port)),
+        _ => None,
+    }
+}
+
+/// Best effort: where the kernel refuses, its defaults stay.
+#[cfg(target_os = "linux")]
+fn tune(stream: &tokio::net::TcpStream) {
+    let socket = SockRef::from(stream);
+    if let Err(error) = socket.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT)) {
+        tracing::debug!(%error, "no TCP_USER_TIMEOUT");
+    }
+    if let Err(error) = socket.set_tcp_congestion(b"bbr") {
+        tracing::debug!(%error, "no BBR");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn tune(stream: &tokio::net::TcpStream) {
+    let keep_alive = socket2::TcpKeepalive::new().with_time(TCP_USER_TIMEOUT);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keep_alive) {
+        tracing::debug!(%error, "no TCP keep-alive");
+    }
+}
+
+/// Three round trips over a bad line, generously.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Gossip and our own streams keep a connection open; this is for one that nothing uses. A ring
+/// connection is to stay for 60 s unused (FORMATS §4).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Back-pressure between behaviours and connections: Substrate runs 32 and 24.
+const NOTIFY_BUFFER: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
+const EVENT_BUFFER: usize = 32;
+
+/// Streams that a peer may be opening at once on one connection; what is above is reset.
+const NEGOTIATIONS_MAX: usize = 64;
+
+/// Addresses of one peer that are tried at once.
+const DIAL_CONCURRENCY: NonZeroU8 = NonZeroU8::new(8).expect("not zero");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrapped_system_error_is_found() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let system = io::Error::from_raw_os_error(111);
+        let wrapped = io::Error::other(io::Error::other(system));
+        assert!(root_cause(wrapped).raw_os_error() == Some(111));
+        assert_eq!(root_cause(refused).kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(root_cause(io::Error::other("plain")).to_string(), "plain");
+    }
+
+    #[test]
+    fn only_a_fixed_tcp_port_is_probed() {
+        let socket = |text: &str| tcp_socket(&text.parse().unwrap());
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/80"), Some(([127, 0, 0, 1], 80).into()));
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/0"), None);
+        assert_eq!(socket("/ip4/127.0.0.1/udp/80/quic-v1"), None);
+    }
+}
