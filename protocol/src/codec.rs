@@ -132,7 +132,7 @@ impl Codec {
 
 impl EncodeError {
     /// The same error in a longer slice, of which `elements` elements come before.
-    fn after(self, elements: usize) -> Self {
+    pub(crate) fn after(self, elements: usize) -> Self {
         match self {
             Self::NonFinite { index } => Self::NonFinite { index: index + elements },
         }
@@ -141,7 +141,7 @@ impl EncodeError {
 
 impl DecodeError {
     /// The same error in a longer slice, of which `elements` elements, whole blocks, come before.
-    fn after(self, elements: usize) -> Self {
+    pub(crate) fn after(self, elements: usize) -> Self {
         match self {
             Self::Length { .. } => self,
             Self::Scale { block } => Self::Scale { block: block + elements / BLOCK },

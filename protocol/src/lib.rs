@@ -1,17 +1,20 @@
 //! How peers agree: pure state machines without clock, socket, file, thread or entropy.
 
-pub mod id;
-pub mod time;
-pub mod rng;
+pub mod base58;
+pub mod checkpoint;
 pub mod fault;
+pub mod id;
+pub mod rng;
 pub mod sign;
+pub mod time;
 
 pub mod message;
-pub mod wire;
 pub mod roll;
+pub mod wire;
 
+pub mod assign;
 pub mod codec;
 pub mod ring;
 
-pub mod view;
 pub mod peer;
+pub mod view;
