@@ -1,8 +1,87 @@
 //! The node: where protocol, model and network meet.
+//!
+//! | task | owner of | inbox | stops |
+//! |---|---|---|---|
+//! | driver (tokio) | protocol state, files, events | network events, worker answers, signals | head ≥ `--epochs`, Ctrl-C, a failure |
+//! | net (tokio) | swarm, streams | commands of the driver, bounded | when the driver drops its handle |
+//! | worker (thread) | device, model, optimiser | commands of the driver, bounded | abandoned at exit: it may be inside a long step |
+//!
+//! No state is shared: each task owns its own and hears of the others by bounded channels. `events`
+//! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
+//! their events. Printing happens here and nowhere else.
 
-use std::process::ExitCode;
+#![allow(dead_code, reason = "the driver that uses these is on its way")]
 
-/// Runs the program.
+mod cli;
+mod config;
+mod error;
+mod events;
+mod identity;
+mod name;
+mod net {
+    //! The network.
+    pub(crate) mod address;
+}
+mod offline;
+mod os;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use error::Error;
+
+/// Runs the program with the arguments of this process: 0 done, 1 failed, 2 usage.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = Cli::parse();
+    match dispatch(cli, &mut io::stdout()) {
+        Ok(code) => code,
+        // Whoever reads has seen enough, as in `… | head`.
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed too.
+            let _ = writeln!(io::stderr(), "error: {}", error.explain());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Hands each command to the module that does it.
+fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
+    match cli.command.unwrap_or_else(|| Command::Run(Box::new(cli.run))) {
+        Command::Run(args) => run(*args)?,
+        Command::Keygen(args) => offline::keygen(&args.out, out)?,
+        Command::Bootstrap(args) => return Ok(bootstrap(args)),
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The entry point of a simulation.
+fn bootstrap(args: cli::BootstrapArgs) -> ExitCode {
+    os::die_with_parent();
+    intellect_bootstrap::cli::run(args.server)
+}
+
+/// Prepares what a node needs before it speaks to anybody, then runs it.
+fn run(args: cli::RunArgs) -> Result<(), Error> {
+    let local = config::Local::new(args)?;
+    log_to_stderr(&local.log);
+    if local.origin == identity::Origin::Simulated {
+        os::die_with_parent();
+    }
+    let home = identity::Home::open(&local.data_dir, local.origin)?;
+    tracing::info!(identity = ?home.identity, "ready to join");
+    Ok(())
+}
+
+/// Sends what is logged to standard error, so that standard output stays readable.
+fn log_to_stderr(directives: &str) {
+    let filter = tracing_subscriber::EnvFilter::new(directives);
+    // A second call, in a test, changes nothing.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
 }

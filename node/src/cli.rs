@@ -1,0 +1,141 @@
+//! What can be typed: the command line of `intellect-node`, as `clap` reads it.
+//!
+//! `run` is the default: the line that an organiser hands out needs no word, only `--bootstrap`.
+//! Everything here is still text or a plain number; [`crate::config`] and the commands turn it into
+//! values that cannot be wrong. Only this file and `lib.rs` talk to the terminal.
+
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand};
+
+/// Trains one language model together with everyone else who joins the run.
+///
+/// Paste the line that the organiser of a run gave you:
+///
+///   intellect-node --bootstrap /ip4/…/tcp/…/p2p/12D3KooW…
+///
+/// This machine then finds the other peers, fetches the current weights, trains, and averages what
+/// it learnt with everyone alive. Ctrl-C leaves; the same line comes back.
+#[derive(Debug, Parser)]
+#[command(
+    name = "intellect-node",
+    version,
+    args_conflicts_with_subcommands = true,
+    verbatim_doc_comment,
+    after_help = "Without a network: `intellect-node sim` trains with several real nodes on this \
+                  machine.\nExit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Takes part in a run (the default)
+    Run(Box<RunArgs>),
+    /// Makes a key, for a node or for an organiser
+    Keygen(KeygenArgs),
+    /// The public entry point, for `sim`, which has no second program at hand
+    #[command(hide = true)]
+    Bootstrap(BootstrapArgs),
+}
+
+/// Settings of one node; none of them changes what the run computes.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RunArgs {
+    /// Where to enter: the address of a peer, ending in /p2p/<its id>; may be given several times
+    #[arg(long, value_name = "MULTIADDR")]
+    pub(crate) bootstrap: Vec<String>,
+    /// Which run, when several are offered: the beginning of its id
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) run: Option<String>,
+    /// Folder of this node's key, votes and checkpoints [default: $XDG_DATA_HOME/intellect-node]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where to listen [default: any free port, TCP and QUIC, IPv4 and IPv6]
+    #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
+    pub(crate) listen: Vec<String>,
+    /// Where others reach this node, when a router forwards a port
+    #[arg(long, value_name = "MULTIADDR")]
+    pub(crate) external: Vec<String>,
+    /// What trains: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// Threads that compute [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Sequences that the model takes at a time; less needs less memory [default: the whole batch]
+    #[arg(long, value_name = "N")]
+    pub(crate) micro_batch: Option<NonZeroUsize>,
+    /// Most bulk bytes to send in a second; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub(crate) rate: u64,
+    /// The text, when the run trains on one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// Append what happens to this file, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Stop when the run has this many epochs
+    #[arg(long, value_name = "N")]
+    pub(crate) epochs: Option<NonZeroU64>,
+    /// How much to log on standard error: error, warn, info, debug, trace, or a list by module
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    pub(crate) log: String,
+    /// Say only what goes wrong
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// A process of `sim`: takes its simulated key, and ends with its parent
+    #[arg(long, hide = true)]
+    pub(crate) simulated: bool,
+}
+
+/// The hidden `bootstrap`.
+#[derive(Debug, Args)]
+pub(crate) struct BootstrapArgs {
+    #[command(flatten)]
+    pub(crate) server: intellect_bootstrap::cli::Args,
+}
+
+/// `keygen`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// Where to write it; an existing file is never overwritten
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default_command() {
+        let bare = Cli::try_parse_from(["intellect-node", "--bootstrap", "/x", "--epochs", "3"]);
+        let bare = bare.unwrap();
+        assert!(bare.command.is_none());
+        assert_eq!(bare.run.bootstrap, ["/x"]);
+        let named = Cli::try_parse_from(["intellect-node", "run", "--bootstrap", "/x"]).unwrap();
+        assert!(matches!(named.command, Some(Command::Run(args)) if args.bootstrap == ["/x"]));
+    }
+
+    #[test]
+    fn flags_of_run_and_a_subcommand_do_not_mix() {
+        assert!(Cli::try_parse_from(["intellect-node", "--bootstrap", "/x", "keygen"]).is_err());
+        assert!(Cli::try_parse_from(["intellect-node", "--epochs", "0"]).is_err());
+    }
+}

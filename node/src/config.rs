@@ -1,0 +1,230 @@
+//! What this node was told: [`Local`], every setting of `intellect-node run` that is mine and not
+//! the run's.
+//!
+//! Parsed once, before anything starts, into values that cannot be wrong. Nothing here changes
+//! what the run computes; what peers must share is in the manifest, and no setting is in both.
+
+use std::{
+    env,
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use intellect_protocol::id::RunId;
+
+use crate::{
+    cli::RunArgs,
+    identity::Origin,
+    net::address::{self, Address, AddressError},
+    os,
+};
+
+/// The settings of one node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Local {
+    /// Where the run is entered; at least one, each with the peer that must answer.
+    pub(crate) bootstrap: Vec<Address>,
+    /// Which run, when several are offered.
+    pub(crate) run: Option<RunPrefix>,
+    /// Folder of everything that this node keeps.
+    pub(crate) data_dir: PathBuf,
+    /// Where to listen; at least one.
+    pub(crate) listen: Vec<Address>,
+    /// Where others reach this node, if the user knows.
+    pub(crate) external: Vec<Address>,
+    /// What trains.
+    pub(crate) device: DeviceChoice,
+    /// Threads that compute.
+    pub(crate) threads: NonZeroUsize,
+    /// Sequences that one pass of the model takes; absent: as many as the manifest's batch.
+    pub(crate) micro_batch: Option<NonZeroUsize>,
+    /// Limit on all bulk that this node sends, in bytes a second.
+    pub(crate) rate: Option<NonZeroU64>,
+    /// The text of the run, where the manifest asks for one.
+    pub(crate) data: Option<PathBuf>,
+    /// Where events are appended.
+    pub(crate) events: Option<PathBuf>,
+    /// Stop at this head or a later one.
+    pub(crate) epochs: Option<NonZeroU64>,
+    /// How much is logged, as `tracing` filters it.
+    pub(crate) log: String,
+    /// Whether sentences about progress are left out.
+    pub(crate) voice: Voice,
+    /// Which kind of key is acceptable.
+    pub(crate) origin: Origin,
+}
+
+/// Whether the node tells a person what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// In sentences on standard output.
+    Sentences,
+    /// Only what goes wrong.
+    Quiet,
+}
+
+/// What trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceChoice {
+    /// The first GPU that this build can use, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU with this number.
+    Cuda(usize),
+}
+
+/// The beginning of a RunId: 4 to 64 hex digits, kept in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunPrefix(String);
+
+impl RunPrefix {
+    /// Whether `run` begins with it.
+    pub(crate) fn matches(&self, run: &RunId) -> bool {
+        run.hex().starts_with(&self.0)
+    }
+
+    /// As typed, in lower case.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What is wrong with what the user typed. Nothing has been started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LocalError {
+    /// Nowhere to go.
+    #[error(
+        "which run? Paste the whole line that its organiser gave you \
+         (intellect-node --bootstrap /ip4/…/p2p/…), or try `intellect-node sim` on this machine"
+    )]
+    NoBootstrap,
+    /// An address that cannot be used.
+    #[error("--{flag}: {why}")]
+    Address {
+        /// The flag, without its dashes.
+        flag: &'static str,
+        /// What is wrong.
+        why: AddressError,
+    },
+    /// No hex, or too short to be sure.
+    #[error("--run {text}: give 4 to 64 hex digits, the beginning of the run's id")]
+    Run {
+        /// As typed.
+        text: String,
+    },
+    /// No such device.
+    #[error("--device {text}: choose auto, cpu, or cuda:N with the number of a GPU")]
+    Device {
+        /// As typed.
+        text: String,
+    },
+    /// A logging directive that `tracing` does not understand.
+    #[error(
+        "--log {text}: choose error, warn, info, debug or trace, or a list like info,libp2p=debug"
+    )]
+    Log {
+        /// As typed.
+        text: String,
+    },
+    /// Neither `XDG_DATA_HOME` nor `HOME` is set.
+    #[error("no home folder is known: say with --data-dir where this node may keep its files")]
+    NoHome,
+}
+
+impl Local {
+    /// Validates what was typed; reads the environment for the default data folder.
+    pub(crate) fn new(args: RunArgs) -> Result<Self, LocalError> {
+        if args.bootstrap.is_empty() {
+            return Err(LocalError::NoBootstrap);
+        }
+        let listen = if args.listen.is_empty() {
+            LISTEN_DEFAULT.map(str::to_owned).to_vec()
+        } else {
+            args.listen
+        };
+        let data_dir = args.data_dir.map_or_else(
+            || default_data_dir(env::var_os("XDG_DATA_HOME"), env::var_os("HOME")),
+            Ok,
+        )?;
+        if args.log.parse::<tracing_subscriber::EnvFilter>().is_err() {
+            return Err(LocalError::Log { text: args.log });
+        }
+        let cores = NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN);
+        Ok(Self {
+            bootstrap: addresses("bootstrap", &args.bootstrap, address::parse_entry)?,
+            run: args.run.as_deref().map(str::parse).transpose()?,
+            data_dir,
+            listen: addresses("listen", &listen, address::parse_transport)?,
+            external: addresses("external", &args.external, address::parse_transport)?,
+            device: args.device.parse()?,
+            threads: args.threads.unwrap_or(cores),
+            micro_batch: args.micro_batch,
+            rate: NonZeroU64::new(args.rate),
+            data: args.data,
+            events: args.events,
+            epochs: args.epochs,
+            log: args.log,
+            voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
+            origin: if args.simulated { Origin::Simulated } else { Origin::Random },
+        })
+    }
+}
+
+impl FromStr for RunPrefix {
+    type Err = LocalError;
+
+    fn from_str(text: &str) -> Result<Self, LocalError> {
+        let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !hex || !(4..=64).contains(&text.len()) {
+            return Err(LocalError::Run { text: text.to_owned() });
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = LocalError;
+
+    fn from_str(text: &str) -> Result<Self, LocalError> {
+        let wrong = || LocalError::Device { text: text.to_owned() };
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            _ => {
+                let number = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                number.parse().map(Self::Cuda).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+fn addresses(
+    flag: &'static str,
+    texts: &[String],
+    parse: fn(&str) -> Result<Address, AddressError>,
+) -> Result<Vec<Address>, LocalError> {
+    let parse = |text: &String| parse(text).map_err(|why| LocalError::Address { flag, why });
+    texts.iter().map(parse).collect()
+}
+
+/// `$XDG_DATA_HOME/intellect-node`, by its specification `~/.local/share` where it is not set to
+/// an absolute path.
+fn default_data_dir(
+    xdg: Option<std::ffi::OsString>,
+    home: Option<std::ffi::OsString>,
+) -> Result<PathBuf, LocalError> {
+    let absolute = |path: Option<_>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(xdg)
+        .or_else(|| absolute(home).map(|home| home.join(".local/share")))
+        .map(|folder| folder.join("intellect-node"))
+        .ok_or(LocalError::NoHome)
+}
+
+/// Any free port of every interface, TCP and QUIC.
+const LISTEN_DEFAULT: [&str; 4] =
+    ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Tests of `config`.
+
+use clap::Parser as _;
+
+use super::*;
+use crate::cli::Cli;
+
+const ENTRY: &str =
+    "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+
+fn local(extra: &[&str]) -> Result<Local, LocalError> {
+    let line = ["intellect-node", "--bootstrap", ENTRY].into_iter().chain(extra.iter().copied());
+    Local::new(Cli::try_parse_from(line).unwrap().run)
+}
+
+#[test]
+fn one_flag_is_enough() {
+    let local = local(&[]).unwrap();
+    assert_eq!(local.bootstrap.len(), 1);
+    assert_eq!(local.listen.len(), 4);
+    assert_eq!(local.device, DeviceChoice::Auto);
+    assert_eq!(local.rate, None);
+    assert_eq!(local.origin, Origin::Random);
+}
+
+#[test]
+fn every_wrong_value_names_its_flag_and_what_to_write() {
+    for (extra, words) in [
+        (["--bootstrap", "/ip4/127.0.0.1/tcp/1"], ["--bootstrap", "/p2p/"]),
+        (["--listen", "0.0.0.0:4001"], ["--listen", "/ip4/"]),
+        (["--external", "/dns/example.org"], ["--external", "/tcp/"]),
+        (["--run", "abc"], ["--run", "4 to 64"]),
+        (["--run", "xyz1"], ["--run", "hex"]),
+        (["--device", "gpu"], ["--device", "cuda:N"]),
+        (["--device", "cuda:first"], ["--device", "cuda:N"]),
+        (["--log", "in=fo=?"], ["--log", "debug"]),
+    ] {
+        let message = local(&extra).unwrap_err().to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{extra:?}: {message}");
+    }
+}
+
+#[test]
+fn without_a_bootstrap_the_message_says_where_to_get_one() {
+    let args = Cli::try_parse_from(["intellect-node"]).unwrap().run;
+    let message = Local::new(args).unwrap_err().to_string();
+    assert!(message.contains("--bootstrap") && message.contains("sim"), "{message}");
+}
+
+#[test]
+fn devices_runs_and_rates_are_typed() {
+    assert_eq!(local(&["--device", "cuda:3"]).unwrap().device, DeviceChoice::Cuda(3));
+    assert_eq!(local(&["--rate", "0"]).unwrap().rate, None);
+    assert_eq!(local(&["--rate", "5000"]).unwrap().rate, NonZeroU64::new(5_000));
+    let prefix = local(&["--run", "ABcd"]).unwrap().run.unwrap();
+    let mut run = [0; 32];
+    run[..2].copy_from_slice(&[0xab, 0xcd]);
+    assert!(prefix.matches(&RunId(run)));
+    assert!(!prefix.matches(&RunId([0; 32])));
+}
+
+#[test]
+fn the_data_folder_follows_the_xdg_rules() {
+    let folder = |xdg: Option<&str>, home: Option<&str>| {
+        default_data_dir(xdg.map(Into::into), home.map(Into::into)).ok()
+    };
+    assert_eq!(folder(Some("/x"), Some("/h")), Some("/x/intellect-node".into()));
+    assert_eq!(folder(None, Some("/h")), Some("/h/.local/share/intellect-node".into()));
+    assert_eq!(folder(Some("relative"), Some("/h")), folder(None, Some("/h")));
+    assert_eq!(folder(None, None), None);
+}

@@ -1,0 +1,44 @@
+//! What ends the program: one variant per stage, each with its source, and the exit code.
+
+use std::io;
+
+use crate::{config::LocalError, identity::IdentityError, offline::OfflineError};
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Something on the command line cannot be meant. Nothing has been started.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// The key of this node.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A command that needs no network.
+    #[error(transparent)]
+    Offline(#[from] OfflineError),
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// 1 failed, 2 wrong usage.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Identity(_) | Self::Offline(_) | Self::Output(_) => 1,
+        }
+    }
+
+    /// The error and what lies behind it, each on a line of its own.
+    pub(crate) fn explain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str("\n  because: ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}

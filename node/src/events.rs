@@ -1,0 +1,306 @@
+//! The events of a run: one JSON object per line, flushed, a documented output (`--events`).
+//!
+//! Reports, tests and `sim` read these lines and never log text, so a key, once released, is never
+//! renamed. Every line has `event`, `t_ms`, `peer`, `run` (null until a run is chosen), and `epoch`
+//! where it has one; the rest depends on the event. Peers, and members in lists, are written as
+//! libp2p prints them, digests as 64 hex digits. A number that is not finite is `null`.
+//!
+//! The sink never stops a run: a full disk is reported once, and each later event is tried again.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::{Hex, PeerName};
+
+/// One line of the events file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// What happened, with its own fields.
+    #[serde(flatten)]
+    pub(crate) event: Event,
+    /// When, in Unix milliseconds of the writer's clock.
+    pub(crate) t_ms: u64,
+    /// Who writes.
+    pub(crate) peer: PeerName,
+    /// The run, once it is chosen.
+    pub(crate) run: Option<Hex>,
+    /// The epoch that it belongs to, if it belongs to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u64>,
+}
+
+/// What happened. The variant is the value of the key `event`, in kebab case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum Event {
+    /// The node has its manifest and device and begins to take part.
+    Started {
+        /// Version of this program.
+        version: String,
+        /// Device that trains, as `--device` names it.
+        device: String,
+        /// Parameters of the model.
+        parameters: u64,
+        /// Of this start; greater than that of every earlier one.
+        incarnation: u64,
+    },
+    /// Others can dial these addresses.
+    Listening {
+        /// With real ports and the peer at the end.
+        addresses: Vec<String>,
+    },
+    /// A peer of the run has been heard for the first time, or again.
+    PeerFound {
+        /// The peer.
+        who: PeerName,
+        /// Whether it can be reached without a relay.
+        direct: bool,
+    },
+    /// A peer counts as gone.
+    PeerLost {
+        /// The peer.
+        who: PeerName,
+        /// `silent`, `left`, …
+        cause: String,
+    },
+    /// The manifest of the run has been verified.
+    Manifest {
+        /// Name of the run.
+        name: String,
+        /// Key that signed it, 64 hex digits.
+        organiser: Hex,
+        /// Who handed it out: a peer or an address.
+        from: String,
+    },
+    /// A state is being fetched.
+    Sync {
+        /// Own head.
+        from_epoch: u64,
+        /// Head that is fetched.
+        to_epoch: u64,
+        /// Verified so far.
+        have_bytes: u64,
+        /// Size of all.
+        want_bytes: u64,
+        /// Peers that serve it.
+        donors: Vec<PeerName>,
+        /// Bytes per second.
+        rate: f64,
+    },
+    /// The fetched state is complete, verified and taken over.
+    CaughtUp {
+        /// State digest at `epoch`.
+        state: Hex,
+    },
+    /// Delta and weight of this peer are frozen.
+    Ready {
+        /// Its weight.
+        tokens: u64,
+        /// Mean training loss over it.
+        loss: Option<f64>,
+        /// L2 norm of the delta.
+        norm: Option<f64>,
+    },
+    /// This peer has accepted a roster.
+    Roster {
+        /// Attempt of the epoch.
+        attempt: u32,
+        /// Its members in ring order.
+        members: Vec<PeerName>,
+        /// The receipt that it adopts, if it does.
+        adopt: Option<Hex>,
+        /// Chunks that it keeps from earlier attempts.
+        kept_chunks: u64,
+    },
+    /// This peer has joined a Regroup.
+    Regroup {
+        /// Voters of the new series.
+        members: Vec<PeerName>,
+        /// Voters that it does without.
+        absent: Vec<PeerName>,
+    },
+    /// The epoch is committed and applied. Once per epoch, live only.
+    Committed {
+        /// Attempt that decided.
+        attempt: u32,
+        /// Members of the roster that formed the receipt.
+        members: Vec<PeerName>,
+        /// Their weights in tokens, in the same order.
+        weights: Vec<u64>,
+        /// State digest after it.
+        state: Hex,
+        /// Digest of the update.
+        update: Hex,
+        /// Committed tokens of the run after it.
+        tokens: u64,
+        /// This peer's mean training loss over what it contributed.
+        loss: Option<f64>,
+        /// From its own Ready to the commit.
+        sync_ms: u64,
+        /// Bulk bytes that this peer sent for the epoch.
+        sent_bytes: u64,
+        /// Bulk bytes that it received for it.
+        received_bytes: u64,
+        /// Since when the lineage may have a fork, if it may.
+        forkable_since: Option<u64>,
+    },
+    /// The committed state has been measured on held-out data.
+    Evaluated {
+        /// Mean cross entropy in nats per token.
+        loss: Option<f64>,
+        /// Entropy rate of the source, where it is known.
+        floor: Option<f64>,
+        /// Mean divergence from the source, where it is known.
+        excess: Option<f64>,
+    },
+    /// An attempt has ended without a decision.
+    Aborted {
+        /// The attempt.
+        attempt: u32,
+        /// Where it ended.
+        phase: String,
+        /// Why.
+        reason: String,
+    },
+    /// The epoch was committed without this peer's delta.
+    LeftOut {
+        /// Tokens that it carries into the next one.
+        carried_tokens: u64,
+    },
+    /// Equal receipts, different states: a fault of software or memory.
+    Diverged {
+        /// The peer whose state differs.
+        who: PeerName,
+        /// Own state digest.
+        mine: Hex,
+        /// Its state digest.
+        theirs: Hex,
+    },
+    /// Two lineages have met.
+    Fork {
+        /// First epoch in which they differ.
+        first_epoch: u64,
+        /// Own state digest there.
+        mine: Hex,
+        /// The other's.
+        theirs: Hex,
+        /// Epochs that this peer takes back.
+        undone: u64,
+    },
+    /// The lineage can have no fork any more.
+    ForkExcluded {
+        /// It was forkable since this epoch.
+        first_epoch: u64,
+    },
+    /// A peer has misbehaved and been dropped.
+    Fault {
+        /// The peer.
+        who: PeerName,
+        /// What it did.
+        why: String,
+    },
+    /// Something could not be written.
+    Disk {
+        /// What the system said.
+        error: String,
+    },
+    /// The epoch has seen more attempts than any healthy one does.
+    Stuck {
+        /// So many.
+        attempts: u32,
+    },
+    /// A peer speaks another major version; no fault.
+    Incompatible {
+        /// The peer.
+        who: PeerName,
+        /// What it speaks.
+        version: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// This peer has said good-bye.
+    Leaving,
+    /// The last line.
+    Stopped {
+        /// Exit code of the process.
+        code: u8,
+    },
+}
+
+/// Where events go: a file, or nowhere.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    peer: PeerName,
+    run: Option<Hex>,
+    file: Option<File>,
+    trouble: Trouble,
+}
+
+/// What has gone wrong with the file so far.
+#[derive(Debug, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// The user has been told; the file may end inside a line.
+    Reported,
+}
+
+impl Sink {
+    /// Appends to `path`, which is created if need be; without a path events are dropped.
+    pub(crate) fn open(path: Option<&Path>, peer: PeerName) -> io::Result<Self> {
+        let open = |path| OpenOptions::new().create(true).append(true).open(path);
+        Ok(Self { peer, run: None, file: path.map(open).transpose()?, trouble: Trouble::None })
+    }
+
+    /// From now on events belong to `run`.
+    pub(crate) fn set_run(&mut self, run: Hex) {
+        self.run = Some(run);
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// The first failure, for the user to hear about; the caller goes on. Later ones are silent.
+    pub(crate) fn emit(&mut self, epoch: Option<u64>, event: Event) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let record = Record {
+            event,
+            t_ms: unix_ms(),
+            peer: self.peer.clone(),
+            run: self.run.clone(),
+            epoch,
+        };
+        let mut line = serde_json::to_vec(&record)?;
+        line.push(b'\n');
+        if self.trouble == Trouble::Reported {
+            // Ends the line that the full disk may have torn.
+            line.insert(0, b'\n');
+        }
+        // One write per line: nobody who reads along sees half of one for long.
+        match (file.write_all(&line), &self.trouble) {
+            (Ok(()), _) => {
+                self.trouble = Trouble::None;
+                Ok(())
+            }
+            (Err(_), Trouble::Reported) => Ok(()),
+            (Err(error), Trouble::None) => {
+                self.trouble = Trouble::Reported;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The clock of `t_ms`.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Who this node is: the file `identity.key`.
+//!
+//! It holds the 32-byte seed of the peer's ed25519 key and the id of its first vote log, as a small
+//! TOML file that nobody but its owner may read:
+//!
+//! ```toml
+//! seed = "…64 hex digits…"
+//! log_id = "…32 hex digits…"
+//! ```
+//!
+//! It is made on first use. Keys of simulated peers follow from the seed of the simulation, so they
+//! are no secret: their files say `simulated = true`, and nothing but `sim` accepts such a file.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{
+    id::{LogId, PeerId},
+    sign::Keypair,
+};
+use serde::Deserialize;
+
+use crate::{
+    name::PeerName,
+    os::{self, FolderLock, LockError},
+};
+
+/// The key and the first log of one peer.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    seed: [u8; 32],
+    log_id: LogId,
+    origin: Origin,
+}
+
+/// Where a key comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From the system's random numbers: a secret.
+    Random,
+    /// From the seed of a simulation: anybody can compute it.
+    Simulated,
+}
+
+/// Why there is no identity. Nothing on disk has been changed, or, when one is made, nothing is
+/// left of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// Others may have copied it.
+    #[error(
+        "{} can be read by others (mode {mode:03o}), and whoever has it can act as this peer: \
+         if nobody has, type `chmod 600 {}`; else delete it",
+        path.display(), path.display()
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Not what this program writes.
+    #[error(
+        "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new peer",
+        path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        reason: String,
+    },
+    /// The key of a simulated peer on a real network.
+    #[error(
+        "{} belongs to a simulated peer, whose key anybody can compute: use another --data-dir",
+        path.display()
+    )]
+    Simulated {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key is never overwritten.
+    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder is another process's.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The system said no.
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        /// "read", "write" or "create".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A data folder that this process alone uses, and who it is there.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Who this node is.
+    pub(crate) identity: Identity,
+    /// Held as long as the node lives.
+    _lock: FolderLock,
+}
+
+impl Home {
+    /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
+    pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
+        fs::create_dir_all(folder).map_err(|source| IdentityError::Io {
+            what: "create",
+            path: folder.to_owned(),
+            source,
+        })?;
+        let lock = FolderLock::acquire(folder)?;
+        let identity = Identity::load_or_create(folder, origin)?;
+        Ok(Self { identity, _lock: lock })
+    }
+}
+
+/// The file, before its fields are looked at.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyFile {
+    seed: String,
+    log_id: String,
+    #[serde(default)]
+    simulated: bool,
+}
+
+impl Identity {
+    /// A new identity from the system's random numbers.
+    pub(crate) fn random() -> io::Result<Self> {
+        Ok(Self { seed: os::random()?, log_id: LogId(os::random()?), origin: Origin::Random })
+    }
+
+    /// The identity of peer `index` in the simulation with `seed`.
+    pub(crate) fn simulated(seed: u64, index: u64) -> Self {
+        let mut material = [0; 48];
+        blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
+            .update(&seed.to_le_bytes())
+            .update(&index.to_le_bytes())
+            .finalize_xof()
+            .fill(&mut material);
+        let (mut seed, mut log_id) = ([0; 32], [0; 16]);
+        let (left, right) = material.split_at(seed.len());
+        seed.copy_from_slice(left);
+        log_id.copy_from_slice(right);
+        Self { seed, log_id: LogId(log_id), origin: Origin::Simulated }
+    }
+
+    /// Reads the identity at `path`, whatever its origin.
+    pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
+        let io_error = |source| IdentityError::Io { what: "read", path: path.to_owned(), source };
+        let file = fs::File::open(path).map_err(io_error)?;
+        // The mode of what was opened, not of what the name may mean a moment later.
+        let mode = file.metadata().map_err(io_error)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(IdentityError::Exposed { path: path.to_owned(), mode });
+        }
+        let mut text = String::new();
+        match file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => text.clear(),
+            Err(error) => return Err(io_error(error)),
+        }
+        Self::parse(&text)
+            .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
+    }
+
+    /// Reads the identity of `folder`; makes one where there is none.
+    ///
+    /// `expected` is the origin that the caller can use; a simulated key in a real network is
+    /// refused, and so is a real one in a simulation.
+    pub(crate) fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
+        let path = folder.join(FILE_NAME);
+        let identity = match (Self::load(&path), expected) {
+            (Err(IdentityError::Io { source, .. }), Origin::Random)
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                let identity = Self::random().map_err(|source| IdentityError::Io {
+                    what: "write",
+                    path: path.clone(),
+                    source,
+                })?;
+                identity.create(&path)?;
+                identity
+            }
+            (result, _) => result?,
+        };
+        if identity.origin == Origin::Simulated && expected == Origin::Random {
+            return Err(IdentityError::Simulated { path });
+        }
+        Ok(identity)
+    }
+
+    /// Writes the identity to `path`, which must not exist, readable by nobody else.
+    pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
+        let io_error = |source| IdentityError::Io { what: "write", path: path.to_owned(), source };
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+        {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(IdentityError::Exists { path: path.to_owned() });
+            }
+            Err(error) => return Err(io_error(error)),
+        };
+        let written = file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|source| {
+            // It is ours and torn: the next start must not find it.
+            let _ = fs::remove_file(path);
+            io_error(source)
+        })
+    }
+
+    /// The keys that sign for this peer.
+    pub(crate) fn keypair(&self) -> Keypair {
+        Keypair::from_seed(&self.seed)
+    }
+
+    /// The secret seed, for the transport, which makes its own key of it.
+    pub(crate) fn seed(&self) -> [u8; 32] {
+        self.seed
+    }
+
+    /// The id of the first vote log.
+    pub(crate) fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
+    /// The peer that this is.
+    pub(crate) fn peer(&self) -> PeerId {
+        self.keypair().peer()
+    }
+
+    /// "peer/log id", as `members.founders` lists it.
+    pub(crate) fn founder(&self) -> String {
+        format!("{}/{}", PeerName::from(self.peer()), self.log_id.hex())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let file: KeyFile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let seed = *blake3::Hash::from_hex(&file.seed)
+            .map_err(|_| "seed is not 64 hex digits")?
+            .as_bytes();
+        let log_id = LogId::from_hex(&file.log_id).ok_or("log_id is not 32 hex digits")?;
+        let origin = if file.simulated { Origin::Simulated } else { Origin::Random };
+        Ok(Self { seed, log_id, origin })
+    }
+
+    fn to_text(&self) -> String {
+        let note = match self.origin {
+            Origin::Random => {
+                "# The identity of an intellect-node. Whoever has this file can act as this peer:\n\
+                 # keep a copy, share it with nobody.\n"
+            }
+            Origin::Simulated => {
+                "# The identity of a simulated peer: no secret.\nsimulated = true\n"
+            }
+        };
+        let seed = blake3::Hash::from_bytes(self.seed).to_hex();
+        let log_id = self.log_id.hex();
+        format!("{note}seed = \"{seed}\"\nlog_id = \"{log_id}\"\n")
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    /// Without the seed: this may end up in a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("peer", &PeerName::from(self.peer()).as_str())
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Name of the key in a data folder.
+pub(crate) const FILE_NAME: &str = "identity.key";
+
+/// Ours has about 300 bytes.
+const KEY_FILE_BYTES_MAX: u64 = 4_096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! How things are called where a person or a program reads them: peers as libp2p prints them,
+//! digests as hex.
+
+use std::fmt;
+
+use intellect_protocol::{
+    base58,
+    id::{Digest, PeerId, RunId},
+};
+use serde::{Deserialize, Serialize};
+
+/// A peer as text: `12D3KooW…`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct PeerName(String);
+
+impl PeerName {
+    /// The name as text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last six characters: enough to tell the peers of one screen apart (the first eight are
+    /// the same for everyone).
+    pub(crate) fn short(&self) -> &str {
+        self.0.get(self.0.len().saturating_sub(6)..).unwrap_or(&self.0)
+    }
+}
+
+impl From<PeerId> for PeerName {
+    fn from(peer: PeerId) -> Self {
+        Self(base58::encode(&peer))
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A digest, key or run id as 64 lower-case hex digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Hex(String);
+
+impl Hex {
+    /// All digits.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first eight, as shown on a screen.
+    pub(crate) fn short(&self) -> &str {
+        self.0.get(..8).unwrap_or(&self.0)
+    }
+}
+
+impl From<Digest> for Hex {
+    fn from(digest: Digest) -> Self {
+        Self(digest.hex())
+    }
+}
+
+impl From<RunId> for Hex {
+    fn from(run: RunId) -> Self {
+        Self(run.hex())
+    }
+}
+
+impl From<PeerId> for Hex {
+    /// The key itself, as `organiser` is written in a manifest.
+    fn from(peer: PeerId) -> Self {
+        Self(peer.hex())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_on_a_screen() {
+        let peer = PeerName::from(PeerId([7; 32]));
+        assert!(peer.as_str().starts_with("12D3KooW") && peer.as_str().ends_with(peer.short()));
+        assert_eq!(peer.short().len(), 6);
+        assert_eq!(Hex::from(Digest([0xab; 32])).short(), "abababab");
+        let damaged: PeerName = serde_json::from_str("\"aé\"").unwrap();
+        assert_eq!(damaged.short(), "aé");
+    }
+}

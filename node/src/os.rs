@@ -1,0 +1,222 @@
+//! What the node asks of the operating system: signals, the lock on the data folder, thread
+//! priority, free memory and disk, random bytes.
+//!
+//! Every call here has a safe wrapper (`std`, `rustix`, `tokio`), so this file holds no `unsafe`;
+//! it exists so that nothing else in the crate needs to know which system it runs on. Answers that
+//! a system does not give are `None`, never a guess.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Ctrl-C and the polite kill, as one stream of wishes to stop.
+///
+/// From its creation on neither signal ends the process by itself.
+pub(crate) struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    /// Starts to listen; needs a tokio runtime.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next Ctrl-C or SIGTERM.
+    ///
+    /// # Cancel safety
+    /// No signal is lost when this future is dropped.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Why a folder could not be locked. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LockError {
+    /// The user started two nodes on one folder.
+    #[error(
+        "another intellect-node{} uses {}: two would vote with one key; \
+         stop it, or give this one a folder of its own with --data-dir",
+        holder.map_or_else(String::new, |pid| format!(" (process {pid})")),
+        folder.display()
+    )]
+    Held {
+        /// The folder that both want.
+        folder: PathBuf,
+        /// Who has it, when its lock file says so.
+        holder: Option<u32>,
+    },
+    /// The file system refused the file or the lock.
+    #[error("cannot lock {}", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The lock on a data folder; held until it is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Locks `folder` for this process, through the file `lock` in it.
+    pub(crate) fn acquire(folder: &Path) -> Result<Self, LockError> {
+        let path = folder.join("lock");
+        let io_error = |source| LockError::Io { path: path.clone(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(io_error)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // The number only makes the message better: unreadable is as good as absent.
+                let _ = file.take(32).read_to_string(&mut holder);
+                let holder = holder.trim().parse().ok();
+                return Err(LockError::Held { folder: folder.to_owned(), holder });
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error(source)),
+        }
+        // A full disk must not keep a node from starting for the sake of a nicer message.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+}
+
+/// Gives way: lowers the priority of the calling thread and of those that it starts from now on,
+/// so that heartbeats and votes are served although every core computes.
+///
+/// Only Linux has a priority per thread that a plain user may lower; elsewhere nothing happens.
+pub(crate) fn lower_thread_priority() {
+    #[cfg(target_os = "linux")]
+    {
+        /// Nice value of compute threads: 10 of 19, about a tenth of a core's share against a
+        /// thread of normal priority, and still above what users start with `nice -n 19`.
+        const COMPUTE_NICE: i32 = 10;
+        if let Err(error) = rustix::process::setpriority_process(None, COMPUTE_NICE) {
+            tracing::debug!(%error, "thread priority stays as it is");
+        }
+    }
+}
+
+/// Makes the system kill this process when the one that started it is gone: a simulated peer must
+/// not outlive its simulation, even if that is killed.
+pub(crate) fn die_with_parent() {
+    #[cfg(target_os = "linux")]
+    {
+        let kill = Some(rustix::process::Signal::KILL);
+        if let Err(error) = rustix::process::set_parent_process_death_signal(kill) {
+            tracing::debug!(%error, "this process may outlive its simulation");
+        }
+    }
+}
+
+/// Cores that this process may use; at least 1.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+/// Bytes of memory that this process can still take without driving others out, if known: the
+/// smaller of what the machine has and what a control group leaves.
+pub(crate) fn memory_available_bytes() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(Path::new("/sys/fs/cgroup").join(name)).ok()?.trim().parse().ok()
+    };
+    let group = number("memory.max")
+        .and_then(|limit| Some(limit.saturating_sub(number("memory.current")?)));
+    match (machine, group) {
+        (Some(machine), Some(group)) => Some(machine.min(group)),
+        (machine, group) => machine.or(group),
+    }
+}
+
+/// `MemAvailable` of a `/proc/meminfo`, in bytes.
+fn available_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The most memory that this process has held so far, in bytes, if known.
+pub(crate) fn memory_peak_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Bytes that this user may still write to the file system that holds `folder`, if known.
+pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// Fresh random bytes from the system.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_on_one_folder_is_refused_and_names_the_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = FolderLock::acquire(folder.path()).unwrap();
+        let refusal = FolderLock::acquire(folder.path()).unwrap_err();
+        assert!(matches!(
+            &refusal,
+            LockError::Held { holder: Some(pid), .. } if *pid == std::process::id()
+        ));
+        assert!(refusal.to_string().contains("--data-dir"), "{refusal}");
+        drop(first);
+        FolderLock::acquire(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn available_memory_is_read_in_bytes() {
+        let text = "MemTotal:       24104748 kB\nMemAvailable:   18874368 kB\n";
+        assert_eq!(available_of(text), Some(18_874_368 * 1024));
+        assert_eq!(available_of("MemTotal: 1 kB\n"), None);
+        assert_eq!(available_of("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn the_disk_under_a_folder_has_room_and_a_missing_folder_is_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(disk_available_bytes(folder.path()).is_some_and(|bytes| bytes > 0));
+        assert_eq!(disk_available_bytes(&folder.path().join("absent")), None);
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        assert_ne!(random::<32>().unwrap(), random::<32>().unwrap());
+    }
+}
