@@ -1,6 +1,7 @@
 //! What peers compute.
 
 pub mod config;
+pub mod data;
 pub mod genesis;
 pub mod ops;
 pub mod outer;

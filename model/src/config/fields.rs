@@ -180,20 +180,14 @@ impl Field {
 }
 
 /// Bytes as lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+pub(super) fn hex(digest: [u8; 32]) -> String {
+    blake3::Hash::from_bytes(digest).to_hex().to_string()
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {
-    let lower = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if text.len() != 64 || !text.bytes().all(lower) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    let digest = *blake3::Hash::from_hex(text).ok()?.as_bytes();
+    // Upper case names the same bytes, but a field has one form.
+    (hex(digest) == text).then_some(digest)
 }
 
 /// Levenshtein distance: insertions, deletions and substitutions of bytes.

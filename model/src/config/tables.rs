@@ -61,6 +61,7 @@ impl Data {
                     fields.absent(&["digest", "bytes"], "source = \"text\"")?;
                     let symbols = fields.count("symbols", 2, 256)?;
                     let order = fields.count("order", 1, 3)?;
+                    check_table(symbols, order)?;
                     (Source::Synthetic { symbols, order }, Tokenizer::Symbols)
                 }
                 Kind::Text => {
@@ -87,7 +88,7 @@ impl Data {
                 Kind::Text,
                 Field::NoInteger,
                 Field::NoInteger,
-                Field::Text(hex(&digest)),
+                Field::Text(hex(digest)),
                 Field::Integer(bytes),
             ),
         };
@@ -139,6 +140,22 @@ impl Train {
     }
 }
 
+/// The source is a table of counts, one per string of `order` + 1 symbols.
+fn check_table(symbols: usize, order: usize) -> Result<(), WorkError> {
+    let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
+    if strings <= STRINGS_MAX {
+        return Ok(());
+    }
+    Err(WorkError::Contradiction {
+        key: "data.order",
+        value: order.to_string(),
+        need: format!(
+            "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
+             choose fewer symbols or a lower order"
+        ),
+    })
+}
+
 /// The source's name alone; the numbers are hashed and never reused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
@@ -157,3 +174,5 @@ impl Kind {
 
 /// A mean over ten million steps; at 1 the moment would never move.
 const BETA_MAX: f64 = 0.999_999_9;
+/// A table of 64 MiB, counted in about a second.
+const STRINGS_MAX: usize = 1 << 24;

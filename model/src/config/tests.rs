@@ -101,7 +101,7 @@ fn canonical_bytes_are_golden() {
     let middle: Vec<_> = bytes[80..116].chunks(4).map(|word| word[0]).collect();
     assert_eq!(middle, [2, 0, 2, 0, 0, 0, 0, 0, 64]);
     assert_eq!(
-        fields::hex(blake3::hash(&bytes).as_bytes()),
+        blake3::hash(&bytes).to_hex().as_str(),
         "ac4222c0349fdb8bfd22a8862c26e4e95d14d2b866bc2fa8f0b8770f6225e8de"
     );
 }
@@ -177,6 +177,20 @@ fn a_field_of_the_other_source_is_refused() {
     put(&mut synthetic, "data.bytes", 5);
     let told = "data.bytes belongs to source = \"text\" only: remove it";
     assert_eq!(refusal(&synthetic), told);
+}
+
+#[test]
+fn a_table_that_is_too_large_is_refused() {
+    let told = |symbols, order| {
+        let mut manifest = Work::synthetic().to_toml();
+        put(&mut manifest, "data.symbols", symbols);
+        put(&mut manifest, "data.order", order);
+        put(&mut manifest, "model.vocab", 256);
+        Work::parse(&manifest).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!([told(256, 2), told(64, 3), told(2, 3)], [Ok(()), Ok(()), Ok(())]);
+    let refusal = told(65, 3).expect_err("must be refused");
+    assert!(refusal.starts_with("data.order is 3: data.symbols = 65 to the power"), "{refusal}");
 }
 
 #[test]

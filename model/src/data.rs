@@ -1,0 +1,238 @@
+//! Where tokens come from: any batch of any peer as a pure function of (stream, step, row).
+//!
+//! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer); this file turns
+//! it into batches. Row i of step s depends on (seed, s, i) alone: no cursor, no shuffle buffer,
+//! nothing to save, and micro-batches of any size hold the same rows. One row has `context` tokens
+//! and for each the token that follows it.
+//!
+//! Some of the source is *held out*: a fixed set of rows, the same for every peer, that no stream
+//! contains. A [`Source`] also knows the entropies that its losses are to be compared with, those of
+//! the best predictors that look at no token and at one, and, where it is known, the entropy rate,
+//! below which nobody can get.
+//!
+//! Who gets which stream and what is done with a batch is decided elsewhere.
+
+pub(crate) mod draw;
+mod entropy;
+mod synthetic;
+pub mod text;
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::config::{self, Work};
+use draw::Draw;
+use synthetic::Markov;
+use text::Text;
+
+/// An open source of tokens.
+#[derive(Debug)]
+pub struct Source {
+    kind: Kind,
+    context: usize,
+}
+
+/// Rows of tokens, one after the other. [B, T]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Tokens that the model reads, `sequences` times `context`.
+    pub inputs: Vec<i32>,
+    /// For each input the token that follows it.
+    pub targets: Vec<i32>,
+    /// B, the number of rows.
+    pub sequences: usize,
+    /// T, tokens in a row.
+    pub context: usize,
+}
+
+/// What a loss is to be compared with, in nats per token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entropies {
+    /// Of a predictor that knows only how many different tokens there are.
+    pub uniform: f64,
+    /// Of the best predictor that looks at no token.
+    pub unigram: f64,
+    /// Of the best predictor that looks at the last token.
+    pub bigram: f64,
+    /// The entropy rate H*, which no predictor beats; known of a synthetic source only.
+    pub floor: Option<f64>,
+}
+
+/// Why a source cannot be opened or read; whoever runs this peer must act.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// The run needs a file and none was given.
+    #[error(
+        "this run trains on a text file of {bytes} bytes with BLAKE3 {digest}: \
+         name it with --data FILE"
+    )]
+    NoFile {
+        /// Length of the file.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+    },
+    /// A file was given and the run needs none.
+    #[error("this run's data is synthetic: leave --data {} out", path.display())]
+    NeedlessFile {
+        /// As given.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// As given.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        cause: io::Error,
+    },
+    /// It is another file than the run's.
+    #[error(
+        "{} is not this run's file: it has {found_bytes} bytes and BLAKE3 {found}, \
+         the run's has {bytes} bytes and BLAKE3 {digest}",
+        path.display()
+    )]
+    AnotherFile {
+        /// As given.
+        path: PathBuf,
+        /// Its length.
+        found_bytes: u64,
+        /// Its digest in hex.
+        found: String,
+        /// Length of the run's file.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+    },
+    /// One part of the file holds no row.
+    #[error(
+        "{} is too small: its {part} part has {bytes} bytes, one row needs {needed}; \
+         take a longer text, a shorter model.context or another data.held_out",
+        path.display()
+    )]
+    TooSmall {
+        /// As given.
+        path: PathBuf,
+        /// Which part.
+        part: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// What one row takes.
+        needed: u64,
+    },
+    /// The manifest holds nothing out.
+    #[error("nothing is held out to measure on: data.held_out is 0")]
+    NothingHeldOut,
+}
+
+impl Source {
+    /// Opens the source of `work` in the run with this seed; `file` is the text, where it needs one.
+    ///
+    /// # Errors
+    /// If a file is needed, needless, unreadable, another one than the run's, or too small.
+    pub fn open(work: &Work, seed: u64, file: Option<&Path>) -> Result<Self, DataError> {
+        let context = work.model.context;
+        let kind = match (work.data.source, file) {
+            (config::Source::Synthetic { symbols, order }, None) => {
+                Kind::Synthetic(Markov::new(seed, symbols, order))
+            }
+            (config::Source::Text { digest, bytes }, Some(path)) => {
+                let expected = text::File { digest, bytes };
+                Kind::Text(Text::open(path, expected, work.data.held_out, context)?)
+            }
+            (config::Source::Synthetic { .. }, Some(path)) => {
+                return Err(DataError::NeedlessFile { path: path.to_owned() });
+            }
+            (config::Source::Text { digest, bytes }, None) => {
+                return Err(DataError::NoFile { bytes, digest: hex(digest) });
+            }
+        };
+        Ok(Self { kind, context })
+    }
+
+    /// These rows of one step of a stream.
+    ///
+    /// # Errors
+    /// If the file can no longer be read.
+    pub fn batch(
+        &self,
+        stream: &[u8; 32],
+        step: u64,
+        rows: Range<usize>,
+    ) -> Result<Batch, DataError> {
+        let mut batch = Batch::empty(self.context);
+        for row in rows {
+            let mut draw = Draw::new(stream, step, row as u64);
+            batch.push(&match &self.kind {
+                Kind::Synthetic(markov) => markov.walk(&mut draw, self.context + 1),
+                Kind::Text(text) => text.anywhere(&mut draw, self.context + 1)?,
+            });
+        }
+        Ok(batch)
+    }
+
+    /// These rows of the held-out set, which has `of` rows in all; a text spreads them evenly.
+    ///
+    /// # Errors
+    /// If nothing is held out, or the file can no longer be read.
+    pub fn held_out(&self, rows: Range<usize>, of: usize) -> Result<Batch, DataError> {
+        let mut batch = Batch::empty(self.context);
+        for row in rows {
+            batch.push(&match &self.kind {
+                Kind::Synthetic(markov) => markov.held_out(row as u64, self.context + 1),
+                Kind::Text(text) => text.held_out(row as u64, of as u64, self.context + 1)?,
+            });
+        }
+        Ok(batch)
+    }
+
+    /// What losses on this source are to be compared with.
+    #[must_use]
+    pub fn entropies(&self) -> Entropies {
+        match &self.kind {
+            Kind::Synthetic(markov) => markov.entropies(),
+            Kind::Text(text) => text.entropies(),
+        }
+    }
+
+    /// The true probabilities of the token after `history`, where they are known: of a synthetic
+    /// source with a history of at least its order.
+    #[must_use]
+    pub fn truth(&self, history: &[i32]) -> Option<Vec<f64>> {
+        match &self.kind {
+            Kind::Synthetic(markov) => markov.truth(history),
+            Kind::Text(_) => None,
+        }
+    }
+}
+
+impl Batch {
+    fn empty(context: usize) -> Self {
+        Self { context, ..Self::default() }
+    }
+
+    /// Appends a row of `context` + 1 tokens.
+    fn push(&mut self, tokens: &[i32]) {
+        assert_eq!(tokens.len(), self.context + 1, "a token to predict after each");
+        self.inputs.extend_from_slice(&tokens[..self.context]);
+        self.targets.extend_from_slice(&tokens[1..]);
+        self.sequences += 1;
+    }
+}
+
+fn hex(digest: [u8; 32]) -> String {
+    blake3::Hash::from_bytes(digest).to_hex().to_string()
+}
+
+#[derive(Debug)]
+enum Kind {
+    Synthetic(Markov),
+    Text(Text),
+}
+
+#[cfg(test)]
+mod tests;

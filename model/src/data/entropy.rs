@@ -1,0 +1,53 @@
+//! Entropies of counted strings, in nats per symbol.
+//!
+//! `counts` holds, for every context, a row of how often each of `symbols` symbols followed it:
+//!
+//! ```text
+//! H(next | context) = Σ N(c, s)/M · ln(N(c)/N(c, s))        M = Σ N(c, s)
+//! ```
+//!
+//! It is the loss of the best predictor that looks at that context alone.
+
+/// Entropy of the symbol after a context.
+pub(super) fn of_the_next(counts: &[u64], symbols: usize) -> f64 {
+    let all: u64 = counts.iter().sum();
+    let surprise = |row: &[u64]| {
+        let total = row.iter().sum::<u64>() as f64;
+        let term = |&count: &u64| if count == 0 { 0.0 } else { log_share(count, total) };
+        row.iter().map(term).sum::<f64>()
+    };
+    counts.chunks(symbols).map(surprise).sum::<f64>() / (all.max(1) as f64)
+}
+
+/// Entropy of a symbol with no context, from the counts of pairs.
+pub(super) fn of_symbols(pairs: &[u64], symbols: usize) -> f64 {
+    let mut counts = vec![0; symbols];
+    for row in pairs.chunks(symbols) {
+        for (count, pair) in counts.iter_mut().zip(row) {
+            *count += pair;
+        }
+    }
+    of_the_next(&counts, symbols)
+}
+
+/// N(c, s) · ln(N(c)/N(c, s)).
+fn log_share(count: u64, total: f64) -> f64 {
+    count as f64 * (total / count as f64).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 8 pairs, 4 begin with each symbol: one row is even, the other certain.
+    #[test]
+    fn by_hand() {
+        let pairs = [2, 2, 0, 4];
+        let half = 2_f64.ln() / 2.0;
+        assert!((of_the_next(&pairs, 2) - half).abs() < 1e-15);
+        // The second symbol is 0 in 2 of 8.
+        let single = -(0.25 * 0.25_f64.ln() + 0.75 * 0.75_f64.ln());
+        assert!((of_symbols(&pairs, 2) - single).abs() < 1e-15);
+        assert_eq!(of_the_next(&[0; 4], 2), 0.0);
+    }
+}

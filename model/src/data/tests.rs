@@ -1,0 +1,233 @@
+use std::fs;
+use std::io::Write;
+
+use proptest::prelude::*;
+use tempfile::{NamedTempFile, TempDir};
+
+use super::*;
+
+/// A file whose byte i tells i, and a work for it.
+fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
+    let mut file = NamedTempFile::new().expect("a temporary file");
+    let all: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+    file.write_all(&all).expect("written");
+    let found = text::describe(file.path()).expect("readable");
+    let mut work = Work::text(found.digest, found.bytes);
+    work.model.context = context;
+    work.data.held_out = held_out;
+    (file, work)
+}
+
+fn small() -> (NamedTempFile, Work, Source) {
+    let (file, work) = text(1000, 16, 0.1);
+    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    (file, work, source)
+}
+
+/// Where a row of [`text`] starts, up to the period of its bytes.
+fn is_consecutive(row: &[i32]) -> bool {
+    row.windows(2).all(|pair| (pair[0] + 1) % 251 == pair[1])
+}
+
+#[test]
+fn a_file_is_described_by_digest_and_length() {
+    let (file, work, _) = small();
+    let bytes = fs::read(file.path()).expect("readable");
+    let described = text::describe(file.path()).expect("readable");
+    assert_eq!(described.digest, *blake3::hash(&bytes).as_bytes());
+    assert_eq!(work.data.source, config::Source::Text { digest: described.digest, bytes: 1000 });
+}
+
+#[test]
+fn targets_are_the_tokens_that_follow() {
+    let (_file, _, text) = small();
+    let synthetic = Source::open(&Work::synthetic(), 1, None).expect("opens");
+    for source in [text, synthetic] {
+        let batch = source.batch(&[3; 32], 5, 0..4).expect("a batch");
+        assert_eq!(batch.sequences, 4);
+        assert_eq!(batch.inputs.len(), 4 * batch.context);
+        let rows = batch.inputs.chunks(batch.context).zip(batch.targets.chunks(batch.context));
+        for (inputs, targets) in rows {
+            assert_eq!(inputs[1..], targets[..batch.context - 1]);
+        }
+    }
+}
+
+#[test]
+fn training_never_sees_the_held_out_end() {
+    let (file, work) = text(1000, 16, 0.5);
+    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    // Here a byte's value tells its place: 499 is the last training byte, 0..249 repeat.
+    let mut starts: Vec<_> = (0..4000)
+        .map(|step| {
+            let batch = source.batch(&[0; 32], step, 0..1).expect("a batch");
+            assert!(is_consecutive(&batch.inputs));
+            batch.inputs[0]
+        })
+        .collect();
+    starts.sort_unstable();
+    starts.dedup();
+    assert_eq!(starts.len(), 251, "a row may start anywhere");
+
+    let (file, work) = text(200, 16, 0.5);
+    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    let all = source.batch(&[0; 32], 0, 0..2000).expect("a batch");
+    assert_eq!(all.targets.iter().max(), Some(&99));
+    assert_eq!(all.inputs.iter().min(), Some(&0));
+    let held_out = source.held_out(0..5, 5).expect("rows");
+    assert_eq!(held_out.inputs.iter().min(), Some(&100));
+    assert_eq!(held_out.targets.iter().max(), Some(&199));
+    let starts: Vec<_> = held_out.inputs.chunks(16).map(|row| row[0]).collect();
+    assert_eq!(starts, [100, 120, 141, 162, 183]);
+}
+
+/// Streams differ by peer, and the held-out set is one for all.
+#[test]
+fn the_held_out_set_is_the_same_whoever_asks() {
+    let open = |seed| Source::open(&Work::synthetic(), seed, None).expect("opens");
+    let rows = |source: &Source| source.held_out(2..6, 64).expect("rows");
+    assert_eq!(rows(&open(1)), rows(&open(1)));
+    assert_ne!(rows(&open(1)), rows(&open(2)));
+    let one = open(1);
+    assert_eq!(one.held_out(3..4, 64).expect("a row").inputs, rows(&one).inputs[64..128]);
+}
+
+#[test]
+fn an_absent_needless_or_unreadable_file_is_told() {
+    let (file, work, _) = small();
+    let told = |work, file| Source::open(work, 1, file).expect_err("refused").to_string();
+    let digest = blake3::hash(&fs::read(file.path()).expect("readable")).to_hex();
+    assert_eq!(
+        told(&work, None),
+        format!(
+            "this run trains on a text file of 1000 bytes with BLAKE3 {digest}: \
+             name it with --data FILE"
+        )
+    );
+    let synthetic = Work::synthetic();
+    let needless = told(&synthetic, Some(file.path()));
+    assert!(needless.starts_with("this run's data is synthetic: leave --data "), "{needless}");
+
+    let folder = TempDir::new().expect("a folder");
+    let missing = folder.path().join("missing.txt");
+    let missing = told(&work, Some(&missing));
+    assert!(missing.contains("missing.txt: No such file"), "{missing}");
+    let not_a_file = told(&work, Some(folder.path()));
+    assert!(not_a_file.contains("Is a directory"), "{not_a_file}");
+    assert!(text::describe(folder.path()).is_err());
+}
+
+#[test]
+fn another_file_is_refused_by_name() {
+    let (mut file, work, source) = small();
+    file.write_all(b"!").expect("written");
+    let told = Source::open(&work, 1, Some(file.path())).expect_err("refused").to_string();
+    let (name, digest) = (file.path().display().to_string(), blake3_of(&file));
+    assert!(told.starts_with(&format!("{name} is not this run's file: it has 1001 bytes")));
+    assert!(told.contains(&digest), "{told}");
+    // The same length and another byte.
+    let mut bytes = fs::read(file.path()).expect("readable");
+    bytes.truncate(1000);
+    bytes[500] ^= 1;
+    fs::write(file.path(), &bytes).expect("written");
+    assert!(matches!(
+        Source::open(&work, 1, Some(file.path())),
+        Err(DataError::AnotherFile { found_bytes: 1000, .. })
+    ));
+    // It shrinks under our feet.
+    fs::write(file.path(), b"").expect("written");
+    assert!(matches!(source.batch(&[0; 32], 0, 0..1), Err(DataError::Unreadable { .. })));
+}
+
+fn blake3_of(file: &NamedTempFile) -> String {
+    blake3::hash(&fs::read(file.path()).expect("readable")).to_hex().to_string()
+}
+
+#[test]
+fn a_file_that_holds_no_row_is_too_small() {
+    let told = |bytes, held_out| {
+        let (file, work) = text(bytes, 16, held_out);
+        Source::open(&work, 1, Some(file.path())).map(|_| ()).map_err(|e| e.to_string())
+    };
+    let part = |bytes, held_out| told(bytes, held_out).expect_err("refused");
+    assert!(part(16, 0.0).contains("its training part has 16 bytes, one row needs 17"));
+    assert_eq!(told(17, 0.0), Ok(()));
+    assert!(part(169, 0.1).contains("its held-out part has 16 bytes, one row needs 17"));
+    assert_eq!(told(170, 0.1), Ok(()));
+    assert!(part(33, 0.5).contains("its held-out part has 16 bytes"));
+    assert_eq!(told(34, 0.5), Ok(()));
+    assert!(part(0, 0.0).contains("its training part has 0 bytes"));
+}
+
+#[test]
+fn nothing_held_out_is_told_when_it_is_asked_for() {
+    let (file, work) = text(100, 16, 0.0);
+    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    assert!(matches!(source.held_out(0..1, 1), Err(DataError::NothingHeldOut)));
+    // A synthetic source has a stream of its own for it.
+    let mut work = Work::synthetic();
+    work.data.held_out = 0.0;
+    let source = Source::open(&work, 1, None).expect("opens");
+    assert!(source.held_out(0..1, 1).is_ok());
+}
+
+/// `text`'s bytes run through 0..250, so the last byte tells the next one.
+#[test]
+fn entropies_of_a_text() {
+    let (file, work) = text(251 * 40, 16, 0.1);
+    let entropies = Source::open(&work, 1, Some(file.path())).expect("opens").entropies();
+    assert!((entropies.uniform - 256_f64.ln()).abs() < 1e-12);
+    assert!((entropies.unigram - 251_f64.ln()).abs() < 1e-4);
+    assert!(entropies.bigram.abs() < 1e-12);
+    assert_eq!(entropies.floor, None);
+}
+
+/// The figure is known from elsewhere: 2.45 nats for the bigrams of this text.
+#[test]
+fn entropies_of_shakespeare() {
+    let shared = std::env::var("INTELLECT_SHARED")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared").to_owned());
+    let path = Path::new(&shared).join("data/tinyshakespeare.txt");
+    if !path.exists() {
+        println!("skipped: {} is not here", path.display());
+        return;
+    }
+    let found = text::describe(&path).expect("readable");
+    let work = Work::text(found.digest, found.bytes);
+    let entropies = Source::open(&work, 1, Some(&path)).expect("opens").entropies();
+    println!("{entropies:?}");
+    assert!((entropies.bigram - 2.45).abs() < 0.02);
+    assert!((entropies.unigram - 3.31).abs() < 0.02);
+}
+
+proptest! {
+    /// A batch is a function of (stream, step, row): any cut into micro-batches, any order.
+    #[test]
+    fn rows_do_not_depend_on_the_batch_they_are_in(
+        stream: [u8; 32], step: u64, cut in 0_usize..=6,
+    ) {
+        let (_file, _, text) = small();
+        let synthetic = Source::open(&Work::synthetic(), 1, None).expect("opens");
+        for source in [text, synthetic] {
+            let whole = source.batch(&stream, step, 0..6).expect("a batch");
+            let right = source.batch(&stream, step, cut..6).expect("a batch");
+            let left = source.batch(&stream, step, 0..cut).expect("a batch");
+            prop_assert_eq!([left.inputs, right.inputs].concat(), whole.inputs.clone());
+            prop_assert_eq!([left.targets, right.targets].concat(), whole.targets.clone());
+            let other = source.batch(&stream, step.wrapping_add(1), 0..6).expect("a batch");
+            prop_assert_ne!(other.inputs, whole.inputs);
+        }
+    }
+
+    /// Every token is one of the source's.
+    #[test]
+    fn tokens_are_in_the_alphabet(
+        seed: u64, symbols in 2_usize..40, order in 1_usize..3, stream: [u8; 32],
+    ) {
+        let mut work = Work::synthetic();
+        work.data.source = config::Source::Synthetic { symbols, order };
+        let source = Source::open(&work, seed, None).expect("opens");
+        let batch = source.batch(&stream, 0, 0..3).expect("a batch");
+        prop_assert!(batch.inputs.iter().all(|token| (0..symbols as i32).contains(token)));
+    }
+}
