@@ -18,20 +18,19 @@ mod float;
 mod int8;
 pub mod reduce;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Elements that share one scale.
 pub const BLOCK: usize = 256;
 
-/// How the elements of a delta travel; a setting of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// How the elements of a delta travel: a setting of the run. The numbers are hashed into its id and
+/// never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Little-endian `f32`, four bytes an element.
-    F32,
+    F32 = 1,
     /// A scale for each block and one signed byte for each element.
-    Int8,
+    Int8 = 2,
 }
 
 /// Why values cannot be encoded: the fault of whoever computed them. The output is unspecified.

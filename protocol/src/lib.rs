@@ -8,6 +8,7 @@ pub mod rng;
 pub mod sign;
 pub mod time;
 
+pub mod manifest;
 pub mod message;
 pub mod roll;
 pub mod wire;

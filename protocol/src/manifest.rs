@@ -1,0 +1,433 @@
+//! The settings of a run that all its peers share, their canonical bytes, and the id made of them.
+//!
+//! A manifest is one signed TOML file. `RunId = BLAKE3::derive_key("intellect-node 1 run", canonical
+//! bytes)`, where every field but the signature is hashed in the order of FORMATS §1, so two peers
+//! with one id agree on every setting, and a run never depends on a program's defaults: each field
+//! that applies must be written out, one that does not is refused.
+//!
+//! The tables `[model]`, `[data]`, `[train]` belong to the model crate. They pass through unread: the
+//! caller turns them into one byte string, `work`, which is hashed in their place.
+//!
+//! [`parse`] makes an [`Unverified`] of text that anyone may have written; only
+//! [`Unverified::verify`] makes a [`Manifest`]: the organiser signed it, and this is its id.
+//!
+//! Errors name the key, the value, the bound and what to do. Settings of one machine (address,
+//! device, threads) are never here: they are the node's `Local`.
+
+mod fields;
+mod text;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+use toml::Table;
+
+use crate::codec::Codec;
+use crate::id::{Digest, PeerId, RunId};
+use crate::message::Voter;
+use crate::sign::{Keypair, Signature, verify};
+use crate::wire;
+
+/// The format that this program reads and writes.
+pub const FORMAT: u64 = 1;
+
+/// Longest manifest, in bytes of text.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Longest `work`, in bytes.
+pub const WORK_BYTES_MAX: usize = 16 << 10;
+
+/// Every setting that peers share, but the work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// For people: 1–64 of `A-Za-z0-9._-`.
+    pub name: String,
+    /// Who signs the manifest.
+    pub organiser: PeerId,
+    /// Weights, data and everything drawn come from it; below 2^63, as TOML's integers are.
+    pub seed: u64,
+    /// Committed tokens at which the run is finished; 0: never.
+    pub stop_tokens: u64,
+    /// How long an epoch is.
+    pub epoch: Epoch,
+    /// The outer optimiser.
+    pub outer: Outer,
+    /// How deltas travel.
+    pub codec: Codec,
+    /// Who takes part, and when others go on without one.
+    pub members: Members,
+}
+
+/// How long an epoch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// What is counted.
+    pub budget: Budget,
+    /// How much of it each peer does in one epoch.
+    pub amount: u64,
+}
+
+/// What bounds a peer's work in one epoch; the numbers are hashed and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// Inner steps, the same for all: slow peers make others wait.
+    Steps = 1,
+    /// Tokens, the same for all.
+    Tokens = 2,
+    /// Seconds: fast peers do more.
+    Seconds = 3,
+}
+
+/// The outer optimiser: Nesterov momentum on the averaged delta.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outer {
+    /// η; 0–10. 1 without momentum is the identity.
+    pub lr: f32,
+    /// μ; 0 to below 1.
+    pub momentum: f32,
+    /// N: epochs over which μ rises from zero; 0: at once.
+    pub momentum_ramp_epochs: u64,
+}
+
+/// Who takes part, and when others go on without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// Peers needed to found the run; later the last survivor goes on. 1–256.
+    pub min_peers: u64,
+    /// What survivors without a majority may do.
+    pub quorum: Quorum,
+    /// Between two heartbeats; 0.1–10 s. Longer notices deaths later, shorter costs traffic.
+    pub heartbeat: Duration,
+    /// The longest wait for those who are not Ready; up to a day.
+    pub ready_grace: Duration,
+    /// Silence after which survivors regroup; at least three times "silent after", up to a day.
+    /// Short forks on a hiccup, long makes the survivors wait.
+    pub minority_grace: Duration,
+}
+
+/// What survivors without a majority may do; `available` is hashed as 1, `majority` as 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Quorum {
+    /// Regroup and go on, down to the last peer; a cut may fork the run.
+    Available,
+    /// Wait for a majority: no forks.
+    Majority {
+        /// The voters of genesis, in the order that breaks ties.
+        founders: Vec<Voter>,
+    },
+}
+
+/// A manifest that was read, and that nobody has vouched for yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unverified {
+    run: Run,
+    table: Table,
+    signature: Option<Signature>,
+}
+
+/// A manifest that its organiser signed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    run: Run,
+    id: RunId,
+}
+
+/// Why a text is not a manifest that can be used. Its author must change it.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum ManifestError {
+    /// Too much text to look at.
+    #[error("the manifest has {bytes} bytes: at most {TEXT_BYTES_MAX} are read")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Not TOML.
+    #[error("the manifest is not TOML: {0}")]
+    Syntax(String),
+    /// Another format.
+    #[error(
+        "the manifest has format {found}, this program reads {FORMAT}: \
+         it was made by a newer version, update intellect-node"
+    )]
+    Newer {
+        /// The format that it has.
+        found: i64,
+    },
+    /// A key that nobody knows.
+    #[error("unknown key {key}: the nearest known one is {nearest}")]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// The known key with the smallest edit distance.
+        nearest: String,
+    },
+    /// A field that applies is absent.
+    #[error("{key} is missing: every field that applies must be written out")]
+    MissingKey {
+        /// The field.
+        key: String,
+    },
+    /// A field that does not apply is present.
+    #[error("{key} belongs to {only} only: remove it")]
+    NotApplicable {
+        /// The field.
+        key: String,
+        /// What it would belong to.
+        only: &'static str,
+    },
+    /// A value of the wrong type or form.
+    #[error("{key} is {found}: it must be {expected}")]
+    WrongType {
+        /// The field.
+        key: String,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// A number outside its bounds.
+    #[error("{key} is {value}: choose {low} to {high}")]
+    OutOfBounds {
+        /// The field.
+        key: String,
+        /// As written.
+        value: String,
+        /// Smallest value allowed.
+        low: String,
+        /// Largest value allowed.
+        high: String,
+    },
+    /// A name that is not in a closed list.
+    #[error("{key} is \"{value}\": known are {known}")]
+    NotOneOf {
+        /// The field.
+        key: String,
+        /// As written.
+        value: String,
+        /// The closed list.
+        known: String,
+    },
+    /// A value that a later version will support.
+    #[error("{key} is {value}: more than {supported} is not supported yet, set it to {supported}")]
+    NotYet {
+        /// The field.
+        key: &'static str,
+        /// As written.
+        value: u64,
+        /// What this version does.
+        supported: u64,
+    },
+    /// The caller's `work` is longer than a manifest may say.
+    #[error("the work takes {bytes} bytes: at most {WORK_BYTES_MAX} are allowed")]
+    Work {
+        /// Its length.
+        bytes: usize,
+    },
+    /// No signature.
+    #[error("the manifest is not signed: `intellect-node manifest new --key FILE` signs one")]
+    Unsigned,
+    /// A signature that is not the organiser's over this manifest.
+    #[error(
+        "the signature is not the organiser's over this manifest: it was changed after signing, \
+         or is another's; get it again from the organiser"
+    )]
+    Signature,
+}
+
+/// Reads a manifest.
+///
+/// # Errors
+/// The first thing that is wrong, with what to write instead.
+pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(ManifestError::TooLong { bytes: text.len() });
+    }
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        // One line, without the excerpt of the file.
+        ManifestError::Syntax(error.message().to_owned())
+    })?;
+    // First of all: a newer format may have other keys.
+    let format = table.get("format").and_then(toml::Value::as_integer);
+    if let Some(found) = format.filter(|format| *format > FORMAT_INTEGER) {
+        return Err(ManifestError::Newer { found });
+    }
+    let (run, signature) = text::read(&table)?;
+    Ok(Unverified { run, table, signature })
+}
+
+impl Unverified {
+    /// What it says.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// All of it as it was read, for the reader of `[model]`, `[data]`, `[train]`.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Checks the organiser's signature; `work` stands for the tables that are not read here.
+    ///
+    /// # Errors
+    /// No signature, or one that is not the organiser's over these very settings and this work.
+    pub fn verify(self, work: &[u8]) -> Result<Manifest, ManifestError> {
+        let signature = self.signature.ok_or(ManifestError::Unsigned)?;
+        if work.len() > WORK_BYTES_MAX {
+            return Err(ManifestError::Work { bytes: work.len() });
+        }
+        let (id, bytes) = self.run.identify(work);
+        if !verify(&self.run.organiser, TAG, &id, &bytes, &signature) {
+            return Err(ManifestError::Signature);
+        }
+        Ok(Manifest { run: self.run, id })
+    }
+}
+
+impl Manifest {
+    /// The settings.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The id that they make.
+    #[must_use]
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+}
+
+impl Run {
+    /// What `manifest new` proposes.
+    #[must_use]
+    pub fn new(organiser: PeerId, seed: u64) -> Self {
+        Self {
+            name: "demo".to_owned(),
+            organiser,
+            seed,
+            stop_tokens: 0,
+            epoch: Epoch { budget: Budget::Steps, amount: 15 },
+            outer: Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 },
+            codec: Codec::Int8,
+            members: Members {
+                min_peers: 2,
+                quorum: Quorum::Available,
+                heartbeat: Duration::from_millis(500),
+                ready_grace: Duration::from_secs(30),
+                minority_grace: Duration::from_secs(8),
+            },
+        }
+    }
+
+    /// The id of a run with these settings and this work.
+    #[must_use]
+    pub fn id(&self, work: &[u8]) -> RunId {
+        self.identify(work).0
+    }
+
+    /// The organiser's signature under a manifest with this work.
+    #[must_use]
+    pub fn sign(&self, work: &[u8], organiser: &Keypair) -> Signature {
+        let (id, bytes) = self.identify(work);
+        organiser.sign(TAG, &id, &bytes)
+    }
+
+    /// The manifest as text, every field written out; `tables` holds `[model]`, `[data]`, `[train]`.
+    #[must_use]
+    pub fn to_toml(&self, tables: &Table, signature: Option<&Signature>) -> String {
+        text::write(self, tables, signature)
+    }
+
+    /// Tokens of one epoch's budget, for a model that takes `tokens_per_step` in an inner step;
+    /// `None` when seconds bound it.
+    #[must_use]
+    pub fn epoch_tokens(&self, tokens_per_step: u64) -> Option<u64> {
+        match self.epoch.budget {
+            Budget::Steps => Some(self.epoch.amount.saturating_mul(tokens_per_step)),
+            Budget::Tokens => Some(self.epoch.amount),
+            Budget::Seconds => None,
+        }
+    }
+
+    /// The id, and the bytes that it is made of.
+    fn identify(&self, work: &[u8]) -> (RunId, Vec<u8>) {
+        let bytes = wire::canonical(&Canonical::new(self, work));
+        (RunId(Digest::derive("intellect-node 1 run", &bytes).0), bytes)
+    }
+}
+
+/// What is hashed, in the order of FORMATS §1; floats as bits, enums by number.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    format: u64,
+    name: &'a str,
+    organiser: PeerId,
+    seed: u64,
+    stop_tokens: u64,
+    work: &'a [u8],
+    budget: u64,
+    amount: u64,
+    fragments: u64,
+    overlap_steps: u64,
+    outer_lr: u32,
+    outer_momentum: u32,
+    momentum_ramp_epochs: u64,
+    codec: u64,
+    min_peers: u64,
+    quorum: u64,
+    founders: &'a [Voter],
+    heartbeat_ms: u64,
+    ready_grace_ms: u64,
+    minority_grace_ms: u64,
+}
+
+impl<'a> Canonical<'a> {
+    fn new(run: &'a Run, work: &'a [u8]) -> Self {
+        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let (quorum, founders) = match &run.members.quorum {
+            Quorum::Available => (1, [].as_slice()),
+            Quorum::Majority { founders } => (2, founders.as_slice()),
+        };
+        Self {
+            format: FORMAT,
+            name: &run.name,
+            organiser: run.organiser,
+            seed: run.seed,
+            stop_tokens: run.stop_tokens,
+            work,
+            budget: run.epoch.budget as u64,
+            amount: run.epoch.amount,
+            fragments: FRAGMENTS,
+            overlap_steps: OVERLAP_STEPS,
+            outer_lr: run.outer.lr.to_bits(),
+            outer_momentum: run.outer.momentum.to_bits(),
+            momentum_ramp_epochs: run.outer.momentum_ramp_epochs,
+            codec: run.codec as u64,
+            min_peers: run.members.min_peers,
+            quorum,
+            founders,
+            heartbeat_ms: millis(run.members.heartbeat),
+            ready_grace_ms: millis(run.members.ready_grace),
+            minority_grace_ms: millis(run.members.minority_grace),
+        }
+    }
+}
+
+/// The domain tag of the organiser's signature.
+const TAG: &str = "manifest";
+
+/// [`FORMAT`] as TOML's integers are.
+const FORMAT_INTEGER: i64 = 1;
+const _: () = assert!(FORMAT_INTEGER.cast_unsigned() == FORMAT);
+
+/// Fragments of the parameters: one until more are built.
+const FRAGMENTS: u64 = 1;
+
+/// Inner steps during a ring: none until that is built.
+const OVERLAP_STEPS: u64 = 0;
+
+#[cfg(test)]
+mod tests;
