@@ -48,6 +48,8 @@ const RULES: &[(Rule, &[&str])] = &[
     (markdown, &["README.md", "# One\n\n[no such heading](#two)"]),
     (book, &["docs/SUMMARY.md", "# S", "docs/LOST.md", "# L"]),
     (book, &["docs/SUMMARY.md", "(adr/0001-a.md)", "docs/adr/0001-a.md", "# 0001 A"]),
+    (mentions, &["docs/A.md", "`model/src/gone.rs`"]),
+    (mentions, &["docs/A.md", "`a_test_that_is_gone`", "model/src/a.rs", "fn a_test() {}"]),
     (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
@@ -262,6 +264,25 @@ fn book(files: &[File]) -> Vec<String> {
     out
 }
 
+/// A source file, or a name with two underscores (a test, a function), that a document mentions in
+/// backticks is there.
+fn mentions(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    for f in documents(files) {
+        for word in f.text.split('`').skip(1).step_by(2) {
+            let path = word.ends_with(".rs") && !word.contains(['*', '<', '{', ' ']);
+            let name = word.chars().all(is_identifier) && word.matches('_').count() > 1;
+            let found = |file: &File| {
+                if path { file.path.ends_with(word) } else { file.text.contains(word) }
+            };
+            if (path || name) && !rust(files).any(found) {
+                out.push(format!("{}: `{word}` is not in the tree", f.path));
+            }
+        }
+    }
+    out
+}
+
 /// PROTOCOL.md carries the hash of what it describes: the code, without comments and tests, of the
 /// files that fix the bytes of a message.
 fn wire(files: &[File]) -> Vec<String> {
@@ -334,8 +355,11 @@ const HOMES: &[(&str, &[&str])] = &[
 const WIRE: [&str; 2] = ["protocol/src/message.rs", "protocol/src/wire.rs"];
 /// The modules of `protocol`: values, functions, machines, the root, the simulator.
 const LAYERS: [&[&str]; 5] = [
-    &["id", "time", "rng", "fault", "sign", "manifest", "checkpoint", "message", "wire", "roll"],
-    &["ring", "codec", "assign"],
+    &[
+        "base58", "event", "fault", "id", "manifest", "message", "rng", "roll", "sign", "time",
+        "wire",
+    ],
+    &["assign", "checkpoint", "codec", "lineage", "ring"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
     &["sim"],
