@@ -217,13 +217,12 @@ pub(super) fn square_sum(x: FlexTensor) -> FlexTensor {
 }
 
 pub(super) fn adamw(
-    parameter: FlexTensor,
+    parameter: &mut FlexTensor,
     gradient: FlexTensor,
-    moments: [FlexTensor; 2],
+    moments: &mut [FlexTensor; 2],
     step: AdamW,
-) -> (FlexTensor, [FlexTensor; 2]) {
-    let (mut p, g) = (contiguous(parameter), contiguous(gradient));
-    let [mut m, mut v] = moments.map(contiguous);
-    rows::adamw(floats_mut(&mut p), floats(&g), floats_mut(&mut m), floats_mut(&mut v), step);
-    (p, [m, v])
+) {
+    let gradient = contiguous(gradient);
+    let [m, v] = moments;
+    rows::adamw(floats_mut(parameter), floats(&gradient), floats_mut(m), floats_mut(v), step);
 }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::FloatTensor;
@@ -44,13 +44,13 @@ impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
 }
 
 /// Runs `op` and, where an input is tracked, leaves its node in the graph.
-pub(super) fn apply<O: FlexOp<N>, C: CheckpointStrategy, const N: usize>(
+pub(super) fn apply<O: FlexOp<N>, const N: usize>(
     op: O,
-    inputs: [FloatTensor<Autodiff<Flex, C>>; N],
-) -> FloatTensor<Autodiff<Flex, C>> {
+    inputs: [FloatTensor<Autodiff<Flex>>; N],
+) -> FloatTensor<Autodiff<Flex>> {
     let nodes = inputs.each_ref().map(|input| input.node.clone());
     let inputs = inputs.map(|input| input.primitive);
-    match Node::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
+    match Node::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = op.forward(inputs);
             prepared.finish((op, saved), output)

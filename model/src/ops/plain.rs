@@ -2,8 +2,8 @@
 
 use burn::tensor::activation::{log_softmax, silu, softmax};
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
-use burn_backend::Backend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::{Backend, TensorMetadata};
 
 use super::{AdamW, Heads, Rope, ZForm, ZLoss};
 
@@ -120,14 +120,14 @@ pub(super) fn square_sum<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 pub(super) fn adamw<B: Backend>(
-    parameter: FloatTensor<B>,
+    parameter: &mut FloatTensor<B>,
     gradient: FloatTensor<B>,
-    [m, v]: [FloatTensor<B>; 2],
+    moments: &mut [FloatTensor<B>; 2],
     step: AdamW,
-) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
-    use burn_backend::TensorMetadata;
+) {
     let shape = parameter.shape();
-    let [p, g, m, v] = [parameter, gradient, m, v].map(|x| tensor::<B, 1>(flat::<B>(x)));
+    let [m, v] = moments.clone();
+    let [p, g, m, v] = [parameter.clone(), gradient, m, v].map(|x| tensor::<B, 1>(flat::<B>(x)));
     let g = g * step.gradient_scale;
     let m = m * step.beta1 + g.clone() * (1.0 - step.beta1);
     let v = v * step.beta2 + g.clone() * g * (1.0 - step.beta2);
@@ -135,12 +135,12 @@ pub(super) fn adamw<B: Backend>(
     let update = m.clone() / step.correction1 / (root + step.eps);
     let p = p * (1.0 - step.learning_rate * step.weight_decay) - update * step.learning_rate;
     let shaped = |x: Tensor<B, 1>| B::float_reshape(primitive(x), shape.clone());
-    (shaped(p), [shaped(m), shaped(v)])
+    *parameter = shaped(p);
+    *moments = [shaped(m), shaped(v)];
 }
 
 /// The elements in one dimension.
 fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    use burn_backend::TensorMetadata;
     let count = x.shape().num_elements();
     B::float_reshape(x, [count].into())
 }

@@ -358,11 +358,11 @@ fn adamw_and_square_sum_are_the_plain_form() {
             Tensor::<Flex, 1>::from_data(data, &Default::default()).into_primitive().tensor()
         };
         let inputs = || (tensor(1, 0.0), tensor(2, 0.0), [tensor(3, 0.0), tensor(4, 1.0)]);
-        let ((p, g, moments), plain_inputs) = (inputs(), inputs());
-        let (p, [m, v]) = Flex::adamw(p, g, moments, step);
-        let (plain_p, [plain_m, plain_v]) =
-            plain::adamw::<Flex>(plain_inputs.0, plain_inputs.1, plain_inputs.2, step);
-        for (fused, plain) in [(p, plain_p), (m, plain_m), (v, plain_v)] {
+        let (mut fused, mut plain) = (inputs(), inputs());
+        Flex::adamw(&mut fused.0, fused.1, &mut fused.2, step);
+        plain::adamw::<Flex>(&mut plain.0, plain.1, &mut plain.2, step);
+        let ([m, v], [plain_m, plain_v]) = (fused.2, plain.2);
+        for (fused, plain) in [(fused.0, plain.0), (m, plain_m), (v, plain_v)] {
             assert!(distance(buf::floats(&fused), buf::floats(&plain)) < 1e-6);
         }
         let (fused, plain) =

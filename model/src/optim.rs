@@ -1,0 +1,220 @@
+//! AdamW with a bound on the gradient's global norm.
+//!
+//! Loshchilov & Hutter 2019, with g already clipped (Pascanu et al. 2013), t counted from 1:
+//!
+//! ```text
+//! g ← g · min(1, c / ‖g‖)                              over all parameters together; c = 0 leaves g alone
+//! m ← β₁m + (1 − β₁)g,  v ← β₂v + (1 − β₂)g²
+//! θ ← θ − η·λ·θ − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
+//! ```
+//!
+//! One group: INTELLECT-1 decays every parameter, norms and embeddings too. The moments live on the device, start at
+//! zero with the first step, and outlive any replacement of the parameters: an outer step changes θ and keeps m and v.
+//! A gradient that is not finite changes nothing and is an error.
+//!
+//! The learning rate is the caller's ([`schedule`](crate::schedule)).
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{Device, FloatTensor};
+use thiserror::Error;
+
+use crate::config;
+use crate::ops::{AdamW, FusedOps};
+use crate::params::{self, ParamsError};
+
+/// Moments and settings.
+#[derive(Debug)]
+pub struct Optimizer<B: FusedOps> {
+    settings: Settings,
+    /// m and v of each parameter; empty before the first step
+    moments: Vec<[FloatTensor<B>; 2]>,
+    steps: u64,
+}
+
+/// The numbers that do not change from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// β₁
+    pub beta1: f64,
+    /// β₂
+    pub beta2: f64,
+    /// ε
+    pub eps: f64,
+    /// λ
+    pub weight_decay: f64,
+    /// c; 0 turns clipping off
+    pub clip: f64,
+}
+
+/// Why a step was not taken. Parameters and moments are as before.
+#[derive(Debug, Error)]
+pub enum OptimError {
+    /// The loss ran away: the learning rate is too high, or a batch is out of the ordinary.
+    #[error("the gradient is not finite (norm {norm}) in step {step} of this process")]
+    NotFinite {
+        /// As computed.
+        norm: f64,
+        /// Counted from 1.
+        step: u64,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Params(#[from] ParamsError),
+}
+
+impl From<&config::Train> for Settings {
+    fn from(train: &config::Train) -> Self {
+        let &config::Train { beta1, beta2, eps, weight_decay, clip, .. } = train;
+        Self { beta1, beta2, eps, weight_decay, clip }
+    }
+}
+
+impl<B: FusedOps> Optimizer<B> {
+    /// Cold: no moments yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, moments: Vec::new(), steps: 0 }
+    }
+
+    /// Steps taken since the moments were zero.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Moves `parameters` along `gradients`, which are in the same order, and returns the norm before clipping.
+    ///
+    /// # Errors
+    /// Any of [`OptimError`].
+    pub fn step(
+        &mut self,
+        parameters: &mut [FloatTensor<B>],
+        gradients: Vec<FloatTensor<B>>,
+        learning_rate: f64,
+    ) -> Result<f64, OptimError> {
+        assert_eq!(parameters.len(), gradients.len(), "a gradient for every parameter");
+        let step = self.steps + 1;
+        let norm = global_norm::<B>(&gradients)?;
+        if !norm.is_finite() {
+            return Err(OptimError::NotFinite { norm, step });
+        }
+        if self.moments.is_empty() {
+            self.moments = parameters.iter().map(zero_moments::<B>).collect();
+        }
+        let update = self.settings.update(norm, learning_rate, step);
+        let updated = parameters.iter_mut().zip(gradients).zip(&mut self.moments);
+        for ((parameter, gradient), moments) in updated {
+            B::adamw(parameter, gradient, moments, update);
+        }
+        self.steps = step;
+        Ok(norm)
+    }
+}
+
+impl Settings {
+    fn update(self, norm: f64, learning_rate: f64, step: u64) -> AdamW {
+        let clips = self.clip > 0.0 && norm > self.clip;
+        let scale = if clips { self.clip / norm } else { 1.0 };
+        // Beyond a few thousand steps both corrections are 1.
+        let t = i32::try_from(step).unwrap_or(i32::MAX);
+        AdamW {
+            learning_rate: learning_rate as f32,
+            beta1: self.beta1 as f32,
+            beta2: self.beta2 as f32,
+            eps: self.eps as f32,
+            weight_decay: self.weight_decay as f32,
+            correction1: (1.0 - self.beta1.powi(t)) as f32,
+            correction2: (1.0 - self.beta2.powi(t)) as f32,
+            gradient_scale: scale as f32,
+        }
+    }
+}
+
+/// √Σ g², read from the device once.
+fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsError> {
+    let sums = gradients.iter().map(|gradient| B::square_sum(gradient.clone())).collect();
+    let sums = params::read::<B>(B::float_cat(sums, 0))?;
+    let sums = sums.as_slice::<f32>().map_err(|_| ParamsError::Format)?;
+    Ok(sums.iter().map(|&sum| f64::from(sum)).sum::<f64>().sqrt())
+}
+
+fn zero_moments<B: FusedOps>(parameter: &FloatTensor<B>) -> [FloatTensor<B>; 2] {
+    let device: Device<B> = B::float_device(parameter);
+    let zeros = || B::float_zeros(parameter.shape(), &device, parameter.dtype().into());
+    [zeros(), zeros()]
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::Flex;
+
+    use super::*;
+
+    const SETTINGS: Settings =
+        Settings { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1.0 };
+
+    fn tensors(values: &[f32]) -> Vec<FloatTensor<Flex>> {
+        params::upload::<Flex>(&[vec![2], vec![1, 2]], values, &Default::default()).unwrap()
+    }
+
+    fn values(tensors: &[FloatTensor<Flex>]) -> [f32; 4] {
+        let mut values = [0.0; 4];
+        params::download::<Flex>(tensors, &mut values).unwrap();
+        values
+    }
+
+    /// The equations of the module in f64, next to the optimiser over three steps of changing size.
+    #[test]
+    fn it_follows_the_equations() {
+        let mut optimizer = Optimizer::<Flex>::new(SETTINGS);
+        let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
+        let (mut p, mut m, mut v) = ([0.5, -1.0, 2.0, 0.0_f64], [0.0; 4], [0.0; 4]);
+        for (t, size) in [(1, 4.0), (2, 0.1), (3, 1.0)] {
+            let gradient = [0.3, -0.2, 0.9, -0.4].map(|g| g * size);
+            let expected = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+            let eta = 0.01 * f64::from(t);
+            let norm = optimizer.step(&mut theta, tensors(&gradient.map(|g| g as f32)), eta);
+            assert!((norm.unwrap() - expected).abs() < 1e-6);
+            for i in 0..4 {
+                let g = gradient[i] * (1.0 / expected).min(1.0);
+                m[i] = 0.9 * m[i] + 0.1 * g;
+                v[i] = 0.95 * v[i] + 0.05 * g * g;
+                let (m, v) = (m[i] / (1.0 - 0.9_f64.powi(t)), v[i] / (1.0 - 0.95_f64.powi(t)));
+                p[i] -= eta * (0.1 * p[i] + m / (v.sqrt() + 1e-8));
+            }
+            for (found, expected) in values(&theta).into_iter().zip(p) {
+                assert!((f64::from(found) - expected).abs() < 1e-6, "step {t}: {found} {expected}");
+            }
+        }
+        assert_eq!(optimizer.steps(), 3);
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_changes_nothing() {
+        let mut optimizer = Optimizer::<Flex>::new(SETTINGS);
+        let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
+        optimizer.step(&mut theta, tensors(&[0.1; 4]), 0.1).unwrap();
+        let before = values(&theta);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let result = optimizer.step(&mut theta, tensors(&[0.1, 0.1, bad, 0.1]), 0.1);
+            assert!(matches!(result, Err(OptimError::NotFinite { step: 2, .. })));
+        }
+        assert_eq!((values(&theta), optimizer.steps()), (before, 1));
+        optimizer.step(&mut theta, tensors(&[0.1; 4]), 0.1).unwrap();
+        assert!(values(&theta).iter().all(|x| x.is_finite()));
+    }
+
+    #[test]
+    fn without_a_bound_the_norm_does_not_matter() {
+        let step = |clip: f64| {
+            let mut optimizer = Optimizer::<Flex>::new(Settings { clip, ..SETTINGS });
+            let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
+            for size in [1.0, 50.0] {
+                optimizer.step(&mut theta, tensors(&[size; 4]), 0.1).unwrap();
+            }
+            values(&theta)
+        };
+        assert_eq!(step(0.0), step(1e6));
+        assert_ne!(step(0.0), step(1.0));
+    }
+}
