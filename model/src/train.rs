@@ -1,0 +1,322 @@
+//! The inner loop: one AdamW step after the other on local weights, behind a trait without type parameters.
+//!
+//! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything that needs the
+//! backend's type is a [`Session`], and the world sees it as [`Model`] (weights in and out, logits, loss) or
+//! [`Trainer`] (the same and a step).
+//!
+//! A step is a pure function of the weights, the moments, the stream's seed, the number of the step and the learning
+//! rate; it does not depend on the number of threads. Its batch is cut into micro-batches where memory asks for it;
+//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole batch up to
+//! rounding.
+//!
+//! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the weights of a peer, not
+//! its sense of their scale.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::{Device, FloatTensor, IntTensor};
+use burn_backend::{AutodiffBackend, Backend, TensorData};
+use thiserror::Error;
+
+use crate::DeviceError;
+use crate::arch::Arch;
+use crate::config::Work;
+use crate::data::{Batch, DataError, Source};
+use crate::ops::{FusedOps, ZForm, ZLoss};
+use crate::optim::{OptimError, Optimizer, Settings};
+use crate::params::{self, ParamsError};
+use crate::schedule::Schedule;
+
+/// A model on a device.
+pub trait Model: Send {
+    /// Number of parameters: the length of every flat slice.
+    fn parameter_count(&self) -> usize;
+
+    /// Replaces the weights, in canonical order.
+    ///
+    /// # Errors
+    /// [`TrainError::Params`]
+    fn load(&mut self, theta: &[f32]) -> Result<(), TrainError>;
+
+    /// Copies the weights out, in canonical order.
+    ///
+    /// # Errors
+    /// [`TrainError::Params`]
+    fn store(&self, theta: &mut [f32]) -> Result<(), TrainError>;
+
+    /// Scores of the token after each of `tokens`, which are `sequences` rows of equal length, at most the context.
+    /// // tokens [B·T]; result [B·T, V]
+    ///
+    /// # Errors
+    /// [`TrainError::Tokens`], [`TrainError::Params`]
+    fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError>;
+
+    /// Mean cross entropy of a batch in nats per token, without the z-loss.
+    ///
+    /// # Errors
+    /// [`TrainError::Tokens`], [`TrainError::Params`]
+    fn loss(&self, batch: &Batch) -> Result<f64, TrainError>;
+}
+
+/// A model that learns.
+pub trait Trainer: Model {
+    /// Takes inner step number `step` of the stream with this seed. `tokens` is how many the run has committed, and
+    /// this peer has trained since, before the step: the place in the schedule.
+    ///
+    /// # Errors
+    /// Any of [`TrainError`]; the weights are as before.
+    fn step(&mut self, stream: &[u8; 32], step: u64, tokens: u64) -> Result<Step, TrainError>;
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Tokens in its batch.
+    pub tokens: u64,
+    /// Mean loss over the batch before the step, nats per token, with the z-loss.
+    pub loss: f64,
+    /// Global norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// As scheduled.
+    pub learning_rate: f64,
+}
+
+/// Why a model could not do what it was asked.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A micro-batch of nothing: a local setting.
+    #[error("a micro-batch has at least one sequence: choose 1 to {batch}")]
+    MicroBatch {
+        /// Sequences of a whole batch.
+        batch: usize,
+    },
+    /// Tokens that the model cannot read.
+    #[error(
+        "{tokens} tokens in {sequences} rows do not fit a model of {context} positions and {vocab} symbols"
+    )]
+    Tokens {
+        /// How many.
+        tokens: usize,
+        /// In how many rows.
+        sequences: usize,
+        /// The longest row.
+        context: usize,
+        /// Tokens are below this.
+        vocab: usize,
+    },
+    /// The batch could not be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The weights could not be moved.
+    #[error(transparent)]
+    Params(#[from] ParamsError),
+    /// The step could not be taken.
+    #[error(transparent)]
+    Optim(#[from] OptimError),
+}
+
+/// A backend that trains: fused operators with and without gradients.
+pub(crate) trait TrainBackend:
+    FusedOps + AutodiffBackend<InnerBackend: FusedOps, Gradients: Send>
+{
+}
+
+impl<A: FusedOps + AutodiffBackend<InnerBackend: FusedOps>> TrainBackend for A {}
+
+/// The tensors of the weights, without gradients.
+type Inner<A> = <A as AutodiffBackend>::InnerBackend;
+
+/// One tensor per parameter, in canonical order.
+type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
+
+/// A model on a device, with what it needs to learn.
+pub(crate) struct Session<A: TrainBackend> {
+    arch: Arch,
+    work: Work,
+    device: Device<A>,
+    parameters: Tensors<A>,
+}
+
+/// A session that learns.
+pub(crate) struct Learner<A: TrainBackend> {
+    session: Session<A>,
+    optimizer: Optimizer<Inner<A>>,
+    schedule: Schedule,
+    source: Arc<Source>,
+    micro_batch: usize,
+}
+
+impl<A: TrainBackend> Session<A> {
+    /// All weights zero, until some are loaded.
+    pub(crate) fn new(work: &Work, device: Device<A>) -> Result<Self, TrainError> {
+        let arch = Arch::new(&work.model);
+        let shapes = arch.shapes();
+        let zeros = vec![0.0; params::count(&shapes)];
+        let parameters = params::upload::<Inner<A>>(&shapes, &zeros, &device)?;
+        Ok(Self { arch, work: work.clone(), device, parameters })
+    }
+
+    /// Loss and gradients of one micro-batch, which is this share of the batch.
+    fn gradients(&self, batch: &Batch, share: f64) -> Result<(f64, Tensors<A>), TrainError> {
+        let track = |parameter: &FloatTensor<Inner<A>>| {
+            A::float_set_require_grad(A::from_inner(parameter.clone()), true)
+        };
+        let leaves: Vec<_> = self.parameters.iter().map(track).collect();
+        let weight = self.work.train.z_loss as f32;
+        let loss = self.loss_of::<A>(&leaves, batch, ZLoss { weight, form: ZForm::Max })?;
+        let loss = A::float_mul_scalar(loss, share.into());
+        let value = scalar::<Inner<A>>(A::inner(loss.clone()))?;
+        let mut gradients = A::backward(loss);
+        #[expect(clippy::expect_used, reason = "every parameter takes part in every loss")]
+        let gradient =
+            |leaf| A::grad_remove(leaf, &mut gradients).expect("a gradient for every parameter");
+        Ok((value, leaves.iter().map(gradient).collect()))
+    }
+
+    fn loss_of<B: FusedOps + Backend<Device = Device<A>>>(
+        &self,
+        parameters: &[FloatTensor<B>],
+        batch: &Batch,
+        z_loss: ZLoss,
+    ) -> Result<FloatTensor<B>, TrainError> {
+        let inputs = self.tokens::<B>(&batch.inputs, batch.sequences)?;
+        let targets = self.tokens::<B>(&batch.targets, batch.sequences)?;
+        let logits = self.arch.logits::<B>(parameters, inputs, batch.sequences, batch.context);
+        Ok(B::cross_entropy(logits, targets, z_loss))
+    }
+
+    /// Tokens on the device, checked against the model. // [B·T]
+    fn tokens<B: Backend<Device = Device<A>>>(
+        &self,
+        tokens: &[i32],
+        sequences: usize,
+    ) -> Result<IntTensor<B>, TrainError> {
+        let (context, vocab) = (self.work.model.context, self.work.model.vocab);
+        let whole = sequences > 0 && tokens.len().is_multiple_of(sequences);
+        let fits = whole && (1..=context).contains(&(tokens.len() / sequences));
+        let known = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < vocab);
+        if !fits || !tokens.iter().all(known) {
+            return Err(TrainError::Tokens { tokens: tokens.len(), sequences, context, vocab });
+        }
+        let data = TensorData::new(tokens.to_vec(), [tokens.len()]);
+        Ok(B::int_from_data(data, &self.device))
+    }
+}
+
+impl<A: TrainBackend> Model for Session<A> {
+    fn parameter_count(&self) -> usize {
+        params::count(&self.arch.shapes())
+    }
+
+    fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
+        self.parameters = params::upload::<Inner<A>>(&self.arch.shapes(), theta, &self.device)?;
+        Ok(())
+    }
+
+    fn store(&self, theta: &mut [f32]) -> Result<(), TrainError> {
+        Ok(params::download::<Inner<A>>(&self.parameters, theta)?)
+    }
+
+    fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
+        let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
+        let length = tokens.len() / sequences;
+        let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, sequences, length);
+        let logits = params::read::<Inner<A>>(logits)?;
+        Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
+    }
+
+    fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
+        let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
+        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss)?;
+        Ok(scalar::<Inner<A>>(loss)?)
+    }
+}
+
+impl<A: TrainBackend> Learner<A> {
+    /// A cold optimiser. Without `micro_batch` the batch is one.
+    pub(crate) fn new(
+        work: &Work,
+        source: Arc<Source>,
+        device: Device<A>,
+        micro_batch: Option<usize>,
+    ) -> Result<Self, TrainError> {
+        let batch = work.train.batch;
+        let micro_batch = micro_batch.unwrap_or(batch).min(batch);
+        if micro_batch == 0 {
+            return Err(TrainError::MicroBatch { batch });
+        }
+        Ok(Self {
+            session: Session::new(work, device)?,
+            optimizer: Optimizer::new(Settings::from(&work.train)),
+            schedule: Schedule::new(&work.train),
+            source,
+            micro_batch,
+        })
+    }
+
+    /// Loss and gradients of a whole batch.
+    fn accumulate(&self, stream: &[u8; 32], step: u64) -> Result<(f64, Tensors<A>), TrainError> {
+        let batch = self.session.work.train.batch;
+        let part = |rows: Range<usize>| {
+            let share = rows.len() as f64 / batch as f64;
+            self.session.gradients(&self.source.batch(stream, step, rows)?, share)
+        };
+        let (mut loss, mut sums) = part(0..self.micro_batch)?;
+        for start in (self.micro_batch..batch).step_by(self.micro_batch) {
+            let (more, gradients) = part(start..batch.min(start + self.micro_batch))?;
+            loss += more;
+            let pairs = sums.into_iter().zip(gradients);
+            sums = pairs.map(|(sum, gradient)| Inner::<A>::float_add(sum, gradient)).collect();
+        }
+        Ok((loss, sums))
+    }
+}
+
+impl<A: TrainBackend> Model for Learner<A> {
+    fn parameter_count(&self) -> usize {
+        self.session.parameter_count()
+    }
+
+    fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
+        self.session.load(theta)
+    }
+
+    fn store(&self, theta: &mut [f32]) -> Result<(), TrainError> {
+        self.session.store(theta)
+    }
+
+    fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
+        self.session.logits(tokens, sequences)
+    }
+
+    fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
+        self.session.loss(batch)
+    }
+}
+
+impl<A: TrainBackend> Trainer for Learner<A> {
+    fn step(&mut self, stream: &[u8; 32], step: u64, tokens: u64) -> Result<Step, TrainError> {
+        let in_step = self.session.work.tokens_per_step();
+        let steps = self.optimizer.steps() + 1;
+        let learning_rate = self.schedule.lr(tokens.saturating_add(in_step), steps);
+        let (loss, gradients) = self.accumulate(stream, step)?;
+        let parameters = &mut self.session.parameters;
+        let grad_norm = self.optimizer.step(parameters, gradients, learning_rate)?;
+        Ok(Step { tokens: in_step, loss, grad_norm, learning_rate })
+    }
+}
+
+/// The value of a tensor of one element.
+fn scalar<B: Backend>(tensor: FloatTensor<B>) -> Result<f64, ParamsError> {
+    let data = params::read::<B>(tensor)?;
+    let values = data.as_slice::<f32>().map_err(|_| ParamsError::Format)?;
+    values.first().map(|&value| f64::from(value)).ok_or(ParamsError::Format)
+}
+
+#[cfg(test)]
+mod tests;

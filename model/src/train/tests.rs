@@ -1,0 +1,163 @@
+//! The trainer through its public face, on the CPU.
+
+use super::*;
+use crate::arch::specs;
+use crate::{Device, genesis};
+
+const STREAM: [u8; 32] = [7; 32];
+
+fn work() -> Work {
+    let mut work = Work::synthetic();
+    (work.model.layers, work.model.width, work.model.ffn, work.model.context) = (2, 32, 48, 24);
+    work.train.warmup_tokens = 0;
+    work.train.join_ramp_steps = 0;
+    work
+}
+
+fn trainer_of(work: &Work, micro_batch: Option<usize>) -> Box<dyn Trainer> {
+    let source = Arc::new(Source::open(work, 5, None).unwrap());
+    let mut trainer = crate::trainer(work, source, Device::Cpu, micro_batch).unwrap();
+    trainer.load(&genesis::weights(5, &specs(&work.model))).unwrap();
+    trainer
+}
+
+fn weights(model: &dyn Model) -> Vec<f32> {
+    let mut theta = vec![0.0; model.parameter_count()];
+    model.store(&mut theta).unwrap();
+    theta
+}
+
+#[test]
+fn it_learns_the_source() {
+    let work = work();
+    let mut trainer = trainer_of(&work, None);
+    let held_out = Source::open(&work, 5, None).unwrap().held_out(0..8, 8).unwrap();
+    let before = trainer.loss(&held_out).unwrap();
+    let entropy = Source::open(&work, 5, None).unwrap().entropies();
+    assert!(before > entropy.unigram, "{before}");
+    for step in 0..150 {
+        let done = trainer.step(&STREAM, step, step * work.tokens_per_step()).unwrap();
+        assert_eq!(done.tokens, work.tokens_per_step());
+    }
+    let after = trainer.loss(&held_out).unwrap();
+    assert!(after < entropy.unigram, "{after} is no better than {}", entropy.unigram);
+}
+
+#[test]
+fn a_step_is_a_pure_function_on_any_number_of_threads() {
+    let run = |threads: usize, stream: [u8; 32]| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut trainer = trainer_of(&work(), None);
+            let steps: Vec<_> =
+                (0..3).map(|step| trainer.step(&stream, step, 0).unwrap().loss).collect();
+            (steps, weights(&*trainer))
+        })
+    };
+    let one = run(1, STREAM);
+    assert_eq!(one, run(3, STREAM));
+    assert_ne!(one, run(1, [8; 32]));
+}
+
+/// Micro-batches that divide the batch and some that do not give the same step up to rounding.
+#[test]
+fn micro_batches_add_up_to_the_batch() {
+    let run = |micro_batch: Option<usize>| {
+        let mut trainer = trainer_of(&work(), micro_batch);
+        let steps: Vec<Step> = (0..2).map(|step| trainer.step(&STREAM, step, 0).unwrap()).collect();
+        (steps, weights(&*trainer))
+    };
+    let (whole, theta) = run(None);
+    for micro_batch in [1, 3, 4, 100] {
+        let (parts, parts_theta) = run(Some(micro_batch));
+        for (a, b) in whole.iter().zip(&parts) {
+            assert!((a.loss - b.loss).abs() < 1e-5 && (a.grad_norm - b.grad_norm).abs() < 1e-4);
+        }
+        let far = theta.iter().zip(&parts_theta).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Adam turns rounding of tiny gradients into larger differences, never larger than a step.
+        assert!(far < 0.1 * work().train.lr as f32, "{micro_batch}: {far}");
+    }
+    let source = Arc::new(Source::open(&work(), 5, None).unwrap());
+    let error = crate::trainer(&work(), source, Device::Cpu, Some(0)).err().unwrap();
+    assert!(matches!(error, TrainError::MicroBatch { batch: 8 }));
+}
+
+#[test]
+fn weights_come_back_as_they_were_loaded() {
+    let mut trainer = trainer_of(&work(), None);
+    let theta = genesis::weights(9, &specs(&work().model));
+    trainer.load(&theta).unwrap();
+    assert_eq!(weights(&*trainer), theta);
+    assert!(matches!(trainer.load(&theta[1..]), Err(TrainError::Params(_))));
+    assert!(matches!(trainer.store(&mut [0.0; 3]), Err(TrainError::Params(_))));
+    assert_eq!(weights(&*trainer), theta);
+}
+
+/// A second load of the same weights keeps the moments: the step after it differs from a cold trainer's first.
+#[test]
+fn moments_survive_a_load() {
+    let theta = genesis::weights(5, &specs(&work().model));
+    let (mut warm, mut cold) = (trainer_of(&work(), None), trainer_of(&work(), None));
+    warm.step(&STREAM, 0, 0).unwrap();
+    warm.load(&theta).unwrap();
+    let (a, b) = (warm.step(&STREAM, 1, 0).unwrap(), cold.step(&STREAM, 1, 0).unwrap());
+    assert_eq!((a.loss, a.grad_norm), (b.loss, b.grad_norm));
+    assert_ne!(weights(&*warm), weights(&*cold));
+}
+
+#[test]
+fn the_learning_rate_follows_run_and_peer() {
+    let mut work = work();
+    work.train.warmup_tokens = 10 * work.tokens_per_step();
+    work.train.join_ramp_steps = 4;
+    let mut trainer = trainer_of(&work, None);
+    let tokens = |steps: u64| steps * work.tokens_per_step();
+    let mut rate = |committed: u64| {
+        let step = trainer.step(&STREAM, committed, tokens(committed)).unwrap();
+        step.learning_rate / work.train.lr
+    };
+    // The run's place holds back a peer at the start, cold moments one that joins later.
+    let found = [rate(0), rate(1), rate(100), rate(100), rate(100)];
+    for (found, expected) in found.into_iter().zip([0.1, 0.2, 0.75, 1.0, 1.0]) {
+        assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    }
+}
+
+#[test]
+fn a_runaway_step_is_refused_and_changes_nothing() {
+    let mut trainer = trainer_of(&work(), None);
+    let mut theta = weights(&*trainer);
+    theta[40] = f32::NAN;
+    trainer.load(&theta).unwrap();
+    let error = trainer.step(&STREAM, 0, 0).unwrap_err();
+    assert!(matches!(error, TrainError::Optim(OptimError::NotFinite { .. })), "{error}");
+    let after = weights(&*trainer);
+    assert!(theta.iter().zip(&after).all(|(a, b)| a.to_bits() == b.to_bits()));
+}
+
+#[test]
+fn logits_and_loss_agree() {
+    let work = work();
+    let trainer = trainer_of(&work, None);
+    let batch = Source::open(&work, 5, None).unwrap().batch(&STREAM, 0, 0..3).unwrap();
+    let logits = trainer.logits(&batch.inputs, 3).unwrap();
+    let rows = logits.chunks_exact(work.model.vocab).zip(&batch.targets);
+    let losses = rows.map(|(row, &target)| {
+        let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+        sum.ln() - f64::from(row[target as usize])
+    });
+    let mean = losses.sum::<f64>() / batch.targets.len() as f64;
+    assert!((mean - trainer.loss(&batch).unwrap()).abs() < 1e-5);
+}
+
+#[test]
+fn tokens_that_do_not_fit_are_refused() {
+    let trainer = trainer_of(&work(), None);
+    let refused = |tokens: &[i32], sequences: usize| {
+        matches!(trainer.logits(tokens, sequences), Err(TrainError::Tokens { .. }))
+    };
+    let vocab = work().model.vocab as i32;
+    assert!(refused(&[], 0) && refused(&[], 1) && refused(&[1, 2, 3], 2));
+    assert!(refused(&[vocab], 1) && refused(&[-1], 1) && refused(&[0; 25], 1));
+    assert!(!refused(&[vocab - 1], 1) && !refused(&[0; 48], 2));
+}
