@@ -17,5 +17,6 @@ pub mod assign;
 pub mod codec;
 pub mod ring;
 
+pub mod exchange;
 pub mod peer;
 pub mod view;

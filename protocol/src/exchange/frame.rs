@@ -1,0 +1,263 @@
+//! What stands in front of the bytes on a ring's stream. Fixed sizes, little-endian, no bincode: it is
+//! read before anything is allocated.
+//!
+//! ```text
+//! stream    preamble, then items
+//! preamble  run [32] ‖ roster digest [32] ‖ index u32 ‖ count u32
+//! item      length u32 ‖ roster digest [32] ‖ kind u8 ‖ chunk u32 ‖ frame u32 ‖ BLAKE3 of the payload [32]
+//!           ‖ payload of `length` bytes
+//! kind      0 reduce, 1 gather: payload is an encoded frame
+//!           2 seal: payload is chunk digest [32] ‖ the owner's signature [64], frame is 0
+//! ```
+
+use thiserror::Error;
+
+use crate::id::{Digest, RunId};
+use crate::ring::Half;
+use crate::sign::Signature;
+
+/// Bytes of a [`Preamble`].
+pub const PREAMBLE_BYTES: usize = 32 + 32 + 4 + 4;
+
+/// Bytes of a [`Header`].
+pub const HEADER_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
+
+/// Longest payload: a frame of `f32`, and room for a codec that needs more than it saves.
+pub const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (4 << 10);
+
+/// First bytes of a stream, from a member to its successor in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preamble {
+    /// The run.
+    pub run: RunId,
+    /// Digest of the roster whose ring it is.
+    pub roster: Digest,
+    /// The sender's position.
+    pub index: u32,
+    /// Positions in the ring.
+    pub count: u32,
+}
+
+impl Preamble {
+    /// As sent.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; PREAMBLE_BYTES] {
+        let mut bytes = [0; PREAMBLE_BYTES];
+        bytes[..32].copy_from_slice(self.run.as_bytes());
+        bytes[32..64].copy_from_slice(self.roster.as_bytes());
+        bytes[64..68].copy_from_slice(&self.index.to_le_bytes());
+        bytes[68..].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// As received; what it says is checked against an accepted roster.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; PREAMBLE_BYTES]) -> Self {
+        Self {
+            run: RunId(array(bytes, 0)),
+            roster: Digest(array(bytes, 32)),
+            index: u32::from_le_bytes(array(bytes, 64)),
+            count: u32::from_le_bytes(array(bytes, 68)),
+        }
+    }
+}
+
+/// What an item is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A frame of one half.
+    Frame(Half),
+    /// The owner's word for a chunk.
+    Seal,
+}
+
+/// What stands in front of an item's payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
+    pub length: u32,
+    /// Digest of the roster whose ring it belongs to.
+    pub roster: Digest,
+    /// What it is.
+    pub kind: Kind,
+    /// The chunk.
+    pub chunk: u32,
+    /// The frame of the chunk; 0 for a seal.
+    pub frame: u32,
+    /// BLAKE3 of the payload.
+    pub payload: Digest,
+}
+
+/// Why bytes are no header: a fault of the sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum HeaderError {
+    /// Longer than any payload.
+    #[error("a payload of {0} bytes, at most {PAYLOAD_BYTES_MAX} are allowed")]
+    Length(u32),
+    /// Neither frame nor seal.
+    #[error("an item of kind {0}")]
+    Kind(u8),
+}
+
+impl Header {
+    /// As sent.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&self.length.to_le_bytes());
+        bytes[4..36].copy_from_slice(self.roster.as_bytes());
+        bytes[36] = match self.kind {
+            Kind::Frame(Half::Reduce) => 0,
+            Kind::Frame(Half::Gather) => 1,
+            Kind::Seal => 2,
+        };
+        bytes[37..41].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes[41..45].copy_from_slice(&self.frame.to_le_bytes());
+        bytes[45..].copy_from_slice(self.payload.as_bytes());
+        bytes
+    }
+
+    /// As received. Its length may be allocated (D1).
+    ///
+    /// # Errors
+    /// What no honest member sends.
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
+        let length = u32::from_le_bytes(array(bytes, 0));
+        if usize::try_from(length).map_or(true, |length| length > PAYLOAD_BYTES_MAX) {
+            return Err(HeaderError::Length(length));
+        }
+        let kind = match bytes[36] {
+            0 => Kind::Frame(Half::Reduce),
+            1 => Kind::Frame(Half::Gather),
+            2 => Kind::Seal,
+            other => return Err(HeaderError::Kind(other)),
+        };
+        Ok(Self {
+            length,
+            roster: Digest(array(bytes, 4)),
+            kind,
+            chunk: u32::from_le_bytes(array(bytes, 37)),
+            frame: u32::from_le_bytes(array(bytes, 41)),
+            payload: Digest(array(bytes, 45)),
+        })
+    }
+
+    /// Whether `payload` is the one that this header announces.
+    #[must_use]
+    pub fn announces(&self, payload: &[u8]) -> bool {
+        u32::try_from(payload.len()).is_ok_and(|length| length == self.length)
+            && blake3::hash(payload) == blake3::Hash::from_bytes(self.payload.0)
+    }
+}
+
+/// The owner's word for a finished chunk: passed on verbatim, and kept, since a later roster may keep
+/// the chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seal {
+    /// BLAKE3 of the chunk's encoded bytes.
+    pub digest: Digest,
+    /// The owner's signature over (roster digest, chunk, chunk digest).
+    pub signature: Signature,
+}
+
+/// Bytes of a [`Seal`].
+pub const SEAL_BYTES: usize = 32 + 64;
+
+impl Seal {
+    /// As sent.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; SEAL_BYTES] {
+        let mut bytes = [0; SEAL_BYTES];
+        bytes[..32].copy_from_slice(self.digest.as_bytes());
+        bytes[32..].copy_from_slice(&self.signature.0);
+        bytes
+    }
+
+    /// As received; `None` for another length.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; SEAL_BYTES] = bytes.try_into().ok()?;
+        Some(Self { digest: Digest(array(bytes, 0)), signature: Signature(array(bytes, 32)) })
+    }
+}
+
+/// `N` bytes from `start` on: constants of ours, within a fixed array.
+fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[start..start + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The bytes that other programs must write.
+    #[test]
+    fn headers_are_golden() {
+        let header = Header {
+            length: 0x0004_1000,
+            roster: Digest([0xaa; 32]),
+            kind: Kind::Frame(Half::Gather),
+            chunk: 3,
+            frame: 0x0102,
+            payload: Digest([0xbb; 32]),
+        };
+        let golden =
+            format!("00100400{}01{}{}{}", "aa".repeat(32), "03000000", "02010000", "bb".repeat(32));
+        assert_eq!(hex(&header.to_bytes()), golden);
+        assert_eq!(Header::from_bytes(&header.to_bytes()), Ok(header));
+        for (kind, code) in [(Kind::Frame(Half::Reduce), 0), (Kind::Seal, 2)] {
+            let header = Header { kind, ..header };
+            assert_eq!(header.to_bytes()[36], code);
+            assert_eq!(Header::from_bytes(&header.to_bytes()), Ok(header));
+        }
+        let (run, roster) = (RunId([1; 32]), Digest([2; 32]));
+        let preamble = Preamble { run, roster, index: 3, count: 4 };
+        let golden = format!("{}{}0300000004000000", "01".repeat(32), "02".repeat(32));
+        assert_eq!(hex(&preamble.to_bytes()), golden);
+        assert_eq!(Preamble::from_bytes(&preamble.to_bytes()), preamble);
+        let seal = Seal { digest: Digest([5; 32]), signature: Signature([6; 64]) };
+        assert_eq!(hex(&seal.to_bytes()), format!("{}{}", "05".repeat(32), "06".repeat(64)));
+        assert_eq!(Seal::from_bytes(&seal.to_bytes()), Some(seal));
+        assert_eq!(Seal::from_bytes(&[0; 95]), None);
+    }
+
+    /// No length from a peer is believed before it is compared with a constant.
+    #[test]
+    fn d1_oversize_and_unknown_headers_are_refused() {
+        let mut bytes = [0; HEADER_BYTES];
+        let largest = u32::try_from(PAYLOAD_BYTES_MAX).unwrap();
+        bytes[..4].copy_from_slice(&largest.to_le_bytes());
+        assert!(Header::from_bytes(&bytes).is_ok());
+        for length in [largest + 1, u32::MAX] {
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            assert_eq!(Header::from_bytes(&bytes), Err(HeaderError::Length(length)));
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        for kind in 3..=255 {
+            bytes[36] = kind;
+            assert_eq!(Header::from_bytes(&bytes), Err(HeaderError::Kind(kind)));
+        }
+    }
+
+    #[test]
+    fn a_header_announces_one_payload() {
+        let payload = b"payload";
+        let header = Header {
+            length: 7,
+            roster: Digest::ZERO,
+            kind: Kind::Seal,
+            chunk: 0,
+            frame: 0,
+            payload: Digest(*blake3::hash(payload).as_bytes()),
+        };
+        assert!(header.announces(payload));
+        assert!(!header.announces(b"payloae"));
+        assert!(!Header { length: 8, ..header }.announces(payload));
+    }
+}
