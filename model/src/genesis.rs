@@ -126,3 +126,62 @@ impl Iterator for Normals {
 const CONTEXT: &str = "intellect-node 1 genesis";
 /// 2^−53: the distance of neighbouring uniform numbers.
 const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, length: usize, init: Init) -> Spec {
+        Spec { name: name.to_owned(), shape: vec![length], init }
+    }
+
+    fn moments(numbers: &[f32]) -> [f64; 4] {
+        let mean = |power: i32| {
+            numbers.iter().map(|z| f64::from(*z).powi(power)).sum::<f64>() / numbers.len() as f64
+        };
+        [1, 2, 3, 4].map(mean)
+    }
+
+    /// The first four moments of a normal of deviation 2 are 0, 4, 0, 48.
+    #[test]
+    fn weights_are_normal() {
+        let all = weights(1, &[spec("a", 1 << 18, Init::Normal { std: 2.0 })]);
+        let [m1, m2, m3, m4] = moments(&all);
+        assert!(m1.abs() < 0.02 && (m2 - 4.0).abs() < 0.06, "{m1} {m2}");
+        assert!(m3.abs() < 0.3 && (m4 - 48.0).abs() < 2.0, "{m3} {m4}");
+        // Both halves of each pair, and neighbours, are independent.
+        let lag =
+            |by: usize| all.iter().zip(&all[by..]).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+        assert!([1, 2].iter().all(|by| (lag(*by) / all.len() as f64).abs() < 0.04));
+    }
+
+    /// Of a normal cut at one deviation the variance is 1 − 2φ(1)/(Φ(1) − Φ(−1)) = 0.29112.
+    #[test]
+    fn a_truncated_normal_is_cut_and_not_clamped() {
+        let cut = Init::TruncatedNormal { std: 0.5, cut: 1.0 };
+        let all = weights(1, &[spec("a", 1 << 17, cut)]);
+        assert!(all.iter().all(|z| z.abs() <= 0.5));
+        assert!(!all.contains(&0.5));
+        let [_, variance, ..] = moments(&all);
+        assert!((variance - 0.25 * 0.291_12).abs() < 1e-3, "{variance}");
+    }
+
+    #[test]
+    fn a_parameter_depends_on_its_name_and_the_seed_alone() {
+        let normal = Init::Normal { std: 1.0 };
+        let alone = weights(7, &[spec("b", 5, normal)]);
+        let among = weights(7, &[spec("a", 3, normal), spec("b", 5, normal)]);
+        assert_eq!(among[3..], alone);
+        assert_ne!(among[..3], alone[..3]);
+        assert_ne!(weights(8, &[spec("b", 5, normal)]), alone);
+        // A longer one begins with the shorter one, whatever its shape.
+        let square = Spec { name: "b".to_owned(), shape: vec![2, 4], init: normal };
+        assert_eq!(weights(7, &[square])[..5], alone);
+    }
+
+    #[test]
+    fn gains_are_one_and_zeros_zero() {
+        let specs = [spec("a", 2, Init::Ones), spec("b", 3, Init::Zeros)];
+        assert_eq!(weights(1, &specs), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    }
+}

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`config`] | the work of a run: model, data, training, as typed settings |
 //! | [`genesis`] | the first weights, a pure function of the seed |
-//! | [`data`] | batches, a pure function of (seed of a stream, step, row) |
+//! | [`data`], [`tokenizer`] | batches, a pure function of (seed of a stream, step, row); text to tokens and back |
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
@@ -31,6 +31,7 @@ pub mod outer;
 pub mod params;
 pub mod schedule;
 pub mod state;
+pub mod tokenizer;
 pub mod train;
 
 use std::fmt;
