@@ -10,6 +10,7 @@
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
+//! | [`eval`], [`sample`] | what a model is worth, and text from it |
 //! | [`outer`], [`state`] | the outer step and the agreed state, on the host, bit for bit equal everywhere |
 //!
 //! The crate is synchronous. Tensors are generic over burn's backend, and the generic stops at [`train::Model`] and
@@ -24,11 +25,13 @@
 pub mod arch;
 pub mod config;
 pub mod data;
+pub mod eval;
 pub mod genesis;
 pub mod ops;
 pub mod optim;
 pub mod outer;
 pub mod params;
+pub mod sample;
 pub mod schedule;
 pub mod state;
 pub mod tokenizer;

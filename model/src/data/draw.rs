@@ -24,6 +24,11 @@ impl Draw {
         (product >> 64) as u64
     }
 
+    /// A number of 53 random bits from 0 to below 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     fn word(&mut self) -> u64 {
         let mut word = [0; 8];
         self.stream.fill(&mut word);
@@ -54,5 +59,7 @@ mod tests {
         }
         // Five standard deviations of a binomial of 70,000 and 1/7 are 463.
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 463), "{counts:?}");
+        let mean = (0..10_000).map(|_| draw.unit()).sum::<f64>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.015, "{mean}");
     }
 }

@@ -1,0 +1,216 @@
+//! How good a model is, on text that no peer trains on.
+//!
+//! The held-out loss is the mean surprise ln 1/q(x) of the tokens that came. Of a synthetic source
+//! the true probabilities p are known, and the luck of which token came can be left out:
+//!
+//! ```text
+//! excess = mean over contexts of KL(p ‖ q) = Σ_x p(x) · (ln p(x) − ln q(x))
+//! ```
+//!
+//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no token,
+//! or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
+//! Probabilities are made from the scores on the host, in f64.
+
+use thiserror::Error;
+
+use crate::config::Work;
+use crate::data::{Batch, DataError, Entropies, Source};
+use crate::train::{Model, TrainError};
+
+/// Held-out tokens that are enough to see an epoch's progress, and cheap beside one.
+pub const GLANCE_TOKENS: usize = 1 << 12;
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Mean held-out loss in nats per token.
+    pub loss: f64,
+    /// Mean KL(source ‖ model) in nats, where the source is known.
+    pub excess: Option<f64>,
+    /// Tokens that the loss is the mean of.
+    pub tokens: usize,
+}
+
+/// The excess of predictors that have nothing to learn, in nats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yardsticks {
+    /// Of equal probabilities.
+    pub uniform: f64,
+    /// Of the best predictor that looks at no token.
+    pub unigram: f64,
+    /// Of the best predictor that looks at the last token.
+    pub bigram: f64,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, Error)]
+pub enum EvalError {
+    /// The source cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model cannot be asked.
+    #[error(transparent)]
+    Model(#[from] TrainError),
+    /// The model's scores are useless.
+    #[error("the model's scores are not finite: the training has diverged")]
+    NotFinite,
+}
+
+impl Entropies {
+    /// What excesses on this source are to be compared with; none where H* is unknown.
+    #[must_use]
+    pub fn yardsticks(&self) -> Option<Yardsticks> {
+        let floor = self.floor?;
+        Some(Yardsticks {
+            uniform: self.uniform - floor,
+            unigram: self.unigram - floor,
+            bigram: self.bigram - floor,
+        })
+    }
+}
+
+/// Measures `model` on a fixed set of at least `tokens` held-out tokens, the same for every peer.
+///
+/// # Errors
+/// If nothing is held out, the source or the model fails, or the model has diverged.
+pub fn evaluate(
+    model: &dyn Model,
+    source: &Source,
+    work: &Work,
+    tokens: usize,
+) -> Result<Evaluation, EvalError> {
+    let rows = tokens.div_ceil(work.model.context).max(1);
+    let mut sums = Sums::default();
+    for start in (0..rows).step_by(work.train.batch) {
+        let batch = source.held_out(start..rows.min(start + work.train.batch), rows)?;
+        let scores = model.logits(&batch.inputs, batch.sequences)?;
+        sums.add(&batch, &scores, source);
+    }
+    let loss = sums.surprise / sums.tokens as f64;
+    if !loss.is_finite() {
+        return Err(EvalError::NotFinite);
+    }
+    let excess = (sums.known > 0).then(|| sums.divergence / sums.known as f64);
+    Ok(Evaluation { loss, excess, tokens: sums.tokens })
+}
+
+#[derive(Default)]
+struct Sums {
+    surprise: f64,
+    tokens: usize,
+    divergence: f64,
+    known: usize,
+}
+
+impl Sums {
+    /// Adds a batch and the model's scores of it. // scores [B·T, V]
+    fn add(&mut self, batch: &Batch, scores: &[f32], source: &Source) {
+        let vocab = scores.len() / batch.inputs.len();
+        for (at, (scores, target)) in scores.chunks(vocab).zip(&batch.targets).enumerate() {
+            let log = log_probabilities(scores);
+            // A token that has no score would be infinitely surprising.
+            let target = usize::try_from(*target).ok().and_then(|target| log.get(target));
+            self.surprise -= target.copied().unwrap_or(f64::NEG_INFINITY);
+            self.tokens += 1;
+            let row = at / batch.context * batch.context;
+            if let Some(truth) = source.truth(&batch.inputs[row..=at]) {
+                self.divergence += kl(&truth, &log);
+                self.known += 1;
+            }
+        }
+    }
+}
+
+/// ln q(x) = z(x) − ln Σ exp z, moved so that nothing overflows.
+fn log_probabilities(scores: &[f32]) -> Vec<f64> {
+    let scores = scores.iter().map(|score| f64::from(*score));
+    let top = scores.clone().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.clone().map(|score| (score - top).exp()).sum();
+    let partition = top + sum.ln();
+    scores.map(|score| score - partition).collect()
+}
+
+/// KL(p ‖ q) with 0 · ln 0 = 0.
+fn kl(truth: &[f64], log: &[f64]) -> f64 {
+    let certain = truth.iter().zip(log).filter(|(p, _)| **p > 0.0);
+    certain.map(|(p, log)| p * (p.ln() - log)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model that knows the source, or believes in equal probabilities.
+    struct Oracle<'a> {
+        source: &'a Source,
+        context: usize,
+        vocab: usize,
+        knows: bool,
+    }
+
+    impl Model for Oracle<'_> {
+        fn parameter_count(&self) -> usize {
+            0
+        }
+
+        fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
+            Ok(())
+        }
+
+        fn store(&self, _: &mut [f32]) -> Result<(), TrainError> {
+            Ok(())
+        }
+
+        fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
+            assert_eq!(tokens.len(), sequences * self.context);
+            let rows = tokens.chunks(self.context);
+            let ends = rows.flat_map(|row| (1..=row.len()).map(move |end| &row[..end]));
+            let scores = |history| match self.source.truth(history).filter(|_| self.knows) {
+                // Scores have no zero point: any constant may be added.
+                Some(truth) => truth.iter().map(|p| p.ln().max(-60.0) as f32 + 300.0).collect(),
+                None => vec![-5.0; self.vocab],
+            };
+            Ok(ends.flat_map(scores).collect())
+        }
+
+        fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
+            Ok(f64::NAN)
+        }
+    }
+
+    fn measure(knows: bool) -> (Evaluation, Entropies) {
+        let work = Work::synthetic();
+        let source = Source::open(&work, 3, None).expect("opens");
+        let (context, vocab) = (work.model.context, work.model.vocab);
+        let oracle = Oracle { source: &source, context, vocab, knows };
+        let evaluation = evaluate(&oracle, &source, &work, 20_000).expect("measured");
+        (evaluation, source.entropies())
+    }
+
+    #[test]
+    fn who_knows_the_source_has_no_excess_and_the_loss_of_its_entropy() {
+        let (evaluation, entropies) = measure(true);
+        let excess = evaluation.excess.expect("known");
+        assert!(excess.abs() < 1e-5, "{excess}");
+        // The first tokens of each row have too short a history: a little above H*.
+        let floor = entropies.floor.expect("known");
+        assert!((evaluation.loss - floor - 0.02).abs() < 0.03, "{} {floor}", evaluation.loss);
+        assert!(evaluation.tokens >= 20_000);
+    }
+
+    #[test]
+    fn who_knows_nothing_has_the_excess_of_equal_probabilities() {
+        let (evaluation, entropies) = measure(false);
+        assert!((evaluation.loss - entropies.uniform).abs() < 1e-9);
+        let uniform = entropies.yardsticks().expect("known").uniform;
+        let excess = evaluation.excess.expect("known");
+        assert!((excess - uniform).abs() < 0.02, "{excess} {uniform}");
+    }
+
+    /// p = (½, ½, 0), q = (¼, ½, ¼): KL = ½ ln 2.
+    #[test]
+    fn kl_by_hand() {
+        let log = log_probabilities(&[1000.0, 1000.0 + 2_f32.ln(), 1000.0]);
+        assert!((kl(&[0.5, 0.5, 0.0], &log) - 0.5 * 2_f64.ln()).abs() < 1e-4);
+    }
+}

@@ -1,0 +1,217 @@
+//! Text from a model: one token after the other, each drawn from what the model expects.
+//!
+//! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest.
+//! The draws are a pure function of the seed. The model reads the newest `context` tokens each time:
+//! nothing is kept between tokens, which is simple and costs a whole forward pass per token.
+
+use std::ops::ControlFlow;
+
+use thiserror::Error;
+
+use crate::config::Work;
+use crate::data::draw::Draw;
+use crate::train::{Model, TrainError};
+
+/// How to draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// τ, 0–100: above 1 more surprising, below 1 more likely text.
+    pub temperature: f64,
+    /// Selects the draws.
+    pub seed: u64,
+    /// Tokens to draw.
+    pub tokens: usize,
+}
+
+/// Why no token could be drawn.
+#[derive(Debug, Error)]
+pub enum SampleError {
+    /// There is nothing to go on from.
+    #[error("a sample needs at least one token to begin with")]
+    NoPrompt,
+    /// A temperature that is none.
+    #[error("the temperature is {temperature}: choose 0 to 100")]
+    Temperature {
+        /// As given.
+        temperature: f64,
+    },
+    /// The model cannot be asked.
+    #[error(transparent)]
+    Model(#[from] TrainError),
+    /// The model's scores are useless.
+    #[error("the model's scores are not finite: the training has diverged")]
+    NotFinite,
+}
+
+/// Draws tokens after `prompt` and hands each to `on_token` at once, until it breaks off.
+///
+/// # Errors
+/// An empty prompt, a wrong temperature, a model that fails or has diverged.
+pub fn sample(
+    model: &dyn Model,
+    work: &Work,
+    prompt: &[i32],
+    settings: Settings,
+    on_token: &mut dyn FnMut(i32) -> ControlFlow<()>,
+) -> Result<(), SampleError> {
+    let Settings { temperature, seed, tokens } = settings;
+    if prompt.is_empty() {
+        return Err(SampleError::NoPrompt);
+    }
+    if !(0.0..=100.0).contains(&temperature) {
+        return Err(SampleError::Temperature { temperature });
+    }
+    let mut draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), 0, 0);
+    let mut history = prompt.to_vec();
+    for _ in 0..tokens {
+        history.drain(..history.len().saturating_sub(work.model.context));
+        let scores = model.logits(&history, 1)?;
+        // A vocabulary may have more rows than there are tokens; those are never drawn.
+        let last = scores.len() - scores.len() / history.len();
+        let known = scores[last..].iter().take(work.data.tokens());
+        let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
+        let token = pick(&scores, temperature, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
+        history.push(token);
+        if on_token(token).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The token at `place`, 0 to below 1, of softmax(scores / temperature); none if it is not finite.
+fn pick(scores: &[f64], temperature: f64, place: f64) -> Option<usize> {
+    let top = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]))?;
+    if scores.iter().any(|score| !score.is_finite()) {
+        return None;
+    }
+    if temperature == 0.0 {
+        return Some(top);
+    }
+    let weight = |score: &f64| ((score - scores[top]) / temperature).exp();
+    let mut left = place * scores.iter().map(weight).sum::<f64>();
+    let hit = scores.iter().position(|score| {
+        left -= weight(score);
+        left < 0.0
+    });
+    // Rounding may leave a little after the last one.
+    Some(hit.unwrap_or(top))
+}
+
+const CONTEXT: &str = "intellect-node 1 sample";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Batch;
+
+    /// Expects the token after the newest one, counted in a circle of 8, by `certainty`.
+    struct Counter {
+        vocab: usize,
+        certainty: f32,
+    }
+
+    impl Model for Counter {
+        fn parameter_count(&self) -> usize {
+            0
+        }
+
+        fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
+            Ok(())
+        }
+
+        fn store(&self, _: &mut [f32]) -> Result<(), TrainError> {
+            Ok(())
+        }
+
+        fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
+            assert!(sequences == 1 && tokens.len() <= 16);
+            let mut scores = vec![0.0; tokens.len() * self.vocab];
+            for (row, token) in scores.chunks_mut(self.vocab).zip(tokens) {
+                row[(*token as usize + 1) % 8] = self.certainty;
+                // Beyond the source's tokens the scores are high, and must not count.
+                row[8..].fill(1e6);
+            }
+            Ok(scores)
+        }
+
+        fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
+            Ok(f64::NAN)
+        }
+    }
+
+    fn work() -> Work {
+        let mut work = Work::synthetic();
+        work.data.source = crate::config::Source::Synthetic { symbols: 8, order: 1 };
+        work.model.context = 16;
+        work
+    }
+
+    fn draw(certainty: f32, prompt: &[i32], settings: Settings) -> Result<Vec<i32>, SampleError> {
+        let mut drawn = Vec::new();
+        let model = Counter { vocab: 11, certainty };
+        sample(&model, &work(), prompt, settings, &mut |token| {
+            drawn.push(token);
+            ControlFlow::Continue(())
+        })?;
+        Ok(drawn)
+    }
+
+    #[test]
+    fn at_temperature_zero_the_likeliest_comes() {
+        let settings = Settings { temperature: 0.0, seed: 1, tokens: 40 };
+        let drawn = draw(0.1, &[6], settings).expect("drawn");
+        let counted: Vec<_> = (7..47).map(|token| token % 8).collect();
+        assert_eq!(drawn, counted);
+    }
+
+    /// A score higher by ln 7 makes one token of 8 as likely as the others together; twice the
+    /// temperature takes its root.
+    #[test]
+    fn tokens_come_as_often_as_expected() {
+        for (temperature, expected) in [(1.0, 0.5), (2.0, 7_f64.sqrt() / (7.0 + 7_f64.sqrt()))] {
+            let settings = Settings { temperature, seed: 1, tokens: 20_000 };
+            let drawn = draw(7_f32.ln(), &[0], settings).expect("drawn");
+            let hits = drawn.windows(2).filter(|pair| (pair[0] + 1) % 8 == pair[1]).count();
+            let share = hits as f64 / 20_000.0;
+            assert!((share - expected).abs() < 0.018, "{share} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn the_seed_selects_the_draws() {
+        let seeded = |seed| {
+            draw(0.0, &[0, 1], Settings { temperature: 1.0, seed, tokens: 30 }).expect("drawn")
+        };
+        assert_eq!(seeded(1), seeded(1));
+        assert_ne!(seeded(1), seeded(2));
+    }
+
+    #[test]
+    fn it_stops_when_told() {
+        let settings = Settings { temperature: 1.0, seed: 1, tokens: 1000 };
+        let mut count = 0;
+        let mut stop = |_| {
+            count += 1;
+            if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let model = Counter { vocab: 11, certainty: 1.0 };
+        sample(&model, &work(), &[0], settings, &mut stop).expect("drawn");
+        assert_eq!(count, 3);
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_refused() {
+        let settings = Settings { temperature: 1.0, seed: 1, tokens: 1 };
+        assert!(matches!(draw(1.0, &[], settings), Err(SampleError::NoPrompt)));
+        for temperature in [-0.1, 100.1, f64::NAN] {
+            let settings = Settings { temperature, ..settings };
+            assert!(matches!(draw(1.0, &[0], settings), Err(SampleError::Temperature { .. })));
+        }
+        for certainty in [f32::NAN, f32::INFINITY] {
+            assert!(matches!(draw(certainty, &[0], settings), Err(SampleError::NotFinite)));
+        }
+        assert_eq!(pick(&[], 1.0, 0.5), None);
+        assert_eq!(pick(&[0.0, 0.0], 1.0, 1.0), Some(1));
+    }
+}
