@@ -241,14 +241,14 @@ fn a_full_ring_does_not_lock_up() {
     // Works first and reads last: as full as it gets.
     while moved {
         moved = false;
-        for at in 0..members {
-            let next = (at + 1) % members;
-            while nodes[at].work() || nodes[at].hash() {
+        for (at, node) in nodes.iter_mut().enumerate() {
+            while node.work() || node.hash() {
                 moved = true;
             }
-            if streams[next].is_none() && nodes[at].writing.is_some() {
-                streams[next] = nodes[at].writing.take();
-                nodes[at].handle(Input::Sent, &[]);
+            let stream = &mut streams[(at + 1) % members];
+            if stream.is_none() && node.writing.is_some() {
+                *stream = node.writing.take();
+                node.handle(Input::Sent, &[]);
                 moved = true;
             }
         }
