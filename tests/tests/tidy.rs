@@ -355,11 +355,8 @@ const HOMES: &[(&str, &[&str])] = &[
 const WIRE: [&str; 2] = ["protocol/src/message.rs", "protocol/src/wire.rs"];
 /// The modules of `protocol`: values, functions, machines, the root, the simulator.
 const LAYERS: [&[&str]; 5] = [
-    &[
-        "base58", "event", "fault", "id", "manifest", "message", "rng", "roll", "sign", "time",
-        "wire",
-    ],
-    &["assign", "checkpoint", "codec", "lineage", "ring"],
+    &["base58", "event", "fault", "id", "message", "rng", "roll", "sign", "time", "wire"],
+    &["assign", "checkpoint", "codec", "lineage", "manifest", "ring"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
     &["sim"],
