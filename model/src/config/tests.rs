@@ -1,3 +1,5 @@
+//! Tests of reading, writing and hashing the work of a manifest.
+
 use proptest::prelude::*;
 use toml::Value;
 

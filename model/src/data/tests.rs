@@ -1,3 +1,5 @@
+//! Tests of batches, held-out rows and text files.
+
 use std::fs;
 use std::io::Write;
 

@@ -1,3 +1,5 @@
+//! Tests of the membership view.
+
 use super::*;
 use crate::id::{Digest, LogId};
 use crate::message::{Head, Phase, Series};
