@@ -1,22 +1,27 @@
 //! How peers agree: pure state machines without clock, socket, file, thread or entropy.
 
-pub mod base58;
-pub mod checkpoint;
-pub mod fault;
 pub mod id;
-pub mod rng;
-pub mod sign;
+pub mod base58;
 pub mod time;
-
-pub mod manifest;
-pub mod message;
-pub mod roll;
-pub mod wire;
-
+pub mod rng;
+pub mod fault;
+pub mod sign;
 pub mod assign;
+pub mod checkpoint;
+pub mod manifest;
+
+pub mod message;
+pub mod wire;
+pub mod roll;
+pub mod event;
+pub mod lineage;
+
 pub mod codec;
 pub mod ring;
 
-pub mod exchange;
-pub mod peer;
 pub mod view;
+pub mod epoch;
+pub mod sync;
+pub mod exchange;
+
+pub mod peer;

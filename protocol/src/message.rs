@@ -72,6 +72,33 @@ pub struct Series {
     pub regroup: Option<Digest>,
 }
 
+impl Series {
+    /// The first series of the epoch after `head`.
+    #[must_use]
+    pub fn after(head: &Head) -> Self {
+        Self { epoch: head.epoch.saturating_add(1), parent: head.state, regroup: None }
+    }
+
+    /// The series that a Regroup of this one opens.
+    #[must_use]
+    pub fn regrouped(&self, regroup: Digest) -> Self {
+        Self { regroup: Some(regroup), ..*self }
+    }
+
+    /// Whether both decide the same epoch after the same state.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        (self.epoch, self.parent) == (other.epoch, other.parent)
+    }
+}
+
+/// Whether the voters that `has` holds for are a majority: more than half of all, or exactly half
+/// with the first one. Any two majorities share a voter; no voters have none.
+pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+    let count = voters.iter().filter(|voter| has(voter)).count();
+    2 * count > voters.len() || (2 * count == voters.len() && voters.first().is_some_and(has))
+}
+
 /// The result of an epoch, which its Dones sign; its digest is `r`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receipt {
@@ -86,6 +113,19 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// The voters of the next epoch (R18).
+    #[must_use]
+    pub fn voters(&self) -> Vec<Voter> {
+        self.members.iter().map(Member::voter).collect()
+    }
+
+    /// Whether the delta that `peer` froze in `incarnation` is in the sum (R34).
+    #[must_use]
+    pub fn spends(&self, peer: &PeerId, incarnation: u64) -> bool {
+        let mut members = self.members.iter();
+        members.any(|m| m.peer == *peer && m.incarnation == incarnation && m.weight > 0)
+    }
+
     /// Tokens that the epoch adds to its lineage.
     #[must_use]
     pub fn tokens(&self) -> u64 {
@@ -126,6 +166,12 @@ impl Roster {
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.adopt.is_none()
+    }
+
+    /// The voters that its members become with the receipt.
+    #[must_use]
+    pub fn voters(&self) -> Vec<Voter> {
+        self.members.iter().map(Member::voter).collect()
     }
 
     /// The receipt of this roster's value, whose update has the digest `update`.
@@ -402,6 +448,8 @@ pub enum Commit {
         roster: Digest,
         /// Digest of the receipt.
         r: Digest,
+        /// Digest of the update.
+        update: Digest,
         /// Who voted, with the signature over its `Done`.
         dones: Vec<(PeerId, Signature)>,
     },

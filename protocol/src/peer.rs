@@ -8,9 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::epoch::{self, Apply, Ring, Rule};
+use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Answer, Ask, Head, Member, Message, Receipt, Voter};
+use crate::message::{Answer, Ask, Head, Message, Voter};
 use crate::sign::{Keypair, Verified};
 
 /// What a peer must know before it starts; all but the last group is equal for every peer of a run.
@@ -44,19 +46,6 @@ pub struct Config {
     pub incarnation: u64,
     /// A rule that is turned off, to see that tests notice. `None` in every program.
     pub without: Option<Rule>,
-}
-
-/// The rules that a test can turn off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
-pub enum Rule {
-    R2,
-    R3,
-    R5,
-    R7,
-    R8,
-    R13,
-    R18,
 }
 
 /// What happened.
@@ -160,65 +149,3 @@ pub enum Output {
 
 /// How long the caller waits for an answer before it reports `None`.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A ring to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ring {
-    /// Digest of the roster.
-    pub roster: Digest,
-    /// Members with a place, in ring order.
-    pub members: Vec<Member>,
-    /// Our position among them.
-    pub index: usize,
-}
-
-/// An outer step to take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apply {
-    /// The epoch that is committed.
-    pub epoch: u64,
-    /// Digest of its receipt.
-    pub r: Digest,
-    /// Tokens committed on the lineage, this epoch included.
-    pub tokens: u64,
-    /// Digest of the update's bytes, which are held.
-    pub update: Digest,
-    /// Whether our frozen delta is in it (R34). If not, it is carried.
-    pub spent: bool,
-}
-
-/// What a person may want to see; the caller adds names and times (FORMATS §7).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are those of the documented events")]
-pub enum Event {
-    PeerFound { who: PeerId },
-    PeerLost { who: PeerId, cause: crate::view::Cause },
-    Ready { epoch: u64, tokens: u64 },
-    Roster { epoch: u64, attempt: u32, members: Vec<PeerId>, adopt: bool },
-    Regroup { epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId> },
-    Committed(Arc<Committed>),
-    Aborted { epoch: u64, attempt: u32, phase: &'static str, reason: &'static str },
-    LeftOut { epoch: u64 },
-    Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
-    CaughtUp { head: Head },
-    Diverged { who: PeerId, mine: Digest, theirs: Digest },
-    Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64 },
-    ForkExcluded { first_epoch: u64 },
-    Stuck { epoch: u64, attempts: u32 },
-    Leaving,
-}
-
-/// A committed epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// The new head.
-    pub head: Head,
-    /// The attempt whose certificate decided it.
-    pub attempt: u32,
-    /// Its receipt.
-    pub receipt: Receipt,
-    /// Since when another lineage may exist (R14).
-    pub forkable_since: Option<u64>,
-    /// Whether somebody else's `Commit` decided it for us, rather than Dones that we counted.
-    pub by_commit: bool,
-}

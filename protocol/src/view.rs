@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::event::Cause;
 use crate::id::PeerId;
 use crate::message::{Heartbeat, Leaving};
 use crate::roll::{Roll, Seen};
@@ -33,17 +34,6 @@ pub enum Input<'a> {
     Unlinked(PeerId),
     /// A round trip was measured, in milliseconds.
     RoundTrip(PeerId, u32),
-}
-
-/// Why a peer counts as lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// No heartbeat for silent-after.
-    Silent,
-    /// Its connection closed, and no heartbeat came by another way.
-    Closed,
-    /// It said so.
-    Left,
 }
 
 /// What the view found out.

@@ -1,0 +1,717 @@
+//! One epoch: a slot of the replicated log, decided by ballots among its voters.
+//!
+//! A roster is a Paxos ballot (Lamport 1998) whose value a ring computes; a voter that holds the
+//! value votes with `Done`, and Dones from a majority decide. Who has no majority left signs a
+//! Regroup and goes on as the voters of a new series. The rules are R1–R18, R22, R29–R31 and
+//! R34–R39 of `docs/PROTOCOL.md`; a comment names the rule where it is kept.
+//!
+//! ```text
+//! Idle (Train, Ready) → Accepted → Reduce → Finished → Decided → Applying → Idle of the next epoch
+//!        └──────── any of the first four ────────┘ → Recover → Accepted …      (a higher attempt)
+//!                                                   → Joined → Idle            (a Regroup)
+//! ```
+//!
+//! The machine is level-triggered: an input only records what it says, then `advance` takes every
+//! step whose condition now holds. So no order of messages can leave a state without a way on, and
+//! a repeated message does what the first one would have done.
+//!
+//! Invariants S1, S2, S5, S7 (`docs/PROTOCOL.md`). What this does not do: bytes of updates, heads
+//! and forks (`sync`), who is alive (`view`).
+
+mod vote;
+mod propose;
+mod recover;
+mod regroup;
+mod commit;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, LogId, PeerId};
+use crate::lineage::Law;
+use crate::message::{
+    Head, Link, Member, Message, Opening, Phase, Ready, Roster, Series, Status, Voted, Voter,
+    majority,
+};
+use crate::roll::Roll;
+use crate::sign::{Signature, Verified};
+use crate::time::Time;
+use crate::wire;
+
+use commit::Decided;
+use regroup::Gathering;
+use vote::Votes;
+
+/// The rules that a test can turn off, to see that it notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
+pub enum Rule {
+    R2,
+    R3,
+    R5,
+    R7,
+    R8,
+    R13,
+    R18,
+}
+
+/// What the machine must know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Run, key, and what is lawful in it.
+    pub law: Law,
+    /// Us.
+    pub me: PeerId,
+    /// The log that binds us.
+    pub log: LogId,
+    /// Which start of ours this is.
+    pub incarnation: u64,
+    /// Upper bound of the wait for others to be Ready.
+    pub ready_grace: Duration,
+    /// The greatest weight that a Ready may declare, in tokens.
+    pub weight_max: u64,
+    /// Bytes of one update.
+    pub update_bytes: u64,
+    /// A rule that is turned off; `None` in every program.
+    pub without: Option<Rule>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed, or the roll has changed.
+    Tick,
+    /// A verified message of this epoch, or of the next.
+    Message(Arc<Verified<Message>>),
+    /// The delta is frozen.
+    Trained {
+        /// Tokens behind it.
+        tokens: u64,
+        /// Its norm.
+        norm: f32,
+    },
+    /// The ring of a roster gave the whole update.
+    RingFinished {
+        /// Digest of the roster.
+        roster: Digest,
+        /// Digest of the update.
+        update: Digest,
+    },
+    /// The ring of a roster lost a neighbour.
+    RingLost {
+        /// Digest of the roster.
+        roster: Digest,
+        /// The neighbour.
+        neighbour: PeerId,
+    },
+    /// An update is held.
+    UpdateHeld(Digest),
+    /// An update could not be fetched.
+    UpdateMissing(Digest),
+    /// The outer step is taken.
+    Applied(Digest),
+    /// A link of this epoch that somebody served.
+    Link(PeerId, Box<Link>),
+    /// Regroups of this epoch that somebody served.
+    Openings(PeerId, Vec<Opening>),
+    /// Whether a greater head is being fetched.
+    Behind(bool),
+    /// A checkpoint is loaded: go on from there.
+    Enter {
+        /// The head.
+        head: Head,
+        /// Its voters.
+        voters: Vec<Voter>,
+    },
+    /// The user wants to leave.
+    Leave,
+}
+
+/// What the caller has to do.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Gossip a message.
+    Gossip(Arc<Verified<Message>>),
+    /// Send a message directly.
+    Send(PeerId, Arc<Verified<Message>>),
+    /// Run a ring.
+    Ring(Arc<Ring>),
+    /// Give up the ring of a roster.
+    Abandon(Digest),
+    /// Fetch an update from any of these.
+    FetchUpdate(Digest, Vec<PeerId>),
+    /// Take the outer step.
+    Apply(Arc<Apply>),
+    /// An epoch is committed.
+    Committed {
+        /// The new head.
+        head: Head,
+        /// What proves it.
+        link: Box<Link>,
+        /// Whether somebody else's `Commit` decided it for us.
+        by_commit: bool,
+    },
+    /// Train the epoch after this head.
+    Train(Head),
+    /// A peer broke a rule.
+    Fault(PeerId, Fault),
+    /// Something to see.
+    Event(Event),
+    /// Farewell is said.
+    Left,
+}
+
+/// A ring to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// Members with a place, in ring order.
+    pub members: Vec<Member>,
+    /// Our position among them.
+    pub index: usize,
+}
+
+/// An outer step to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apply {
+    /// The epoch that is committed.
+    pub epoch: u64,
+    /// Digest of its receipt.
+    pub r: Digest,
+    /// Tokens committed on the lineage, this epoch included.
+    pub tokens: u64,
+    /// Digest of the update's bytes, which are held.
+    pub update: Digest,
+    /// Whether our frozen delta is in it (R34). If not, it is carried.
+    pub spent: bool,
+}
+
+/// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
+const BALLOTS_MAX: usize = 512;
+
+/// Messages kept for a series that we have not entered yet.
+const EARLY_MAX: usize = 2_048;
+
+/// How long a leaving peer waits for the open ring (R29), within the 5 s that a person waits.
+const LEAVE_WAIT: Duration = Duration::from_secs(4);
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// No roster yet. `patience`: when to ask, after rosters were seen that leave us out.
+    Idle { patience: Option<Time> },
+    /// A roster is accepted; the other Accepts are awaited.
+    Accepted { roster: Digest, until: Time },
+    /// The update is being computed or fetched.
+    Reduce { roster: Digest, until: Time },
+    /// The update is held, the certificate awaited.
+    Finished { roster: Digest, until: Time },
+    /// The next attempt is due, by whose turn comes first after `since`.
+    Recover { attempt: u32, since: Time },
+    /// Bound to a Regroup that has not opened.
+    Joined { regroup: Digest, until: Time },
+    /// A certificate is in hand.
+    Decided(Box<Decided>),
+    /// The outer step runs.
+    Applying(Box<Decided>),
+}
+
+/// A roster, as far as it is known.
+#[derive(Clone, Debug, Default)]
+struct Ballot {
+    roster: Option<Arc<Roster>>,
+    /// As its proposer signed it, to pass on.
+    signed: Option<Arc<Verified<Message>>>,
+    accepts: BTreeSet<PeerId>,
+    dones: BTreeMap<PeerId, Vote>,
+    ring: RingState,
+    /// The update that our own ring gave.
+    computed: Option<Digest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Vote {
+    r: Digest,
+    update: Digest,
+    signature: Signature,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum RingState {
+    #[default]
+    Closed,
+    Running,
+    Lost,
+}
+
+/// A question to the voters before an attempt (R7).
+#[derive(Clone, Debug)]
+struct Asking {
+    attempt: u32,
+    until: Time,
+    statuses: BTreeMap<PeerId, Status>,
+    query: Arc<Verified<Message>>,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Config,
+    head: Head,
+    /// The voters that the last receipt names.
+    base: Vec<Voter>,
+    series: Series,
+    voters: Vec<Voter>,
+    openings: Vec<Opening>,
+    forced: Option<Voted>,
+    /// When this series was entered, and when the epoch was.
+    entered: Time,
+    began: Time,
+
+    stage: Stage,
+    frozen: Option<Frozen>,
+    votes: Votes,
+    ballots: BTreeMap<Digest, Ballot>,
+    /// Highest attempt seen from anyone.
+    attempt_seen: u32,
+    asking: Option<Asking>,
+    gathering: Gathering,
+    /// When everyone was Ready, or the grace had passed: turns count from here.
+    turn_since: Option<Time>,
+
+    /// Who is Ready, with which incarnation and weight (R31).
+    ready: BTreeMap<PeerId, (u64, u64)>,
+    ready_after: Vec<Duration>,
+    ready_median: Option<Duration>,
+    /// Ring neighbours reported lost, and when.
+    lost: BTreeMap<PeerId, Time>,
+    /// Pairs whose link is broken although both live (R35).
+    broken: BTreeSet<(PeerId, PeerId)>,
+    /// Voters that vote for an update which they do not deliver (R8).
+    mute: BTreeSet<PeerId>,
+    /// Who had voted for the value that we last chose to adopt.
+    adopted_from: BTreeSet<PeerId>,
+    /// Decided values whose bytes nobody serves (R25).
+    unserved: BTreeSet<Digest>,
+    /// The roster that somebody else's `Commit` decided for us.
+    commit_heard: Option<Digest>,
+
+    held: BTreeSet<Digest>,
+    fetching: Option<Digest>,
+    fetch_after: Time,
+    repeat_at: Time,
+    replied: BTreeMap<(PeerId, u8), Time>,
+    early: VecDeque<Arc<Verified<Message>>>,
+    behind: bool,
+    leaving: Option<Time>,
+    left: bool,
+    stuck_told: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frozen {
+    weight: u64,
+    norm: f32,
+    at: Time,
+}
+
+impl State {
+    /// At `head`, whose next epoch `voters` decide.
+    #[must_use]
+    pub fn new(now: Time, config: Config, head: Head, voters: Vec<Voter>) -> Self {
+        Self {
+            config,
+            head,
+            series: Series::after(&head),
+            base: voters.clone(),
+            voters,
+            openings: Vec::new(),
+            forced: None,
+            entered: now,
+            began: now,
+            stage: Stage::Idle { patience: None },
+            frozen: None,
+            votes: Votes::default(),
+            ballots: BTreeMap::new(),
+            attempt_seen: 0,
+            asking: None,
+            gathering: Gathering::default(),
+            turn_since: None,
+            ready: BTreeMap::new(),
+            ready_after: Vec::new(),
+            ready_median: None,
+            lost: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            mute: BTreeSet::new(),
+            adopted_from: BTreeSet::new(),
+            unserved: BTreeSet::new(),
+            commit_heard: None,
+            held: BTreeSet::new(),
+            fetching: None,
+            fetch_after: now,
+            repeat_at: now,
+            replied: BTreeMap::new(),
+            early: VecDeque::new(),
+            behind: false,
+            leaving: None,
+            left: false,
+            stuck_told: false,
+        }
+    }
+
+    /// Takes one input, then every step whose condition holds.
+    pub fn handle(&mut self, now: Time, roll: &Roll, input: Input, out: &mut Vec<Output>) {
+        if self.left {
+            return;
+        }
+        match input {
+            Input::Tick => {}
+            Input::Message(message) => self.on_message(now, roll, &message, out),
+            Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
+            Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
+            Input::RingLost { roster, neighbour } => self.on_ring_lost(now, roster, neighbour, out),
+            Input::UpdateHeld(update) => self.on_update_held(update),
+            Input::UpdateMissing(update) => self.on_update_missing(now, roll, update),
+            Input::Applied(state) => self.on_applied(now, roll, state, out),
+            Input::Link(from, link) => self.on_link(now, roll, from, *link, out),
+            Input::Openings(from, openings) => self.on_openings(now, roll, from, &openings, out),
+            Input::Behind(behind) => self.behind = behind,
+            Input::Enter { head, voters } => {
+                self.drop_frozen(out);
+                self.enter(now, roll, head, voters, out);
+            }
+            Input::Leave => {
+                self.leaving.get_or_insert(now + LEAVE_WAIT);
+            }
+        }
+        self.learn_ready(now, roll);
+        self.advance(now, roll, out);
+    }
+
+    /// When a condition can change without an input.
+    #[must_use]
+    pub fn deadline(&self, now: Time, roll: &Roll) -> Option<Time> {
+        self.timers(now, roll).into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    fn advance(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
+        // Each step leaves its condition false; the bound is many times the longest chain of them.
+        for _ in 0..64 {
+            let moved = self.leave(now, out)
+                || self.settle(now, roll, out)
+                || self.decide(now, roll)
+                || self.conclude(now, roll, out)
+                || self.time_out(now, out)
+                || self.finish_asking(now, roll, out)
+                || self.ask(now, roll, out)
+                || self.propose_first(now, roll, out)
+                || self.regroup(now, roll, out)
+                || self.open_joined(now, roll, out);
+            if !moved {
+                break;
+            }
+        }
+        self.repeat(now, roll, out);
+    }
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        message: &Arc<Verified<Message>>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(series) = message.body().series() else { return };
+        let commit = matches!(message.body(), Message::Commit(_) | Message::Ready(_));
+        if series != self.series && !(commit && series.is_beside(&self.series)) {
+            self.keep_early(series, message);
+            return;
+        }
+        let from = message.author();
+        match message.body() {
+            Message::Ready(ready) => self.on_ready(now, from, ready, out),
+            Message::Query(query) => self.on_query(now, roll, from, query, out),
+            Message::Status(status) => self.on_status(from, status),
+            Message::Roster(roster) => self.on_roster(now, roll, message, roster, out),
+            Message::Accept(accept) => self.on_accept(now, from, accept, out),
+            Message::Refuse(refuse) => self.on_refuse(now, refuse, out),
+            Message::Lost(lost) => self.on_lost(now, from, lost, out),
+            Message::Done(done) => self.on_done(now, message, done, out),
+            Message::Commit(commit) => self.on_commit(now, roll, from, commit, out),
+            Message::Regroup(regroup) => self.on_regroup(now, roll, message, regroup, out),
+            Message::Join(join) => self.on_join(now, message, join, out),
+            Message::Heartbeat(_) | Message::Leaving(_) => {}
+        }
+    }
+
+    /// Keeps what belongs to a series that we may enter soon.
+    fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
+        let next = series.epoch == self.series.epoch.saturating_add(1);
+        let beside = series.is_beside(&self.series) && series.regroup.is_some();
+        if next || beside {
+            if self.early.len() >= EARLY_MAX {
+                self.early.pop_front();
+            }
+            self.early.push_back(Arc::clone(message));
+        }
+    }
+
+    fn on_trained(&mut self, now: Time, tokens: u64, norm: f32, out: &mut Vec<Output>) {
+        let weight = tokens.min(self.config.weight_max);
+        self.frozen = Some(Frozen { weight, norm, at: now });
+        self.say_ready(out);
+    }
+
+    fn say_ready(&mut self, out: &mut Vec<Output>) {
+        if let (Some(frozen), false) = (self.frozen, self.leaving.is_some()) {
+            out.push(Output::Gossip(self.ready_message(frozen)));
+        }
+    }
+
+    fn ready_message(&self, frozen: Frozen) -> Arc<Verified<Message>> {
+        let Config { incarnation, .. } = self.config;
+        let Frozen { weight, norm, .. } = frozen;
+        self.seal(Message::Ready(Ready { series: self.series, incarnation, weight, norm }))
+    }
+
+    fn on_ready(&mut self, now: Time, from: PeerId, ready: &Ready, out: &mut Vec<Output>) {
+        if let Err(why) = self.note_ready(now, from, ready.incarnation, ready.weight) {
+            out.push(Output::Fault(from, Fault::Ready(why)));
+        }
+    }
+
+    /// Heartbeats repeat what a lost Ready would have said.
+    fn learn_ready(&mut self, now: Time, roll: &Roll) {
+        for (peer, seen) in roll.live(now) {
+            let beat = &seen.beat;
+            if beat.ready > 0 && beat.series.is_beside(&self.series) {
+                // A contradiction is a fault only where its author signed it as a Ready.
+                let _ = self.note_ready(now, *peer, beat.incarnation, beat.ready);
+            }
+        }
+    }
+
+    fn note_ready(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        incarnation: u64,
+        weight: u64,
+    ) -> Result<(), &'static str> {
+        if weight == 0 || weight > self.config.weight_max {
+            return Err("weight of zero, or more than an epoch can hold");
+        }
+        match self.ready.get(&peer) {
+            Some((known, frozen)) if *known == incarnation => {
+                if *frozen == weight {
+                    Ok(())
+                } else {
+                    Err("changed a frozen weight")
+                }
+            }
+            Some((known, _)) if *known > incarnation => Ok(()),
+            _ => {
+                self.ready.insert(peer, (incarnation, weight));
+                self.ready_after.push(now.since(self.began));
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins the epoch after `head`.
+    fn enter(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        head: Head,
+        voters: Vec<Voter>,
+        out: &mut Vec<Output>,
+    ) {
+        self.ready_median = median(&mut self.ready_after).or(self.ready_median);
+        self.head = head;
+        self.base = voters.clone();
+        self.began = now;
+        self.openings.clear();
+        self.forced = None;
+        self.votes = Votes::default();
+        self.ballots.clear();
+        self.ready.clear();
+        self.ready_after.clear();
+        self.broken.clear();
+        self.lost.clear();
+        self.held.clear();
+        self.unserved.clear();
+        self.commit_heard = None;
+        self.frozen = None;
+        self.enter_series(now, Series::after(&head), voters);
+        self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
+        out.push(Output::Train(head));
+        self.replay_early(now, roll, out);
+    }
+
+    fn enter_series(&mut self, now: Time, series: Series, voters: Vec<Voter>) {
+        self.series = series;
+        self.voters = voters;
+        self.entered = now;
+        self.stage = Stage::Idle { patience: None };
+        self.attempt_seen = 0;
+        self.asking = None;
+        self.gathering = Gathering::default();
+        self.turn_since = None;
+        self.mute.clear();
+        self.replied.clear();
+        self.fetching = None;
+        self.fetch_after = now;
+        self.stuck_told = false;
+    }
+
+    fn replay_early(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
+        for message in std::mem::take(&mut self.early) {
+            self.on_message(now, roll, &message, out);
+        }
+    }
+
+    /// R29: says farewell once nothing is open, or the wait is over.
+    fn leave(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
+        let Some(until) = self.leaving else { return false };
+        let open = match &self.stage {
+            Stage::Accepted { .. } | Stage::Reduce { .. } | Stage::Applying(_) => true,
+            Stage::Decided(_) | Stage::Finished { .. } => true,
+            Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
+        };
+        if open && now < until {
+            return false;
+        }
+        self.left = true;
+        let Config { incarnation, .. } = self.config;
+        let leaving = crate::message::Leaving { head: self.head, incarnation };
+        out.push(Output::Gossip(self.seal(Message::Leaving(leaving))));
+        out.push(Output::Left);
+        false
+    }
+
+    /// The head that the open epoch follows.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The series that we are in.
+    #[must_use]
+    pub fn series(&self) -> Series {
+        self.series
+    }
+
+    /// Who decides it.
+    #[must_use]
+    pub fn voters(&self) -> &[Voter] {
+        &self.voters
+    }
+
+    /// The Regroups of the open epoch, in order.
+    #[must_use]
+    pub fn openings(&self) -> &[Opening] {
+        &self.openings
+    }
+
+    /// The Regroup that binds us and has not opened.
+    #[must_use]
+    pub fn joined(&self) -> Option<Digest> {
+        match self.stage {
+            Stage::Joined { regroup, .. } => Some(regroup),
+            _ => None,
+        }
+    }
+
+    /// The link of the open epoch, once it is decided: what answers its messages (R16).
+    #[must_use]
+    pub fn decided(&self) -> Option<&Link> {
+        match &self.stage {
+            Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
+            _ => None,
+        }
+    }
+
+    /// Weight of the frozen delta, 0 while there is none.
+    #[must_use]
+    pub fn ready_weight(&self) -> u64 {
+        if self.leaving.is_some() { 0 } else { self.frozen.map_or(0, |frozen| frozen.weight) }
+    }
+
+    /// Phase and attempt, for heartbeats and people.
+    #[must_use]
+    pub fn phase(&self) -> (Phase, u32) {
+        let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
+        match &self.stage {
+            _ if self.behind => (Phase::Behind, 0),
+            Stage::Idle { .. } if self.frozen.is_some() => (Phase::Ready, 0),
+            Stage::Idle { .. } => (Phase::Train, 0),
+            Stage::Accepted { roster, .. } => (Phase::Accepted, attempt_of(roster)),
+            Stage::Reduce { roster, .. } => (Phase::Reduce, attempt_of(roster)),
+            Stage::Finished { roster, .. } => (Phase::Finished, attempt_of(roster)),
+            Stage::Recover { attempt, .. } => (Phase::Recover, *attempt),
+            Stage::Joined { .. } => (Phase::Regrouping, 0),
+            Stage::Decided(d) | Stage::Applying(d) => {
+                (Phase::Finished, d.link.certificate.roster.attempt)
+            }
+        }
+    }
+
+    fn roster(&self, digest: &Digest) -> Option<&Arc<Roster>> {
+        self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
+    }
+
+    /// The ballot of that digest, made if there is room.
+    fn ballot(&mut self, digest: Digest) -> Option<&mut Ballot> {
+        if self.ballots.len() >= BALLOTS_MAX && !self.ballots.contains_key(&digest) {
+            return None;
+        }
+        Some(self.ballots.entry(digest).or_default())
+    }
+
+    fn is_voter(&self) -> bool {
+        self.voters.contains(&self.as_voter())
+    }
+
+    fn as_voter(&self) -> Voter {
+        Voter { peer: self.config.me, log: self.config.log }
+    }
+
+    /// Whether a majority of voters is present to us.
+    fn majority_present(&self, now: Time, roll: &Roll) -> bool {
+        let me = self.as_voter();
+        majority(&self.voters, |voter| {
+            *voter == me || roll.present(voter, self.series, self.entered, now)
+        })
+    }
+
+    fn keeps(&self, rule: Rule) -> bool {
+        self.config.without != Some(rule)
+    }
+
+    fn seal(&self, message: Message) -> Arc<Verified<Message>> {
+        let Law { key, run, .. } = &self.config.law;
+        Arc::new(wire::seal(key, run, message))
+    }
+
+    /// Whether `kind` may be answered to `peer` now: once per repeat interval, so that two peers
+    /// that answer each other do so slowly.
+    fn may_reply(&mut self, now: Time, peer: PeerId, kind: u8) -> bool {
+        let due = self.replied.get(&(peer, kind)).is_none_or(|last| now >= *last + REPEAT_MIN);
+        if due {
+            self.replied.insert((peer, kind), now);
+        }
+        due
+    }
+}
+
+/// The shortest interval between repeats.
+const REPEAT_MIN: Duration = Duration::from_millis(300);
+
+fn median(lengths: &mut [Duration]) -> Option<Duration> {
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 2).copied()
+}

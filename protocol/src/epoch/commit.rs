@@ -1,0 +1,250 @@
+//! Commit: certificates, the wait for other copies, the outer step, the next epoch (R16–R18, R24,
+//! R25, R34).
+
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, PeerId};
+use crate::message::{Certificate, Commit, Done, Head, Link, Message, Series, Voter, majority};
+use crate::roll::Roll;
+use crate::sign::Signature;
+use crate::time::Time;
+use crate::wire;
+
+use super::{Apply, Output, RingState, Rule, Stage, State, Vote};
+
+/// A decided epoch, on its way to be applied.
+#[derive(Clone, Debug)]
+pub(super) struct Decided {
+    pub(super) link: Link,
+    /// Until when the Dones of other holders are awaited (R17).
+    pub(super) until: Time,
+    since: Time,
+    by_commit: bool,
+}
+
+impl State {
+    /// R16: Dones of a majority of voters for one roster are a certificate.
+    pub(super) fn decide(&mut self, now: Time, roll: &Roll) -> bool {
+        if matches!(self.stage, Stage::Decided(_) | Stage::Applying(_)) {
+            return false;
+        }
+        let certified = self.ballots.iter().find(|(_, ballot)| {
+            let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series);
+            let voted = |v: &Voter| ballot.dones.contains_key(&v.peer);
+            let served = ballot.dones.values().next().is_some_and(|vote| {
+                !self.unserved.contains(&vote.r) || self.held.contains(&vote.update)
+            });
+            here && served && majority(&self.voters, voted)
+        });
+        let Some((digest, ballot)) = certified else { return false };
+        let (Some(roster), Some(vote)) = (&ballot.roster, ballot.dones.values().next()) else {
+            return false;
+        };
+        let signatures = ballot.dones.iter().filter(|(peer, _)| self.names_voter(peer));
+        let dones = signatures.map(|(peer, vote)| (*peer, vote.signature)).collect();
+        let link = Link {
+            receipt: roster.receipt(vote.update),
+            certificate: Certificate { roster: roster.as_ref().clone(), dones },
+            openings: self.openings.clone(),
+        };
+        let by_commit = self.commit_heard == Some(*digest);
+        self.take_link(now, roll, link, by_commit);
+        true
+    }
+
+    fn names_voter(&self, peer: &PeerId) -> bool {
+        self.voters.iter().any(|voter| voter.peer == *peer)
+    }
+
+    fn take_link(&mut self, now: Time, roll: &Roll, link: Link, by_commit: bool) {
+        let attempt = link.certificate.roster.attempt;
+        let until = now + self.done_time(now, roll, attempt);
+        let decided = Decided { link, until, since: now, by_commit };
+        self.asking = None;
+        self.fetch_after = now;
+        // The ring may still be needed by others: it ends by itself, or with the next epoch.
+        self.stage = Stage::Decided(Box::new(decided));
+    }
+
+    /// R17, R25: applies what is decided once its bytes are held here and, where that can be had,
+    /// elsewhere; gives up when nobody serves them.
+    pub(super) fn conclude(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        let Stage::Decided(decided) = &self.stage else { return false };
+        let update = decided.link.receipt.update;
+        if !self.held.contains(&update) {
+            if now.since(decided.since) >= roll.grace {
+                self.unserved
+                    .insert(wire::receipt_digest(&self.config.law.run, &decided.link.receipt));
+                self.recover(now, "update not served", out);
+                return true;
+            }
+            let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
+            let mut from: Vec<PeerId> = voted.filter(|p| *p != self.config.me).collect();
+            from.sort_by_key(|peer| !roll.alive(peer, now));
+            self.fetch(now, update, from, out);
+            return false;
+        }
+        if now < decided.until && !self.copied(now, roll, &decided.link) {
+            return false;
+        }
+        let Stage::Decided(decided) =
+            std::mem::replace(&mut self.stage, Stage::Idle { patience: None })
+        else {
+            return false;
+        };
+        self.apply(*decided, out);
+        true
+    }
+
+    /// R17: whether every other live voter with a place in the ring has voted as well.
+    fn copied(&self, now: Time, roll: &Roll, link: &Link) -> bool {
+        let roster = &link.certificate.roster;
+        let has_place = roster.ring().any(|m| m.peer == self.config.me);
+        let digest = wire::roster_digest(&self.config.law.run, roster);
+        let Some(ballot) = self.ballots.get(&digest) else { return true };
+        !has_place
+            || roster.ring().all(|m| {
+                m.peer == self.config.me
+                    || !self.names_voter(&m.peer)
+                    || !roll.alive(&m.peer, now)
+                    || ballot.dones.contains_key(&m.peer)
+            })
+    }
+
+    fn apply(&mut self, decided: Decided, out: &mut Vec<Output>) {
+        let link = &decided.link;
+        let law = &self.config.law;
+        let (receipt, roster) = (&link.receipt, &link.certificate.roster);
+        let r = wire::receipt_digest(&law.run, receipt);
+        let running = self.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
+        out.extend(running.map(|(digest, _)| Output::Abandon(*digest)));
+        if !decided.by_commit {
+            let Done { series, roster, r, update } = law.done(roster, receipt);
+            let dones = link.certificate.dones.clone();
+            let short = Commit::Short { series, roster, r, update, dones };
+            out.push(Output::Gossip(self.seal(Message::Commit(short))));
+        }
+        out.push(Output::Apply(Arc::new(Apply {
+            epoch: receipt.series.epoch,
+            r,
+            tokens: self.head.tokens.saturating_add(receipt.tokens()),
+            update: receipt.update,
+            spent: receipt.spends(&self.config.me, self.config.incarnation),
+        })));
+        self.stage = Stage::Applying(Box::new(decided));
+    }
+
+    /// The outer step is taken: the epoch is committed, the next one begins.
+    pub(super) fn on_applied(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        state: Digest,
+        out: &mut Vec<Output>,
+    ) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Idle { patience: None });
+        let Stage::Applying(decided) = stage else {
+            self.stage = stage;
+            return;
+        };
+        let Decided { link, by_commit, .. } = *decided;
+        let receipt = &link.receipt;
+        let tokens = self.head.tokens.saturating_add(receipt.tokens());
+        let head = Head { epoch: receipt.series.epoch, tokens, state };
+        if self.frozen.is_some() && !receipt.spends(&self.config.me, self.config.incarnation) {
+            out.push(Output::Event(Event::LeftOut { epoch: head.epoch }));
+        }
+        let voters =
+            if self.keeps(Rule::R18) { receipt.voters() } else { link.certificate.roster.voters() };
+        out.push(Output::Committed { head, link: Box::new(link), by_commit });
+        self.enter(now, roll, head, voters, out);
+    }
+
+    pub(super) fn on_commit(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        from: PeerId,
+        commit: &Commit,
+        out: &mut Vec<Output>,
+    ) {
+        match commit {
+            Commit::Whole(link) => self.on_link(now, roll, from, link.as_ref().clone(), out),
+            Commit::Short { series, roster, r, update, dones } => {
+                let done = Done { series: *series, roster: *roster, r: *r, update: *update };
+                self.on_short_commit(from, done, dones, out);
+            }
+        }
+    }
+
+    /// Adds the votes that we lack, each verified.
+    fn on_short_commit(
+        &mut self,
+        from: PeerId,
+        done: Done,
+        dones: &[(PeerId, Signature)],
+        out: &mut Vec<Output>,
+    ) {
+        if done.series != self.series || self.decided().is_some() {
+            return;
+        }
+        let digest = done.roster;
+        let run = self.config.law.run;
+        let Some(ballot) = self.ballots.get(&digest) else { return };
+        let Some(roster) = &ballot.roster else { return };
+        let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
+            && ballot.dones.values().all(|vote| vote.r == done.r);
+        let new: Vec<_> = dones
+            .iter()
+            .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
+            .copied()
+            .collect();
+        let law = &self.config.law;
+        let signed = new.iter().all(|(p, s)| law.signed(p, Message::Done(done.clone()), s));
+        if !consistent || !signed {
+            out.push(Output::Fault(from, Fault::Certificate("votes that do not verify")));
+            return;
+        }
+        if new.is_empty() {
+            return;
+        }
+        self.commit_heard = Some(digest);
+        if let Some(ballot) = self.ballot(digest) {
+            let vote = |signature| Vote { r: done.r, update: done.update, signature };
+            ballot.dones.extend(new.into_iter().map(|(peer, signature)| (peer, vote(signature))));
+        }
+    }
+
+    /// R16, R24: a whole proof of this epoch's result, in our series or another one.
+    pub(super) fn on_link(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        from: PeerId,
+        link: Link,
+        out: &mut Vec<Output>,
+    ) {
+        let base = Series { regroup: None, ..self.series };
+        if self.decided().is_some() || !link.receipt.series.is_beside(&self.series) {
+            return;
+        }
+        if let Err(fault) = self.config.law.check_link(base, &self.base, &link) {
+            out.push(Output::Fault(from, fault));
+            return;
+        }
+        let ours = |opening| self.openings.contains(opening);
+        if !link.openings.iter().all(ours) && self.majority_present(now, roll) {
+            return;
+        }
+        self.abort("decided elsewhere", out);
+        self.take_link(now, roll, link, true);
+    }
+
+    /// What was frozen is given back to the trainer when another head is entered.
+    pub(super) fn drop_frozen(&mut self, out: &mut Vec<Output>) {
+        self.abort("another head", out);
+        self.frozen = None;
+    }
+}

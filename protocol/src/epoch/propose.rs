@@ -1,0 +1,364 @@
+//! Proposing: turns, the question before a higher attempt, the choice of the value, the roster
+//! (R7–R9, R35, R36).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{LogId, PeerId};
+use crate::message::{
+    MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voter, majority,
+};
+use crate::ring::{Order, order};
+use crate::roll::Roll;
+use crate::time::Time;
+
+use super::{Asking, Output, Rule, Stage, State};
+
+impl State {
+    /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
+    /// are still on their way into it, at most for the grace.
+    pub(super) fn propose_first(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        let idle = matches!(self.stage, Stage::Idle { patience: None });
+        let ready = self.frozen.is_some() || self.forced.is_some();
+        let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
+        if !(idle && ready && able && self.majority_present(now, roll)) {
+            self.turn_since = None;
+            return false;
+        }
+        let due = self.forced.is_some()
+            || self.everyone_ready(now, roll)
+            || self.grace_until(now).is_some_and(|until| now >= until);
+        if !due {
+            self.turn_since = None;
+            return false;
+        }
+        let since = *self.turn_since.get_or_insert(now);
+        if now < since + self.turn(now, roll, 1) {
+            return false;
+        }
+        let adopt = self.forced.as_ref().map(|forced| forced.receipt.clone());
+        self.propose(now, roll, 1, Vec::new(), adopt, out)
+    }
+
+    fn everyone_ready(&self, now: Time, roll: &Roll) -> bool {
+        roll.live(now).all(|(peer, seen)| {
+            let beat = &seen.beat;
+            let voter = self.voters.iter().any(|v| v.peer == *peer && v.log == beat.log);
+            let coming = voter && beat.series.epoch < self.series.epoch;
+            let here = beat.series == self.series && beat.direct && beat.phase != Phase::Behind;
+            !(here || coming) || self.ready_of(peer, beat.incarnation).is_some()
+        })
+    }
+
+    fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
+        self.ready.get(peer).filter(|(known, _)| *known == incarnation).map(|(_, weight)| *weight)
+    }
+
+    /// When waiting for others to be Ready ends.
+    pub(super) fn grace_until(&self, now: Time) -> Option<Time> {
+        let frozen = self.frozen?;
+        let bound = frozen.at + self.config.ready_grace;
+        let Some(median) = self.ready_median else { return Some(bound) };
+        let usual = self.began + (median * 3 / 2).max(median + GRACE_MIN);
+        debug_assert!(frozen.at <= now);
+        Some(bound.min(usual.max(frozen.at)))
+    }
+
+    /// Before our turn comes at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
+    pub(super) fn turn(&self, now: Time, roll: &Roll, k: u32) -> Duration {
+        let key =
+            |peer: &PeerId| order(Order::Turn, &self.config.law.run, &self.series.parent, k, peer);
+        let mine = key(&self.config.me);
+        let here =
+            roll.live_in(self.series, now).filter(|(_, seen)| seen.beat.phase != Phase::Behind);
+        let rank = here.filter(|(peer, _)| !self.is_lost(roll, peer) && key(peer) < mine).count();
+        let slot = (2 * roll.round_trip(now)).max(SLOT_MIN);
+        slot * u32::try_from(rank).unwrap_or(u32::MAX)
+    }
+
+    /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
+    pub(super) fn ask(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        let Stage::Recover { attempt, since } = self.stage else { return false };
+        let able = !self.behind && self.leaving.is_none() && self.asking.is_none();
+        if !able || self.voters.is_empty() || !self.majority_present(now, roll) {
+            return false;
+        }
+        let attempt = attempt.max(self.attempt_seen.saturating_add(1)).max(2);
+        if now < since + self.turn(now, roll, attempt) {
+            return false;
+        }
+        if attempt > ATTEMPTS_MAX && !self.stuck_told {
+            self.stuck_told = true;
+            let (epoch, attempts) = (self.series.epoch, attempt);
+            out.push(Output::Event(crate::event::Event::Stuck { epoch, attempts }));
+        }
+        let lost = self.lost.keys().filter(|p| self.is_lost(roll, p)).take(MEMBERS_MAX).copied();
+        let query = Query { series: self.series, attempt, lost: lost.collect() };
+        let query = self.seal(Message::Query(query));
+        self.promise(now, roll, attempt, out);
+        let mut statuses = BTreeMap::new();
+        if self.is_voter() {
+            statuses.insert(self.config.me, self.status(now, roll, attempt));
+        }
+        for (peer, _) in roll.live_in(self.series, now) {
+            out.push(Output::Send(*peer, Arc::clone(&query)));
+        }
+        let until = now + self.ask_time(now, roll, attempt);
+        self.repeat_at = now + self.repeat_interval(now, roll);
+        self.asking = Some(Asking { attempt, until, statuses, query });
+        true
+    }
+
+    pub(super) fn on_status(&mut self, from: PeerId, status: &Status) {
+        // Whoever answers lives, whatever was reported of it.
+        self.lost.remove(&from);
+        if let Some((incarnation, weight)) = status.ready {
+            let known = self.ready.get(&from).map_or(0, |(known, _)| *known);
+            if incarnation > known && (1..=self.config.weight_max).contains(&weight) {
+                self.ready.insert(from, (incarnation, weight));
+            }
+        }
+        if let Some(asking) = &mut self.asking
+            && asking.attempt == status.attempt
+            && asking.statuses.len() < MEMBERS_MAX
+        {
+            asking.statuses.insert(from, status.clone());
+        }
+    }
+
+    /// Proposes once all alive have answered, or the time is over and a majority has.
+    pub(super) fn finish_asking(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        let Some(asking) = &self.asking else { return false };
+        let mut live = roll.live_in(self.series, now);
+        let answered = live.all(|(p, _)| asking.statuses.contains_key(p) || self.is_lost(roll, p));
+        if !answered && now < asking.until {
+            return false;
+        }
+        let attempt = asking.attempt;
+        let heard: Vec<Voter> =
+            self.voters.iter().filter(|v| asking.statuses.contains_key(&v.peer)).copied().collect();
+        let heard = self.without_mute(heard);
+        if !majority(&self.voters, |v| heard.contains(v)) && self.keeps(Rule::R7) {
+            if answered && now < asking.until {
+                return false;
+            }
+            self.asking = None;
+            let attempt = attempt.saturating_add(1);
+            self.stage = Stage::Recover { attempt, since: now };
+            return true;
+        }
+        let Some(asking) = self.asking.take() else { return false };
+        let adopt = self.choose(&asking, &heard);
+        if !self.propose(now, roll, attempt, heard, adopt, out) {
+            let since = now + NOBODY_READY_WAIT;
+            self.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
+        }
+        true
+    }
+
+    /// R8: who votes for what it does not deliver is not heard, where the rest is a majority.
+    fn without_mute(&self, heard: Vec<Voter>) -> Vec<Voter> {
+        let rest: Vec<Voter> =
+            heard.iter().filter(|v| !self.mute.contains(&v.peer)).copied().collect();
+        if majority(&self.voters, |v| rest.contains(v)) { rest } else { heard }
+    }
+
+    /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.
+    fn choose(&mut self, asking: &Asking, heard: &[Voter]) -> Option<Receipt> {
+        let statuses = || heard.iter().filter_map(|v| asking.statuses.get(&v.peer));
+        let dones = statuses().filter_map(|status| status.done.as_ref());
+        let highest = if self.keeps(Rule::R8) {
+            dones.max_by_key(|done| done.rank())
+        } else {
+            dones.min_by_key(|done| done.rank())
+        };
+        if let Some(done) = highest {
+            let same = |s: &Status| s.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
+            let authors = asking.statuses.iter().filter(|(_, status)| same(status));
+            self.adopted_from = authors.map(|(peer, _)| *peer).collect();
+            return Some(done.receipt.clone());
+        }
+        let holds = statuses().any(|status| status.holds_forced);
+        self.forced.as_ref().filter(|_| holds).map(|forced| forced.receipt.clone())
+    }
+
+    /// Makes the roster, gossips it, and accepts it ourselves. False if nobody can compute.
+    fn propose(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        attempt: u32,
+        heard: Vec<Voter>,
+        adopt: Option<Receipt>,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let members = self.compose(now, roll, attempt);
+        let idle = !members.iter().any(|m| m.weight > 0);
+        if (adopt.is_none() && idle) || !members.iter().any(|m| m.peer == self.config.me) {
+            return false;
+        }
+        let proposer = self.config.me;
+        let roster = Roster { series: self.series, attempt, proposer, members, heard, adopt };
+        let message = self.seal(Message::Roster(roster.clone()));
+        out.push(Output::Gossip(Arc::clone(&message)));
+        self.on_roster(now, roll, &message, &roster, out);
+        matches!(self.stage, Stage::Accepted { .. })
+    }
+
+    /// Everyone alive: first the ring in its order, then voters without a place (R36).
+    fn compose(&self, now: Time, roll: &Roll, attempt: u32) -> Vec<Member> {
+        let me = (self.config.me, self.config.log, self.config.incarnation, self.frozen_weight());
+        let others = roll
+            .live_in(self.series, now)
+            .filter(|(peer, seen)| seen.beat.phase != Phase::Behind && !self.is_lost(roll, peer));
+        let others = others.map(|(peer, seen)| {
+            let beat = &seen.beat;
+            let weight = self.ready_of(peer, beat.incarnation).filter(|_| beat.direct);
+            (*peer, beat.log, beat.incarnation, weight.unwrap_or(0))
+        });
+        let member = |(peer, log, incarnation, weight): (PeerId, LogId, u64, u64)| Member {
+            peer,
+            log,
+            incarnation,
+            weight,
+        };
+        let all: Vec<Member> = others.chain([me]).map(member).collect();
+        let key = |m: &Member| {
+            order(Order::Ring, &self.config.law.run, &self.series.parent, attempt, &m.peer)
+        };
+        let is_voter = |m: &Member| self.voters.contains(&m.voter());
+        let mut chosen: Vec<Member> =
+            all.into_iter().filter(|m| m.weight > 0 || is_voter(m)).collect();
+        chosen.sort_by_cached_key(|m| (!is_voter(m), m.peer != self.config.me, key(m)));
+        chosen.truncate(MEMBERS_MAX);
+        let (mut ring, mut idle): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|m| m.weight > 0);
+        ring.sort_by_cached_key(key);
+        let (ring, without_place) = separate(ring, &self.broken);
+        idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
+        idle.sort_by_cached_key(key);
+        ring.into_iter().chain(idle).collect()
+    }
+
+    fn frozen_weight(&self) -> u64 {
+        self.frozen.map_or(0, |frozen| frozen.weight)
+    }
+
+    /// Whether `peer` was reported lost and not heard since.
+    pub(super) fn is_lost(&self, roll: &Roll, peer: &PeerId) -> bool {
+        let Some(at) = self.lost.get(peer) else { return false };
+        roll.peers.get(peer).is_none_or(|seen| seen.heard <= *at)
+    }
+}
+
+/// R35: reorders the ring so that no broken pair are neighbours. Where that cannot be, or is not
+/// found within [`SEPARATE_STEPS`], the later one of a broken pair has no place.
+fn separate(
+    mut ring: Vec<Member>,
+    broken: &BTreeSet<(PeerId, PeerId)>,
+) -> (Vec<Member>, Vec<Member>) {
+    let apart = |a: &Member, b: &Member| !broken.contains(&pair(a.peer, b.peer));
+    let mut without_place = Vec::new();
+    loop {
+        let mut steps = SEPARATE_STEPS;
+        let mut found = ring.iter().take(1).copied().collect();
+        if arrange(&ring, &mut found, &apart, &mut steps) {
+            return (found, without_place);
+        }
+        let later = |m: &Member| ring.iter().any(|other| !apart(m, other));
+        match ring.iter().rposition(later) {
+            Some(index) => without_place.push(ring.remove(index)),
+            None => return (ring, without_place),
+        }
+    }
+}
+
+/// Extends `found` to a ring of all, keeping the given order where it can.
+fn arrange(
+    all: &[Member],
+    found: &mut Vec<Member>,
+    apart: &impl Fn(&Member, &Member) -> bool,
+    steps: &mut u32,
+) -> bool {
+    let (Some(first), Some(last)) = (found.first().copied(), found.last().copied()) else {
+        return true;
+    };
+    if found.len() == all.len() {
+        return all.len() == 1 || apart(&last, &first);
+    }
+    for next in all {
+        if found.iter().any(|m| m.peer == next.peer) || !apart(&last, next) {
+            continue;
+        }
+        if *steps == 0 {
+            return false;
+        }
+        *steps -= 1;
+        found.push(*next);
+        if arrange(all, found, apart, steps) {
+            return true;
+        }
+        found.pop();
+    }
+    false
+}
+
+/// An unordered pair.
+pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
+    if a < b { (a, b) } else { (b, a) }
+}
+
+/// Turns are at least this long, PROTOCOL-RULES §9.
+const SLOT_MIN: Duration = Duration::from_millis(50);
+
+/// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
+const GRACE_MIN: Duration = Duration::from_secs(2);
+
+/// A higher attempt that finds nobody Ready waits this long; guess: a few turns.
+const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
+
+/// Attempts of one series after which people are told (R39).
+const ATTEMPTS_MAX: u32 = 256;
+
+/// Steps of the search for a ring without broken links; a ring of 256 needs as many when nothing
+/// is broken.
+const SEPARATE_STEPS: u32 = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(n: u8) -> Member {
+        Member { peer: PeerId([n; 32]), log: LogId([n; 16]), incarnation: 1, weight: 1 }
+    }
+
+    fn names(ring: &[Member]) -> Vec<u8> {
+        ring.iter().map(|m| m.peer.0[0]).collect()
+    }
+
+    #[test]
+    fn r35_a_broken_pair_are_no_neighbours() {
+        let ring: Vec<_> = (0..5).map(member).collect();
+        let broken = BTreeSet::from([pair(PeerId([1; 32]), PeerId([0; 32]))]);
+        let (found, without) = separate(ring, &broken);
+        assert!(without.is_empty());
+        let n = names(&found);
+        let neighbours = |a, b| (0..5).any(|i| [n[i], n[(i + 1) % 5]] == [a, b]);
+        assert!(!neighbours(0, 1) && !neighbours(1, 0), "{n:?}");
+    }
+
+    #[test]
+    fn r35_in_a_ring_of_three_the_later_of_a_broken_pair_has_no_place() {
+        let broken = BTreeSet::from([pair(PeerId([0; 32]), PeerId([2; 32]))]);
+        let (found, without) = separate((0..3).map(member).collect(), &broken);
+        assert_eq!((names(&found), names(&without)), (vec![0, 1], vec![2]));
+        let (found, without) = separate(vec![member(0), member(2)], &broken);
+        assert_eq!((names(&found), names(&without)), (vec![0], vec![2]));
+    }
+
+    #[test]
+    fn an_unbroken_ring_keeps_its_order() {
+        let ring: Vec<_> = (0..200).map(member).collect();
+        assert_eq!(separate(ring.clone(), &BTreeSet::new()).0, ring);
+    }
+}

@@ -1,0 +1,391 @@
+//! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, PeerId};
+use crate::message::{
+    Absence, Join, MEMBERS_MAX, Message, Opening, Refusal, Refuse, Regroup, Series, Voted, Voter,
+};
+use crate::ring::{Order, order};
+use crate::roll::{Roll, Seen};
+use crate::sign::{Signature, Verified};
+use crate::time::Time;
+use crate::wire;
+
+use super::{Output, Rule, Stage, State};
+
+/// The Regroups of the current series, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gathering {
+    known: BTreeMap<Digest, Known>,
+    number_seen: u32,
+    /// Who would take part, and since when: turns count from there.
+    candidates: BTreeSet<PeerId>,
+    since: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    regroup: Option<Arc<Regroup>>,
+    signed: Option<Arc<Verified<Message>>>,
+    joins: BTreeMap<PeerId, (Join, Signature)>,
+}
+
+/// Regroups remembered of one series.
+const KNOWN_MAX: usize = 128;
+
+/// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
+const FOUNDING_HEARTBEATS: u32 = 4;
+
+impl State {
+    /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
+    pub(super) fn regroup(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        if !self.may_regroup(now, roll) {
+            self.gathering.since = None;
+            return false;
+        }
+        let candidates: BTreeSet<PeerId> =
+            self.candidates(now, roll).into_iter().map(|voter| voter.peer).collect();
+        if self.gathering.since.is_none() || candidates != self.gathering.candidates {
+            self.gathering.candidates = candidates;
+            self.gathering.since = Some(now);
+        }
+        if self.regroup_due(now, roll).is_none_or(|due| now < due) {
+            return false;
+        }
+        let Some(regroup) = self.compose_regroup(now, roll) else { return false };
+        let message = self.seal(Message::Regroup(regroup.clone()));
+        out.push(Output::Gossip(Arc::clone(&message)));
+        self.gathering.since = Some(now);
+        self.on_regroup(now, roll, &message, &regroup, out);
+        true
+    }
+
+    fn may_regroup(&self, now: Time, roll: &Roll) -> bool {
+        let waits = match &self.stage {
+            Stage::Decided(_) | Stage::Applying(_) => false,
+            Stage::Joined { until, .. } => now >= *until,
+            _ => true,
+        };
+        waits
+            && !self.config.law.majority_only
+            && !self.behind
+            && self.leaving.is_none()
+            && !self.majority_present(now, roll)
+            && self.voters.iter().all(|v| self.is_member_or_absent(v, now, roll))
+            && (!self.voters.is_empty() || self.enough_to_found(now, roll))
+    }
+
+    fn enough_to_found(&self, now: Time, roll: &Roll) -> bool {
+        self.candidates(now, roll).len() >= self.config.law.peers_min
+    }
+
+    fn is_member_or_absent(&self, voter: &Voter, now: Time, roll: &Roll) -> bool {
+        self.candidates(now, roll).contains(voter) || self.absence(voter, now, roll).is_some()
+    }
+
+    /// When our turn to propose comes, if nothing changes.
+    pub(super) fn regroup_due(&self, now: Time, roll: &Roll) -> Option<Time> {
+        let since = self.gathering.since?;
+        let settle = if self.voters.is_empty() {
+            roll.heartbeat * FOUNDING_HEARTBEATS
+        } else {
+            Duration::ZERO
+        };
+        let number = self.gathering.number_seen.saturating_add(1);
+        Some(since + settle + self.turn(now, roll, number))
+    }
+
+    /// Everyone alive in this very series, ourselves included, by hash.
+    fn candidates(&self, now: Time, roll: &Roll) -> Vec<Voter> {
+        let others = roll
+            .live_in(self.series, now)
+            .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
+        let mut all: Vec<Voter> = others.chain([self.as_voter()]).collect();
+        let key = |v: &Voter| {
+            let number = self.gathering.number_seen;
+            order(Order::Ring, &self.config.law.run, &self.series.parent, number, &v.peer)
+        };
+        all.sort_by_cached_key(|v| (!self.voters.contains(v), v.peer != self.config.me, key(v)));
+        all.truncate(MEMBERS_MAX);
+        all.sort_by_cached_key(|v| (!self.voters.contains(v), key(v)));
+        all
+    }
+
+    /// Why a voter outside may be left behind; `None` while it may not.
+    fn absence(&self, voter: &Voter, now: Time, roll: &Roll) -> Option<Absence> {
+        let because = |seen: &Seen| {
+            let elsewhere = seen.beat.series.is_beside(&self.series)
+                && (seen.beat.series != self.series || seen.beat.joined.is_some());
+            if seen.has_left() {
+                Some(Absence::Left)
+            } else if seen.beat.log != voter.log {
+                Some(Absence::OtherLog)
+            } else if elsewhere {
+                Some(Absence::Elsewhere)
+            } else if self.mute.contains(&voter.peer) {
+                Some(Absence::Mute)
+            } else {
+                None
+            }
+        };
+        if *voter == self.as_voter() {
+            return None;
+        }
+        roll.peers.get(&voter.peer).and_then(because).or_else(|| {
+            let present = roll.present(voter, self.series, self.entered, now);
+            (!present).then_some(Absence::Silent)
+        })
+    }
+
+    fn compose_regroup(&self, now: Time, roll: &Roll) -> Option<Regroup> {
+        let members = self.candidates(now, roll);
+        let outside = self.voters.iter().filter(|v| !members.contains(v));
+        let absent: Option<Vec<_>> =
+            outside.map(|v| Some((*v, self.absence(v, now, roll)?))).collect();
+        Some(Regroup {
+            series: self.series,
+            number: self.gathering.number_seen.saturating_add(1),
+            proposer: self.config.me,
+            members,
+            absent: absent?,
+        })
+    }
+
+    pub(super) fn on_regroup(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        message: &Arc<Verified<Message>>,
+        regroup: &Regroup,
+        out: &mut Vec<Output>,
+    ) {
+        let proposer = message.author();
+        if self.config.law.majority_only || regroup.proposer != proposer {
+            out.push(Output::Fault(proposer, Fault::Certificate("an unlawful Regroup")));
+            return;
+        }
+        if regroup.members.len() > MEMBERS_MAX || regroup.number == u32::MAX {
+            return;
+        }
+        let digest = wire::regroup_digest(&self.config.law.run, regroup);
+        let Some(known) = self.known(digest) else { return };
+        known.signed.get_or_insert_with(|| Arc::clone(message));
+        known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
+        self.gathering.number_seen = self.gathering.number_seen.max(regroup.number);
+        let joined = self.votes.of(self.series).joined.map_or(0, |(number, _)| number);
+        if regroup.number <= joined || !regroup.members.contains(&self.as_voter()) {
+            return;
+        }
+        if self.behind || self.leaving.is_some() || self.decided().is_some() {
+            return;
+        }
+        match self.check_regroup(now, roll, regroup) {
+            Ok(()) => self.join(now, roll, digest, regroup, out),
+            Err(reason) if proposer != self.config.me => {
+                let (series, head) = (self.series, self.head);
+                let refuse = Refuse { series, what: digest, promised: 0, head, reason };
+                out.push(Output::Send(proposer, self.seal(Message::Refuse(refuse))));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// R12, R15, S7: every member checks with its own eyes.
+    fn check_regroup(&self, now: Time, roll: &Roll, regroup: &Regroup) -> Result<(), Refusal> {
+        let me = self.as_voter();
+        for voter in self.voters.iter().filter(|v| !regroup.members.contains(v)) {
+            if *voter == me || self.absence(voter, now, roll).is_none() {
+                return Err(Refusal::Present(voter.peer));
+            }
+        }
+        for member in regroup.members.iter().filter(|m| **m != me) {
+            let here = roll.live_in(self.series, now);
+            let mut same =
+                here.filter(|(p, seen)| **p == member.peer && seen.beat.log == member.log);
+            if same.next().is_none() {
+                return Err(Refusal::Absent(member.peer));
+            }
+        }
+        if self.voters.is_empty() {
+            let outside = roll
+                .live_in(self.series, now)
+                .find(|(peer, _)| !regroup.members.iter().any(|m| m.peer == **peer));
+            if let Some((peer, _)) = outside {
+                return Err(Refusal::Present(*peer));
+            }
+        }
+        Ok(())
+    }
+
+    /// R13: leaves the series, and those that it descends from, for ever.
+    fn join(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        digest: Digest,
+        regroup: &Regroup,
+        out: &mut Vec<Output>,
+    ) {
+        self.abort("regroup", out);
+        self.asking = None;
+        let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
+        self.close_chain();
+        self.votes.of_mut(self.series).joined = Some((regroup.number, digest));
+        let (series, log, me) = (self.series, self.config.log, self.config.me);
+        let join = Join { series, regroup: digest, log, done };
+        let message = self.seal(Message::Join(join.clone()));
+        if let Some(known) = self.known(digest) {
+            known.joins.insert(me, (join, message.signature()));
+        }
+        let until = now + self.accept_time(now, roll, regroup.number);
+        self.stage = Stage::Joined { regroup: digest, until };
+        self.repeat_at = now + self.repeat_interval(now, roll);
+        out.push(Output::Gossip(message));
+    }
+
+    /// The series from the first of this epoch to the current one.
+    fn chain(&self) -> Vec<Series> {
+        let mut chain = vec![Series { regroup: None, ..self.series }];
+        for opening in &self.openings {
+            let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
+            chain.push(self.series.regrouped(digest));
+        }
+        chain
+    }
+
+    fn highest_done_of_chain(&self) -> Option<Voted> {
+        let chain = (0..).zip(self.chain());
+        chain.filter_map(|(depth, series)| self.highest_done(series, depth)).max_by_key(Voted::rank)
+    }
+
+    fn close_chain(&mut self) {
+        if self.keeps(Rule::R13) {
+            for series in self.chain() {
+                self.votes.of_mut(series).closed = true;
+            }
+        }
+    }
+
+    pub(super) fn on_join(
+        &mut self,
+        now: Time,
+        message: &Verified<Message>,
+        join: &Join,
+        out: &mut Vec<Output>,
+    ) {
+        let (from, digest, me) = (message.author(), join.regroup, self.config.me);
+        let Some(known) = self.known(digest) else { return };
+        let room = known.joins.len() < MEMBERS_MAX;
+        let repeated =
+            room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
+        let mine = known.joins.get(&me).map(|(join, _)| join.clone());
+        if let (true, Some(join)) = (repeated, mine)
+            && self.may_reply(now, from, 3)
+        {
+            out.push(Output::Send(from, self.seal(Message::Join(join))));
+        }
+    }
+
+    /// R13: when every member has joined, the new series is open. Only the last Regroup joined is
+    /// ever entered.
+    pub(super) fn open_joined(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        let Stage::Joined { regroup: digest, .. } = self.stage else { return false };
+        let Some(known) = self.gathering.known.get(&digest) else { return false };
+        let Some(regroup) = &known.regroup else { return false };
+        let joins: Option<Vec<_>> = regroup
+            .members
+            .iter()
+            .map(|m| {
+                let (join, signature) = known.joins.get(&m.peer)?;
+                (join.log == m.log).then(|| (m.peer, join.clone(), *signature))
+            })
+            .collect();
+        let Some(joins) = joins else { return false };
+        let opening = Opening { regroup: regroup.as_ref().clone(), joins };
+        self.open(now, roll, opening, out);
+        true
+    }
+
+    fn open(&mut self, now: Time, roll: &Roll, opening: Opening, out: &mut Vec<Output>) {
+        let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
+        let found = opening.joins.iter().filter_map(|(_, join, _)| join.done.clone());
+        let highest = found.max_by_key(Voted::rank);
+        self.forced = highest.or_else(|| self.forced.take());
+        let voters = opening.regroup.members.clone();
+        out.push(Output::Event(Event::Regroup {
+            epoch: self.series.epoch,
+            members: voters.iter().map(|v| v.peer).collect(),
+            absent: opening.regroup.absent.iter().map(|(v, _)| v.peer).collect(),
+        }));
+        self.openings.push(opening);
+        self.enter_series(now, self.series.regrouped(digest), voters);
+        self.say_ready(out);
+        self.replay_early(now, roll, out);
+    }
+
+    /// Regroups that somebody served. A member enters through its own Join; anybody else may go
+    /// along without a vote, and thereby leaves its own series for ever (R13): only where that
+    /// series has no majority present, or no vote of ours.
+    pub(super) fn on_openings(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        from: PeerId,
+        openings: &[Opening],
+        out: &mut Vec<Output>,
+    ) {
+        let (ours, theirs) = (self.openings.len(), openings.len());
+        if theirs <= ours
+            || openings.get(..ours) != Some(&self.openings)
+            || self.decided().is_some()
+        {
+            return;
+        }
+        let base = Series { regroup: None, ..self.series };
+        if !openings.iter().all(|o| o.regroup.series.is_beside(&base)) {
+            return;
+        }
+        if let Err(fault) = self.config.law.follow(base, &self.base, openings) {
+            out.push(Output::Fault(from, fault));
+            return;
+        }
+        let me = self.as_voter();
+        for opening in openings.iter().skip(ours) {
+            let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
+            let member = opening.regroup.members.contains(&me);
+            let last = self.votes.of(self.series).joined.map(|(_, digest)| digest);
+            let free = !member && (!self.is_voter() || !self.majority_present(now, roll));
+            if !(last == Some(digest) || free) {
+                return;
+            }
+            self.abort("regroup", out);
+            self.close_chain();
+            self.open(now, roll, opening.clone(), out);
+        }
+    }
+
+    /// To members whose Join is missing: the Regroup as its proposer signed it, and our Join.
+    pub(super) fn repeat_join(&self, digest: Digest, out: &mut Vec<Output>) {
+        let Some(known) = self.gathering.known.get(&digest) else { return };
+        let (Some(regroup), Some(signed)) = (&known.regroup, &known.signed) else { return };
+        let Some((join, _)) = known.joins.get(&self.config.me) else { return };
+        let join = self.seal(Message::Join(join.clone()));
+        for member in regroup.members.iter().filter(|m| !known.joins.contains_key(&m.peer)) {
+            out.push(Output::Send(member.peer, Arc::clone(signed)));
+            out.push(Output::Send(member.peer, Arc::clone(&join)));
+        }
+    }
+
+    fn known(&mut self, digest: Digest) -> Option<&mut Known> {
+        let known = &mut self.gathering.known;
+        if known.len() >= KNOWN_MAX && !known.contains_key(&digest) {
+            return None;
+        }
+        Some(known.entry(digest).or_default())
+    }
+}

@@ -1,0 +1,431 @@
+//! Voting: what a voter may answer, accept and sign (R1–R6, R11), kept in its log of votes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, PeerId};
+use crate::message::{
+    Accept, Done, MEMBERS_MAX, Message, Query, Receipt, Refusal, Refuse, Roster, Series, Status,
+    Voted, Voter, majority,
+};
+use crate::roll::Roll;
+use crate::sign::Verified;
+use crate::time::Time;
+use crate::wire;
+
+use super::{Output, RingState, Rule, Stage, State, Vote};
+
+/// What binds a voter, per series of the open epoch (R1).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Votes(BTreeMap<Series, Bound>);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound {
+    pub(super) promised: u32,
+    /// A Join closed the series: a promise of infinity (R13).
+    pub(super) closed: bool,
+    pub(super) accepted: BTreeMap<u32, Digest>,
+    /// By attempt: the value voted for.
+    pub(super) dones: BTreeMap<u32, Receipt>,
+    /// The last Regroup joined, and its number.
+    pub(super) joined: Option<(u32, Digest)>,
+}
+
+impl Votes {
+    pub(super) fn of(&self, series: Series) -> Bound {
+        self.0.get(&series).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn of_mut(&mut self, series: Series) -> &mut Bound {
+        self.0.entry(series).or_default()
+    }
+}
+
+impl State {
+    pub(super) fn promised(&self) -> u32 {
+        let bound = self.votes.of(self.series);
+        if bound.closed { u32::MAX } else { bound.promised }
+    }
+
+    /// R2, R38: the answer is a promise.
+    pub(super) fn on_query(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        from: PeerId,
+        query: &Query,
+        out: &mut Vec<Output>,
+    ) {
+        let attempt = query.attempt;
+        if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
+            return;
+        }
+        if self.is_busy_without(now, &from) {
+            return;
+        }
+        if attempt < self.promised() || attempt == u32::MAX {
+            self.refuse(from, Digest::ZERO, Refusal::Promised, out);
+            return;
+        }
+        for peer in &query.lost {
+            self.lost.entry(*peer).or_insert(now);
+        }
+        self.promise(now, roll, attempt, out);
+        let status = self.status(now, roll, attempt);
+        out.push(Output::Send(from, self.seal(Message::Status(status))));
+    }
+
+    /// R38: while its deadline runs, a roster is disturbed by its own members only.
+    fn is_busy_without(&self, now: Time, peer: &PeerId) -> bool {
+        match &self.stage {
+            Stage::Accepted { roster, until }
+            | Stage::Reduce { roster, until }
+            | Stage::Finished { roster, until } => {
+                now < *until && self.roster(roster).is_some_and(|r| r.member(peer).is_none())
+            }
+            _ => false,
+        }
+    }
+
+    /// Promises `attempt` and gives up what lies below it.
+    pub(super) fn promise(&mut self, now: Time, roll: &Roll, attempt: u32, out: &mut Vec<Output>) {
+        if self.keeps(Rule::R2) {
+            let bound = self.votes.of_mut(self.series);
+            bound.promised = bound.promised.max(attempt);
+        }
+        self.attempt_seen = self.attempt_seen.max(attempt);
+        let under_way = match &self.stage {
+            Stage::Accepted { roster, .. }
+            | Stage::Reduce { roster, .. }
+            | Stage::Finished { roster, .. } => self.roster(roster).map(|r| r.attempt),
+            _ => None,
+        };
+        if under_way.is_some_and(|mine| mine < attempt) {
+            self.abort("a higher attempt", out);
+        }
+        let next = attempt.saturating_add(1);
+        let wait = self.ask_time(now, roll, attempt) + self.accept_time(now, roll, attempt);
+        match &self.stage {
+            Stage::Recover { attempt: mine, .. } if *mine > next => {}
+            Stage::Idle { .. } | Stage::Recover { .. } => {
+                self.stage = Stage::Recover { attempt: next, since: now + wait };
+            }
+            _ => {}
+        }
+        if self.asking.as_ref().is_some_and(|asking| asking.attempt < attempt) {
+            self.asking = None;
+        }
+    }
+
+    pub(super) fn status(&self, now: Time, roll: &Roll, attempt: u32) -> Status {
+        let present = |v: &&Voter| roll.present(v, self.series, self.entered, now);
+        Status {
+            series: self.series,
+            attempt,
+            done: self.highest_done(self.series, self.depth()),
+            holds_forced: self
+                .forced
+                .as_ref()
+                .is_some_and(|f| self.held.contains(&f.receipt.update)),
+            ready: self.frozen.map(|frozen| (self.config.incarnation, frozen.weight)),
+            present: self.voters.iter().filter(present).map(|v| v.peer).collect(),
+        }
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn highest_done(&self, series: Series, depth: u32) -> Option<Voted> {
+        let dones = self.votes.of(series).dones;
+        let (attempt, receipt) = dones.last_key_value()?;
+        Some(Voted { depth, attempt: *attempt, receipt: receipt.clone() })
+    }
+
+    pub(super) fn on_roster(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        message: &Arc<Verified<Message>>,
+        roster: &Roster,
+        out: &mut Vec<Output>,
+    ) {
+        let proposer = message.author();
+        if let Err(why) = self.check_roster(proposer, roster) {
+            out.push(Output::Fault(proposer, Fault::Roster(why)));
+            return;
+        }
+        let digest = wire::roster_digest(&self.config.law.run, roster);
+        let Some(ballot) = self.ballot(digest) else { return };
+        ballot.signed.get_or_insert_with(|| Arc::clone(message));
+        let roster = Arc::clone(ballot.roster.get_or_insert_with(|| Arc::new(roster.clone())));
+        self.attempt_seen = self.attempt_seen.max(roster.attempt);
+        if self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest) {
+            if self.may_reply(now, proposer, 0) {
+                out.push(Output::Send(proposer, self.accept_message(digest, &roster)));
+            }
+            return;
+        }
+        if self.behind || self.leaving.is_some() || self.decided().is_some() {
+            return;
+        }
+        if roster.member(&self.config.me).is_none() {
+            self.be_patient(now, roll, roster.attempt);
+            return;
+        }
+        match self.acceptable(digest, &roster) {
+            Ok(()) => self.accept(now, roll, digest, &roster, out),
+            Err(reason) => {
+                self.be_patient(now, roll, roster.attempt);
+                self.refuse(proposer, digest, reason, out);
+            }
+        }
+    }
+
+    /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
+    fn check_roster(&self, proposer: PeerId, roster: &Roster) -> Result<(), &'static str> {
+        let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
+        peers.sort_unstable();
+        let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
+        let voter = |m: &crate::message::Member| self.voters.contains(&m.voter());
+        let heard = |v: &Voter| roster.heard.contains(v);
+        let rules = [
+            (roster.proposer == proposer, "proposer is not its author"),
+            (roster.member(&proposer).is_some(), "proposer is no member"),
+            ((1..u32::MAX).contains(&roster.attempt), "attempt out of range"),
+            (roster.members.len() <= MEMBERS_MAX, "too many members"),
+            (distinct, "a member twice"),
+            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
+            (roster.members.iter().all(|m| self.declared(m)), "a weight that nobody declared"),
+            (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
+            (
+                roster.attempt < 2 || majority(&self.voters, heard) || !self.keeps(Rule::R7),
+                "heard no majority",
+            ),
+            (
+                roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&self.series)),
+                "adopts the value of another epoch",
+            ),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
+    }
+
+    /// Whether a member's weight does not contradict what it declared itself.
+    fn declared(&self, member: &crate::message::Member) -> bool {
+        let other = |(incarnation, weight): &(u64, u64)| {
+            *incarnation == member.incarnation && *weight != member.weight
+        };
+        member.weight == 0
+            || (member.weight <= self.config.weight_max
+                && !self.ready.get(&member.peer).is_some_and(other))
+    }
+
+    /// R3, R4: what only this voter can know.
+    fn acceptable(&self, digest: Digest, roster: &Roster) -> Result<(), Refusal> {
+        let bound = self.votes.of(self.series);
+        let rival = bound.accepted.get(&roster.attempt).is_some_and(|other| *other != digest);
+        if roster.attempt < self.promised() || (rival && self.keeps(Rule::R3)) {
+            return Err(Refusal::Promised);
+        }
+        let Some(me) = roster.member(&self.config.me) else { return Err(Refusal::Rule) };
+        let weight = self.frozen.map(|frozen| frozen.weight);
+        let mine = me.incarnation == self.config.incarnation && Some(me.weight) == weight;
+        if me.log != self.config.log || (me.weight > 0 && !mine) {
+            return Err(Refusal::Weight);
+        }
+        let forced = self.forced.as_ref().map(|forced| &forced.receipt);
+        if roster.attempt == 1 && forced.is_some() && roster.adopt.as_ref() != forced {
+            return Err(Refusal::Rule);
+        }
+        Ok(())
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        digest: Digest,
+        roster: &Arc<Roster>,
+        out: &mut Vec<Output>,
+    ) {
+        self.abort("a higher attempt", out);
+        let bound = self.votes.of_mut(self.series);
+        bound.promised = bound.promised.max(roster.attempt);
+        bound.accepted.insert(roster.attempt, digest);
+        if self.asking.as_ref().is_some_and(|asking| asking.attempt <= roster.attempt) {
+            self.asking = None;
+        }
+        self.turn_since = None;
+        let until = now + self.accept_time(now, roll, roster.attempt);
+        self.stage = Stage::Accepted { roster: digest, until };
+        self.repeat_at = now + self.repeat_interval(now, roll);
+        let me = self.config.me;
+        if let Some(ballot) = self.ballot(digest) {
+            ballot.accepts.insert(me);
+        }
+        out.push(Output::Gossip(self.accept_message(digest, roster)));
+        out.push(Output::Event(Event::Roster {
+            epoch: self.series.epoch,
+            attempt: roster.attempt,
+            members: roster.members.iter().map(|m| m.peer).collect(),
+            adopt: roster.adopt.is_some(),
+        }));
+    }
+
+    pub(super) fn accept_message(&self, digest: Digest, roster: &Roster) -> Arc<Verified<Message>> {
+        let lacks = self.ready.keys().filter(|peer| roster.member(peer).is_none());
+        let lacks = lacks.take(MEMBERS_MAX).copied().collect();
+        self.seal(Message::Accept(Accept { series: self.series, roster: digest, lacks }))
+    }
+
+    fn refuse(&self, to: PeerId, what: Digest, reason: Refusal, out: &mut Vec<Output>) {
+        let (series, head, promised) = (self.series, self.head, self.promised());
+        let refuse = Refuse { series, what, promised, head, reason };
+        out.push(Output::Send(to, self.seal(Message::Refuse(refuse))));
+    }
+
+    pub(super) fn on_accept(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        accept: &Accept,
+        out: &mut Vec<Output>,
+    ) {
+        let digest = accept.roster;
+        let Some(ballot) = self.ballot(digest) else { return };
+        let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
+        let Some(roster) = ballot.roster.clone() else { return };
+        let mine = self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest);
+        if repeated && mine && self.may_reply(now, from, 1) {
+            out.push(Output::Send(from, self.accept_message(digest, &roster)));
+        }
+    }
+
+    /// R11: one roster has one value.
+    pub(super) fn on_done(
+        &mut self,
+        now: Time,
+        message: &Verified<Message>,
+        done: &Done,
+        out: &mut Vec<Output>,
+    ) {
+        let from = message.author();
+        let run = self.config.law.run;
+        let Some(ballot) = self.ballot(done.roster) else { return };
+        if let Some(roster) = &ballot.roster {
+            let receipt = roster.receipt(done.update);
+            if wire::receipt_digest(&run, &receipt) != done.r || receipt.update != done.update {
+                out.push(Output::Fault(from, Fault::Done("a value that its roster cannot have")));
+                return;
+            }
+        }
+        let mine = ballot.computed.is_some_and(|update| update != done.update);
+        if mine || ballot.dones.values().any(|other| other.r != done.r) {
+            out.push(Output::Fault(from, Fault::Done("two values of one roster")));
+            return;
+        }
+        let vote = Vote { r: done.r, update: done.update, signature: message.signature() };
+        let room = ballot.dones.len() < MEMBERS_MAX;
+        let repeated = room && ballot.dones.insert(from, vote).is_some();
+        let me = self.config.me;
+        let voted = self.ballots.get(&done.roster).is_some_and(|b| b.dones.contains_key(&me));
+        if repeated && voted && self.may_reply(now, from, 2) {
+            out.push(Output::Send(from, self.seal(Message::Done(done.clone()))));
+        }
+    }
+
+    /// Moves the accepted roster on: Accepts complete, update held, vote due.
+    pub(super) fn settle(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
+        match self.stage {
+            Stage::Accepted { roster: digest, .. } => self.settle_accepted(now, roll, digest, out),
+            Stage::Reduce { roster: digest, .. } => self.settle_reduce(now, roll, digest, out),
+            Stage::Finished { roster: digest, .. } => self.vote(digest, out),
+            _ => false,
+        }
+    }
+
+    /// R5: the ring opens when every member with a place has accepted.
+    fn settle_accepted(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        digest: Digest,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        let all = self.ballots.get(&digest).is_some_and(|ballot| {
+            !roster.is_free() || roster.ring().all(|m| ballot.accepts.contains(&m.peer))
+        });
+        if !all {
+            return false;
+        }
+        let until = now + self.ring_time(now, roll, &roster);
+        self.stage = Stage::Reduce { roster: digest, until };
+        let index = roster.ring().position(|m| m.peer == self.config.me);
+        if let (true, Some(index)) = (roster.is_free(), index) {
+            let members = roster.ring().copied().collect();
+            out.push(Output::Ring(Arc::new(super::Ring { roster: digest, members, index })));
+            if let Some(ballot) = self.ballot(digest) {
+                ballot.ring = RingState::Running;
+            }
+        }
+        true
+    }
+
+    /// R6: who has no ring, or lost it, fetches what others computed.
+    fn settle_reduce(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        digest: Digest,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        let Some(ballot) = self.ballots.get(&digest) else { return false };
+        let voted = ballot.dones.values().next().map(|vote| vote.update);
+        let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
+        let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
+        if self.held.contains(&update) {
+            let until = now + self.done_time(now, roll, roster.attempt);
+            self.stage = Stage::Finished { roster: digest, until };
+            return true;
+        }
+        if ballot.ring != RingState::Running {
+            let holders = self.holders(update);
+            self.fetch(now, update, holders, out);
+        }
+        false
+    }
+
+    /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
+    /// held, (c) nothing higher is promised.
+    fn vote(&mut self, digest: Digest, out: &mut Vec<Output>) -> bool {
+        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        let Some(ballot) = self.ballots.get(&digest) else { return false };
+        let (me, bound) = (self.config.me, self.votes.of(self.series));
+        let accepted = |v: &Voter| {
+            ballot.accepts.contains(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
+        };
+        let majority = majority(&self.voters, accepted) || !self.keeps(Rule::R5);
+        let bound_to_it = bound.accepted.get(&roster.attempt) == Some(&digest);
+        let free = bound.promised <= roster.attempt && !bound.closed;
+        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
+            return false;
+        }
+        let voted = ballot.dones.values().next().map(|vote| vote.update);
+        let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
+        let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
+        let receipt = roster.receipt(update);
+        let done = self.config.law.done(&roster, &receipt);
+        let (r, message) = (done.r, self.seal(Message::Done(done)));
+        let vote = Vote { r, update, signature: message.signature() };
+        if let Some(ballot) = self.ballot(digest) {
+            ballot.dones.insert(me, vote);
+        }
+        self.votes.of_mut(self.series).dones.insert(roster.attempt, receipt);
+        out.push(Output::Gossip(message));
+        true
+    }
+}

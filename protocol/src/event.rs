@@ -1,0 +1,52 @@
+//! What a person may want to see. The node adds names and times (FORMATS §7).
+
+use std::sync::Arc;
+
+use crate::id::{Digest, PeerId};
+use crate::message::{Head, Receipt};
+
+/// Why a peer counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No heartbeat for silent-after.
+    Silent,
+    /// Its connection closed, and no heartbeat came by another way.
+    Closed,
+    /// It said so.
+    Left,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the documented events")]
+pub enum Event {
+    PeerFound { who: PeerId },
+    PeerLost { who: PeerId, cause: Cause },
+    Roster { epoch: u64, attempt: u32, members: Vec<PeerId>, adopt: bool },
+    Regroup { epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId> },
+    Committed(Arc<Committed>),
+    Aborted { epoch: u64, attempt: u32, phase: &'static str, reason: &'static str },
+    LeftOut { epoch: u64 },
+    Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
+    CaughtUp { head: Head },
+    Diverged { who: PeerId, mine: Digest, theirs: Digest },
+    Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64 },
+    ForkExcluded { first_epoch: u64 },
+    Stuck { epoch: u64, attempts: u32 },
+    Leaving,
+}
+
+/// A committed epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The new head.
+    pub head: Head,
+    /// The attempt whose certificate decided it.
+    pub attempt: u32,
+    /// Its receipt.
+    pub receipt: Receipt,
+    /// Since when another lineage may exist (R14).
+    pub forkable_since: Option<u64>,
+    /// Whether somebody else's `Commit` decided it for us, rather than Dones that we counted.
+    pub by_commit: bool,
+}

@@ -1,0 +1,136 @@
+//! What proves a lineage: a link holds when a majority of the voters that the link before it names
+//! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23).
+
+use crate::fault::Fault;
+use crate::id::{Digest, PeerId, RunId};
+use crate::message::{
+    Done, Join, Link, Message, Opening, Receipt, Roster, Series, Voter, majority,
+};
+use crate::sign::{Keypair, Signature};
+use crate::wire;
+
+/// What every check needs of the run.
+#[derive(Clone, Debug)]
+pub struct Law {
+    /// The run.
+    pub run: RunId,
+    /// Our key: it also names the signature scheme.
+    pub key: Keypair,
+    /// Least members of the founding Regroup.
+    pub peers_min: usize,
+    /// `quorum = "majority"`: no Regroup is lawful.
+    pub majority_only: bool,
+}
+
+impl Law {
+    /// Checks the link of `base` (its series without Regroups), whose voters are `voters`.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made the link.
+    pub fn check_link(&self, base: Series, voters: &[Voter], link: &Link) -> Result<(), Fault> {
+        let roster = &link.certificate.roster;
+        let (series, voters) = self.follow(base, voters, &link.openings)?;
+        let receipt = &link.receipt;
+        require(roster.series == series, "roster of another series")?;
+        require(receipt.series.is_beside(&base), "receipt of another epoch")?;
+        require(roster.receipt(receipt.update) == *receipt, "receipt of another roster")?;
+        self.check_dones(&voters, roster, receipt, &link.certificate.dones)
+    }
+
+    /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made it.
+    pub fn follow(
+        &self,
+        base: Series,
+        voters: &[Voter],
+        openings: &[Opening],
+    ) -> Result<(Series, Vec<Voter>), Fault> {
+        let mut place = (base, voters.to_vec());
+        for opening in openings {
+            place = self.check_opening(place.0, &place.1, opening)?;
+        }
+        Ok(place)
+    }
+
+    fn check_opening(
+        &self,
+        series: Series,
+        voters: &[Voter],
+        opening: &Opening,
+    ) -> Result<(Series, Vec<Voter>), Fault> {
+        let regroup = &opening.regroup;
+        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
+        require(regroup.series == series, "Regroup of another series")?;
+        let founding = voters.is_empty();
+        require(!founding || regroup.members.len() >= self.peers_min, "founded by too few")?;
+        require(!regroup.members.is_empty(), "Regroup of nobody")?;
+        let digest = wire::regroup_digest(&self.run, regroup);
+        for member in &regroup.members {
+            let joined = opening.joins.iter().any(|(author, join, signature)| {
+                *author == member.peer
+                    && (join.regroup, join.series, join.log) == (digest, series, member.log)
+                    && self.signed(author, Message::Join(join.clone()), signature)
+            });
+            require(joined, "Regroup that a member has not joined")?;
+        }
+        Ok((series.regrouped(digest), regroup.members.clone()))
+    }
+
+    /// Checks that a majority of `voters` voted for `receipt` on `roster`.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made the certificate.
+    pub fn check_dones(
+        &self,
+        voters: &[Voter],
+        roster: &Roster,
+        receipt: &Receipt,
+        dones: &[(PeerId, Signature)],
+    ) -> Result<(), Fault> {
+        let done = self.done(roster, receipt);
+        let signers: Vec<PeerId> = dones
+            .iter()
+            .filter(|(author, _)| voters.iter().any(|v| v.peer == *author))
+            .filter(|(author, signature)| {
+                self.signed(author, Message::Done(done.clone()), signature)
+            })
+            .map(|(author, _)| *author)
+            .collect();
+        require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
+    }
+
+    /// The vote for `receipt` on `roster`.
+    #[must_use]
+    pub fn done(&self, roster: &Roster, receipt: &Receipt) -> Done {
+        Done {
+            series: roster.series,
+            roster: wire::roster_digest(&self.run, roster),
+            r: wire::receipt_digest(&self.run, receipt),
+            update: receipt.update,
+        }
+    }
+
+    /// Whether `signature` is `author`'s over `message`.
+    #[must_use]
+    pub fn signed(&self, author: &PeerId, message: Message, signature: &Signature) -> bool {
+        wire::check(&self.key, &self.run, author, &message, signature)
+    }
+}
+
+/// The Join of `author` in an opening.
+#[must_use]
+pub fn join_of<'a>(opening: &'a Opening, author: &PeerId) -> Option<&'a Join> {
+    opening.joins.iter().find(|(a, _, _)| a == author).map(|(_, join, _)| join)
+}
+
+/// The series that a chain of openings leads to, unchecked: for what was checked before.
+#[must_use]
+pub fn last_regroup(run: &RunId, openings: &[Opening]) -> Option<Digest> {
+    openings.last().map(|opening| wire::regroup_digest(run, &opening.regroup))
+}
+
+fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(Fault::Certificate(otherwise)) }
+}
