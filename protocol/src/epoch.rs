@@ -681,7 +681,8 @@ impl State {
     }
 
     /// Whether a majority of voters is present to us.
-    fn majority_present(&self, now: Time, roll: &Roll) -> bool {
+    #[must_use]
+    pub fn majority_present(&self, now: Time, roll: &Roll) -> bool {
         let me = self.as_voter();
         majority(&self.voters, |voter| {
             *voter == me || roll.present(voter, self.series, self.entered, now)

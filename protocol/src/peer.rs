@@ -5,15 +5,22 @@
 //! [`State::deadline`]. Time never goes back. Nothing here can fail: what a peer did wrong comes
 //! out as [`Output::Fault`], what a person may want to see as [`Output::Event`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::epoch::{self, Apply, Ring, Rule};
-use crate::event::Event;
+use crate::event::{Committed, Event};
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Answer, Ask, Head, Message, Voter};
+use crate::lineage::Law;
+use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
+use crate::roll::Roll;
 use crate::sign::{Keypair, Verified};
+use crate::sync;
+use crate::time::Time;
+use crate::view;
+use crate::wire;
 
 /// What a peer must know before it starts; all but the last group is equal for every peer of a run.
 #[derive(Clone, Debug)]
@@ -149,3 +156,344 @@ pub enum Output {
 
 /// How long the caller waits for an answer before it reports `None`.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// One peer.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Config,
+    me: PeerId,
+    view: view::State,
+    epoch: epoch::State,
+    sync: sync::State,
+    direct: bool,
+    send_rate: u64,
+    count: u64,
+    beat_at: Time,
+    last_beat: Option<(Phase, u32, Head, Series, Option<Digest>)>,
+    /// When each author was last answered with a `Commit`.
+    replied: BTreeMap<PeerId, Time>,
+    left: bool,
+}
+
+/// The shortest interval between two heartbeats on changes of phase.
+const BEAT_GAP: Duration = Duration::from_millis(50);
+
+/// The shortest interval between two answers with `Commit` to one peer.
+const COMMIT_GAP: Duration = Duration::from_millis(300);
+
+/// Round-trip times in one heartbeat.
+const ROUND_TRIPS_MAX: usize = 16;
+
+impl State {
+    /// A peer at genesis. The caller starts to train epoch 1 at once.
+    #[must_use]
+    pub fn new(now: Time, config: Config) -> Self {
+        let me = config.key.peer();
+        let genesis = Head { epoch: 0, tokens: 0, state: config.genesis };
+        let founders = config.founders.clone().unwrap_or_default();
+        let law = Law {
+            run: config.run,
+            key: config.key.clone(),
+            peers_min: config.peers_min,
+            majority_only: config.founders.is_some(),
+        };
+        let epoch = epoch::Config {
+            law: law.clone(),
+            me,
+            log: config.log,
+            incarnation: config.incarnation,
+            ready_grace: config.ready_grace,
+            weight_max: config.weight_max,
+            update_bytes: config.update_bytes,
+            without: config.without,
+        };
+        let incarnation = config.incarnation;
+        let sync = sync::Config { law, me, incarnation, genesis, founders: founders.clone() };
+        let roll = Roll::new(config.heartbeat, config.minority_grace);
+        Self {
+            me,
+            view: view::State::new(me, roll),
+            epoch: epoch::State::new(now, epoch, genesis, founders),
+            sync: sync::State::new(sync),
+            config,
+            direct: true,
+            send_rate: 0,
+            count: 0,
+            beat_at: now,
+            last_beat: None,
+            replied: BTreeMap::new(),
+            left: false,
+        }
+    }
+
+    /// Takes one input. The caller applies every output, in order, before the next.
+    pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        if self.left {
+            return;
+        }
+        match input {
+            Input::Tick => self.see(now, view::Input::Tick, out),
+            Input::Message(message) => self.on_message(now, message, out),
+            Input::Unlinked(peer) => self.see(now, view::Input::Unlinked(peer), out),
+            Input::RoundTrip(peer, ms) => self.see(now, view::Input::RoundTrip(peer, ms), out),
+            Input::Reachable(direct) => self.direct = direct,
+            Input::Trained { tokens, norm } => {
+                self.turn(now, epoch::Input::Trained { tokens, norm }, out);
+            }
+            Input::RingFinished { roster, update, send_rate } => {
+                self.send_rate = send_rate;
+                self.turn(now, epoch::Input::RingFinished { roster, update }, out);
+            }
+            Input::RingLost { roster, neighbour } => {
+                self.turn(now, epoch::Input::RingLost { roster, neighbour }, out);
+            }
+            Input::UpdateHeld(update) => self.turn(now, epoch::Input::UpdateHeld(update), out),
+            Input::UpdateMissing(update) => {
+                self.turn(now, epoch::Input::UpdateMissing(update), out);
+            }
+            Input::Applied { state } => self.turn(now, epoch::Input::Applied(state), out),
+            Input::Answer(from, answer) => {
+                let standing = self.standing(now);
+                let input = sync::Input::Answer(from, answer.as_deref(), standing);
+                self.follow(now, input, out);
+            }
+            Input::Loaded(head) => self.follow(now, sync::Input::Loaded(head), out),
+            Input::LoadFailed(head) => self.follow(now, sync::Input::LoadFailed(head), out),
+            Input::Leave => {
+                out.push(Output::Event(Event::Leaving));
+                self.turn(now, epoch::Input::Leave, out);
+            }
+        }
+        self.turn(now, epoch::Input::Tick, out);
+        let standing = self.standing(now);
+        self.follow(now, sync::Input::Tick(standing), out);
+        self.beat(now, out);
+    }
+
+    /// When to call with [`Input::Tick`] if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self, now: Time) -> Option<Time> {
+        if self.left {
+            return None;
+        }
+        let epoch = self.epoch.deadline(now, self.view.roll());
+        [Some(self.beat_at), self.view.deadline(), epoch, self.sync.deadline(now)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What we answer to another peer's question about our lineage.
+    #[must_use]
+    pub fn answer(&self, ask: &Ask) -> Answer {
+        self.sync.answer(ask, self.epoch.openings())
+    }
+
+    /// What we last committed.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.epoch.head()
+    }
+
+    /// The series that we are in, and who decides it.
+    #[must_use]
+    pub fn series(&self) -> (Series, &[Voter]) {
+        (self.epoch.series(), self.epoch.voters())
+    }
+
+    /// Where we stand in the open epoch.
+    #[must_use]
+    pub fn phase(&self) -> (Phase, u32) {
+        self.epoch.phase()
+    }
+
+    /// Who was heard, and where they stand.
+    #[must_use]
+    pub fn roll(&self) -> &Roll {
+        self.view.roll()
+    }
+
+    /// The proof of a committed epoch.
+    #[must_use]
+    pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
+        self.sync.link(epoch)
+    }
+
+    fn standing(&self, now: Time) -> sync::Standing {
+        sync::Standing {
+            series: self.epoch.series(),
+            decided: self.epoch.decided().is_some(),
+            majority: self.epoch.majority_present(now, self.view.roll()),
+        }
+    }
+
+    fn on_message(&mut self, now: Time, message: Arc<Verified<Message>>, out: &mut Vec<Output>) {
+        let author = message.author();
+        if author == self.me {
+            return;
+        }
+        match message.body() {
+            Message::Heartbeat(beat) => {
+                self.see(now, view::Input::Heartbeat(author, beat), out);
+            }
+            Message::Leaving(leaving) => {
+                self.see(now, view::Input::Leaving(author, leaving), out);
+            }
+            _ => {
+                self.reply_with_commit(now, &message, out);
+                self.turn(now, epoch::Input::Message(message), out);
+            }
+        }
+    }
+
+    /// R16, R26: whoever still works on what is decided here is told.
+    fn reply_with_commit(&mut self, now: Time, message: &Verified<Message>, out: &mut Vec<Output>) {
+        let asks = matches!(
+            message.body(),
+            Message::Ready(_)
+                | Message::Query(_)
+                | Message::Roster(_)
+                | Message::Done(_)
+                | Message::Regroup(_)
+                | Message::Join(_)
+        );
+        let Some(series) = message.body().series().filter(|_| asks) else { return };
+        let open = self.epoch.decided().filter(|link| link.receipt.series.is_beside(&series));
+        let past = self.sync.link(series.epoch).map(Arc::as_ref);
+        let link = past.filter(|link| link.receipt.series.is_beside(&series)).or(open);
+        let Some(link) = link.cloned() else { return };
+        let author = message.author();
+        if self.replied.get(&author).is_some_and(|last| now < *last + COMMIT_GAP) {
+            return;
+        }
+        self.replied.insert(author, now);
+        let commit = Message::Commit(Commit::Whole(Box::new(link)));
+        out.push(Output::Send(author, self.seal(commit)));
+    }
+
+    fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) {
+        let mut seen = Vec::new();
+        self.view.handle(now, input, &mut seen);
+        out.extend(seen.into_iter().map(|change| {
+            Output::Event(match change {
+                view::Output::Found(who) => Event::PeerFound { who },
+                view::Output::Lost(who, cause) => Event::PeerLost { who, cause },
+            })
+        }));
+        self.replied.retain(|_, at| now < *at + COMMIT_GAP);
+    }
+
+    fn turn(&mut self, now: Time, input: epoch::Input, out: &mut Vec<Output>) {
+        let mut decided = Vec::new();
+        self.epoch.handle(now, self.view.roll(), input, &mut decided);
+        for output in decided {
+            match output {
+                epoch::Output::Gossip(message) => out.push(Output::Gossip(message)),
+                epoch::Output::Send(to, message) => out.push(Output::Send(to, message)),
+                epoch::Output::Ring(ring) => out.push(Output::Ring(ring)),
+                epoch::Output::Abandon(roster) => out.push(Output::Abandon(roster)),
+                epoch::Output::FetchUpdate(update, from) => {
+                    out.push(Output::FetchUpdate(update, from));
+                }
+                epoch::Output::Apply(apply) => out.push(Output::Apply(apply)),
+                epoch::Output::Committed { head, link, by_commit } => {
+                    self.commit(now, head, link, by_commit, out);
+                }
+                epoch::Output::Train(head) => {
+                    out.push(Output::Train { epoch: head.epoch + 1, tokens: head.tokens });
+                }
+                epoch::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
+                epoch::Output::Event(event) => out.push(Output::Event(event)),
+                epoch::Output::Left => {
+                    self.left = true;
+                    out.push(Output::Left);
+                }
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        now: Time,
+        head: Head,
+        link: Box<Link>,
+        by_commit: bool,
+        out: &mut Vec<Output>,
+    ) {
+        let attempt = link.certificate.roster.attempt;
+        let receipt = link.receipt.clone();
+        self.follow(now, sync::Input::Committed(head, link), out);
+        let forkable_since = self.sync.forkable_since();
+        let committed = Committed { head, attempt, receipt, forkable_since, by_commit };
+        out.push(Output::Event(Event::Committed(Arc::new(committed))));
+    }
+
+    fn follow(&mut self, now: Time, input: sync::Input<'_>, out: &mut Vec<Output>) {
+        let mut found = Vec::new();
+        self.sync.handle(now, self.view.roll(), input, &mut found);
+        for output in found {
+            match output {
+                sync::Output::Ask(peer, ask) => out.push(Output::Ask(peer, ask)),
+                sync::Output::Behind(behind) => {
+                    self.turn(now, epoch::Input::Behind(behind), out);
+                }
+                sync::Output::Fetch { head, r, donors, spent } => {
+                    out.push(Output::Fetch { head, r, donors, spent });
+                }
+                sync::Output::Link(from, link) => {
+                    self.turn(now, epoch::Input::Link(from, link), out);
+                }
+                sync::Output::Openings(from, openings) => {
+                    self.turn(now, epoch::Input::Openings(from, openings), out);
+                }
+                sync::Output::Enter { head, voters } => {
+                    self.turn(now, epoch::Input::Enter { head, voters }, out);
+                }
+                sync::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
+                sync::Output::Event(event) => out.push(Output::Event(event)),
+            }
+        }
+    }
+
+    /// A heartbeat when it is due, and soon after every change of phase.
+    fn beat(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.left {
+            return;
+        }
+        let (phase, attempt) = self.epoch.phase();
+        let (head, series) = (self.epoch.head(), self.epoch.series());
+        let standing = (phase, attempt, head, series, self.epoch.joined());
+        if self.last_beat != Some(standing) {
+            let last = self.beat_at - self.config.heartbeat;
+            self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
+        }
+        if now < self.beat_at {
+            return;
+        }
+        self.last_beat = Some(standing);
+        self.beat_at = now + self.config.heartbeat;
+        self.count += 1;
+        let roll = self.view.roll();
+        let measured = roll.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
+        let round_trips = measured.map(|(peer, seen)| (*peer, seen.rtt_ms));
+        let heartbeat = Heartbeat {
+            count: self.count,
+            head,
+            series,
+            joined: self.epoch.joined(),
+            log: self.config.log,
+            incarnation: self.config.incarnation,
+            phase,
+            attempt,
+            ready: self.epoch.ready_weight(),
+            direct: self.direct,
+            round_trips: round_trips.take(ROUND_TRIPS_MAX).collect(),
+            send_rate: self.send_rate,
+            serves: head.epoch,
+        };
+        out.push(Output::Gossip(self.seal(Message::Heartbeat(heartbeat))));
+    }
+
+    fn seal(&self, message: Message) -> Arc<Verified<Message>> {
+        Arc::new(wire::seal(&self.config.key, &self.config.run, message))
+    }
+}

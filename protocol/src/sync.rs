@@ -1,0 +1,381 @@
+//! Heads, forks, and catching up: which lineage to follow, and what proves it (R14, R16, R23–R28).
+//!
+//! Heads are ordered by committed tokens, then by the smaller digest; the greatest whose links
+//! verify is followed. One question is open at a time: first the links after the last common
+//! epoch, and if they do not fit on ours, the chain, to find where the two part. A checkpoint is
+//! asked for only once every link to it is verified.
+//!
+//! What this does not do: votes (`epoch`), bytes of checkpoints, replay of updates.
+
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, PeerId};
+use crate::lineage::Law;
+use crate::message::{
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Phase, Series,
+    Voter,
+};
+use crate::roll::{Roll, Seen};
+use crate::time::Time;
+use crate::wire;
+
+use work::Work;
+
+/// What the machine must know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is lawful in the run.
+    pub law: Law,
+    /// Us.
+    pub me: PeerId,
+    /// Which start of ours this is.
+    pub incarnation: u64,
+    /// Epoch 0.
+    pub genesis: Head,
+    /// The voters of epoch 1, before any Regroup.
+    pub founders: Vec<Voter>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// Time has passed, or the roll has changed.
+    Tick(Standing),
+    /// The answer to a question of ours; `None` when there was none.
+    Answer(PeerId, Option<&'a Answer>, Standing),
+    /// The epoch machine committed.
+    Committed(Head, Box<Link>),
+    /// A checkpoint is loaded.
+    Loaded(Head),
+    /// Nobody delivered the checkpoint.
+    LoadFailed(Head),
+}
+
+/// Where the open epoch stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Its series.
+    pub series: Series,
+    /// Whether it is decided already: our head is about to change.
+    pub decided: bool,
+    /// Whether a majority of its voters is present (R24).
+    pub majority: bool,
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Ask a peer.
+    Ask(PeerId, Ask),
+    /// Whether a greater head is being fetched.
+    Behind(bool),
+    /// Fetch and load a checkpoint.
+    Fetch {
+        /// Its head.
+        head: Head,
+        /// Digest of the last receipt.
+        r: Digest,
+        /// Who serves it.
+        donors: Vec<PeerId>,
+        /// Whether a link on the way has spent our frozen delta.
+        spent: bool,
+    },
+    /// A proof of our open epoch's result.
+    Link(PeerId, Box<Link>),
+    /// Regroups of our open epoch.
+    Openings(PeerId, Vec<Opening>),
+    /// Go on from this head.
+    Enter {
+        /// The head.
+        head: Head,
+        /// Its voters.
+        voters: Vec<Voter>,
+    },
+    /// A peer broke a rule.
+    Fault(PeerId, Fault),
+    /// Something to see.
+    Event(Event),
+}
+
+/// One epoch of our lineage.
+#[derive(Clone, Debug)]
+struct Entry {
+    link: Arc<Link>,
+    r: Digest,
+    head: Head,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Config,
+    head: Head,
+    /// Epoch e at index e − 1.
+    entries: Vec<Entry>,
+    work: Option<Work>,
+    asked: BTreeMap<PeerId, Time>,
+    /// Heads that nobody serves, and until when they are left alone (R25).
+    set_aside: BTreeMap<Digest, Time>,
+    ahead_since: Option<Time>,
+    /// Parted lineages already told of, by head.
+    told: BTreeSet<Digest>,
+    /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
+    forkable: BTreeMap<u64, BTreeSet<PeerId>>,
+}
+
+/// A head one epoch ahead is given this long to reach us as votes or a `Commit`; guess.
+const USUAL_WAIT: Duration = Duration::from_millis(600);
+
+/// A proof that led to no commit for so long is followed by its checkpoint; guess.
+const LINK_WAIT: Duration = Duration::from_secs(6);
+
+/// The shortest interval between questions to one peer.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Heads remembered as set aside or told.
+const REMEMBERED_MAX: usize = 1_024;
+
+impl State {
+    /// At genesis.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let head = config.genesis;
+        Self {
+            config,
+            head,
+            entries: Vec::new(),
+            work: None,
+            asked: BTreeMap::new(),
+            set_aside: BTreeMap::new(),
+            ahead_since: None,
+            told: BTreeSet::new(),
+            forkable: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now: Time, roll: &Roll, input: Input<'_>, out: &mut Vec<Output>) {
+        match input {
+            Input::Tick(standing) => self.on_tick(now, roll, standing, out),
+            Input::Answer(from, answer, standing) => {
+                self.on_answer(now, roll, from, answer, standing, out);
+            }
+            Input::Committed(head, link) => self.push(Arc::from(link), head),
+            Input::Loaded(head) => self.on_loaded(head, out),
+            Input::LoadFailed(head) => self.on_load_failed(now, roll, head, out),
+        }
+        self.note_returned(roll, out);
+    }
+
+    /// When to look again without an input.
+    #[must_use]
+    pub fn deadline(&self, now: Time) -> Option<Time> {
+        let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > now);
+        let aside = self.set_aside.values().filter(|until| **until > now).min();
+        waits.into_iter().chain(aside.copied()).min()
+    }
+
+    /// Since when another lineage may exist (R14).
+    #[must_use]
+    pub fn forkable_since(&self) -> Option<u64> {
+        self.forkable.keys().next().copied()
+    }
+
+    /// The link of a committed epoch.
+    #[must_use]
+    pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
+        self.entry(epoch).map(|entry| &entry.link)
+    }
+
+    /// State digest after an epoch of our lineage.
+    #[must_use]
+    pub fn state_after(&self, epoch: u64) -> Option<Digest> {
+        self.head_at(epoch).map(|head| head.state)
+    }
+
+    /// What we tell another peer about our lineage.
+    #[must_use]
+    pub fn answer(&self, ask: &Ask, openings: &[Opening]) -> Answer {
+        let from = |epoch: u64| usize::try_from(epoch.max(1) - 1).unwrap_or(usize::MAX);
+        match ask {
+            Ask::Lineage { from_epoch } => {
+                let entries = self.entries.get(from(*from_epoch)..).unwrap_or_default();
+                let links = entries.iter().take(LINKS_MAX).map(|e| e.link.as_ref().clone());
+                Answer::Lineage {
+                    links: links.collect(),
+                    head: self.head,
+                    openings: openings.to_vec(),
+                }
+            }
+            Ask::Chain { from_epoch } => {
+                let entries = self.entries.get(from(*from_epoch)..).unwrap_or_default();
+                let link =
+                    |e: &Entry| ChainLink { epoch: e.head.epoch, state: e.head.state, r: e.r };
+                Answer::Chain(entries.iter().take(CHAIN_MAX).map(link).collect())
+            }
+        }
+    }
+
+    fn entry(&self, epoch: u64) -> Option<&Entry> {
+        self.entries.get(usize::try_from(epoch.checked_sub(1)?).ok()?)
+    }
+
+    fn head_at(&self, epoch: u64) -> Option<Head> {
+        if epoch == 0 { Some(self.config.genesis) } else { self.entry(epoch).map(|e| e.head) }
+    }
+
+    fn voters_at(&self, epoch: u64) -> Vec<Voter> {
+        match self.entry(epoch) {
+            Some(entry) => entry.link.receipt.voters(),
+            None => self.config.founders.clone(),
+        }
+    }
+
+    fn push(&mut self, link: Arc<Link>, head: Head) {
+        let base = self.voters_at(head.epoch.saturating_sub(1));
+        // A founding leaves nobody behind.
+        let regroups = link.openings.iter().skip(usize::from(base.is_empty()));
+        let absent = regroups.flat_map(|opening| &opening.regroup.absent);
+        let may_live = absent
+            .filter(|(_, why)| matches!(why, Absence::Silent | Absence::Elsewhere | Absence::Mute));
+        let away: BTreeSet<PeerId> = may_live.map(|(voter, _)| voter.peer).collect();
+        if !away.is_empty() {
+            self.forkable.insert(head.epoch, away);
+        }
+        let r = wire::receipt_digest(&self.config.law.run, &link.receipt);
+        self.entries.push(Entry { link, r, head });
+        self.head = head;
+        self.ahead_since = None;
+    }
+
+    /// R14: a voter that was left out and is seen on this lineage holds no other one.
+    fn note_returned(&mut self, roll: &Roll, out: &mut Vec<Output>) {
+        let Some(first_epoch) = self.forkable_since() else { return };
+        let entries = &self.entries;
+        let ours = |head: &Head, since: u64| {
+            let at = usize::try_from(head.epoch.saturating_sub(1)).ok();
+            let entry = at.and_then(|at| entries.get(at));
+            head.epoch >= since && entry.is_some_and(|entry| entry.head == *head)
+        };
+        for (since, away) in &mut self.forkable {
+            away.retain(|peer| {
+                let back = |seen: &Seen| seen.has_left() || ours(&seen.beat.head, *since);
+                !roll.peers.get(peer).is_some_and(back)
+            });
+        }
+        self.forkable.retain(|_, away| !away.is_empty());
+        if self.forkable.is_empty() {
+            out.push(Output::Event(Event::ForkExcluded { first_epoch }));
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
+        self.set_aside.retain(|_, until| *until > now);
+        self.asked.retain(|_, at| now < *at + ASK_INTERVAL);
+        if self.work.is_some() || standing.decided {
+            return;
+        }
+        let Some((peer, head)) = self.greatest(now, roll) else {
+            self.ahead_since = None;
+            self.look_beside(now, roll, standing, out);
+            return;
+        };
+        let since = *self.ahead_since.get_or_insert(now);
+        let next = head.epoch == self.head.epoch.saturating_add(1);
+        if next && now < since + USUAL_WAIT {
+            return;
+        }
+        self.ask_lineage(now, peer, self.head.epoch, out);
+    }
+
+    /// R23: the greatest head among the living that exceeds ours.
+    fn greatest(&self, now: Time, roll: &Roll) -> Option<(PeerId, Head)> {
+        let mut best: Option<(PeerId, Head)> = None;
+        for (peer, seen) in roll.live(now) {
+            let head = seen.beat.head;
+            let able = seen.beat.phase != Phase::Behind
+                && !self.set_aside.contains_key(&head.state)
+                && !self.asked.contains_key(peer);
+            if able && head.exceeds(&best.map_or(self.head, |(_, head)| head)) {
+                best = Some((*peer, head));
+            }
+        }
+        best
+    }
+
+    /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
+    fn look_beside(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
+        for (peer, seen) in roll.live(now) {
+            let beat = &seen.beat;
+            if self.asked.contains_key(peer) || beat.phase == Phase::Behind {
+                continue;
+            }
+            let regrouped = beat.series.is_beside(&standing.series)
+                && beat.series != standing.series
+                && beat.series.regroup.is_some();
+            let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);
+            if regrouped && beat.head == self.head {
+                self.ask_lineage(now, *peer, self.head.epoch, out);
+                return;
+            }
+            if parted && !self.told.contains(&beat.head.state) {
+                self.ask_chain(now, *peer, beat.head, out);
+                return;
+            }
+        }
+    }
+
+    fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
+        let Some(Work::Load { target, base, links }) = self.work.take() else { return };
+        if target != head {
+            return;
+        }
+        self.rewind(base, head, out);
+        let mut links = links.into_iter().peekable();
+        let mut at = self.head;
+        while let Some(link) = links.next() {
+            let next = links.peek().map(|next: &Link| next.receipt.series.parent);
+            let tokens = at.tokens.saturating_add(link.receipt.tokens());
+            let epoch = at.epoch.saturating_add(1);
+            at = Head { epoch, tokens, state: next.unwrap_or(head.state) };
+            self.push(Arc::new(link), at);
+        }
+        out.push(Output::Behind(false));
+        out.push(Output::Enter { head: self.head, voters: self.voters_at(self.head.epoch) });
+        out.push(Output::Event(Event::CaughtUp { head: self.head }));
+    }
+
+    /// Gives up what lies beyond the last common epoch, and says so.
+    fn rewind(&mut self, base: u64, theirs: Head, out: &mut Vec<Output>) {
+        let undone = self.head.epoch.saturating_sub(base);
+        if undone > 0 {
+            let (first_epoch, mine) = (base.saturating_add(1), self.head);
+            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
+        }
+        self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
+        self.forkable.retain(|epoch, _| *epoch <= base);
+        self.head = self.entries.last().map_or(self.config.genesis, |entry| entry.head);
+    }
+
+    /// R25: nobody serves it; go on with our own until somebody may.
+    fn on_load_failed(&mut self, now: Time, roll: &Roll, head: Head, out: &mut Vec<Output>) {
+        if !matches!(&self.work, Some(Work::Load { target, .. }) if *target == head) {
+            return;
+        }
+        self.work = None;
+        self.put_aside(head.state, now + roll.grace);
+        out.push(Output::Behind(false));
+    }
+
+    fn put_aside(&mut self, state: Digest, until: Time) {
+        if self.set_aside.len() < REMEMBERED_MAX {
+            self.set_aside.insert(state, until);
+        }
+    }
+}
