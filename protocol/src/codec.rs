@@ -123,11 +123,29 @@ impl Codec {
         }
     }
 
+    /// Whether `bytes` decode to `elements` elements; nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn validate(self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
+        self.check_length(bytes, elements)?;
+        let mut scratch = [0.0; SCRATCH];
+        for (index, bytes) in bytes.chunks(self.encoded_bytes(SCRATCH)).enumerate() {
+            let start = index * SCRATCH;
+            let scratch = &mut scratch[..(elements - start).min(SCRATCH)];
+            self.decode(bytes, scratch).map_err(|error| error.after(start))?;
+        }
+        Ok(())
+    }
+
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
         let (expected, found) = (self.encoded_bytes(elements), bytes.len());
         if found == expected { Ok(()) } else { Err(DecodeError::Length { expected, found }) }
     }
 }
+
+/// Elements decoded at once where nothing is kept: 16 KiB.
+const SCRATCH: usize = 16 * BLOCK;
 
 impl EncodeError {
     /// The same error in a longer slice, of which `elements` elements come before.

@@ -30,8 +30,9 @@ use crate::ring::{Cut, Half};
 use crate::sign::Keypair;
 use frame::{Header, Kind, Seal};
 
-/// Frames worked on at once, and frames begun that wait for the successor.
-pub const FRAMES_MAX: usize = 8;
+/// Frames worked on at once, and sums begun that wait for the successor. With the one being read and
+/// the one handed over there are at most eight in memory beside the update.
+pub const FRAMES_MAX: usize = 6;
 
 /// What a position must know.
 #[derive(Clone, Debug)]

@@ -154,3 +154,22 @@ fn decode_add_adds_what_decode_gives() {
         assert_eq!(sum, expected);
     }
 }
+
+/// What a voter checks before it votes: all of a long range, with the place counted through.
+#[test]
+fn validate_finds_what_decode_would() {
+    for codec in [Codec::F32, Codec::Int8] {
+        let values = vec![0.5; 2 * SCRATCH + 300];
+        let mut bytes = encoded(codec, &values);
+        assert_eq!(codec.validate(&bytes, values.len()), Ok(()));
+        assert!(codec.validate(&bytes[1..], values.len()).is_err());
+        let last = bytes.len() - 4;
+        match codec {
+            Codec::F32 => bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes()),
+            Codec::Int8 => bytes[last] = 0x80,
+        }
+        let expected = codec.decode(&bytes, &mut vec![0.0; values.len()]);
+        assert!(expected.is_err());
+        assert_eq!(codec.validate(&bytes, values.len()), expected);
+    }
+}
