@@ -219,7 +219,7 @@ impl Work {
     /// peers on two cores learn most of what can be learnt within a minute.
     #[must_use]
     pub fn synthetic() -> Self {
-        let source = Source::Synthetic { symbols: 32, order: 2 };
+        let source = Source::Synthetic { symbols: 16, order: 2 };
         let data = Data { source, tokenizer: Tokenizer::Symbols, held_out: 0.1 };
         Self::small(data)
     }

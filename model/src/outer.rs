@@ -78,6 +78,7 @@ mod tests {
     }
 
     /// Three steps from fixed numbers, the same on every machine for ever: replicas depend on it.
+    /// Python, which rounds each operation by hand, gave the same digests.
     #[test]
     fn three_outer_steps_are_golden() {
         let outer = Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 };
