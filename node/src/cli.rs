@@ -40,8 +40,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Takes part in a run (the default)
     Run(Box<RunArgs>),
+    /// Trains with several real nodes on this machine, and judges what they did
+    Sim(Box<SimArgs>),
     /// Makes a key, for a node or for an organiser
     Keygen(KeygenArgs),
+    /// Writes or explains the signed settings of a run
+    #[command(subcommand)]
+    Manifest(ManifestCommand),
     /// The public entry point, for `sim`, which has no second program at hand
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
@@ -97,6 +102,41 @@ pub(crate) struct RunArgs {
     pub(crate) simulated: bool,
 }
 
+/// `sim`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SimArgs {
+    /// Nodes to start
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub(crate) peers: NonZeroUsize,
+    /// Epochs to commit [default: 20 with the built-in manifest]
+    #[arg(long, value_name = "N")]
+    pub(crate) epochs: Option<NonZeroU64>,
+    /// Train on this text instead of the synthetic source
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// Use the settings of this manifest
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Change one setting of the built-in manifest; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "manifest")]
+    pub(crate) set: Vec<String>,
+    /// What happens to whom and when (TOML; docs/OPERATING.md shows one)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Of keys, weights and data
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What the nodes train on: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
+    /// Most bulk bytes that each node sends in a second; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub(crate) rate: u64,
+}
+
 /// The hidden `bootstrap`.
 #[derive(Debug, Args)]
 pub(crate) struct BootstrapArgs {
@@ -110,6 +150,42 @@ pub(crate) struct KeygenArgs {
     /// Where to write it; an existing file is never overwritten
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+}
+
+/// `manifest …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ManifestCommand {
+    /// Writes the settings of a new run, every one of them, and signs them
+    New(ManifestNewArgs),
+    /// Checks a manifest and says what it means
+    Show {
+        /// The manifest
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+/// `manifest new`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ManifestNewArgs {
+    /// Where to write it; an existing file is never overwritten
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Key that signs it, from `keygen` [default: the key of this node's data folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Name of the run: 1 to 64 letters, digits, dots, underscores, hyphens
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Settings to begin with: small, or intellect-1
+    #[arg(long, value_name = "PRESET", default_value = "small")]
+    pub(crate) preset: String,
+    /// Train on this text; every peer needs the same file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// Change one setting, as in `--set model.layers=6`; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 #[cfg(test)]

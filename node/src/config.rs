@@ -11,6 +11,7 @@ use std::{
     str::FromStr,
 };
 
+use intellect_model::{Device, DeviceError};
 use intellect_protocol::id::RunId;
 
 use crate::{
@@ -34,7 +35,7 @@ pub(crate) struct Local {
     /// Where others reach this node, if the user knows.
     pub(crate) external: Vec<Address>,
     /// What trains.
-    pub(crate) device: DeviceChoice,
+    pub(crate) device: Device,
     /// Threads that compute.
     pub(crate) threads: NonZeroUsize,
     /// Sequences that one pass of the model takes; absent: as many as the manifest's batch.
@@ -62,17 +63,6 @@ pub(crate) enum Voice {
     Sentences,
     /// Only what goes wrong.
     Quiet,
-}
-
-/// What trains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceChoice {
-    /// The first GPU that this build can use, else the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// The GPU with this number.
-    Cuda(usize),
 }
 
 /// The beginning of a RunId: 4 to 64 hex digits, kept in lower case.
@@ -114,12 +104,9 @@ pub(crate) enum LocalError {
         /// As typed.
         text: String,
     },
-    /// No such device.
-    #[error("--device {text}: choose auto, cpu, or cuda:N with the number of a GPU")]
-    Device {
-        /// As typed.
-        text: String,
-    },
+    /// No such device, or none that this build can use.
+    #[error("--device: {0}")]
+    Device(DeviceError),
     /// A logging directive that `tracing` does not understand.
     #[error(
         "--log {text}: choose error, warn, info, debug or trace, or a list like info,libp2p=debug"
@@ -144,10 +131,7 @@ impl Local {
         } else {
             args.listen
         };
-        let data_dir = args.data_dir.map_or_else(
-            || default_data_dir(env::var_os("XDG_DATA_HOME"), env::var_os("HOME")),
-            Ok,
-        )?;
+        let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
         if args.log.parse::<tracing_subscriber::EnvFilter>().is_err() {
             return Err(LocalError::Log { text: args.log });
         }
@@ -158,7 +142,7 @@ impl Local {
             data_dir,
             listen: addresses("listen", &listen, address::parse_transport)?,
             external: addresses("external", &args.external, address::parse_transport)?,
-            device: args.device.parse()?,
+            device: parse_device(&args.device)?,
             threads: args.threads.unwrap_or(cores),
             micro_batch: args.micro_batch,
             rate: NonZeroU64::new(args.rate),
@@ -184,20 +168,9 @@ impl FromStr for RunPrefix {
     }
 }
 
-impl FromStr for DeviceChoice {
-    type Err = LocalError;
-
-    fn from_str(text: &str) -> Result<Self, LocalError> {
-        let wrong = || LocalError::Device { text: text.to_owned() };
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            _ => {
-                let number = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-                number.parse().map(Self::Cuda).map_err(|_| wrong())
-            }
-        }
-    }
+/// A device that this build and this machine have.
+pub(crate) fn parse_device(text: &str) -> Result<Device, LocalError> {
+    text.parse::<Device>().and_then(Device::resolve).map_err(LocalError::Device)
 }
 
 fn addresses(
@@ -207,6 +180,11 @@ fn addresses(
 ) -> Result<Vec<Address>, LocalError> {
     let parse = |text: &String| parse(text).map_err(|why| LocalError::Address { flag, why });
     texts.iter().map(parse).collect()
+}
+
+/// Where a node keeps its files unless it is told.
+pub(crate) fn data_dir() -> Result<PathBuf, LocalError> {
+    default_data_dir(env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
 }
 
 /// `$XDG_DATA_HOME/intellect-node`, by its specification `~/.local/share` where it is not set to

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{config::LocalError, identity::IdentityError, offline::OfflineError};
+use crate::{config::LocalError, identity::IdentityError, offline::OfflineError, sim::SimError};
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub(crate) enum Error {
     /// A command that needs no network.
     #[error(transparent)]
     Offline(#[from] OfflineError),
+    /// A simulation.
+    #[error(transparent)]
+    Sim(#[from] SimError),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -25,8 +28,10 @@ impl Error {
     /// 1 failed, 2 wrong usage.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => 2,
-            Self::Identity(_) | Self::Offline(_) | Self::Output(_) => 1,
+            Self::Usage(_)
+            | Self::Offline(OfflineError::Usage(_) | OfflineError::Preset { .. })
+            | Self::Sim(SimError::Usage(_) | SimError::TooFew { .. }) => 2,
+            Self::Identity(_) | Self::Offline(_) | Self::Sim(_) | Self::Output(_) => 1,
         }
     }
 

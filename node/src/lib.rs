@@ -12,11 +12,14 @@
 
 #![allow(dead_code, reason = "the driver that uses these is on its way")]
 
+mod checkpoint;
 mod cli;
 mod config;
 mod error;
 mod events;
+mod gauge;
 mod identity;
+mod manifest;
 mod name;
 mod net {
     //! The network.
@@ -24,9 +27,10 @@ mod net {
 }
 mod offline;
 mod os;
+mod sim;
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -54,7 +58,9 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
     match cli.command.unwrap_or_else(|| Command::Run(Box::new(cli.run))) {
         Command::Run(args) => run(*args)?,
+        Command::Sim(args) => sim::run(&args, out)?,
         Command::Keygen(args) => offline::keygen(&args.out, out)?,
+        Command::Manifest(command) => offline::manifest(command, out)?,
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
     out.flush()?;
@@ -83,5 +89,9 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
 fn log_to_stderr(directives: &str) {
     let filter = tracing_subscriber::EnvFilter::new(directives);
     // A second call, in a test, changes nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .try_init();
 }

@@ -1,24 +1,72 @@
 //! What needs no network: `keygen`, `manifest new` and `show`, `eval`, `sample`.
+//!
+//! Each takes what was typed, does its work, and writes for a person to `out`.
 
 use std::{
+    fs::File,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
+};
+
+use intellect_model::{
+    config::{Source, Work},
+    data::{DataError, text},
+};
+use intellect_protocol::{
+    codec::Codec,
+    manifest::{Budget, Outer, Quorum, Run},
 };
 
 use crate::{
-    identity::{Identity, IdentityError},
+    cli::{ManifestCommand, ManifestNewArgs},
+    config::{self, LocalError},
+    identity::{Home, Identity, IdentityError, Origin},
+    manifest::{Draft, DraftError, Manifest, ReadError},
     name::PeerName,
+    os,
 };
 
 /// Why one of these commands did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfflineError {
+    /// Something on the command line cannot be meant.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// No such preset.
+    #[error("--preset {text}: choose small or intellect-1")]
+    Preset {
+        /// As typed.
+        text: String,
+    },
     /// A key cannot be made or read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// A manifest cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] ReadError),
+    /// A manifest cannot be made.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
+    /// The text cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
+    /// A manifest is never overwritten: peers may be training by it.
+    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The manifest cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -34,3 +82,232 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
     writeln!(out, "founder    {}", identity.founder())?;
     Ok(())
 }
+
+/// `manifest new` and `manifest show`.
+pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
+    match command {
+        ManifestCommand::New(args) => {
+            let manifest = new_manifest(&args)?;
+            write_new(&args.out, &manifest.text)?;
+            writeln!(out, "wrote {}", args.out.display())?;
+            writeln!(out, "run  {}", manifest.id.hex())?;
+            Ok(())
+        }
+        ManifestCommand::Show { file } => {
+            Ok(out.write_all(show(&Manifest::load(&file)?).as_bytes())?)
+        }
+    }
+}
+
+fn new_manifest(args: &ManifestNewArgs) -> Result<Manifest, OfflineError> {
+    let organiser = match &args.key {
+        Some(path) => Identity::load(path)?,
+        None => Home::open(&config::data_dir()?, Origin::Random)?.identity,
+    };
+    let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
+    // Below 2^63, as TOML's integers are.
+    let mut run = Run::new(organiser.peer(), seed >> 1);
+    match args.preset.as_str() {
+        "small" => {}
+        "intellect-1" => intellect_1(&mut run),
+        _ => return Err(OfflineError::Preset { text: args.preset.clone() }),
+    }
+    let mut draft = Draft::new(&run, &work(args.data.as_deref())?)?;
+    if let Some(name) = &args.name {
+        draft.put("name", name.as_str());
+    }
+    for assignment in &args.set {
+        draft.set(assignment)?;
+    }
+    Ok(draft.sign(&organiser.keypair())?)
+}
+
+/// The work that a new run proposes: on a text, or on the synthetic source.
+pub(crate) fn work(data: Option<&Path>) -> Result<Work, DataError> {
+    data.map_or_else(
+        || Ok(Work::synthetic()),
+        |path| text::describe(path).map(|file| Work::text(file.digest, file.bytes)),
+    )
+}
+
+/// How INTELLECT-1 averaged (arXiv 2412.01152, section 3): every 100 steps, in int8, with
+/// Nesterov momentum 0.9 at rate 0.7 from the start. The model stays small: set its sizes.
+fn intellect_1(run: &mut Run) {
+    run.epoch.amount = 100;
+    run.outer = Outer { lr: 0.7, momentum: 0.9, momentum_ramp_epochs: 0 };
+}
+
+/// Writes a file that must not exist yet.
+fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
+    let io_error = |source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => OfflineError::Exists { path: path.to_owned() },
+        _ => OfflineError::Write { path: path.to_owned(), source },
+    };
+    let mut file = File::create_new(path).map_err(io_error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
+        // It is ours and torn: nobody must take it for a manifest.
+        let _ = std::fs::remove_file(path);
+        io_error(error)
+    })
+}
+
+/// What a manifest means, in words.
+fn show(manifest: &Manifest) -> String {
+    let Manifest { run, work, id, .. } = manifest;
+    let lines = [
+        ("run", id.hex()),
+        ("name", format!("{}, signed by organiser {}", run.name, run.organiser.hex())),
+        ("model", describe_model(work)),
+        ("data", describe_data(work)),
+        ("training", describe_training(work)),
+        ("epoch", describe_epoch(run, work)),
+        ("ring", describe_ring(run, work)),
+        ("members", describe_members(run)),
+        ("memory", describe_memory(work)),
+        (
+            "ends",
+            match run.stop_tokens {
+                0 => "never: each peer leaves when it likes".to_owned(),
+                tokens => format!("after {} tokens in all", count(tokens)),
+            },
+        ),
+    ];
+    lines.map(|(key, value)| format!("{key:<9} {value}\n")).concat()
+}
+
+fn describe_model(work: &Work) -> String {
+    let model = &work.model;
+    format!(
+        "{} with {} parameters: {} layers of width {}, {} heads, {} of them with keys of their \
+         own, {} hidden, {} tokens of context, vocabulary {}",
+        model.family.name(),
+        count(model.parameter_count()),
+        model.layers,
+        model.width,
+        model.heads,
+        model.kv_heads,
+        model.ffn,
+        model.context,
+        model.vocab
+    )
+}
+
+fn describe_data(work: &Work) -> String {
+    match work.data.source {
+        Source::Synthetic { symbols, order } => format!(
+            "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
+        ),
+        Source::Text { digest, bytes } => format!(
+            "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
+            count(bytes),
+            blake3::Hash::from_bytes(digest),
+            100.0 * work.data.held_out
+        ),
+    }
+}
+
+fn describe_training(work: &Work) -> String {
+    let train = &work.train;
+    let decay = match train.decay_tokens {
+        0 => "then constant".to_owned(),
+        decay => {
+            format!("constant for {}, falling over {}", count(train.stable_tokens), count(decay))
+        }
+    };
+    format!(
+        "AdamW, {} sequences ({} tokens) a step; learning rate {} after {} tokens, {decay}",
+        train.batch,
+        count(work.tokens_per_step()),
+        train.lr,
+        count(train.warmup_tokens)
+    )
+}
+
+fn describe_epoch(run: &Run, work: &Work) -> String {
+    let amount = count(run.epoch.amount);
+    let budget = match run.epoch.budget {
+        Budget::Steps => format!("{amount} steps"),
+        Budget::Tokens => format!("{amount} tokens"),
+        Budget::Seconds => format!("{amount} s"),
+    };
+    let tokens = match (run.epoch.budget, run.epoch_tokens(work.tokens_per_step())) {
+        (Budget::Steps, Some(tokens)) => format!(" ({} tokens)", count(tokens)),
+        _ => String::new(),
+    };
+    let Outer { lr, momentum, momentum_ramp_epochs } = run.outer;
+    let ramp = match momentum_ramp_epochs {
+        0 => String::new(),
+        epochs => format!(" reached over {epochs} epochs"),
+    };
+    format!("{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}")
+}
+
+fn describe_ring(run: &Run, work: &Work) -> String {
+    let parameters = usize::try_from(work.model.parameter_count()).unwrap_or(usize::MAX);
+    let update = run.codec.encoded_bytes(parameters) as u64;
+    format!(
+        "{}: an update has {}; each of n peers sends and receives 2(n-1)/n of it per epoch",
+        codec_name(run.codec),
+        bytes(update)
+    )
+}
+
+/// As a manifest writes it.
+pub(crate) fn codec_name(codec: Codec) -> &'static str {
+    match codec {
+        Codec::F32 => "f32",
+        Codec::Int8 => "int8",
+    }
+}
+
+fn describe_members(run: &Run) -> String {
+    let members = &run.members;
+    let quorum = match &members.quorum {
+        Quorum::Available => format!(
+            "when a majority is silent for {:?}, the rest goes on without it",
+            members.minority_grace
+        ),
+        Quorum::Majority { founders } => {
+            format!("{} founders; without a majority everyone waits", founders.len())
+        }
+    };
+    let (min, heartbeat) = (members.min_peers, members.heartbeat);
+    format!("founded by {min} or more; a heartbeat every {heartbeat:?}; {quorum}")
+}
+
+fn describe_memory(work: &Work) -> String {
+    format!(
+        "training about {}, the agreed state {}",
+        bytes(work.trainer_bytes(work.train.batch)),
+        bytes(work.state_bytes())
+    )
+}
+
+/// A number with thin groups of three: 1 234 567.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes in the unit that leaves one to three digits before the point.
+pub(crate) fn bytes(number: u64) -> String {
+    let mut value = number as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if value < 999.5 {
+            let digits = usize::from(value < 9.95 && unit != "B");
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1_000.0;
+    }
+    format!("{value:.1} TB")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! A committed state in its file: `header ‖ piece digests ‖ pieces`, read back and checked.
+//!
+//! Whoever asks gets a state only if every byte is the one that the table names and every number
+//! is finite. Writing, pruning and serving are the store's.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{
+    checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, PieceError, Table, TableError},
+    id::{Digest, RunId},
+};
+
+/// A state, whole and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Checkpoint {
+    /// What the state is besides its numbers.
+    pub(crate) header: Header,
+    /// Its digest.
+    pub(crate) state: Digest,
+    /// θ, the agreed parameters.
+    pub(crate) theta: Vec<f32>,
+    /// v, the outer momentum.
+    pub(crate) momentum: Vec<f32>,
+}
+
+/// Why a file is no state that can be used. It is left as it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckpointError {
+    /// The system said no, or the file ends too early.
+    #[error("cannot read the checkpoint {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The front of the file makes no sense.
+    #[error("{} is damaged, or no checkpoint", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: TableError,
+    },
+    /// A part of it makes no sense.
+    #[error("{} is damaged", path.display())]
+    Piece {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: PieceError,
+    },
+    /// A state of something else.
+    #[error(
+        "{} belongs to run {found} with {parameters} parameters, the manifest is of run {expected} \
+         with {wanted}: name its own manifest with --manifest",
+        path.display()
+    )]
+    Run {
+        /// The file.
+        path: PathBuf,
+        /// Its run.
+        found: RunId,
+        /// Parameters that it has.
+        parameters: u64,
+        /// The run that was asked for.
+        expected: RunId,
+        /// Parameters of that run's model.
+        wanted: u64,
+    },
+}
+
+impl Checkpoint {
+    /// Reads the state in `path`, which must belong to `run` and have `parameters` parameters.
+    pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
+        let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
+        let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
+        let mut file = BufReader::new(File::open(path).map_err(io_error)?);
+
+        let mut front = vec![0; HEADER_BYTES];
+        file.read_exact(&mut front).map_err(io_error)?;
+        let header = Header::from_bytes(&front).map_err(table_error)?;
+        if header.run != run || header.parameters != parameters {
+            return Err(CheckpointError::Run {
+                path: path.to_owned(),
+                found: header.run,
+                parameters: header.parameters,
+                expected: run,
+                wanted: parameters,
+            });
+        }
+        // From here on every size follows from the manifest, not from the file.
+        front.resize(HEADER_BYTES + 32 * header.piece_count().map_err(table_error)?, 0);
+        let (_, digests) = front.split_at_mut(HEADER_BYTES);
+        file.read_exact(digests).map_err(io_error)?;
+        let state = Digest::derive("intellect-node 1 state", &front);
+        let table = Table::from_bytes(&front, &state).map_err(table_error)?;
+
+        let (theta, momentum) = read_pieces(&mut file, &table, path)?;
+        Ok(Self { header, state, theta, momentum })
+    }
+}
+
+/// θ and v out of the pieces.
+fn read_pieces(
+    file: &mut impl Read,
+    table: &Table,
+    path: &Path,
+) -> Result<(Vec<f32>, Vec<f32>), CheckpointError> {
+    let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
+    let (mut theta, mut momentum) = (Vec::new(), Vec::new());
+    let mut bytes = vec![0; PIECE_BYTES];
+    let half = table.pieces().len() / 2;
+    for piece in 0..table.pieces().len() {
+        let values = if piece < half { &mut theta } else { &mut momentum };
+        let elements = table.piece(piece).map_or(0, |range| range.len());
+        let start = values.len();
+        values.resize(start + elements, 0.0);
+        let bytes = &mut bytes[..4 * elements];
+        file.read_exact(bytes).map_err(io_error)?;
+        table
+            .read(piece, bytes, &mut values[start..])
+            .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })?;
+    }
+    Ok((theta, momentum))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const RUN: RunId = RunId([1; 32]);
+
+    fn stored(folder: &Path, count: usize) -> (PathBuf, Vec<u8>) {
+        let theta: Vec<f32> = (0..count).map(|i| i as f32).collect();
+        let v: Vec<f32> = (0..count).map(|i| -(i as f32)).collect();
+        let parameters = count as u64;
+        let header = Header { run: RUN, epoch: 3, tokens: 4, r: Digest([2; 32]), parameters };
+        let mut bytes = Table::of(header, &theta, &v).unwrap().to_bytes();
+        bytes.extend(theta.iter().chain(&v).flat_map(|x| x.to_le_bytes()));
+        let path = folder.join("3.ckpt");
+        fs::write(&path, &bytes).unwrap();
+        (path, bytes)
+    }
+
+    #[test]
+    fn a_state_reads_back_over_several_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = PIECE_BYTES / 4 + 5;
+        let (path, _) = stored(folder.path(), count);
+        let checkpoint = Checkpoint::read(&path, RUN, count as u64).unwrap();
+        assert_eq!(checkpoint.header.epoch, 3);
+        assert_eq!(checkpoint.theta[count - 1], (count - 1) as f32);
+        assert_eq!(checkpoint.momentum[7], -7.0);
+    }
+
+    #[test]
+    fn damage_anywhere_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, good) = stored(folder.path(), 100);
+        for at in [0, 33, HEADER_BYTES - 8, HEADER_BYTES, HEADER_BYTES + 64, good.len() - 1] {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&path, &bad).unwrap();
+            let read = Checkpoint::read(&path, RUN, 100);
+            // Byte 33 is the epoch: another state, whole in itself only if the table said so.
+            let other = read.as_ref().is_ok_and(|state| state.header.epoch != 3);
+            assert!(read.is_err() || (at == 33 && other), "byte {at}");
+        }
+        fs::write(&path, &good[..good.len() - 1]).unwrap();
+        assert!(matches!(Checkpoint::read(&path, RUN, 100), Err(CheckpointError::Io { .. })));
+    }
+
+    #[test]
+    fn the_state_of_another_run_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _) = stored(folder.path(), 100);
+        for (run, parameters) in [(RunId([9; 32]), 100), (RUN, 101)] {
+            let error = Checkpoint::read(&path, run, parameters).unwrap_err();
+            assert!(matches!(error, CheckpointError::Run { .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How good a state is, measured from its checkpoint file: for `eval`, `sample` and `sim`.
+//!
+//! A gauge holds the run's model and its held-out data. It believes nobody: the numbers come from
+//! the bytes on disk.
+
+use std::path::Path;
+
+use intellect_model::{
+    Device, arch,
+    data::{DataError, Entropies, Source},
+    eval::{self, EvalError, Evaluation},
+    genesis,
+    train::{Model, TrainError},
+};
+
+use crate::{
+    checkpoint::{Checkpoint, CheckpointError},
+    manifest::Manifest,
+};
+
+/// A model and what it is measured on.
+pub(crate) struct Gauge {
+    manifest: Manifest,
+    source: Source,
+    model: Box<dyn Model>,
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GaugeError {
+    /// The data is not to be had.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model cannot be built or loaded.
+    #[error(transparent)]
+    Model(#[from] TrainError),
+    /// The state is not to be had.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The state cannot be measured.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+}
+
+impl Gauge {
+    /// Opens the run's data (`file`, where it trains on a text) and builds its model.
+    pub(crate) fn open(
+        manifest: Manifest,
+        file: Option<&Path>,
+        device: Device,
+    ) -> Result<Self, GaugeError> {
+        let source = Source::open(&manifest.work, manifest.run.seed, file)?;
+        let model = intellect_model::model(&manifest.work, device)?;
+        Ok(Self { manifest, source, model })
+    }
+
+    /// What losses on this run's data are to be compared with.
+    pub(crate) fn entropies(&self) -> Entropies {
+        self.source.entropies()
+    }
+
+    /// Measures the weights that the run begins with on at least `tokens` held-out tokens.
+    pub(crate) fn genesis(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
+        let specs = arch::specs(&self.manifest.work.model);
+        self.model.load(&genesis::weights(self.manifest.run.seed, &specs))?;
+        self.evaluate(tokens)
+    }
+
+    /// Loads the state in `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+        let parameters = self.manifest.work.model.parameter_count();
+        let checkpoint = Checkpoint::read(path, self.manifest.id, parameters)?;
+        self.model.load(&checkpoint.theta)?;
+        Ok(checkpoint)
+    }
+
+    /// Measures what is loaded on at least `tokens` held-out tokens.
+    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, GaugeError> {
+        Ok(eval::evaluate(self.model.as_ref(), &self.source, &self.manifest.work, tokens)?)
+    }
+
+    /// The model, with what is loaded.
+    pub(crate) fn model(&self) -> &dyn Model {
+        self.model.as_ref()
+    }
+}
+
+/// Held-out tokens of a measurement that is reported: enough for two digits of an excess.
+pub(crate) const REPORT_TOKENS: usize = 1 << 15;

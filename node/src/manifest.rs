@@ -1,0 +1,168 @@
+//! A run's manifest as the node sees it: the settings that the protocol reads, the work that the
+//! model reads, and the organiser's signature over both.
+//!
+//! The two leaves do not know each other; here the work's canonical bytes go from one to the
+//! other. A [`Manifest`] exists only verified, wherever its text came from; a [`Draft`] is what an
+//! organiser still changes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use intellect_model::config::{Work, WorkError};
+use intellect_protocol::{
+    id::{PeerId, RunId},
+    manifest::{self, ManifestError, Run},
+    sign::Keypair,
+};
+use toml::{Table, Value};
+
+/// A verified manifest.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    /// What the protocol reads.
+    pub(crate) run: Run,
+    /// What the model reads.
+    pub(crate) work: Work,
+    /// The id that all of it makes.
+    pub(crate) id: RunId,
+    /// The signed text, as it is served and stored.
+    pub(crate) text: String,
+}
+
+/// A manifest that is being made.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    table: Table,
+}
+
+/// Why a manifest cannot be used. Whoever made it must change it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// Not to be read.
+    #[error("cannot read the manifest {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something is wrong in what the protocol reads, or with the signature.
+    #[error(transparent)]
+    Run(#[from] ManifestError),
+    /// Something is wrong in what the model reads.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+}
+
+/// Why a draft cannot become a manifest. Nothing has been written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DraftError {
+    /// Not of the form key=value.
+    #[error("--set {text}: write it as key=value, as in --set model.layers=6")]
+    Assignment {
+        /// As typed.
+        text: String,
+    },
+    /// A key below something that is no table.
+    #[error("--set {text}: {part} has no keys below it")]
+    NoTable {
+        /// As typed.
+        text: String,
+        /// The part of the key.
+        part: String,
+    },
+    /// A manifest says who signs it.
+    #[error("the manifest names another organiser than {peer}, whose key is to sign it")]
+    Organiser {
+        /// The key's owner, as a manifest writes it.
+        peer: String,
+    },
+    /// The values do not make a manifest.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl Manifest {
+    /// Reads and verifies a manifest that anybody may have written.
+    pub(crate) fn parse(text: &str) -> Result<Self, ReadError> {
+        let unverified = manifest::parse(text)?;
+        let work = Work::parse(unverified.table())?;
+        let verified = unverified.verify(&work.canonical())?;
+        let (run, id) = (verified.run().clone(), verified.id());
+        Ok(Self { run, work, id, text: text.to_owned() })
+    }
+
+    /// Reads and verifies the manifest in a file.
+    pub(crate) fn load(path: &Path) -> Result<Self, ReadError> {
+        let io_error = |source| ReadError::Io { path: path.to_owned(), source };
+        let bytes = fs::metadata(path).map_err(io_error)?.len();
+        let limit = u64::try_from(manifest::TEXT_BYTES_MAX).unwrap_or(u64::MAX);
+        if bytes > limit {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            return Err(ManifestError::TooLong { bytes }.into());
+        }
+        Self::parse(&fs::read_to_string(path).map_err(io_error)?)
+    }
+}
+
+impl Draft {
+    /// All fields of `run` and `work`.
+    pub(crate) fn new(run: &Run, work: &Work) -> Result<Self, ReadError> {
+        let text = run.to_toml(&work.to_toml(), None);
+        Ok(Self { table: manifest::parse(&text)?.table().clone() })
+    }
+
+    /// Sets one field to a value that needs no reading.
+    pub(crate) fn put(&mut self, key: &str, value: impl Into<Value>) {
+        self.table.insert(key.to_owned(), value.into());
+    }
+
+    /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; what
+    /// is no TOML is text. Whether the field exists and the value fits is seen when it is signed.
+    pub(crate) fn set(&mut self, assignment: &str) -> Result<(), DraftError> {
+        let wrong = || DraftError::Assignment { text: assignment.to_owned() };
+        let (key, value) = assignment.split_once('=').ok_or_else(wrong)?;
+        let (key, value) = (key.trim(), value.trim());
+        let (path, last) = key.rsplit_once('.').map_or((None, key), |(a, b)| (Some(a), b));
+        if last.is_empty() {
+            return Err(wrong());
+        }
+        let mut table = &mut self.table;
+        for part in path.into_iter().flat_map(|path| path.split('.')) {
+            let below = table.entry(part).or_insert_with(|| Table::new().into());
+            table = below.as_table_mut().ok_or_else(|| DraftError::NoTable {
+                text: assignment.to_owned(),
+                part: part.to_owned(),
+            })?;
+        }
+        table.insert(last.to_owned(), read_value(value));
+        Ok(())
+    }
+
+    /// Checks every field and signs.
+    pub(crate) fn sign(self, organiser: &Keypair) -> Result<Manifest, DraftError> {
+        let text = toml::to_string(&self.table)
+            .map_err(|error| ReadError::from(ManifestError::Syntax(error.to_string())))?;
+        let unsigned = manifest::parse(&text).map_err(ReadError::from)?;
+        let work = Work::parse(unsigned.table()).map_err(ReadError::from)?;
+        let run = unsigned.run();
+        let peer: PeerId = organiser.peer();
+        if run.organiser != peer {
+            return Err(DraftError::Organiser { peer: peer.hex() });
+        }
+        let signature = run.sign(&work.canonical(), organiser);
+        Ok(Manifest::parse(&run.to_toml(&work.to_toml(), Some(&signature)))?)
+    }
+}
+
+/// A value as TOML reads it; else it is text, so that `--set ring.codec=f32` needs no quotes.
+fn read_value(text: &str) -> Value {
+    let line = format!("value = {text}");
+    let read = line.parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    read.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Tests of `manifest`.
+
+use super::*;
+
+fn organiser() -> Keypair {
+    Keypair::from_seed(&[1; 32])
+}
+
+fn draft() -> Draft {
+    Draft::new(&Run::new(organiser().peer(), 7), &Work::synthetic()).unwrap()
+}
+
+fn with(assignments: &[&str]) -> Result<Manifest, DraftError> {
+    let mut draft = draft();
+    for assignment in assignments {
+        draft.set(assignment)?;
+    }
+    draft.sign(&organiser())
+}
+
+#[test]
+fn a_signed_draft_reads_back_as_it_was_written() {
+    let manifest = with(&[]).unwrap();
+    assert_eq!(manifest.run, Run::new(organiser().peer(), 7));
+    assert_eq!(manifest.work, Work::synthetic());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    fs::write(&path, &manifest.text).unwrap();
+    assert_eq!(Manifest::load(&path).unwrap().id, manifest.id);
+    assert!(matches!(Manifest::load(folder.path()), Err(ReadError::Io { .. })));
+}
+
+#[test]
+fn any_field_can_be_set_and_changes_the_id() {
+    let ids: Vec<_> = [
+        &[][..],
+        &["model.layers=3"],
+        &["outer.lr=1"],
+        &["outer.momentum = 0.0"],
+        &["ring.codec=f32"],
+        &["ring.codec=\"f32\"", "name=x"],
+        &["train.lr=1e-3"],
+        &["seed=8"],
+    ]
+    .iter()
+    .map(|set| with(set).unwrap().id)
+    .collect();
+    let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len());
+    assert_eq!(with(&["outer.lr=1"]).unwrap().run.outer.lr, 1.0);
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    for (set, words) in [
+        ("model.layer=3", "model.layers"),
+        ("model.layers=0", "1 to 512"),
+        ("model.layers=many", "whole number"),
+        ("rings.codec=f32", "ring"),
+        ("ring.codec=f16", "f32"),
+        ("name.first=x", "no keys below"),
+        ("members.quorum=majority", "founders"),
+        ("layers", "key=value"),
+        ("=3", "key=value"),
+        ("model.=3", "key=value"),
+        ("epoch.fragments=2", "not supported yet"),
+        ("data.bytes=3", "remove it"),
+        ("format=2", "update"),
+    ] {
+        let error = with(&[set]).unwrap_err().to_string();
+        assert!(error.contains(words), "{set}: {error}");
+    }
+}
+
+#[test]
+fn only_its_organiser_signs_a_manifest() {
+    let other = Keypair::from_seed(&[2; 32]);
+    assert!(matches!(draft().sign(&other), Err(DraftError::Organiser { .. })));
+}
+
+#[test]
+fn a_changed_manifest_is_refused() {
+    let text = with(&[]).unwrap().text;
+    for (old, new) in [("seed = 7", "seed = 8"), ("layers = 2", "layers = 3")] {
+        assert!(text.contains(old), "{text}");
+        let error = Manifest::parse(&text.replace(old, new)).unwrap_err();
+        assert!(matches!(error, ReadError::Run(ManifestError::Signature)), "{error}");
+    }
+    let unsigned = text.lines().filter(|line| !line.starts_with("signature"));
+    let unsigned = unsigned.collect::<Vec<_>>().join("\n");
+    let error = Manifest::parse(&unsigned).unwrap_err();
+    assert!(matches!(error, ReadError::Run(ManifestError::Unsigned)), "{error}");
+}
+
+#[test]
+fn a_huge_file_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    let error = Manifest::load(&path).unwrap_err();
+    assert!(matches!(error, ReadError::Run(ManifestError::TooLong { .. })), "{error}");
+}

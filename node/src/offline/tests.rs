@@ -1,0 +1,98 @@
+//! Tests of `offline`.
+
+use clap::Parser as _;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
+    let mut out = Vec::new();
+    let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
+    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+        Command::Keygen(args) => keygen(&args.out, &mut out)?,
+        Command::Manifest(command) => manifest(command, &mut out)?,
+        other => panic!("{other:?} is no offline command"),
+    }
+    Ok(String::from_utf8(out).unwrap())
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    /// A folder with a key in it.
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        typed(&["keygen", "--out", &folder.path("k.key")]).unwrap();
+        folder
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn new_manifest(&self, extra: &[&str]) -> Result<String, OfflineError> {
+        let (out, key) = (self.path("run.toml"), self.path("k.key"));
+        let arguments = ["manifest", "new", "--out", &out, "--key", &key];
+        typed(&arguments.into_iter().chain(extra.iter().copied()).collect::<Vec<_>>())
+    }
+}
+
+#[test]
+fn an_organiser_needs_two_lines() {
+    let folder = Folder::new();
+    let made = folder.new_manifest(&["--name", "first", "--set", "model.layers=3"]).unwrap();
+    let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
+    let id = made.lines().last().unwrap().strip_prefix("run  ").unwrap();
+    assert!(id.len() == 64 && shown.contains(id), "{made}{shown}");
+    for words in ["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never"] {
+        assert!(shown.contains(words), "no {words} in {shown}");
+    }
+}
+
+#[test]
+fn every_setting_is_in_the_file() {
+    let folder = Folder::new();
+    folder.new_manifest(&[]).unwrap();
+    let text = std::fs::read_to_string(folder.path("run.toml")).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    for (name, keys) in [("model", 10), ("data", 5), ("train", 12), ("epoch", 4), ("outer", 3)] {
+        assert_eq!(table[name].as_table().unwrap().len(), keys, "{name}");
+    }
+}
+
+#[test]
+fn a_manifest_is_never_overwritten() {
+    let folder = Folder::new();
+    folder.new_manifest(&[]).unwrap();
+    let before = std::fs::read_to_string(folder.path("run.toml")).unwrap();
+    assert!(matches!(folder.new_manifest(&[]), Err(OfflineError::Exists { .. })));
+    assert_eq!(std::fs::read_to_string(folder.path("run.toml")).unwrap(), before);
+}
+
+#[test]
+fn a_run_on_a_text_names_the_file_by_digest() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("text"), "x".repeat(4_321)).unwrap();
+    folder.new_manifest(&["--data", &folder.path("text")]).unwrap();
+    let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
+    assert!(shown.contains("4 321 bytes"), "{shown}");
+    let missing = Folder::new().new_manifest(&["--data", "/absent"]).unwrap_err();
+    assert!(missing.to_string().contains("/absent"), "{missing}");
+}
+
+#[test]
+fn presets_are_a_closed_list() {
+    let folder = Folder::new();
+    folder.new_manifest(&["--preset", "intellect-1"]).unwrap();
+    let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+    assert_eq!((manifest.run.epoch.amount, manifest.run.outer.momentum), (100, 0.9));
+    let error = Folder::new().new_manifest(&["--preset", "huge"]).unwrap_err();
+    assert!(error.to_string().contains("intellect-1"), "{error}");
+}
+
+#[test]
+fn numbers_are_written_for_people() {
+    assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1 000", "1 234 567"]);
+    let texts = [0, 999, 1_000, 9_949, 12_345, 999_499, 999_500, 5_200_000_000].map(bytes);
+    assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "999 kB", "1.0 MB", "5.2 GB"]);
+}

@@ -1,0 +1,383 @@
+//! `sim`: a whole run on this machine, with real processes and a judgement.
+//!
+//! One bootstrap and N nodes, all of them this very program, train until the last epoch; a scenario
+//! file may kill, stop and start them on the way. What they did is read from their events files,
+//! and how good the model became is measured here, from checkpoint files. The simulation succeeds
+//! only if every process ended as it should, all committed the same states, and the held-out loss
+//! fell.
+//!
+//! It shares no code path with what it judges but the formats of events and checkpoints.
+
+mod ledger;
+mod observer;
+mod process;
+mod report;
+mod scenario;
+mod stage;
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use intellect_model::{
+    data::DataError,
+    eval::{self, Evaluation},
+};
+use intellect_protocol::manifest::Run;
+
+use crate::{
+    cli::SimArgs,
+    config::{self, LocalError},
+    gauge::{Gauge, GaugeError, REPORT_TOKENS},
+    identity::Identity,
+    manifest::{Draft, DraftError, Manifest, ReadError},
+    offline, os,
+};
+
+use ledger::Ledger;
+use observer::{Observer, Request};
+use process::POLL;
+use scenario::{Action, Scenario, ScenarioError};
+use stage::{Plan, Progress, Stage, StageError};
+
+/// Why a simulation did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SimError {
+    /// Something on the command line cannot be meant.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// The manifest waits for more peers than there will be.
+    #[error(
+        "the manifest wants {needed} peers before it begins (members.min_peers): \
+         start as many with --peers {needed}"
+    )]
+    TooFew {
+        /// `members.min_peers`.
+        needed: u64,
+    },
+    /// Old results are not mixed with new ones.
+    #[error("--out {} is not empty: choose another folder, or empty this one", folder.display())]
+    NotEmpty {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The scenario file.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The manifest cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] ReadError),
+    /// The manifest cannot be made.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
+    /// The text cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Nothing can be measured.
+    #[error(transparent)]
+    Gauge(#[from] GaugeError),
+    /// The processes cannot be run.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// A folder of the simulation cannot be used.
+    #[error("cannot use {}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ran, and was not as it should be.
+    #[error("the simulation failed: {}\n  everything that was written is in {}", reasons.join("; "), folder.display())]
+    Failed {
+        /// Why, the gravest first.
+        reasons: Vec<String>,
+        /// Where to look.
+        folder: PathBuf,
+    },
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// Held-out losses before and after, and what they are compared with.
+#[derive(Debug)]
+struct Measured {
+    before: Option<Evaluation>,
+    after: Option<Evaluation>,
+    entropies: intellect_model::data::Entropies,
+}
+
+/// `sim`.
+pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
+    let (plan, scenario) = plan(args)?;
+    let gauge = Gauge::open(
+        plan.manifest.clone(),
+        plan.data.as_deref(),
+        config::parse_device(&plan.device)?,
+    )?;
+    let entropies = gauge.entropies();
+    introduce(&plan, &entropies, out)?;
+    let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
+    let observer = Observer::start(gauge).map_err(folder_error)?;
+    let begin = Request { epoch: 0, path: PathBuf::new(), tokens: REPORT_TOKENS };
+    let before = observer.measure(begin, MEASURE_PATIENCE).and_then(|(_, answer)| answer.ok());
+
+    let mut stage = Stage::open(&plan, scenario)?;
+    let (evaluations, failure) = watch(&mut stage, &observer, out)?;
+    let wall = stage.wall();
+    let last = stage.ledger().committed();
+    let after = stage.checkpoint(last).and_then(|path| {
+        let request = Request { epoch: last, path, tokens: REPORT_TOKENS };
+        observer.measure(request, MEASURE_PATIENCE)?.1.ok()
+    });
+    let (ledger, outcomes, judged) = stage.close();
+
+    let measured = Measured { before, after, entropies };
+    let mut reasons: Vec<String> = failure.into_iter().collect();
+    reasons.extend(judged);
+    reasons.extend(measured.complaint());
+    report::write(&plan, &ledger, &outcomes, &evaluations, &measured, wall, &reasons)
+        .map_err(folder_error)?;
+    conclude(&plan, &ledger, &measured, wall, out)?;
+    if !reasons.is_empty() {
+        return Err(SimError::Failed { reasons, folder: plan.folder });
+    }
+    if args.out.is_none() {
+        fs::remove_dir_all(&plan.folder).map_err(folder_error)?;
+    }
+    Ok(())
+}
+
+/// Everything that is checked before a process starts.
+fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
+    let peers = args.peers.get();
+    let scenario = match &args.scenario {
+        Some(path) => Scenario::load(path, peers)?,
+        None => Scenario::default(),
+    };
+    let manifest = match &args.manifest {
+        Some(path) => Manifest::load(path)?,
+        None => built_in_manifest(args)?,
+    };
+    let needed = manifest.run.members.min_peers;
+    if u64::try_from(peers).is_ok_and(|peers| peers < needed) {
+        return Err(SimError::TooFew { needed });
+    }
+    let folder = folder(args)?;
+    let absolute = |path: &Path| {
+        fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
+    };
+    let plan = Plan {
+        peers,
+        epochs: args.epochs.map_or(EPOCHS_DEFAULT, std::num::NonZeroU64::get),
+        manifest,
+        data: args.data.as_deref().map(absolute).transpose()?,
+        seed: args.seed,
+        rate: args.rate,
+        threads: (os::cores() / peers).max(1),
+        device: args.device.clone(),
+        folder: absolute(&folder)?,
+    };
+    Ok((plan, scenario))
+}
+
+/// The manifest that `manifest new` would write, with the seed of the simulation.
+fn built_in_manifest(args: &SimArgs) -> Result<Manifest, SimError> {
+    let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
+    // Below 2^63, as TOML's integers are.
+    let mut run = Run::new(organiser.peer(), args.seed >> 1);
+    run.name = "sim".to_owned();
+    run.members.min_peers = run.members.min_peers.min(args.peers.get() as u64);
+    let mut draft =
+        Draft::new(&run, &offline::work(args.data.as_deref())?).map_err(DraftError::from)?;
+    for assignment in &args.set {
+        draft.set(assignment)?;
+    }
+    Ok(draft.sign(&organiser)?)
+}
+
+/// The folder of `--out`, or one that is removed in the end.
+fn folder(args: &SimArgs) -> Result<PathBuf, SimError> {
+    let folder = args.out.clone().unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
+    });
+    let folder_error = |source| SimError::Folder { path: folder.clone(), source };
+    fs::create_dir_all(&folder).map_err(folder_error)?;
+    if fs::read_dir(&folder).map_err(folder_error)?.next().is_some() {
+        return Err(SimError::NotEmpty { folder });
+    }
+    Ok(folder)
+}
+
+/// Looks at the stage until nothing runs or it cannot succeed any more, and prints each epoch once
+/// it is complete. Returns what was measured, and why it was broken off.
+fn watch(
+    stage: &mut Stage<'_>,
+    observer: &Observer,
+    out: &mut dyn Write,
+) -> Result<(BTreeMap<u64, Evaluation>, Option<String>), SimError> {
+    let mut evaluations = BTreeMap::new();
+    let (mut asked, mut printed) = (0, 0);
+    writeln!(out, "{}", table::HEADER)?;
+    loop {
+        let mut done = Vec::new();
+        let progress = stage.step(&mut |action| done.push(action))?;
+        for action in done {
+            writeln!(out, "{:>6}  {}", "", describe(action))?;
+        }
+        while let Some((epoch, answer)) = observer.answer() {
+            match answer {
+                Ok(evaluation) => drop(evaluations.insert(epoch, evaluation)),
+                // The file was pruned under way; the next epoch will do.
+                Err(error) => tracing::debug!(epoch, %error, "not measured"),
+            }
+        }
+        let committed = stage.ledger().committed();
+        if asked < committed
+            && let Some(path) = stage.checkpoint(committed)
+        {
+            asked = committed;
+            observer.ask(Request { epoch: committed, path, tokens: eval::GLANCE_TOKENS });
+        }
+        let running = stage.running();
+        while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)
+        {
+            printed += 1;
+            print_row(stage, printed, &evaluations, out)?;
+        }
+        let failure = match progress {
+            Progress::Running => {
+                std::thread::sleep(POLL);
+                continue;
+            }
+            Progress::Ended => None,
+            Progress::Failed(why) => Some(why),
+        };
+        for epoch in printed + 1..=committed {
+            print_row(stage, epoch, &evaluations, out)?;
+        }
+        return Ok((evaluations, failure));
+    }
+}
+
+/// Whether nothing more is to be expected of an epoch's line.
+fn is_complete(
+    ledger: &Ledger,
+    number: u64,
+    running: usize,
+    evaluations: &BTreeMap<u64, Evaluation>,
+) -> bool {
+    let reports = ledger.epochs().get(&number).map_or(0, ledger::Epoch::reports);
+    let measured = evaluations.range(number..).next().is_some();
+    (reports >= running && measured) || ledger.committed() > number + 1
+}
+
+fn print_row(
+    stage: &Stage<'_>,
+    number: u64,
+    evaluations: &BTreeMap<u64, Evaluation>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let epochs = stage.ledger().epochs();
+    let Some(epoch) = epochs.get(&number) else { return Ok(()) };
+    let before =
+        epochs.range(..number).next_back().map_or_else(|| stage.started_ms(), |(_, e)| e.first_ms);
+    let since_ms = epoch.first_ms.saturating_sub(before);
+    writeln!(out, "{}", table::row(number, epoch, since_ms, evaluations.get(&number)))?;
+    out.flush()
+}
+
+fn describe(action: Action) -> String {
+    match action {
+        Action::Kill(peer) => format!("kill -9 peer {peer}"),
+        Action::Interrupt(peer) => format!("Ctrl-C to peer {peer}"),
+        Action::Start(peer) => format!("start peer {peer}"),
+        Action::KillBootstrap => "kill -9 the bootstrap".to_owned(),
+    }
+}
+
+fn introduce(
+    plan: &Plan,
+    entropies: &intellect_model::data::Entropies,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Plan { peers, epochs, manifest, threads, seed, .. } = plan;
+    writeln!(
+        out,
+        "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
+         parameters · {} · seed {seed}",
+        manifest.id,
+        offline::count(manifest.work.model.parameter_count()),
+        offline::codec_name(manifest.run.codec),
+    )?;
+    match entropies.floor {
+        Some(floor) => {
+            writeln!(out, "data: synthetic, entropy rate H* = {floor:.4} nats per token")
+        }
+        None => writeln!(
+            out,
+            "data: text, entropy {:.4} nats per byte by unigrams, {:.4} by bigrams",
+            entropies.unigram, entropies.bigram
+        ),
+    }
+}
+
+/// The last lines.
+fn conclude(
+    plan: &Plan,
+    ledger: &Ledger,
+    measured: &Measured,
+    wall: Duration,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let number = table::number_or_dash;
+    let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
+    writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
+    if let Some(yardsticks) = measured.entropies.yardsticks() {
+        writeln!(
+            out,
+            "excess        uniform {:.3} · unigram {:.3} · bigram {:.3} · this run {}",
+            yardsticks.uniform,
+            yardsticks.unigram,
+            yardsticks.bigram,
+            number(measured.after.and_then(|evaluation| evaluation.excess))
+        )?;
+    }
+    let tokens = ledger.epochs().values().map(|epoch| epoch.tokens).sum();
+    let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
+    writeln!(
+        out,
+        "{} epochs in {:.1} s · {} tokens · {} sent by each peer",
+        ledger.committed(),
+        wall.as_secs_f64(),
+        offline::count(tokens),
+        offline::bytes(sent / plan.peers as u64)
+    )
+}
+
+impl Measured {
+    /// Why the measurement is a reason to fail, if it is.
+    fn complaint(&self) -> Option<String> {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) if after.loss < before.loss => None,
+            (Some(before), Some(after)) => Some(format!(
+                "the held-out loss did not fall: {:.4} before, {:.4} after",
+                before.loss, after.loss
+            )),
+            (None, _) => Some("the first weights could not be measured".to_owned()),
+            (_, None) => Some("there is no checkpoint of the last epoch to measure".to_owned()),
+        }
+    }
+}
+
+/// Epochs of a simulation that names no number: sized with the built-in manifest.
+const EPOCHS_DEFAULT: u64 = 20;
+
+/// A measurement takes about a second; a busy machine may need much longer.
+const MEASURE_PATIENCE: Duration = Duration::from_secs(120);

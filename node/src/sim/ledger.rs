@@ -1,0 +1,241 @@
+//! What the processes of a simulation say they did, and whether that is what they should have done.
+//!
+//! The ledger takes events, knows nothing of files and processes, and can be asked at any time; the
+//! judgement at the end is a list of reasons why the simulation failed, empty when it did not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    events::{Event, Record},
+    name::{Hex, PeerName},
+};
+
+use super::{
+    process::Exit,
+    scenario::{Allowed, Scenario},
+};
+
+/// Everything heard so far.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    peers: Vec<Peer>,
+    epochs: BTreeMap<u64, Epoch>,
+    complaints: Vec<(Allowed, String)>,
+}
+
+/// What one peer said.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    /// Its greatest head: epoch and state digest.
+    head: Option<(u64, Hex)>,
+    /// When it first accepted a roster of each epoch, in Unix milliseconds.
+    rosters: BTreeMap<u64, u64>,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+/// One committed epoch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Epoch {
+    /// Who reported which state digest.
+    states: BTreeMap<Hex, BTreeSet<usize>>,
+    /// Unix milliseconds of the first report.
+    pub(super) first_ms: u64,
+    /// Members of the roster that formed the receipt.
+    pub(super) members: Vec<PeerName>,
+    /// Tokens of the epoch.
+    pub(super) tokens: u64,
+    /// Training losses that members reported.
+    losses: Vec<f64>,
+    /// The longest time from a peer's Ready to its commit.
+    pub(super) sync_ms: u64,
+    /// The highest attempt that decided.
+    pub(super) attempt: u32,
+}
+
+/// One peer at the end, for the judgement and the report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// How its last process ended; absent: it was never started, or did not end.
+    pub(super) exit: Option<Exit>,
+    /// Whether the scenario killed that process.
+    pub(super) killed: bool,
+}
+
+impl Epoch {
+    /// Mean of the training losses that members reported.
+    pub(super) fn loss(&self) -> Option<f64> {
+        let count = u32::try_from(self.losses.len()).ok().filter(|count| *count > 0)?;
+        Some(self.losses.iter().sum::<f64>() / f64::from(count))
+    }
+
+    /// The state digest that most processes reported, and how many those are.
+    pub(super) fn state(&self) -> Option<(&Hex, usize)> {
+        self.states.iter().map(|(state, by)| (state, by.len())).max_by_key(|(_, count)| *count)
+    }
+
+    /// Processes that reported the epoch.
+    pub(super) fn reports(&self) -> usize {
+        self.states.values().map(BTreeSet::len).sum()
+    }
+}
+
+impl Ledger {
+    /// An empty ledger for `peers` peers.
+    pub(super) fn new(peers: usize) -> Self {
+        Self {
+            peers: vec![Peer::default(); peers],
+            epochs: BTreeMap::new(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Takes one event of peer `index`.
+    pub(super) fn record(&mut self, index: usize, record: Record) {
+        let Some(peer) = self.peers.get_mut(index) else { return };
+        let epoch = record.epoch.unwrap_or(0);
+        match record.event {
+            Event::Committed {
+                attempt,
+                members,
+                weights,
+                state,
+                loss,
+                sync_ms,
+                sent_bytes,
+                received_bytes,
+                ..
+            } => {
+                peer.sent_bytes += sent_bytes;
+                peer.received_bytes += received_bytes;
+                peer.advance(epoch, &state);
+                let entry = self.epochs.entry(epoch).or_default();
+                if entry.members.is_empty() {
+                    entry.first_ms = record.t_ms;
+                    entry.members = members;
+                    entry.tokens =
+                        weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight));
+                }
+                entry.first_ms = entry.first_ms.min(record.t_ms);
+                entry.sync_ms = entry.sync_ms.max(sync_ms);
+                entry.attempt = entry.attempt.max(attempt);
+                entry.losses.extend(loss);
+                entry.states.entry(state).or_default().insert(index);
+            }
+            Event::CaughtUp { state } => {
+                peer.advance(epoch, &state);
+                // Not a commit of its own, but it must be the state that the others committed.
+                if let Some(entry) = self.epochs.get_mut(&epoch) {
+                    entry.states.entry(state).or_default().insert(index);
+                }
+            }
+            Event::Roster { .. } => {
+                peer.rosters.entry(epoch).or_insert(record.t_ms);
+            }
+            Event::Fault { who, why } => {
+                let text = format!("peer {index} dropped {}: {why}", who.short());
+                self.complaints.push((Allowed::Fault, text));
+            }
+            Event::Fork { first_epoch, .. } => {
+                let text = format!("peer {index} met a fork that began with epoch {first_epoch}");
+                self.complaints.push((Allowed::Fork, text));
+            }
+            Event::Diverged { who, mine, theirs } => {
+                let (mine, theirs, who) = (mine.short(), theirs.short(), who.short());
+                let text = format!("peer {index} has state {mine} where {who} has {theirs}");
+                self.complaints.push((Allowed::Diverged, text));
+            }
+            _ => {}
+        }
+    }
+
+    /// The committed epochs, by number.
+    pub(super) fn epochs(&self) -> &BTreeMap<u64, Epoch> {
+        &self.epochs
+    }
+
+    /// The greatest epoch that anybody has committed; 0 before the first.
+    pub(super) fn committed(&self) -> u64 {
+        self.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch)
+    }
+
+    /// When `peer` first accepted a roster of `epoch` or a later one.
+    pub(super) fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        self.peers.get(peer)?.rosters.range(epoch..).next().map(|(_, at)| *at)
+    }
+
+    /// Bulk bytes that `peer` sent and received for the epochs that it committed.
+    pub(super) fn bytes(&self, peer: usize) -> (u64, u64) {
+        self.peers.get(peer).map_or((0, 0), |peer| (peer.sent_bytes, peer.received_bytes))
+    }
+
+    /// The greatest head of `peer`.
+    pub(super) fn head(&self, peer: usize) -> Option<&(u64, Hex)> {
+        self.peers.get(peer)?.head.as_ref()
+    }
+
+    /// Whether two processes committed one epoch differently, which nothing excuses but a fork
+    /// that the scenario provokes. Worth stopping for at once.
+    pub(super) fn disagreement(&self, scenario: &Scenario) -> Option<String> {
+        if scenario.allows(Allowed::Fork) || scenario.allows(Allowed::Diverged) {
+            return None;
+        }
+        let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.states.len() > 1)?;
+        let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());
+        let states: Vec<_> = entry.states.iter().map(by).collect();
+        Some(format!("epoch {epoch} was committed with different states: {}", states.join(", ")))
+    }
+
+    /// Every reason why the simulation failed, the gravest first.
+    pub(super) fn judge(
+        &self,
+        outcomes: &[Outcome],
+        scenario: &Scenario,
+        epochs: u64,
+    ) -> Vec<String> {
+        let mut reasons: Vec<String> = self.disagreement(scenario).into_iter().collect();
+        let complaints = self.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
+        reasons.extend(complaints.map(|(_, text)| text.clone()));
+        for (index, outcome) in outcomes.iter().enumerate() {
+            match outcome.exit {
+                _ if outcome.killed => {}
+                Some(Exit::Code(0)) => {}
+                Some(Exit::Code(code)) => reasons.push(format!("peer {index} exited with {code}")),
+                Some(Exit::Signal) => reasons.push(format!("peer {index} was killed by a signal")),
+                None => reasons.push(format!("peer {index} did not end by itself")),
+            }
+        }
+        let survivors = || (0..outcomes.len()).filter(|peer| scenario.survives(*peer));
+        for peer in survivors() {
+            match self.head(peer) {
+                Some((epoch, _)) if *epoch == epochs => {}
+                Some((epoch, _)) => {
+                    reasons.push(format!("peer {peer} ended at epoch {epoch}, not {epochs}"));
+                }
+                None => reasons.push(format!("peer {peer} committed nothing")),
+            }
+        }
+        let ends: BTreeSet<_> = survivors().filter_map(|peer| self.head(peer)).collect();
+        if ends.len() > 1 {
+            let ends: Vec<_> =
+                ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
+            reasons.push(format!("the survivors ended on different states: {}", ends.join(", ")));
+        }
+        let pending = scenario.pending();
+        if !pending.is_empty() {
+            reasons.push(format!("steps {pending:?} of the scenario never came"));
+        }
+        reasons
+    }
+}
+
+impl Peer {
+    fn advance(&mut self, epoch: u64, state: &Hex) {
+        if self.head.as_ref().is_none_or(|(head, _)| *head <= epoch) {
+            self.head = Some((epoch, state.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

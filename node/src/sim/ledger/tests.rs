@@ -1,0 +1,162 @@
+//! Tests of `ledger`: a good run passes, and each way to be bad is seen.
+
+use intellect_protocol::id::{Digest, PeerId, RunId};
+
+use super::*;
+
+fn name(peer: usize) -> PeerName {
+    PeerId([u8::try_from(peer).unwrap(); 32]).into()
+}
+
+fn state(byte: u8) -> Hex {
+    Digest([byte; 32]).into()
+}
+
+fn record(peer: usize, epoch: u64, event: Event) -> Record {
+    let (t_ms, run) = (1_000 * epoch, Some(RunId([1; 32]).into()));
+    Record { event, t_ms, peer: name(peer), run, epoch: Some(epoch) }
+}
+
+fn committed(peer: usize, epoch: u64, byte: u8) -> Record {
+    let event = Event::Committed {
+        attempt: 1,
+        members: vec![name(0), name(1)],
+        weights: vec![10, 20],
+        state: state(byte),
+        update: state(0),
+        tokens: 30 * epoch,
+        loss: Some(peer as f64),
+        sync_ms: 5,
+        sent_bytes: 7,
+        received_bytes: 8,
+        forkable_since: None,
+    };
+    record(peer, epoch, event)
+}
+
+/// Two peers that commit two epochs.
+fn good() -> Ledger {
+    let mut ledger = Ledger::new(2);
+    for epoch in 1..=2 {
+        for peer in 0..2 {
+            ledger.record(peer, committed(peer, epoch, u8::try_from(epoch).unwrap()));
+        }
+    }
+    ledger
+}
+
+const DONE: Outcome = Outcome { exit: Some(Exit::Code(0)), killed: false };
+
+fn judge(ledger: &Ledger, outcomes: &[Outcome]) -> Vec<String> {
+    ledger.judge(outcomes, &Scenario::default(), 2)
+}
+
+fn scenario(text: &str) -> Scenario {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.toml");
+    std::fs::write(&path, text).unwrap();
+    Scenario::load(&path, 2).unwrap()
+}
+
+#[test]
+fn a_good_run_has_no_reason_to_fail() {
+    let ledger = good();
+    assert_eq!(judge(&ledger, &[DONE; 2]), Vec::<String>::new());
+    let epoch = &ledger.epochs()[&2];
+    assert_eq!((epoch.tokens, epoch.loss(), epoch.reports()), (30, Some(0.5), 2));
+    assert_eq!(epoch.state(), Some((&state(2), 2)));
+    assert_eq!(ledger.bytes(1), (14, 16));
+    assert_eq!(ledger.committed(), 2);
+}
+
+#[test]
+fn different_states_of_one_epoch_fail_at_once() {
+    let mut ledger = Ledger::new(2);
+    ledger.record(0, committed(0, 1, 1));
+    assert_eq!(ledger.disagreement(&Scenario::default()), None);
+    ledger.record(1, committed(1, 1, 9));
+    let reason = ledger.disagreement(&Scenario::default()).unwrap();
+    assert!(reason.contains("epoch 1") && reason.contains("09090909"), "{reason}");
+    assert_eq!(ledger.disagreement(&scenario("allow = [\"fork\"]")), None);
+}
+
+/// A joiner that fetched another state than the others committed is no less wrong.
+#[test]
+fn a_state_that_was_fetched_must_be_the_one_that_was_committed() {
+    let mut ledger = good();
+    ledger.record(1, record(1, 2, Event::CaughtUp { state: state(9) }));
+    assert!(ledger.disagreement(&Scenario::default()).is_some());
+}
+
+#[test]
+fn every_process_must_end_well() {
+    for (exit, words) in [
+        (Some(Exit::Code(1)), "exited with 1"),
+        (Some(Exit::Signal), "signal"),
+        (None, "did not end"),
+    ] {
+        let reasons = judge(&good(), &[DONE, Outcome { exit, killed: false }]);
+        assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
+    }
+    assert!(judge(&good(), &[DONE, Outcome { exit: Some(Exit::Signal), killed: true }]).is_empty());
+}
+
+#[test]
+fn survivors_end_together_at_the_last_epoch() {
+    let mut short = Ledger::new(2);
+    short.record(0, committed(0, 1, 1));
+    let reasons = judge(&short, &[DONE; 2]);
+    assert!(reasons[0].contains("ended at epoch 1, not 2"), "{reasons:?}");
+    assert!(reasons[1].contains("peer 1 committed nothing"), "{reasons:?}");
+
+    // A peer that the scenario stops for good need not arrive.
+    let mut scenario = scenario("[[step]]\ndo = \"interrupt\"\npeer = 1\nsecond = 0");
+    struct Now;
+    impl super::super::scenario::Moment for Now {
+        fn elapsed(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+        fn committed(&self) -> u64 {
+            0
+        }
+        fn roster_ms(&self, _: usize, _: u64) -> Option<u64> {
+            None
+        }
+    }
+    let mut ledger = Ledger::new(2);
+    for epoch in 1..=2 {
+        ledger.record(0, committed(0, epoch, 1));
+    }
+    assert!(ledger.judge(&[DONE; 2], &scenario, 2)[0].contains("steps [1]"));
+    scenario.take_due(&Now);
+    assert!(ledger.judge(&[DONE; 2], &scenario, 2).is_empty());
+}
+
+#[test]
+fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
+    let events = [
+        ("fault", Event::Fault { who: name(0), why: "garbage".to_owned() }),
+        ("fork", Event::Fork { first_epoch: 1, mine: state(1), theirs: state(2), undone: 0 }),
+        ("diverged", Event::Diverged { who: name(0), mine: state(1), theirs: state(2) }),
+    ];
+    for (kind, event) in events {
+        let mut ledger = good();
+        ledger.record(1, record(1, 2, event));
+        assert_eq!(judge(&ledger, &[DONE; 2]).len(), 1, "{kind}");
+        let allowing = scenario(&format!("allow = [\"{kind}\"]"));
+        assert!(ledger.judge(&[DONE; 2], &allowing, 2).is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn rosters_are_found_by_epoch() {
+    let mut ledger = Ledger::new(2);
+    let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+    ledger.record(1, record(1, 4, event));
+    assert_eq!(ledger.roster_ms(1, 3), Some(4_000));
+    assert_eq!(ledger.roster_ms(1, 5), None);
+    assert_eq!(ledger.roster_ms(0, 4), None);
+}

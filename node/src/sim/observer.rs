@@ -1,0 +1,109 @@
+//! Measures committed states while the simulation runs, from checkpoint files.
+//!
+//! Nothing that a node says about its own loss decides whether a simulation succeeds. The observer
+//! is a thread of low priority, so that measuring holds up neither the scenario nor the nodes; when
+//! it cannot keep up, an epoch goes unmeasured.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use intellect_model::eval::Evaluation;
+
+use crate::{
+    gauge::{Gauge, GaugeError},
+    os,
+};
+
+/// A state to measure.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// Its epoch; 0 is what the run begins with, which needs no file.
+    pub(super) epoch: u64,
+    /// Where its checkpoint lies.
+    pub(super) path: PathBuf,
+    /// On how many held-out tokens.
+    pub(super) tokens: usize,
+}
+
+/// What a request came to.
+pub(super) type Answer = (u64, Result<Evaluation, GaugeError>);
+
+/// The handle of the thread; dropping it ends the thread after the request in work.
+#[derive(Debug)]
+pub(super) struct Observer {
+    requests: Option<SyncSender<Request>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Observer {
+    /// Starts the thread that owns `gauge`.
+    pub(super) fn start(mut gauge: Gauge) -> io::Result<Self> {
+        let (requests, inbox) = mpsc::sync_channel::<Request>(CAPACITY);
+        let (outbox, answers) = mpsc::sync_channel(CAPACITY);
+        let work = move || {
+            os::lower_thread_priority();
+            for Request { epoch, path, tokens } in inbox {
+                let answer = if epoch == 0 {
+                    gauge.genesis(tokens)
+                } else {
+                    gauge.load(&path).and_then(|_| gauge.evaluate(tokens))
+                };
+                if outbox.send((epoch, answer)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("observer".to_owned()).spawn(work)?;
+        Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
+    }
+
+    /// Asks for a measurement; `false` when the thread is busy, so that the caller goes on.
+    pub(super) fn ask(&self, request: Request) -> bool {
+        self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_ok())
+    }
+
+    /// An answer that is there.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        self.answers.try_recv().ok()
+    }
+
+    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`.
+    pub(super) fn measure(&self, request: Request, patience: Duration) -> Option<Answer> {
+        let epoch = request.epoch;
+        let mut waiting = Some(request);
+        let start = std::time::Instant::now();
+        while start.elapsed() < patience {
+            if let Some(request) = waiting.take()
+                && !self.ask(request.clone())
+            {
+                waiting = Some(request);
+            }
+            match self.answers.recv_timeout(Duration::from_millis(50)) {
+                Ok(answer) if answer.0 == epoch && waiting.is_none() => return Some(answer),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        while self.answers.try_recv().is_ok() {}
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed, and there is nothing to undo.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Requests and answers that may wait.
+const CAPACITY: usize = 4;

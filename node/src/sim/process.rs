@@ -1,0 +1,188 @@
+//! One real process of a simulation, and what it writes.
+//!
+//! A process is killed when its handle is dropped, so no way out of a simulation leaves one behind;
+//! should the simulation itself be killed, the processes notice that their parent is gone.
+//! What a node does is read from its events file, never from its log.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::events::Record;
+
+/// A running process, or the exit that it came to.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    exit: Option<Exit>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal,
+}
+
+impl Process {
+    /// Starts this very program with `arguments`; what it prints is appended to `log`.
+    pub(super) fn start(arguments: &[String], log: &Path) -> io::Result<Self> {
+        let log = File::options().create(true).append(true).open(log)?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self { child, exit: None })
+    }
+
+    /// As `kill -9`; waits until the process is gone.
+    pub(super) fn kill(&mut self) {
+        if self.exit.is_none() {
+            // Fails only for a process that is gone already.
+            let _ = self.child.kill();
+            self.exit = Some(self.child.wait().map_or(Exit::Signal, Exit::from));
+        }
+    }
+
+    /// As Ctrl-C.
+    pub(super) fn interrupt(&mut self) {
+        if self.exit().is_none() {
+            let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid {
+                // Not waited for yet, so the number cannot belong to anybody else.
+                let _ = kill_process(pid, Signal::INT);
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn exit(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            self.exit = match self.child.try_wait() {
+                Ok(None) => None,
+                Ok(Some(status)) => Some(status.into()),
+                Err(_) => Some(Exit::Signal),
+            };
+        }
+        self.exit
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl From<std::process::ExitStatus> for Exit {
+    fn from(status: std::process::ExitStatus) -> Self {
+        status.code().map_or(Self::Signal, Self::Code)
+    }
+}
+
+/// Waits until `path` has a whole line that `find` accepts.
+pub(super) fn wait_for_line<T>(
+    path: &Path,
+    process: &mut Process,
+    patience: Duration,
+    find: impl Fn(&str) -> Option<T>,
+) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path)?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        if let Some(found) = whole.lines().find_map(&find) {
+            return Ok(found);
+        }
+        if process.exit().is_some() || start.elapsed() > patience {
+            return Err(io::Error::other(format!("it printed only: {}", text.trim())));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Follows an events file while a process appends to it.
+#[derive(Debug)]
+pub(super) struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    /// What has been read of the last line, which is not whole yet.
+    torn: Vec<u8>,
+}
+
+impl Tail {
+    /// Follows `path`, which need not exist yet.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, file: None, torn: Vec::new() }
+    }
+
+    /// The events that have been completed since the last call.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds a line that is no event.
+    pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            },
+        };
+        file.read_to_end(&mut self.torn)?;
+        let Some(end) = self.torn.iter().rposition(|byte| *byte == b'\n') else {
+            return Ok(Vec::new());
+        };
+        let rest = self.torn.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.torn, rest);
+        let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_slice(line).map_err(io::Error::from)).collect()
+    }
+}
+
+/// How often a simulation looks.
+pub(super) const POLL: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write as _};
+
+    use intellect_protocol::id::PeerId;
+
+    use super::*;
+    use crate::events::{Event, Sink};
+
+    #[test]
+    fn a_tail_sees_each_event_once_and_only_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        let mut tail = Tail::new(path.clone());
+        assert!(tail.read().unwrap().is_empty());
+        let mut sink = Sink::open(Some(&path), PeerId([1; 32]).into()).unwrap();
+        sink.emit(None, Event::Leaving).unwrap();
+        sink.emit(Some(3), Event::LeftOut { carried_tokens: 1 }).unwrap();
+        assert_eq!(tail.read().unwrap().len(), 2);
+        assert!(tail.read().unwrap().is_empty());
+
+        let text = fs::read_to_string(&path).unwrap();
+        let line = text.lines().next().unwrap();
+        let (left, right) = line.split_at(20);
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(left.as_bytes()).unwrap();
+        assert!(tail.read().unwrap().is_empty());
+        writeln!(file, "{right}").unwrap();
+        assert_eq!(tail.read().unwrap()[0].event, Event::Leaving);
+        writeln!(file, "no event").unwrap();
+        assert!(tail.read().is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! Tests of `scenario`.
+
+use super::*;
+
+struct At {
+    second: f64,
+    committed: u64,
+    roster: Option<(usize, u64, u64)>,
+}
+
+impl Moment for At {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.second)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        1_000 + (1_000.0 * self.second) as u64
+    }
+
+    fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        self.roster.filter(|(who, what, _)| *who == peer && *what >= epoch).map(|(.., at)| at)
+    }
+}
+
+fn at(second: f64, committed: u64) -> At {
+    At { second, committed, roster: None }
+}
+
+fn parse(text: &str, peers: usize) -> Result<Scenario, ScenarioError> {
+    Scenario::check(toml::from_str(text).unwrap(), peers)
+}
+
+fn step(what: &str) -> String {
+    format!("[[step]]\n{what}\n")
+}
+
+#[test]
+fn steps_are_taken_once_when_their_moment_comes() {
+    let text =
+        step("do = \"kill\"\npeer = 1\nepoch = 3") + &step("do = \"kill-bootstrap\"\nsecond = 2");
+    let mut scenario = parse(&text, 3).unwrap();
+    assert!(scenario.take_due(&at(1.0, 2)).is_empty());
+    assert_eq!(scenario.take_due(&at(2.0, 2)), [Action::KillBootstrap]);
+    assert_eq!(scenario.pending(), [1]);
+    assert_eq!(scenario.take_due(&at(2.5, 4)), [Action::Kill(1)]);
+    assert!(scenario.take_due(&at(9.0, 9)).is_empty());
+    assert!(scenario.pending().is_empty());
+}
+
+#[test]
+fn a_roster_step_waits_for_its_peer_and_its_epoch() {
+    let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_ms = 200");
+    let mut scenario = parse(&text, 2).unwrap();
+    let on = |peer, epoch, second| At { second, committed: 4, roster: Some((peer, epoch, 3_000)) };
+    assert!(scenario.take_due(&on(0, 5, 9.0)).is_empty());
+    assert!(scenario.take_due(&on(1, 4, 9.0)).is_empty());
+    assert!(scenario.take_due(&on(1, 5, 2.1)).is_empty());
+    assert_eq!(scenario.take_due(&on(1, 6, 2.3)), [Action::Kill(1)]);
+}
+
+/// The later step of the same peer must not overtake the earlier one.
+#[test]
+fn what_happens_to_one_peer_happens_in_order() {
+    let text =
+        step("do = \"kill\"\npeer = 0\nepoch = 9") + &step("do = \"start\"\npeer = 0\nsecond = 1");
+    let mut scenario = parse(&text, 2).unwrap();
+    assert!(scenario.take_due(&at(5.0, 1)).is_empty());
+    assert_eq!(scenario.take_due(&at(6.0, 9)), [Action::Kill(0), Action::Start(0)]);
+}
+
+#[test]
+fn it_knows_who_starts_late_and_who_survives() {
+    let text = step("do = \"start\"\npeer = 0\nsecond = 1")
+        + &step("do = \"interrupt\"\npeer = 1\nsecond = 2")
+        + &step("do = \"kill\"\npeer = 2\nsecond = 3")
+        + &step("do = \"start\"\npeer = 2\nsecond = 4");
+    let scenario = parse(&text, 4).unwrap();
+    let whom = |holds: &dyn Fn(usize) -> bool| (0..4).filter(|p| holds(*p)).collect::<Vec<_>>();
+    assert_eq!(whom(&|peer| scenario.starts_later(peer)), [0]);
+    assert_eq!(whom(&|peer| scenario.survives(peer)), [0, 2, 3]);
+    let text = format!("allow = [\"fork\"]\n{text}");
+    assert!(parse(&text, 4).unwrap().allows(Allowed::Fork));
+    assert!(!scenario.allows(Allowed::Fault));
+}
+
+#[test]
+fn every_mistake_is_named_before_anything_starts() {
+    for (what, words) in [
+        ("do = \"kill\"\nepoch = 1", "which `peer`"),
+        ("do = \"kill\"\npeer = 4\nepoch = 1", "0 to 3"),
+        ("do = \"kill-bootstrap\"\npeer = 1\nepoch = 1", "no `peer`"),
+        ("do = \"kill\"\npeer = 1", "exactly one of"),
+        ("do = \"kill\"\npeer = 1\nepoch = 1\nsecond = 2", "exactly one of"),
+        ("do = \"kill\"\npeer = 1\nsecond = -1", "no time"),
+        ("do = \"kill\"\npeer = 1\nsecond = nan", "no time"),
+        ("do = \"kill\"\npeer = 1\nepoch = 1\nplus_ms = 3", "belongs to `roster`"),
+        ("do = \"kill-bootstrap\"\nroster = 1", "only a peer"),
+    ] {
+        let error = parse(&step(what), 4).unwrap_err().to_string();
+        assert!(error.contains("step 1") && error.contains(words), "{what}: {error}");
+    }
+    let twice =
+        step("do = \"kill\"\npeer = 1\nepoch = 1") + &step("do = \"kill\"\npeer = 1\nepoch = 2");
+    let error = parse(&twice, 4).unwrap_err().to_string();
+    assert!(error.contains("step 2") && error.contains("does not run"), "{error}");
+    let again = step("do = \"interrupt\"\npeer = 1\nepoch = 1")
+        + &step("do = \"start\"\npeer = 1\nepoch = 2")
+        + &step("do = \"start\"\npeer = 1\nepoch = 2");
+    assert!(parse(&again, 4).unwrap_err().to_string().contains("runs already"));
+    let all = step("do = \"kill\"\npeer = 0\nepoch = 1");
+    assert!(matches!(parse(&all, 1), Err(ScenarioError::NobodyLeft)));
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_toml_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.toml");
+    assert!(matches!(Scenario::load(&path, 2), Err(ScenarioError::Read { .. })));
+    fs::write(&path, "[[step]]\ndo = \"explode\"\n").unwrap();
+    let error = Scenario::load(&path, 2).unwrap_err().to_string();
+    assert!(error.contains("s.toml") && error.contains("explode"), "{error}");
+    fs::write(&path, "[[step]]\ndo = \"kill\"\npeer = 0\nepoc = 3\n").unwrap();
+    assert!(Scenario::load(&path, 2).unwrap_err().to_string().contains("epoc"));
+}
