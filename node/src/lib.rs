@@ -28,6 +28,7 @@ mod net {
 mod offline;
 mod os;
 mod sim;
+mod worker;
 
 use std::{
     io::{self, IsTerminal as _, Write as _},

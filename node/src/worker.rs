@@ -1,0 +1,375 @@
+//! The thread that owns device, model and agreed state, and does nothing but compute.
+//!
+//! It trains inner steps until the epoch's budget is used up, freezes the delta
+//! Δ = θ_anchor − θ_local (R31), takes the outer step of a committed epoch, and moves the local
+//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (DESIGN §4.8): what no
+//! receipt has spent stays in them and is offered again.
+//!
+//! Between two inner steps it looks at its inbox, so a command waits for one step at most. It is
+//! never joined: at exit it is abandoned, wherever it is.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+use std::time::Instant;
+
+use intellect_model::outer::Outer;
+use intellect_model::state::State;
+use intellect_model::train::{TrainError, Trainer};
+use intellect_protocol::assign::stream_seed;
+use intellect_protocol::checkpoint::{Header, Table};
+use intellect_protocol::codec::{Codec, DecodeError, EncodeError};
+use intellect_protocol::id::{Digest, PeerId, RunId};
+use intellect_protocol::manifest::{Budget, Epoch};
+use tokio::sync::mpsc as tasks;
+
+use crate::os;
+
+/// Commands that may wait: the driver never has more than one of each kind under way.
+const COMMANDS: usize = 8;
+
+/// Reports that may wait. The worker stops while the driver is this far behind.
+const REPORTS: usize = 64;
+
+/// What never changes during a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The run.
+    pub(crate) run: RunId,
+    /// Us.
+    pub(crate) me: PeerId,
+    /// When an epoch's training ends.
+    pub(crate) epoch: Epoch,
+    /// The greatest weight that others accept.
+    pub(crate) weight_max: u64,
+    /// How updates are encoded.
+    pub(crate) codec: Codec,
+    /// The outer optimiser.
+    pub(crate) outer: Outer,
+}
+
+/// What to compute.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Train this epoch until its budget is used up.
+    Train {
+        /// The epoch.
+        epoch: u64,
+        /// Tokens that the run has committed.
+        tokens: u64,
+    },
+    /// Take the outer step.
+    Apply {
+        /// Epoch, tokens and receipt of the state that it leads to.
+        header: Header,
+        /// The update, encoded.
+        update: Arc<Vec<u8>>,
+        /// Whether the frozen delta is in it.
+        spent: bool,
+    },
+    /// Go on from a fetched state.
+    Load {
+        /// Its table.
+        table: Table,
+        /// θ and v.
+        state: Box<State>,
+        /// Whether the frozen delta is in it.
+        spent: bool,
+    },
+}
+
+/// What was computed.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A step was taken.
+    Step {
+        /// Loss of its batch.
+        loss: f64,
+        /// Tokens of its batch.
+        tokens: u64,
+    },
+    /// The delta is frozen.
+    Trained {
+        /// The epoch.
+        epoch: u64,
+        /// Tokens behind the delta, carried ones included.
+        tokens: u64,
+        /// Mean loss over them.
+        loss: f64,
+        /// Norm of the delta.
+        norm: f32,
+        /// The delta.
+        delta: Arc<Vec<f32>>,
+    },
+    /// The outer step is taken, or the fetched state loaded.
+    State(Arc<Snapshot>, Origin),
+    /// This epoch cannot be contributed to; the next one may be.
+    SatOut {
+        /// The epoch.
+        epoch: u64,
+        /// Why.
+        why: String,
+    },
+    /// Nothing more can be computed.
+    Failed(String),
+}
+
+/// Where a state came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From the seed.
+    Genesis,
+    /// From the outer step.
+    Applied,
+    /// From other peers.
+    Loaded,
+}
+
+/// A committed state, to write and to serve.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    /// Header and piece digests.
+    pub(crate) table: Table,
+    /// θ and v.
+    pub(crate) state: State,
+}
+
+/// Why an update could not be applied.
+#[derive(Debug, thiserror::Error)]
+enum ApplyError {
+    #[error("the update does not decode: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("the new state cannot be kept: {0}")]
+    State(#[from] EncodeError),
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// Where commands go. Dropping it ends the thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(SyncSender<Command>);
+
+impl Handle {
+    /// Gives a command; false if the worker is gone, or so far behind that it must be.
+    pub(crate) fn command(&self, command: Command) -> bool {
+        self.0.try_send(command).is_ok()
+    }
+}
+
+/// Starts the thread. `make` builds trainer and genesis there, since that takes long.
+pub(crate) fn start<F>(
+    config: Config,
+    make: F,
+) -> std::io::Result<(Handle, tasks::Receiver<Report>)>
+where
+    F: FnOnce() -> Result<(Box<dyn Trainer>, State), String> + Send + 'static,
+{
+    let (commands, inbox) = mpsc::sync_channel(COMMANDS);
+    let (reports, outbox) = tasks::channel(REPORTS);
+    thread::Builder::new().name("worker".to_owned()).spawn(move || {
+        os::lower_thread_priority();
+        let made = make().and_then(|(trainer, state)| {
+            Worker::new(config, trainer, state, reports.clone()).map_err(|e| e.to_string())
+        });
+        match made {
+            Ok(mut worker) => worker.run(&inbox),
+            Err(why) => drop(reports.blocking_send(Report::Failed(why))),
+        }
+    })?;
+    Ok((Handle(commands), outbox))
+}
+
+struct Worker {
+    config: Config,
+    trainer: Box<dyn Trainer>,
+    agreed: State,
+    local: Vec<f32>,
+    /// θ_local when the delta was frozen.
+    at_ready: Option<Vec<f32>>,
+    training: Option<Training>,
+    /// Tokens trained that no receipt has spent, and their losses' sum.
+    unspent: u64,
+    unspent_loss: f64,
+    reports: tasks::Sender<Report>,
+}
+
+struct Training {
+    epoch: u64,
+    committed: u64,
+    seed: [u8; 32],
+    step: u64,
+    tokens: u64,
+    began: Instant,
+}
+
+impl Worker {
+    fn new(
+        config: Config,
+        mut trainer: Box<dyn Trainer>,
+        agreed: State,
+        reports: tasks::Sender<Report>,
+    ) -> Result<Self, ApplyError> {
+        trainer.load(agreed.theta())?;
+        let local = agreed.theta().to_vec();
+        let header = Header {
+            run: config.run,
+            epoch: 0,
+            tokens: 0,
+            r: Digest::ZERO,
+            parameters: agreed.theta().len() as u64,
+        };
+        let worker = Self {
+            config,
+            trainer,
+            agreed,
+            local,
+            at_ready: None,
+            training: None,
+            unspent: 0,
+            unspent_loss: 0.0,
+            reports,
+        };
+        worker.publish(header, Origin::Genesis)?;
+        Ok(worker)
+    }
+
+    fn run(&mut self, inbox: &Receiver<Command>) {
+        loop {
+            let command = if self.training.is_some() {
+                match inbox.try_recv() {
+                    Ok(command) => Some(command),
+                    Err(mpsc::TryRecvError::Empty) => None,
+                    Err(mpsc::TryRecvError::Disconnected) => return,
+                }
+            } else {
+                match inbox.recv() {
+                    Ok(command) => Some(command),
+                    Err(mpsc::RecvError) => return,
+                }
+            };
+            let done = match command {
+                Some(command) => self.obey(command).map_err(|error| error.to_string()),
+                None => self.step(),
+            };
+            if let Err(why) = done {
+                self.report(Report::Failed(why));
+                return;
+            }
+        }
+    }
+
+    fn report(&self, report: Report) {
+        // A driver that is gone needs no report.
+        drop(self.reports.blocking_send(report));
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), ApplyError> {
+        match command {
+            Command::Train { epoch, tokens } => {
+                let seed = stream_seed(&self.config.run, epoch, &self.config.me);
+                let began = Instant::now();
+                self.training =
+                    Some(Training { epoch, committed: tokens, seed, step: 0, tokens: 0, began });
+                Ok(())
+            }
+            Command::Apply { header, update, spent } => self.apply(header, &update, spent),
+            Command::Load { table, state, spent } => {
+                let header = *table.header();
+                self.move_to(*state, spent)?;
+                self.publish(header, Origin::Loaded)
+            }
+        }
+    }
+
+    /// One inner step; freezes the delta after the last of the epoch.
+    fn step(&mut self) -> Result<(), String> {
+        let Some(training) = &mut self.training else { return Ok(()) };
+        let place = training.committed.saturating_add(self.unspent);
+        match self.trainer.step(&training.seed, training.step, place) {
+            Ok(step) => {
+                training.step += 1;
+                training.tokens += step.tokens;
+                self.unspent = self.unspent.saturating_add(step.tokens);
+                #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+                let weight = step.tokens as f64;
+                self.unspent_loss += step.loss * weight;
+                let done = match self.config.epoch.budget {
+                    Budget::Steps => training.step,
+                    Budget::Tokens => training.tokens,
+                    Budget::Seconds => training.began.elapsed().as_secs(),
+                };
+                let full = done >= self.config.epoch.amount;
+                self.report(Report::Step { loss: step.loss, tokens: step.tokens });
+                if full { self.freeze().map_err(|error| error.to_string()) } else { Ok(()) }
+            }
+            // A step that gave no number: the epoch is sat out, the weights are as before.
+            Err(TrainError::Optim(error)) => {
+                let epoch = training.epoch;
+                self.training = None;
+                self.give_up(epoch, error.to_string()).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn freeze(&mut self) -> Result<(), TrainError> {
+        let Some(training) = self.training.take() else { return Ok(()) };
+        self.trainer.store(&mut self.local)?;
+        let anchor = self.agreed.theta();
+        let delta: Vec<f32> = anchor.iter().zip(&self.local).map(|(a, l)| a - l).collect();
+        let square = delta.iter().map(|d| f64::from(*d) * f64::from(*d)).sum::<f64>();
+        if !square.is_finite() {
+            return self.give_up(training.epoch, "the delta is not finite".to_owned());
+        }
+        self.at_ready = Some(self.local.clone());
+        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        let loss = self.unspent_loss / self.unspent.max(1) as f64;
+        #[expect(clippy::cast_possible_truncation, reason = "a norm for people")]
+        let norm = square.sqrt() as f32;
+        let (epoch, tokens) = (training.epoch, self.unspent.min(self.config.weight_max));
+        self.report(Report::Trained { epoch, tokens, loss, norm, delta: Arc::new(delta) });
+        Ok(())
+    }
+
+    /// Throws away what was learnt since the anchor.
+    fn give_up(&mut self, epoch: u64, why: String) -> Result<(), TrainError> {
+        self.local.copy_from_slice(self.agreed.theta());
+        self.trainer.load(&self.local)?;
+        (self.unspent, self.unspent_loss) = (0, 0.0);
+        self.report(Report::SatOut { epoch, why });
+        Ok(())
+    }
+
+    fn apply(&mut self, header: Header, update: &[u8], spent: bool) -> Result<(), ApplyError> {
+        let mut delta = vec![0.0; self.local.len()];
+        self.config.codec.decode(update, &mut delta)?;
+        let mut state = self.agreed.clone();
+        state.step(&self.config.outer, header.epoch, &delta);
+        self.move_to(state, spent)?;
+        self.publish(header, Origin::Applied)
+    }
+
+    /// The additive rule: local weights keep what the new state has not spent.
+    fn move_to(&mut self, state: State, spent: bool) -> Result<(), TrainError> {
+        self.trainer.store(&mut self.local)?;
+        let spent_at = self.at_ready.take().filter(|_| spent);
+        let from = spent_at.as_deref().unwrap_or(self.agreed.theta());
+        for ((local, from), new) in self.local.iter_mut().zip(from).zip(state.theta()) {
+            *local = new + (*local - from);
+        }
+        self.trainer.load(&self.local)?;
+        self.agreed = state;
+        self.training = None;
+        if spent {
+            (self.unspent, self.unspent_loss) = (0, 0.0);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, header: Header, origin: Origin) -> Result<(), ApplyError> {
+        let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
+        let snapshot = Snapshot { table, state: self.agreed.clone() };
+        self.report(Report::State(Arc::new(snapshot), origin));
+        Ok(())
+    }
+}
