@@ -540,6 +540,34 @@ pub enum Ask {
     },
 }
 
+/// Everything that is fetched from a peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Answered with an [`Answer`].
+    Ask(Ask),
+    /// Bytes of an update from `offset` on, also of the open epoch.
+    Update {
+        /// BLAKE3 of the whole.
+        update: Digest,
+        /// The first byte wanted.
+        offset: u64,
+    },
+    /// Bytes of a checkpoint's header and piece table from `offset` on.
+    Table {
+        /// State digest.
+        state: Digest,
+        /// The first byte wanted.
+        offset: u64,
+    },
+    /// One piece of a checkpoint.
+    Piece {
+        /// State digest.
+        state: Digest,
+        /// Which piece.
+        index: u32,
+    },
+}
+
 /// One epoch of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainLink {

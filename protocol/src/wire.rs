@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::id::{Digest, PeerId, RunId};
-use crate::message::{Answer, Ask, Message, Receipt, Regroup, Roster};
+use crate::message::{Answer, Message, Receipt, Regroup, Request, Roster};
 use crate::sign::{Keypair, Signature, Verified, verify};
 
 /// The major version of the protocol, first byte of every envelope.
@@ -27,8 +27,8 @@ pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
 /// Longest control message sent directly, and longest answer, in bytes.
 pub const DIRECT_BYTES_MAX: usize = 1 << 20;
 
-/// Longest question, in bytes.
-pub const ASK_BYTES_MAX: usize = 64;
+/// Longest request, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 64;
 
 const HEAD_BYTES: usize = 1 + 32;
 const SIGNATURE_BYTES: usize = 64;
@@ -150,16 +150,16 @@ pub fn regroup_digest(run: &RunId, regroup: &Regroup) -> Digest {
     digest("intellect-node 1 regroup", run, regroup)
 }
 
-/// A question's bytes.
+/// A request's bytes.
 #[must_use]
-pub fn ask(ask: &Ask) -> Vec<u8> {
-    bytes(ask)
+pub fn request(request: &Request) -> Vec<u8> {
+    bytes(request)
 }
 
-/// Reads a question; `None` if it is not one.
+/// Reads a request; `None` if it is not one.
 #[must_use]
-pub fn open_ask(bytes: &[u8]) -> Option<Ask> {
-    (bytes.len() <= ASK_BYTES_MAX).then(|| read(bytes)).flatten()
+pub fn open_request(bytes: &[u8]) -> Option<Request> {
+    (bytes.len() <= REQUEST_BYTES_MAX).then(|| read(bytes)).flatten()
 }
 
 /// An answer's bytes; of a lineage, as many links as fit in [`DIRECT_BYTES_MAX`].
