@@ -28,6 +28,7 @@ mod net {
 mod offline;
 mod os;
 mod sim;
+mod store;
 mod worker;
 
 use std::{
