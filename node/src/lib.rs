@@ -21,10 +21,7 @@ mod gauge;
 mod identity;
 mod manifest;
 mod name;
-mod net {
-    //! The network.
-    pub(crate) mod address;
-}
+mod net;
 mod offline;
 mod os;
 mod sim;

@@ -1,0 +1,169 @@
+//! What runs on every connection of a node: discovery, gossip, and our own streams.
+//!
+//! Gossip is anonymous: our envelope carries the author and its signature, and a second signature
+//! by libp2p would double the cost for nothing. A message is known by BLAKE3(topic, bytes), so two
+//! peers that say the same thing say it once. Nothing is forwarded before the driver's verdict.
+
+use std::{collections::HashSet, net::IpAddr, time::Duration};
+
+use intellect_bootstrap::{
+    discovery::{Discovery, Role},
+    manifest, streams,
+};
+use intellect_protocol::id::RunId;
+use libp2p::{
+    StreamProtocol,
+    gossipsub::{
+        self, IdentTopic, MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds,
+        TopicScoreParams, ValidationMode,
+    },
+    identity::Keypair,
+    relay,
+    swarm::NetworkBehaviour,
+};
+
+/// Control messages, one stream per peer and direction.
+pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
+/// The frames of a ring.
+pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
+/// Requests and answers.
+pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/1");
+
+/// See the module.
+#[derive(NetworkBehaviour)]
+pub(super) struct Node {
+    /// How peers find and reach one another.
+    pub(super) discovery: Discovery,
+    /// Messages for everybody.
+    pub(super) gossip: gossipsub::Behaviour,
+    /// Messages and bytes for one peer.
+    pub(super) streams: streams::Behaviour,
+}
+
+impl Node {
+    /// Puts the parts together.
+    pub(super) fn new(
+        key: &Keypair,
+        relay: relay::client::Behaviour,
+        far: bool,
+    ) -> Result<Self, &'static str> {
+        Ok(Self {
+            discovery: Discovery::new(key, relay, Role::Node { far }),
+            gossip: gossip()?,
+            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
+        })
+    }
+}
+
+/// The gossip topics of one run.
+pub(super) struct Topics {
+    /// Heartbeats.
+    pub(super) beat: IdentTopic,
+    /// Everything else.
+    pub(super) control: IdentTopic,
+}
+
+impl Topics {
+    pub(super) fn new(run: RunId) -> Self {
+        let topic = |name| IdentTopic::new(format!("/intellect/1/{}/{name}", run.hex()));
+        Self { beat: topic("beat"), control: topic("ctl") }
+    }
+}
+
+fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
+    let config = gossipsub::ConfigBuilder::default()
+        .validation_mode(ValidationMode::Anonymous)
+        .validate_messages()
+        .message_id_fn(message_id)
+        .max_transmit_size(TRANSMIT_BYTES_MAX)
+        .heartbeat_interval(Duration::from_millis(700))
+        .heartbeat_initial_delay(Duration::from_millis(200))
+        .mesh_n_low(4)
+        .mesh_n(6)
+        .mesh_n_high(12)
+        .flood_publish(true)
+        .connection_handler_queue_len(QUEUE_MESSAGES)
+        .build()
+        .map_err(|_| "the gossip settings contradict one another")?;
+    let mut gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config)?;
+    let thresholds = PeerScoreThresholds {
+        gossip_threshold: -50.0,
+        publish_threshold: -100.0,
+        graylist_threshold: -200.0,
+        ..PeerScoreThresholds::default()
+    };
+    gossip
+        .with_peer_score(score(), thresholds)
+        .map_err(|_| "the gossip scores contradict one another")?;
+    Ok(gossip)
+}
+
+fn message_id(message: &gossipsub::Message) -> MessageId {
+    let mut hasher = blake3::Hasher::new();
+    let topic = message.topic.as_str().as_bytes();
+    hasher.update(&u64::try_from(topic.len()).unwrap_or(u64::MAX).to_le_bytes());
+    hasher.update(topic).update(&message.data);
+    MessageId(hasher.finalize().as_bytes().to_vec())
+}
+
+/// In a small run the terms that count deliveries punish the innocent, and a home line that is
+/// busy with its ring is a slow peer by nature: only invalid messages and broken gossip rules cost.
+fn score() -> PeerScoreParams {
+    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])];
+    PeerScoreParams {
+        ip_colocation_factor_threshold: COLOCATION_MAX,
+        ip_colocation_factor_whitelist: HashSet::from(loopback),
+        slow_peer_weight: 0.0,
+        ..PeerScoreParams::default()
+    }
+}
+
+/// Per topic, see [`score`].
+pub(super) fn topic_score() -> TopicScoreParams {
+    TopicScoreParams {
+        time_in_mesh_weight: 0.0,
+        first_message_deliveries_weight: 0.0,
+        mesh_message_deliveries_weight: 0.0,
+        mesh_failure_penalty_weight: 0.0,
+        invalid_message_deliveries_weight: -20.0,
+        ..TopicScoreParams::default()
+    }
+}
+
+/// A whole RPC, which may hold one of our largest messages and its gossip (FORMATS §4).
+const TRANSMIT_BYTES_MAX: usize = 128 * 1024;
+
+/// Messages that wait for one slow peer; what is above is dropped, as gossip may be.
+const QUEUE_MESSAGES: usize = 256;
+
+/// Members that may share one public address: a computer room behind one router.
+const COLOCATION_MAX: f64 = 64.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_are_consistent() {
+        gossip().map(|_| ()).unwrap();
+        topic_score().validate().unwrap();
+    }
+
+    #[test]
+    fn a_message_is_known_by_topic_and_bytes() {
+        let topics = Topics::new(RunId([0xab; 32]));
+        assert_eq!(topics.beat.to_string(), format!("/intellect/1/{}/beat", "ab".repeat(32)));
+        let id = |topic: &IdentTopic, data: &[u8], sequence_number| {
+            message_id(&gossipsub::Message {
+                source: None,
+                data: data.into(),
+                sequence_number,
+                topic: topic.hash(),
+            })
+        };
+        let one = id(&topics.beat, b"x", None);
+        assert_eq!(one, id(&topics.beat, b"x", Some(7)));
+        assert_ne!(one, id(&topics.control, b"x", None));
+        assert_ne!(one, id(&topics.beat, b"y", None));
+    }
+}

@@ -1,0 +1,332 @@
+//! Entering the network: the entry points that the owner named, what became of each, and the
+//! manifests that they and other peers hand out.
+//!
+//! Entry points are dialled at the start and, since a restarted one has forgotten everybody, again
+//! whenever they are not connected: after 5 s, then twice as long, at most a minute. Nobody waits
+//! for them once peers are known.
+
+use std::{fmt, time::Duration};
+
+use futures::future::join_all;
+use intellect_bootstrap::{address, manifest, streams::Opening, transport::root_cause};
+use intellect_protocol::id::RunId;
+use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+
+/// A signed manifest that somebody handed out. Its signature is not checked here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Who, as libp2p prints it.
+    pub(crate) from: String,
+    /// The file.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One thing that was tried, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// The address.
+    pub(crate) address: String,
+    /// What failed.
+    pub(crate) cause: String,
+}
+
+/// Why there is no manifest. `Display` names every address tried and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnterError {
+    /// Nobody to ask.
+    #[error("no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it")]
+    NoEntry,
+    /// Nobody answered.
+    #[error(
+        "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask the \
+         organiser of the run for another address.", Lines(.0)
+    )]
+    Unreachable(Vec<Attempt>),
+    /// Somebody answered, with nothing.
+    #[error(
+        "nobody handed out a manifest:{}\nAsk the organiser of the run whether these addresses \
+         belong to it.", Lines(.0)
+    )]
+    Nothing(Vec<Attempt>),
+    /// The network is being shut down.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+struct Lines<'a>(&'a [Attempt]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|Attempt { address, cause }| write!(f, "\n  {address}: {cause}"))
+    }
+}
+
+/// Somebody who waits for manifests.
+pub(super) struct Ask {
+    pub(super) run: Option<RunId>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Offer>, EnterError>>,
+    pub(super) since: Instant,
+}
+
+enum State {
+    Dialling,
+    Up,
+    Down(Vec<Attempt>),
+}
+
+struct Entry {
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+    state: State,
+    wait: Duration,
+    dial_at: Instant,
+}
+
+/// All entry points, and who waits for them.
+pub(super) struct Entries {
+    all: Vec<Entry>,
+    asks: Vec<Ask>,
+}
+
+impl Entries {
+    /// Groups the addresses by peer; each ends in one.
+    pub(super) fn new(addresses: Vec<Multiaddr>, now: Instant) -> Self {
+        let mut all: Vec<Entry> = Vec::new();
+        for address in addresses {
+            let Some(peer) = address::peer(&address) else { continue };
+            match all.iter_mut().find(|entry| entry.peer == peer) {
+                Some(entry) => entry.addresses.push(address),
+                None => all.push(Entry {
+                    peer,
+                    addresses: vec![address],
+                    state: State::Down(Vec::new()),
+                    wait: WAIT_MIN,
+                    dial_at: now,
+                }),
+            }
+        }
+        Self { all, asks: Vec::new() }
+    }
+
+    /// Entry points to dial now, with their addresses.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
+        let mut due = Vec::new();
+        for entry in &mut self.all {
+            if matches!(entry.state, State::Down(_)) && entry.dial_at <= now {
+                entry.state = State::Dialling;
+                due.push((entry.peer, entry.addresses.clone()));
+            }
+        }
+        due
+    }
+
+    /// Whether a peer is an entry point.
+    pub(super) fn contains(&self, peer: &PeerId) -> bool {
+        self.all.iter().any(|entry| entry.peer == *peer)
+    }
+
+    /// An address of each.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.all.iter().filter_map(|entry| entry.addresses.first())
+    }
+
+    /// An entry point is connected.
+    pub(super) fn up(&mut self, peer: &PeerId) {
+        for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
+            (entry.state, entry.wait) = (State::Up, WAIT_MIN);
+        }
+    }
+
+    /// The last connection to it has closed.
+    pub(super) fn down(&mut self, peer: &PeerId, now: Instant) {
+        self.fail(peer, Vec::new(), now);
+    }
+
+    /// A dial has failed.
+    pub(super) fn failed(&mut self, peer: &PeerId, error: DialError, now: Instant) {
+        let Some(entry) = self.all.iter().find(|entry| entry.peer == *peer) else { return };
+        let attempts = attempts(error, &entry.addresses);
+        self.fail(peer, attempts, now);
+    }
+
+    fn fail(&mut self, peer: &PeerId, attempts: Vec<Attempt>, now: Instant) {
+        for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
+            entry.state = State::Down(attempts.clone());
+            entry.dial_at = now + entry.wait;
+            entry.wait = (entry.wait * 2).min(WAIT_MAX);
+        }
+    }
+
+    /// Somebody asks for manifests: whoever is down is dialled at once.
+    pub(super) fn ask(&mut self, ask: Ask) {
+        for entry in &mut self.all {
+            entry.dial_at = ask.since;
+        }
+        if self.asks.len() < ASKS_MAX {
+            self.asks.push(ask);
+        }
+    }
+
+    /// Those asks that need not wait any longer: every entry point has answered or failed, or one
+    /// has answered and the others had their chance.
+    pub(super) fn settled(&mut self, now: Instant) -> Vec<Ask> {
+        let up = self.all.iter().any(|entry| matches!(entry.state, State::Up));
+        let pending = self.all.iter().any(|entry| match entry.state {
+            State::Dialling => true,
+            State::Down(_) => entry.dial_at <= now,
+            State::Up => false,
+        });
+        let over = |ask: &mut Ask| {
+            let waited = now.saturating_duration_since(ask.since);
+            !pending || waited >= ASK_WAIT_MAX || (up && waited >= ASK_WAIT_UP)
+        };
+        self.asks.extract_if(.., over).collect()
+    }
+
+    /// What came of all addresses, for an error.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        let mut all = Vec::new();
+        for entry in &self.all {
+            match &entry.state {
+                State::Down(attempts) if !attempts.is_empty() => all.extend_from_slice(attempts),
+                State::Up => {}
+                State::Down(_) | State::Dialling => {
+                    let cause = "no answer yet";
+                    all.extend(entry.addresses.iter().map(|address| attempt(address, cause)));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Asks several peers, and answers with all that they hand out.
+pub(super) async fn collect(
+    run: Option<RunId>,
+    askings: Vec<(PeerId, Opening)>,
+    mut attempts: Vec<Attempt>,
+) -> Result<Vec<Offer>, EnterError> {
+    if askings.is_empty() {
+        let none = attempts.is_empty();
+        return Err(if none { EnterError::NoEntry } else { EnterError::Unreachable(attempts) });
+    }
+    let exchanges = askings.into_iter().map(|(peer, opening)| async move {
+        let exchange = async {
+            let stream = opening.await.map_err(|_| "the connection closed".to_owned())?;
+            let stream = stream.map_err(|error| error.to_string())?;
+            manifest::ask(stream, run.map(|run| run.0)).await.map_err(|error| error.to_string())
+        };
+        let late = || Err(format!("no answer within {} s", manifest::TIMEOUT.as_secs()));
+        (peer, timeout(manifest::TIMEOUT, exchange).await.unwrap_or_else(|_| late()))
+    });
+    let mut offers = Vec::new();
+    for (peer, answer) in join_all(exchanges).await {
+        let from = peer.to_string();
+        match answer {
+            Ok(files) if files.is_empty() => {
+                attempts.push(Attempt { address: from, cause: "it has none".into() });
+            }
+            Ok(files) => {
+                offers.extend(files.into_iter().map(|bytes| Offer { from: from.clone(), bytes }));
+            }
+            Err(cause) => attempts.push(Attempt { address: from, cause }),
+        }
+    }
+    if offers.is_empty() { Err(EnterError::Nothing(attempts)) } else { Ok(offers) }
+}
+
+fn attempt(address: &Multiaddr, cause: impl Into<String>) -> Attempt {
+    Attempt { address: address.to_string(), cause: cause.into() }
+}
+
+/// What a failed dial says about each address.
+fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<Attempt> {
+    let all = |cause: &str| addresses.iter().map(|address| attempt(address, cause)).collect();
+    match error {
+        DialError::Transport(failures) => failures
+            .into_iter()
+            .map(|(address, error)| match error {
+                TransportError::MultiaddrNotSupported(_) => {
+                    attempt(&address, "neither a TCP nor a QUIC address")
+                }
+                TransportError::Other(error) => attempt(&address, explain(root_cause(error))),
+            })
+            .collect(),
+        DialError::WrongPeerId { obtained, address } => vec![attempt(
+            &address,
+            format!("somebody else answers there: {obtained}; is the address an old one?"),
+        )],
+        DialError::LocalPeerId { address } => vec![attempt(&address, "this is the node itself")],
+        other => all(&other.to_string()),
+    }
+}
+
+fn explain(cause: std::io::Error) -> String {
+    match cause.kind() {
+        std::io::ErrorKind::ConnectionRefused => {
+            format!("{cause}: nothing listens on that port")
+        }
+        _ => cause.to_string(),
+    }
+}
+
+const WAIT_MIN: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longer than a dial may take (8 s, see the transport).
+const ASK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// What the others get once one entry point is connected.
+const ASK_WAIT_UP: Duration = Duration::from_secs(1);
+/// Askers at once: there is one driver.
+const ASKS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_named_with_its_cause_and_the_remedy() {
+        let now = Instant::now();
+        let peer = PeerId::random();
+        let one: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
+        let two: Multiaddr = format!("/ip4/127.0.0.1/udp/1/quic-v1/p2p/{peer}").parse().unwrap();
+        let mut entries = Entries::new(vec![one.clone(), two.clone()], now);
+        let (reply, _asked) = oneshot::channel();
+        entries.ask(Ask { run: None, reply, since: now });
+        assert!(entries.settled(now).is_empty(), "not before it was dialled");
+        assert_eq!(entries.due(now), [(peer, vec![one.clone(), two.clone()])]);
+        assert!(entries.due(now).is_empty() && entries.settled(now).is_empty());
+        let refused = std::io::Error::from_raw_os_error(111);
+        let failure = (one.clone(), TransportError::Other(std::io::Error::other(refused)));
+        let silent = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer");
+        let failures = vec![failure, (two.clone(), TransportError::Other(silent))];
+        entries.failed(&peer, DialError::Transport(failures), now);
+        assert_eq!(entries.settled(now).len(), 1);
+        let text = EnterError::Unreachable(entries.attempts()).to_string();
+        for part in [&one.to_string(), "refused", &two.to_string(), "no answer", "Check that"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
+
+    #[test]
+    fn an_entry_point_that_is_down_is_dialled_ever_more_seldom() {
+        let start = Instant::now();
+        let peer = PeerId::random();
+        let address = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
+        let mut entries = Entries::new(vec![address], start);
+        let mut now = start;
+        for wait in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
+            assert_eq!(entries.due(now).len(), 1);
+            entries.failed(&peer, DialError::Aborted, now);
+            assert!(entries.due(now + wait - Duration::from_millis(1)).is_empty());
+            now += wait;
+        }
+        entries.up(&peer);
+        assert!(entries.due(now + WAIT_MAX).is_empty() && entries.contains(&peer));
+        entries.down(&peer, now);
+        assert_eq!(entries.due(now + WAIT_MIN).len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! `/intellect/fetch/1`: one request, one answer, each a frame; a stream for each pair.
+//!
+//! What they say is the driver's business. The answer is believed by digest, so nothing here needs
+//! to be trusted; a truncated one is an error, never an answer.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::AsyncWriteExt as _;
+use intellect_bootstrap::{
+    frame::{self, FrameError},
+    streams::{OpenError, Opening},
+};
+use libp2p::{PeerId, Stream};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared, actor::Note, peers::FAULTS_MAX};
+
+/// Why a request got no answer. None of these says anything about what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// No direct connection to the peer: bulk never goes over a relay.
+    #[error("not connected to the peer directly")]
+    NotConnected,
+    /// Too many requests are open already; our side.
+    #[error("too many requests at once")]
+    Busy,
+    /// No stream to the peer.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The peer closed the stream instead: it is busy or has nothing to say.
+    #[error("the peer gave no answer")]
+    Refused,
+    /// The answer cannot be read.
+    #[error("a bad answer: {0}")]
+    Frame(#[from] FrameError),
+    /// Too slow.
+    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    Timeout,
+    /// The network is being shut down.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// Asks over a stream that is being opened.
+pub(super) async fn ask(opening: Opening, request: &[u8]) -> Result<Vec<u8>, FetchError> {
+    let exchange = async {
+        let mut stream = opening.await.map_err(|_| OpenError::Closed)??;
+        frame::write(&mut stream, request).await.map_err(FrameError::from)?;
+        stream.close().await.map_err(FrameError::from)?;
+        frame::read(&mut stream, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
+    };
+    timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
+}
+
+/// Reads a request, lets the driver answer it, and writes the answer at the pace of all bulk.
+pub(super) async fn answer(
+    peer: PeerId,
+    mut stream: Stream,
+    notes: mpsc::Sender<Note>,
+    shared: Arc<Shared>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let exchange = async {
+        let request = match frame::read(&mut stream, REQUEST_BYTES_MAX).await {
+            Ok(request) => request?,
+            Err(error) => {
+                if matches!(error, FrameError::TooLong { .. }) {
+                    let why = format!("a request: {error}");
+                    let _ = notes.send(Note::Fault { peer, why, weight: FAULTS_MAX }).await;
+                }
+                return None;
+            }
+        };
+        let (reply, answered) = oneshot::channel();
+        notes.send(Note::Asked { peer, request, reply }).await.ok()?;
+        let answer = answered.await.ok()?;
+        let length = u32::try_from(answer.len()).ok()?;
+        stream.write_all(&length.to_le_bytes()).await.ok()?;
+        for slice in answer.chunks(SLICE_BYTES) {
+            shared.pace.take(slice.len()).await;
+            stream.write_all(slice).await.ok()?;
+        }
+        stream.close().await.ok()
+    };
+    // Whatever went wrong, the asker sees that its stream has ended.
+    let _ = timeout(TIMEOUT, exchange).await;
+}
+
+/// 1 MiB over a home line of 0.5 Mbit/s takes half of that.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Small enough that other bulk gets its turn under a low rate.
+const SLICE_BYTES: usize = 64 * 1024;

@@ -1,0 +1,99 @@
+//! `/intellect/ctl/1`: control messages for one peer alone, `length u32 LE ‖ envelope`.
+//!
+//! Each side opens one stream, writes on it and never reads from it, so the two directions cannot
+//! block one another. A message waits in a bounded queue; when that is full the sender is told,
+//! and the protocol repeats what matters.
+
+use std::time::Duration;
+
+use futures::{AsyncReadExt as _, AsyncWriteExt as _};
+use intellect_bootstrap::{
+    frame::{self, FrameError},
+    streams::Opening,
+};
+use libp2p::{PeerId, Stream, swarm::ConnectionId};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, timeout},
+};
+
+use super::{MESSAGE_BYTES_MAX, actor::Note, pace::Bucket, peers::FAULTS_MAX};
+
+/// Opens our stream to a peer and writes what is queued, until either end goes.
+pub(super) async fn send(
+    peer: PeerId,
+    connection: ConnectionId,
+    opening: Opening,
+    notes: mpsc::Sender<Note>,
+) {
+    if let Ok(Ok(stream)) = opening.await {
+        let (outbox, queue) = mpsc::channel(QUEUE_MESSAGES);
+        if notes.send(Note::LineUp { peer, connection, outbox }).await.is_ok() {
+            write_all(stream, queue).await;
+        }
+    }
+    // Fails only when the actor has gone.
+    let _ = notes.send(Note::LineDown { peer, connection }).await;
+}
+
+async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
+    let (mut from, mut to) = stream.split();
+    let mut never = [0];
+    loop {
+        tokio::select! {
+            biased;
+            message = queue.recv() => {
+                let Some(message) = message else { return };
+                let written = timeout(STALL, frame::write(&mut to, &message)).await;
+                if !matches!(written, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            // Nothing is ever written to us here: this is how the end is noticed, also that the
+            // peer does not speak the protocol.
+            _ = from.read(&mut never) => {
+                let _ = to.close().await;
+                return;
+            }
+        }
+    }
+}
+
+/// Reads what a peer writes, and hands it on.
+pub(super) async fn receive(
+    peer: PeerId,
+    mut stream: Stream,
+    notes: mpsc::Sender<Note>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let mut bucket = Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, Instant::now());
+    loop {
+        let note = match frame::read(&mut stream, MESSAGE_BYTES_MAX).await {
+            Ok(Some(bytes)) if bucket.take(Instant::now()) => Note::Message { peer, bytes },
+            Ok(Some(_)) => {
+                let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
+                Note::Fault { peer, why, weight: 1 }
+            }
+            Err(error @ FrameError::TooLong { .. }) => {
+                let why = format!("a control message: {error}");
+                let _ = notes.send(Note::Fault { peer, why, weight: FAULTS_MAX }).await;
+                return;
+            }
+            // The end of the stream, or of the connection, which the swarm tells about.
+            Ok(None) | Err(FrameError::Truncated | FrameError::Io(_)) => return,
+        };
+        if notes.send(note).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// FORMATS §4.
+const MESSAGES_PER_SECOND: u32 = 64;
+const MESSAGES_BURST: u32 = 256;
+
+/// Messages that wait for one peer.
+const QUEUE_MESSAGES: usize = 64;
+
+/// A peer that takes nothing for this long is gone; a megabyte over a bad home line takes that.
+const STALL: Duration = Duration::from_secs(10);

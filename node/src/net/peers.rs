@@ -1,0 +1,412 @@
+//! The table of peers: which connections each has and what they are for, whether it is a member of
+//! our run, when to dial it again, and what it has done wrong. No socket is touched here.
+//!
+//! *Control* connections carry messages and answers, *ring* connections the frames of a ring. A
+//! connection that a peer opened counts as control until a ring stream arrives on it. The oldest direct control
+//! connection is the one in use, on both sides; of two the younger is closed by the smaller peer
+//! id once it is clear that it stays a control connection.
+//!
+//! Redial: after failure k in 2^k seconds, at most a minute, spread by a quarter either way so that
+//! peers that lost one another at once do not dial at once. The smaller peer id dials first.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use intellect_bootstrap::address;
+use intellect_protocol::rng::Rng;
+use libp2p::{Multiaddr, PeerId, swarm::ConnectionId};
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::pace::Bucket;
+
+/// What a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Messages.
+    Control,
+    /// The frames of a ring.
+    Ring,
+}
+
+/// How a peer is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// By a connection of its own: messages can be sent to it alone.
+    Direct,
+    /// Through a relay: gossip reaches it, nothing else does.
+    Relayed,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) purpose: Purpose,
+    pub(super) remote: Multiaddr,
+    pub(super) dialled: bool,
+    pub(super) since: Instant,
+}
+
+impl Connection {
+    fn is_direct(&self) -> bool {
+        !address::is_relayed(&self.remote)
+    }
+}
+
+/// Our outgoing control stream to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// None; another may be tried from then on.
+    Down(Instant),
+    /// Asked for.
+    Opening(ConnectionId),
+    /// In use.
+    Up(ConnectionId),
+}
+
+/// All that is known of one peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) connections: Vec<Connection>,
+    /// Where it listens, as it says itself.
+    pub(super) addresses: Vec<Multiaddr>,
+    /// Worth dialling: a provider of our run, or once a member.
+    pub(super) wanted: bool,
+    /// Listens to our run's gossip.
+    pub(super) member: bool,
+    pub(super) line: Line,
+    /// What the driver was told last.
+    pub(super) shown: Option<Link>,
+    /// Messages that it may send us, gossip of others included.
+    pub(super) gossip: Bucket,
+    /// Answers for it that are under way.
+    pub(super) answers: Arc<Semaphore>,
+    /// Control streams that it has open.
+    pub(super) lines: Arc<Semaphore>,
+    faults: u32,
+    failures: u32,
+    dial_at: Instant,
+}
+
+impl Peer {
+    fn new(now: Instant) -> Self {
+        Self {
+            connections: Vec::new(),
+            addresses: Vec::new(),
+            wanted: false,
+            member: false,
+            line: Line::Down(now),
+            shown: None,
+            gossip: Bucket::new(GOSSIP_PER_SECOND, GOSSIP_BURST, now),
+            answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
+            lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
+            faults: 0,
+            failures: 0,
+            dial_at: now,
+        }
+    }
+
+    /// The connection for messages.
+    pub(super) fn control(&self) -> Option<&Connection> {
+        self.of(Purpose::Control).min_by_key(|connection| connection.since)
+    }
+
+    /// A bulk stream has come on a connection: from now on it is not for messages, unless it is the
+    /// one in use for them.
+    pub(super) fn assign(&mut self, id: ConnectionId, purpose: Purpose) {
+        let used = self.control().map(|connection| connection.id);
+        for connection in self.connections.iter_mut().filter(|c| c.id == id && used != Some(id)) {
+            connection.purpose = purpose;
+        }
+    }
+
+    /// Direct connections of one purpose.
+    pub(super) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &Connection> {
+        self.connections.iter().filter(move |c| c.purpose == purpose && c.is_direct())
+    }
+
+    /// How the driver should see it. A control stream that is being replaced is no lost peer.
+    pub(super) fn link(&self) -> Option<Link> {
+        if !self.member {
+            return None;
+        }
+        let up = matches!(self.line, Line::Up(_)) || self.shown == Some(Link::Direct);
+        if up && self.control().is_some() {
+            return Some(Link::Direct);
+        }
+        let relayed = self.connections.iter().any(|connection| !connection.is_direct());
+        relayed.then_some(Link::Relayed)
+    }
+
+    /// Where a new direct connection may lead, TCP and others apart.
+    pub(super) fn direct_addresses(&self) -> (Vec<Multiaddr>, Vec<Multiaddr>) {
+        let reached = self.connections.iter().filter(|c| c.dialled).map(|c| &c.remote);
+        let mut found: Vec<Multiaddr> = Vec::new();
+        for address in reached.chain(&self.addresses) {
+            if !address::is_relayed(address) && !found.iter().any(|known| same(known, address)) {
+                found.push(address.clone());
+            }
+        }
+        found.into_iter().partition(address::is_tcp)
+    }
+
+    /// Counts a fault; true when it was one too many.
+    pub(super) fn fault(&mut self, weight: u32) -> bool {
+        self.faults = self.faults.saturating_add(weight);
+        self.faults >= FAULTS_MAX
+    }
+}
+
+/// Whether two addresses differ only in the `/p2p/…` at their end.
+fn same(one: &Multiaddr, other: &Multiaddr) -> bool {
+    let bare = |address: &Multiaddr| {
+        let mut address = address.clone();
+        if address::peer(&address).is_some() {
+            address.pop();
+        }
+        address
+    };
+    bare(one) == bare(other)
+}
+
+/// See the module.
+pub(super) struct Peers {
+    me: PeerId,
+    table: HashMap<PeerId, Peer>,
+    rng: Rng,
+}
+
+impl Peers {
+    /// An empty table; `seed` is for jitter only.
+    pub(super) fn new(me: PeerId, seed: u64) -> Self {
+        Self { me, table: HashMap::new(), rng: Rng::new(seed) }
+    }
+
+    /// The entry of a peer that is in the table.
+    pub(super) fn get(&mut self, peer: &PeerId) -> Option<&mut Peer> {
+        self.table.get_mut(peer)
+    }
+
+    /// All peers, in no order that anything may depend on.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PeerId, &Peer)> {
+        self.table.iter()
+    }
+
+    /// Notes a peer of our run; false when it was known or there is no room.
+    pub(super) fn want(&mut self, peer: PeerId, now: Instant) -> bool {
+        if peer == self.me {
+            return false;
+        }
+        let wanted = self.table.values().filter(|peer| peer.wanted).count();
+        let known = self.table.get(&peer).is_some_and(|peer| peer.wanted);
+        if known || wanted >= WANTED_MAX {
+            return false;
+        }
+        let patience = if self.me.to_bytes() < peer.to_bytes() { Duration::ZERO } else { COURTESY };
+        let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
+        entry.wanted = true;
+        entry.dial_at = now + patience;
+        true
+    }
+
+    /// A connection was established.
+    pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> &mut Peer {
+        let now = connection.since;
+        let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
+        entry.failures = 0;
+        entry.connections.push(connection);
+        entry
+    }
+
+    /// A connection has closed. The entry stays only if the peer is worth dialling again.
+    pub(super) fn closed(&mut self, peer: &PeerId, id: ConnectionId, now: Instant) {
+        let Some(entry) = self.table.get_mut(peer) else { return };
+        entry.connections.retain(|connection| connection.id != id);
+        if matches!(entry.line, Line::Opening(line) | Line::Up(line) if line == id) {
+            entry.line = Line::Down(now);
+        }
+        if entry.connections.is_empty() {
+            entry.member = false;
+            entry.dial_at = now + spread(&mut self.rng, REDIAL_MIN);
+        }
+    }
+
+    /// Removes what is neither connected nor wanted nor unsettled with the driver.
+    pub(super) fn sweep(&mut self) {
+        self.table
+            .retain(|_, peer| !peer.connections.is_empty() || peer.wanted || peer.shown.is_some());
+    }
+
+    /// A dial of a peer failed. One that fails for long is forgotten; if it lives, its provider
+    /// record brings it back.
+    pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
+        let Some(entry) = self.table.get_mut(peer) else { return };
+        entry.failures += 1;
+        let wait = REDIAL_MIN.saturating_mul(1 << entry.failures.min(6)).min(REDIAL_MAX);
+        entry.dial_at = now + spread(&mut self.rng, wait);
+        if entry.failures >= FAILURES_MAX {
+            entry.wanted = false;
+        }
+    }
+
+    /// Peers to dial now. Each is put off, so that asking again does not dial it twice.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
+        let mut due = Vec::new();
+        for (peer, entry) in &mut self.table {
+            let waits = entry.wanted && entry.connections.is_empty() && entry.dial_at <= now;
+            if waits && due.len() < DIALS_PER_TICK {
+                entry.dial_at = now + REDIAL_MAX;
+                due.push(*peer);
+            }
+        }
+        due
+    }
+
+    /// Control connections that are one too many, and are ours to close.
+    pub(super) fn duplicates(&self, now: Instant) -> Vec<ConnectionId> {
+        let mine = |peer: &PeerId| self.me.to_bytes() < peer.to_bytes();
+        let settled = |connection: &Connection| now - connection.since >= SETTLED;
+        let mut found = Vec::new();
+        for (_, peer) in self.table.iter().filter(|(peer, _)| mine(peer)) {
+            let Some(used) = peer.control() else { continue };
+            let spare = peer.of(Purpose::Control).filter(|c| c.id != used.id && settled(c));
+            found.extend(spare.map(|connection| connection.id));
+        }
+        found
+    }
+}
+
+/// `wait`, a quarter more or less.
+fn spread(rng: &mut Rng, wait: Duration) -> Duration {
+    wait.mul_f64(0.75 + 0.5 * rng.unit())
+}
+
+/// How long the greater peer id waits for the smaller one's dial.
+const COURTESY: Duration = Duration::from_secs(2);
+const REDIAL_MIN: Duration = Duration::from_secs(1);
+const REDIAL_MAX: Duration = Duration::from_secs(60);
+/// Half an hour of dials.
+const FAILURES_MAX: u32 = 30;
+/// A second connection may still turn out to be for a ring, whose stream is opened at once: five
+/// seconds are two slow round trips and the handshakes.
+const SETTLED: Duration = Duration::from_secs(5);
+/// Twice the members of a roster.
+const WANTED_MAX: usize = 512;
+/// A handful of dials at a time leaves room for those of discovery.
+const DIALS_PER_TICK: usize = 16;
+/// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
+pub(super) const FAULTS_MAX: u32 = 8;
+/// 64 messages a second and author (FORMATS §4), of at most 256 members, all through one peer in
+/// the worst case; in practice a hundredth.
+const GOSSIP_PER_SECOND: u32 = 64 * 64;
+const GOSSIP_BURST: u32 = 256 * 64;
+const ANSWERS_PER_PEER: usize = 16;
+/// One, and one that is being replaced.
+const LINES_PER_PEER: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn connection(id: usize, remote: &str, since: Instant) -> Connection {
+        let id = ConnectionId::new_unchecked(id);
+        let remote = remote.parse().unwrap();
+        Connection { id, purpose: Purpose::Control, remote, dialled: true, since }
+    }
+
+    /// Two peers, the smaller id first.
+    fn pair() -> (PeerId, PeerId) {
+        let (one, two) = (PeerId::random(), PeerId::random());
+        if one.to_bytes() < two.to_bytes() { (one, two) } else { (two, one) }
+    }
+
+    #[test]
+    fn the_smaller_id_dials_first_and_failures_back_off() {
+        let (small, great) = pair();
+        let start = Instant::now();
+        let mut peers = Peers::new(small, 1);
+        assert!(peers.want(great, start) && !peers.want(great, start));
+        assert!(!peers.want(small, start), "nobody dials itself");
+        assert_eq!(peers.due(start), [great]);
+        assert!(peers.due(start + SECOND).is_empty(), "a dial under way is not repeated");
+        let mut now = start;
+        for _ in 0..FAILURES_MAX {
+            peers.failed(&great, now);
+            assert!(peers.due(now + SECOND).is_empty());
+            now += REDIAL_MAX * 2;
+        }
+        assert!(peers.due(now).is_empty(), "forgotten");
+        peers.sweep();
+        assert!(peers.get(&great).is_none());
+        let mut peers = Peers::new(great, 1);
+        peers.want(small, start);
+        assert!(peers.due(start + SECOND).is_empty());
+        assert_eq!(peers.due(start + COURTESY), [small]);
+    }
+
+    #[test]
+    fn the_smaller_id_closes_the_younger_of_two_control_connections() {
+        let (small, great) = pair();
+        let start = Instant::now();
+        for (me, other, mine) in [(small, great, true), (great, small, false)] {
+            let mut peers = Peers::new(me, 1);
+            peers.connected(other, connection(1, "/ip4/10.0.0.1/tcp/1", start));
+            peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start + SECOND));
+            let ring = peers.connected(other, connection(3, "/ip4/10.0.0.1/tcp/3", start));
+            ring.connections[2].purpose = Purpose::Ring;
+            assert!(peers.duplicates(start + SETTLED).is_empty(), "may become a ring connection");
+            let closed = peers.duplicates(start + SETTLED + SECOND);
+            let expected = if mine { vec![ConnectionId::new_unchecked(2)] } else { vec![] };
+            assert_eq!(closed, expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_replaced_is_no_lost_peer_and_a_relay_is_no_direct_link() {
+        let (me, other) = pair();
+        let start = Instant::now();
+        let mut peers = Peers::new(me, 1);
+        let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit");
+        let peer = peers.connected(other, connection(1, &circuit, start));
+        assert_eq!(peer.link(), None);
+        peer.member = true;
+        assert_eq!(peer.link(), Some(Link::Relayed));
+        assert!(peer.control().is_none());
+        let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
+        assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
+        peer.line = Line::Up(ConnectionId::new_unchecked(2));
+        assert_eq!(peer.link(), Some(Link::Direct));
+        peer.shown = Some(Link::Direct);
+        peer.line = Line::Down(start);
+        assert_eq!(peer.link(), Some(Link::Direct));
+        peers.closed(&other, ConnectionId::new_unchecked(2), start);
+        assert_eq!(peers.get(&other).unwrap().link(), Some(Link::Relayed));
+        peers.closed(&other, ConnectionId::new_unchecked(1), start);
+        assert_eq!(peers.get(&other).unwrap().link(), None);
+    }
+
+    #[test]
+    fn ring_addresses_are_direct_unique_and_split_by_transport() {
+        let (me, other) = pair();
+        let mut peers = Peers::new(me, 1);
+        let peer = peers.connected(other, connection(1, "/ip4/10.0.0.1/tcp/1", Instant::now()));
+        peer.addresses = [
+            format!("/ip4/10.0.0.1/tcp/1/p2p/{other}"),
+            "/ip4/10.0.0.2/udp/2/quic-v1".into(),
+            format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit"),
+        ]
+        .map(|text| text.parse().unwrap())
+        .into();
+        let (tcp, rest) = peer.direct_addresses();
+        assert_eq!((tcp.len(), rest.len()), (1, 1));
+    }
+
+    #[test]
+    fn the_eighth_fault_is_one_too_many() {
+        let mut peer = Peer::new(Instant::now());
+        let counted = (1..=20).find(|_| peer.fault(1));
+        assert_eq!(counted, Some(FAULTS_MAX));
+        assert!(Peer::new(Instant::now()).fault(FAULTS_MAX));
+    }
+}

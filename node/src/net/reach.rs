@@ -1,0 +1,154 @@
+//! Whether others can reach this node, as a state and as a sentence for its owner.
+//!
+//! Where all entry points are on this machine or network, everybody can reach everybody. Else a
+//! confirmed external address (from the owner, from the router through UPnP, or from AutoNAT: an
+//! entry point that dialled us back) is the proof. Without one after [`PATIENCE`], or after
+//! [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and looks for a relay.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use intellect_bootstrap::address;
+use libp2p::Multiaddr;
+use tokio::time::Instant;
+
+/// See the module. `Display` is a sentence with the remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reachability {
+    /// Everybody of this run is on this machine or network.
+    Local,
+    /// Not yet known.
+    Unknown,
+    /// At these addresses, from anywhere.
+    Open(Vec<String>),
+    /// Only through relays, which carry messages but no bulk.
+    Relayed,
+    /// By nobody: this node reaches others, they do not reach it.
+    Closed,
+}
+
+impl Reachability {
+    /// Whether others can open a direct connection to this node, as far as it knows.
+    #[must_use]
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self, Self::Local | Self::Open(_))
+    }
+}
+
+impl fmt::Display for Reachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const REMEDY: &str = "forward the port of --listen on your router to this machine and name \
+            it with --external, or switch on UPnP there";
+        match self {
+            Self::Local => write!(f, "peers on this machine or network can reach this node"),
+            Self::Unknown => write!(f, "whether others can reach this node is not known yet"),
+            Self::Open(addresses) => {
+                write!(f, "others can reach this node at {}", addresses.join(" and "))
+            }
+            Self::Relayed => write!(
+                f,
+                "others reach this node only through a relay, so it follows the run without a \
+                 place in the ring; to take part: {REMEDY}"
+            ),
+            Self::Closed => write!(f, "others cannot reach this node; to take part: {REMEDY}"),
+        }
+    }
+}
+
+/// What the reachability is concluded from.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    far: bool,
+    since: Instant,
+    open: BTreeSet<Multiaddr>,
+    circuits: BTreeSet<Multiaddr>,
+    probes_failed: u32,
+}
+
+impl Evidence {
+    /// `far`: an entry point is on the internet.
+    pub(super) fn new(far: bool, now: Instant) -> Self {
+        let (open, circuits) = (BTreeSet::new(), BTreeSet::new());
+        Self { far, since: now, open, circuits, probes_failed: 0 }
+    }
+
+    /// An external address was confirmed.
+    pub(super) fn confirmed(&mut self, address: &Multiaddr) {
+        let set = if address::is_relayed(address) { &mut self.circuits } else { &mut self.open };
+        // Bounded: libp2p confirms only what we listen on, map or were told.
+        set.insert(address.clone());
+    }
+
+    /// It holds no longer.
+    pub(super) fn expired(&mut self, address: &Multiaddr, now: Instant) {
+        self.circuits.remove(address);
+        if self.open.remove(address) && self.open.is_empty() {
+            (self.since, self.probes_failed) = (now, 0);
+        }
+    }
+
+    /// An entry point tried to dial us back and could not.
+    pub(super) fn probe_failed(&mut self) {
+        self.probes_failed = self.probes_failed.saturating_add(1);
+    }
+
+    /// What follows at `now`.
+    pub(super) fn conclude(&self, now: Instant) -> Reachability {
+        if !self.far {
+            return Reachability::Local;
+        }
+        if !self.open.is_empty() {
+            return Reachability::Open(self.open.iter().map(ToString::to_string).collect());
+        }
+        if !self.circuits.is_empty() {
+            return Reachability::Relayed;
+        }
+        let waited = now.saturating_duration_since(self.since) >= PATIENCE;
+        if waited || self.probes_failed >= PROBES_FAILED_MAX {
+            return Reachability::Closed;
+        }
+        Reachability::Unknown
+    }
+}
+
+/// AutoNAT probes every 5 s, and UPnP gives up after 10 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PROBES_FAILED_MAX: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circuit_is_no_direct_address_and_proof_can_expire() {
+        let start = Instant::now();
+        let mut evidence = Evidence::new(true, start);
+        assert_eq!(evidence.conclude(start), Reachability::Unknown);
+        assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Closed);
+        let relay = libp2p::PeerId::random();
+        let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit").parse().unwrap();
+        evidence.confirmed(&circuit);
+        assert_eq!(evidence.conclude(start), Reachability::Relayed);
+        assert!(!Reachability::Relayed.is_direct());
+        let open: Multiaddr = "/ip4/203.0.113.8/tcp/1".parse().unwrap();
+        evidence.confirmed(&open);
+        assert_eq!(evidence.conclude(start), Reachability::Open(vec![open.to_string()]));
+        evidence.expired(&circuit, start);
+        evidence.expired(&open, start + PATIENCE);
+        assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Unknown);
+        (0..PROBES_FAILED_MAX).for_each(|_| evidence.probe_failed());
+        assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Closed);
+    }
+
+    #[test]
+    fn on_one_network_nothing_needs_to_be_proved() {
+        let start = Instant::now();
+        assert_eq!(Evidence::new(false, start).conclude(start), Reachability::Local);
+    }
+
+    #[test]
+    fn each_bad_state_names_a_remedy() {
+        for state in [Reachability::Relayed, Reachability::Closed] {
+            assert!(state.to_string().contains("--external"));
+        }
+    }
+}
