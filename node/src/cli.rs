@@ -47,6 +47,10 @@ pub(crate) enum Command {
     /// Writes or explains the signed settings of a run
     #[command(subcommand)]
     Manifest(ManifestCommand),
+    /// Measures a checkpoint on held-out data
+    Eval(EvalArgs),
+    /// Lets a checkpoint write
+    Sample(SampleArgs),
     /// The public entry point, for `sim`, which has no second program at hand
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
@@ -186,6 +190,55 @@ pub(crate) struct ManifestNewArgs {
     /// Change one setting, as in `--set model.layers=6`; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// Which checkpoint, and what it belongs to.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckpointArgs {
+    /// The checkpoint [default: the newest one of the data folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// Its manifest [default: run.toml of the folder in which the checkpoint lies]
+    #[arg(long, value_name = "FILE", requires = "checkpoint")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Folder of a node [default: $XDG_DATA_HOME/intellect-node]
+    #[arg(long, value_name = "DIR", conflicts_with = "checkpoint")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Which run of that folder: the beginning of its id
+    #[arg(long, value_name = "PREFIX", conflicts_with = "checkpoint")]
+    pub(crate) run: Option<String>,
+    /// The text, when the run trains on one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// What computes: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+}
+
+/// `eval`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) checkpoint: CheckpointArgs,
+}
+
+/// `sample`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SampleArgs {
+    #[command(flatten)]
+    pub(crate) checkpoint: CheckpointArgs,
+    /// What the text begins with [default: a new line]
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) prompt: String,
+    /// Tokens to write
+    #[arg(long, value_name = "N", default_value = "200")]
+    pub(crate) tokens: NonZeroUsize,
+    /// How bold: 0 always takes the likeliest token, 1 draws as the model believes
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    pub(crate) temperature: f64,
+    /// Of the drawing
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 #[cfg(test)]

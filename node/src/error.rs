@@ -2,7 +2,12 @@
 
 use std::io;
 
-use crate::{config::LocalError, identity::IdentityError, offline::OfflineError, sim::SimError};
+use crate::{
+    config::LocalError,
+    identity::IdentityError,
+    offline::{OfflineError, stored::StoredError},
+    sim::SimError,
+};
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +21,9 @@ pub(crate) enum Error {
     /// A command that needs no network.
     #[error(transparent)]
     Offline(#[from] OfflineError),
+    /// A command on a stored state.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
     /// A simulation.
     #[error(transparent)]
     Sim(#[from] SimError),
@@ -30,8 +38,13 @@ impl Error {
         match self {
             Self::Usage(_)
             | Self::Offline(OfflineError::Usage(_) | OfflineError::Preset { .. })
+            | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Sim(SimError::Usage(_) | SimError::TooFew { .. }) => 2,
-            Self::Identity(_) | Self::Offline(_) | Self::Sim(_) | Self::Output(_) => 1,
+            Self::Identity(_)
+            | Self::Offline(_)
+            | Self::Stored(_)
+            | Self::Sim(_)
+            | Self::Output(_) => 1,
         }
     }
 

@@ -1,6 +1,9 @@
-//! What needs no network: `keygen`, `manifest new` and `show`, `eval`, `sample`.
+//! What needs no network: `keygen`, `manifest new` and `show`, and, in [`stored`], `eval` and
+//! `sample`.
 //!
 //! Each takes what was typed, does its work, and writes for a person to `out`.
+
+pub(crate) mod stored;
 
 use std::{
     fs::File,

@@ -1,0 +1,202 @@
+//! `eval` and `sample`: what can be done with a state on disk.
+//!
+//! A checkpoint is found by name, or as the newest one of a data folder; its manifest lies in the
+//! folder of its run, unless another one is named.
+
+use std::{
+    fs, io,
+    io::Write,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use intellect_model::{
+    sample::{self, SampleError, Settings},
+    tokenizer::{EncodeError, Tokenizer},
+};
+use intellect_protocol::id::RunId;
+
+use crate::{
+    checkpoint::Checkpoint,
+    cli::{CheckpointArgs, EvalArgs, SampleArgs},
+    config::{self, LocalError, RunPrefix},
+    gauge::{Gauge, GaugeError, REPORT_TOKENS},
+    manifest::{Manifest, ReadError},
+};
+
+/// Why a stored state could not be used. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoredError {
+    /// Something on the command line cannot be meant.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// No run, or no such run, in the folder.
+    #[error(
+        "{} holds {}: name a run with --run, another folder with --data-dir, or a file with \
+         --checkpoint",
+        folder.display(), list(found)
+    )]
+    Run {
+        /// The data folder.
+        folder: PathBuf,
+        /// The runs that fit.
+        found: Vec<RunId>,
+    },
+    /// The run has not committed anything yet.
+    #[error("{} holds no checkpoint yet: wait for the first committed epoch", folder.display())]
+    NoCheckpoint {
+        /// Where it would be.
+        folder: PathBuf,
+    },
+    /// A checkpoint outside the folder of a run.
+    #[error("no run.toml lies beside {}: name its manifest with --manifest", checkpoint.display())]
+    NoManifest {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+    },
+    /// A folder cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The manifest cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ReadError),
+    /// State, model or data cannot be used.
+    #[error(transparent)]
+    Gauge(#[from] GaugeError),
+    /// The prompt has no tokens.
+    #[error("--prompt: {0}")]
+    Prompt(EncodeError),
+    /// The model does not write.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Measures a state on held-out data.
+pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
+    let (gauge, checkpoint, manifest) = open(&args.checkpoint)?;
+    let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
+    let entropies = gauge.entropies();
+    let header = &checkpoint.header;
+    let mut lines = vec![
+        format!("run            {} ({})", manifest.id, manifest.run.name),
+        format!(
+            "state          {} of epoch {}, {} tokens committed",
+            checkpoint.state.hex(),
+            header.epoch,
+            super::count(header.tokens)
+        ),
+        format!(
+            "held-out loss  {:.4} nats per token, over {} tokens",
+            evaluation.loss,
+            super::count(evaluation.tokens as u64)
+        ),
+    ];
+    match (evaluation.excess, entropies.yardsticks()) {
+        (Some(excess), Some(yardsticks)) => lines.push(format!(
+            "excess         {excess:.4} (uniform {:.4}, unigram {:.4}, bigram {:.4})",
+            yardsticks.uniform, yardsticks.unigram, yardsticks.bigram
+        )),
+        _ => lines.push(format!(
+            "compare        uniform {:.4}, unigram {:.4}, bigram {:.4}",
+            entropies.uniform, entropies.unigram, entropies.bigram
+        )),
+    }
+    lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(StoredError::Output)
+}
+
+/// Lets a state write, token by token.
+pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
+    let (gauge, _, manifest) = open(&args.checkpoint)?;
+    let tokenizer = Tokenizer::new(&manifest.work.data);
+    let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
+    let settings =
+        Settings { temperature: args.temperature, seed: args.seed, tokens: args.tokens.get() };
+    let mut decoder = tokenizer.decoder();
+    let mut written = out.write_all(args.prompt.as_bytes());
+    sample::sample(gauge.model(), &manifest.work, &prompt, settings, &mut |token| {
+        if written.is_ok() {
+            written = out.write_all(decoder.push(token).as_bytes()).and_then(|()| out.flush());
+        }
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    written.and_then(|()| writeln!(out, "{}", decoder.finish())).map_err(StoredError::Output)
+}
+
+/// The state that was asked for, loaded.
+fn open(args: &CheckpointArgs) -> Result<(Gauge, Checkpoint, Manifest), StoredError> {
+    let device = config::parse_device(&args.device)?;
+    let checkpoint = match &args.checkpoint {
+        Some(path) => path.clone(),
+        None => newest_checkpoint(&run_folder(args)?)?,
+    };
+    let manifest = match &args.manifest {
+        Some(path) => Manifest::load(path)?,
+        None => Manifest::load(&manifest_beside(&checkpoint)?)?,
+    };
+    let mut gauge = Gauge::open(manifest.clone(), args.data.as_deref(), device)?;
+    let checkpoint = gauge.load(&checkpoint)?;
+    Ok((gauge, checkpoint, manifest))
+}
+
+/// The folder of the one run that fits.
+fn run_folder(args: &CheckpointArgs) -> Result<PathBuf, StoredError> {
+    let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
+    let runs = folder.join("runs");
+    let names = if runs.is_dir() { names(&runs)? } else { Vec::new() };
+    let fits = |run: &RunId| prefix.as_ref().is_none_or(|prefix| prefix.matches(run));
+    let found: Vec<RunId> =
+        names.iter().filter_map(|name| RunId::from_hex(name)).filter(fits).collect();
+    match found.as_slice() {
+        [run] => Ok(runs.join(run.hex())),
+        _ => Err(StoredError::Run { folder, found }),
+    }
+}
+
+/// The checkpoint of the greatest epoch of a run.
+fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
+    let folder = run.join("checkpoints");
+    let epoch = |name: &String| name.strip_suffix(".ckpt")?.parse::<u64>().ok();
+    let names = if folder.is_dir() { names(&folder)? } else { Vec::new() };
+    match names.iter().filter_map(epoch).max() {
+        Some(epoch) => Ok(folder.join(format!("{epoch}.ckpt"))),
+        None => Err(StoredError::NoCheckpoint { folder }),
+    }
+}
+
+/// `run.toml` of the run's folder in which the checkpoint lies, or right beside it.
+fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
+    let folders = checkpoint.ancestors().skip(1).take(2);
+    let mut candidates = folders.map(|folder| folder.join("run.toml"));
+    candidates
+        .find(|path| path.is_file())
+        .ok_or_else(|| StoredError::NoManifest { checkpoint: checkpoint.to_owned() })
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, StoredError> {
+    let io_error = |source| StoredError::Io { path: folder.to_owned(), source };
+    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name());
+    let names: Result<Vec<_>, _> = fs::read_dir(folder).map_err(io_error)?.map(name).collect();
+    Ok(names.map_err(io_error)?.into_iter().filter_map(|name| name.into_string().ok()).collect())
+}
+
+fn list(runs: &[RunId]) -> String {
+    match runs {
+        [] => "no such run".to_owned(),
+        runs => {
+            let runs: Vec<_> = runs.iter().map(ToString::to_string).collect();
+            format!("the runs {}", runs.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

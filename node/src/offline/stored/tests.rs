@@ -1,0 +1,108 @@
+//! Tests of `stored`, on a folder as a node leaves it.
+
+use clap::Parser as _;
+use intellect_model::{arch, config::Work, genesis};
+use intellect_protocol::{
+    checkpoint::{Header, Table},
+    id::Digest,
+    manifest::Run,
+    sign::Keypair,
+};
+
+use super::*;
+use crate::{
+    cli::{Cli, Command},
+    manifest::Draft,
+};
+
+fn typed(arguments: &[&str]) -> Result<String, StoredError> {
+    let mut out = Vec::new();
+    let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
+    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+        Command::Eval(args) => eval(&args, &mut out)?,
+        Command::Sample(args) => sample(&args, &mut out)?,
+        other => panic!("{other:?} reads no state"),
+    }
+    Ok(String::from_utf8(out).unwrap())
+}
+
+/// A data folder with the first weights of a run as its epochs 9 and 10.
+fn folder() -> (tempfile::TempDir, Manifest) {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Keypair::from_seed(&[1; 32]);
+    let run = Run::new(organiser.peer(), 7);
+    let manifest = Draft::new(&run, &Work::synthetic()).unwrap().sign(&organiser).unwrap();
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    fs::create_dir_all(home.join("checkpoints")).unwrap();
+    fs::write(home.join("run.toml"), &manifest.text).unwrap();
+    let theta = genesis::weights(7, &arch::specs(&manifest.work.model));
+    let v = vec![0.0; theta.len()];
+    for epoch in [9, 10] {
+        let (run, r, parameters) = (manifest.id, Digest::ZERO, theta.len() as u64);
+        let header = Header { run, epoch, tokens: 5_000, r, parameters };
+        let mut bytes = Table::of(header, &theta, &v).unwrap().to_bytes();
+        bytes.extend(theta.iter().chain(&v).flat_map(|x| x.to_le_bytes()));
+        fs::write(home.join(format!("checkpoints/{epoch}.ckpt")), bytes).unwrap();
+    }
+    (folder, manifest)
+}
+
+#[test]
+fn the_newest_state_of_the_only_run_is_measured() {
+    let (folder, manifest) = folder();
+    let data_dir = folder.path().to_str().unwrap();
+    let text = typed(&["eval", "--data-dir", data_dir]).unwrap();
+    for words in ["of epoch 10", "5 000 tokens", "excess", &manifest.id.to_string()] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    let prefix = &manifest.id.hex()[..6];
+    assert_eq!(typed(&["eval", "--data-dir", data_dir, "--run", prefix]).unwrap(), text);
+}
+
+#[test]
+fn a_checkpoint_knows_its_manifest_by_its_folder() {
+    let (folder, manifest) = folder();
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    let inside = home.join("checkpoints/9.ckpt");
+    assert!(
+        typed(&["eval", "--checkpoint", inside.to_str().unwrap()]).unwrap().contains("epoch 9")
+    );
+
+    let outside = folder.path().join("x/y/9.ckpt");
+    fs::create_dir_all(outside.parent().unwrap()).unwrap();
+    fs::copy(&inside, &outside).unwrap();
+    let outside = outside.to_str().unwrap();
+    let error = typed(&["eval", "--checkpoint", outside]).unwrap_err();
+    assert!(error.to_string().contains("--manifest"), "{error}");
+    let manifest = home.join("run.toml");
+    typed(&["eval", "--checkpoint", outside, "--manifest", manifest.to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn a_state_writes_as_many_tokens_as_asked_for_and_the_same_ones_again() {
+    let (folder, _) = folder();
+    let data_dir = folder.path().to_str().unwrap();
+    let line = ["sample", "--data-dir", data_dir, "--tokens", "20", "--prompt", ""];
+    let text = typed(&line).unwrap();
+    assert_eq!(text.trim_end_matches('\n').chars().count(), 20, "{text}");
+    assert_eq!(typed(&line).unwrap(), text);
+    let error = typed(&["sample", "--data-dir", data_dir, "--prompt", "\u{1F600}"]).unwrap_err();
+    assert!(error.to_string().contains("--prompt"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let (folder, manifest) = folder();
+    let empty = tempfile::tempdir().unwrap();
+    let error = typed(&["eval", "--data-dir", empty.path().to_str().unwrap()]).unwrap_err();
+    assert!(error.to_string().contains("no such run"), "{error}");
+    let data_dir = folder.path().to_str().unwrap();
+    let other = if manifest.id.hex().starts_with("0000") { "ffff" } else { "0000" };
+    let error = typed(&["eval", "--data-dir", data_dir, "--run", other]).unwrap_err();
+    assert!(matches!(error, StoredError::Run { .. }), "{error}");
+    fs::create_dir(folder.path().join("runs").join("ab".repeat(32))).unwrap();
+    let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err();
+    assert!(error.to_string().contains("abababab"), "{error}");
+    let error = typed(&["eval", "--data-dir", data_dir, "--run", "abab"]).unwrap_err();
+    assert!(matches!(error, StoredError::NoCheckpoint { .. }), "{error}");
+}
