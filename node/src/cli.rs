@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Lets a checkpoint write
     Sample(SampleArgs),
+    /// Measures this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// The public entry point, for `sim`, which has no second program at hand
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
@@ -239,6 +242,17 @@ pub(crate) struct SampleArgs {
     /// Of the drawing
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// `bench …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Speed and error of the codecs, beside this core's own copying
+    Codec {
+        /// One JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::{
+    bench::BenchError,
     config::LocalError,
     identity::IdentityError,
     offline::{OfflineError, stored::StoredError},
@@ -24,6 +25,9 @@ pub(crate) enum Error {
     /// A command on a stored state.
     #[error(transparent)]
     Stored(#[from] StoredError),
+    /// A benchmark.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// A simulation.
     #[error(transparent)]
     Sim(#[from] SimError),
@@ -43,9 +47,22 @@ impl Error {
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Stored(_)
+            | Self::Bench(_)
             | Self::Sim(_)
             | Self::Output(_) => 1,
         }
+    }
+
+    /// Whether whoever read our output has seen enough, as in `… | head`.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        let mut cause: Option<&dyn std::error::Error> = Some(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                return error.kind() == io::ErrorKind::BrokenPipe;
+            }
+            cause = error.source();
+        }
+        false
     }
 
     /// The error and what lies behind it, each on a line of its own.

@@ -12,6 +12,7 @@
 
 #![allow(dead_code, reason = "the driver that uses these is on its way")]
 
+mod bench;
 mod checkpoint;
 mod cli;
 mod config;
@@ -43,8 +44,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(cli, &mut io::stdout()) {
         Ok(code) => code,
-        // Whoever reads has seen enough, as in `… | head`.
-        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell if standard error is closed too.
             let _ = writeln!(io::stderr(), "error: {}", error.explain());
@@ -62,6 +62,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Manifest(command) => offline::manifest(command, out)?,
         Command::Eval(args) => offline::stored::eval(&args, out)?,
         Command::Sample(args) => offline::stored::sample(&args, out)?,
+        Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
     out.flush()?;

@@ -1,0 +1,35 @@
+//! `bench`: what this machine can do, measured with the code that a node runs.
+//!
+//! Nothing here is a test: a machine that others use at the same time gives other numbers. So each
+//! figure is the median of several runs, and stands beside what the hardware itself does.
+
+pub(crate) mod codec;
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// Our own data could not be encoded or decoded.
+    #[error("the codec refuses the benchmark's own data")]
+    Codec(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// The median time of `runs` runs, after one that only warms up.
+fn median<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
+    work()?;
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times.get(runs / 2).copied().unwrap_or_default())
+}
