@@ -225,9 +225,6 @@ pub(crate) enum RingError {
     /// No stream to the peer.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The stream failed at once.
-    #[error("the stream failed: {0}")]
-    Io(#[from] std::io::Error),
     /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,

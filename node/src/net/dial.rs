@@ -6,7 +6,6 @@
 
 use std::{io, time::Duration};
 
-use futures::AsyncWriteExt as _;
 use intellect_bootstrap::{
     address::{self, Scope},
     streams::{OpenError, Opening},
@@ -150,7 +149,7 @@ impl Actor {
     fn open_ring_on(&mut self, connection: ConnectionId, dial: Dial) {
         let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
         self.tasks.spawn(async move {
-            // The peer learns what the connection is for from the first bytes on it.
+            // The negotiation tells the peer what the connection is for.
             let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
             let late = || Err(OpenError::Failed("too slow".into()).into());
             let _ = dial.reply.send(opened.unwrap_or_else(|_| late()));
@@ -244,8 +243,7 @@ impl Actor {
 }
 
 async fn open(opening: Opening) -> Result<ByteStream, RingError> {
-    let mut stream = opening.await.map_err(|_| OpenError::Closed)??;
-    stream.flush().await?;
+    let stream = opening.await.map_err(|_| OpenError::Closed)??;
     Ok(stream.compat())
 }
 
