@@ -1,1 +1,395 @@
-//! Harness of the cross-process stories.
+//! Harness of the cross-process stories: starts real programs, reads what they write, and ends.
+//!
+//! Everything waits with a deadline, every process is killed when its handle is dropped, and one
+//! lock lets one story run at a time: two cores do not run two networks. What a node does is read
+//! from its `--events` file as plain JSON, so that a renamed key is noticed; log text is only shown
+//! when a story fails.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How often anything is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long a command that talks to nobody may take.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+
+/// One story: a folder of its own, and the machine to itself.
+#[derive(Debug)]
+pub struct Story {
+    programs: Programs,
+    folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Where the programs lie, as `env!("CARGO_BIN_EXE_…")` says in a test.
+#[derive(Clone, Copy, Debug)]
+pub struct Programs {
+    /// `intellect-node`.
+    pub node: &'static str,
+    /// `intellect-bootstrap`.
+    pub bootstrap: &'static str,
+}
+
+/// What a command that ended by itself left.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Its exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Story {
+    /// Waits for its turn, and makes a folder.
+    ///
+    /// # Errors
+    /// The system gives no folder.
+    pub fn begin(programs: Programs) -> Result<Self> {
+        // A story that failed leaves nothing behind that could disturb the next one.
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self { programs, folder: tempfile::tempdir()?, _turn: turn })
+    }
+
+    /// A path in the story's folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The same as text, for a command line.
+    #[must_use]
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    /// Runs `intellect-node` to its end.
+    ///
+    /// # Errors
+    /// It does not end in a minute.
+    pub fn node(&self, arguments: &[&str]) -> Result<Done> {
+        self.node_within(arguments, COMMAND_PATIENCE)
+    }
+
+    /// Runs `intellect-node` to its end.
+    ///
+    /// # Errors
+    /// It does not end within `patience`.
+    pub fn node_within(&self, arguments: &[&str], patience: Duration) -> Result<Done> {
+        self.start("command", self.programs.node, arguments)?.wait(patience)
+    }
+
+    /// Starts `intellect-node run` as the node `name`, with a data folder and an events file in the
+    /// story's folder, on a port of this machine that the system chooses.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_node(&self, name: &str, entry: &str, arguments: &[&str]) -> Result<Process> {
+        let (data, events) = (self.text(&format!("{name}/data")), self.path(name));
+        fs::create_dir_all(&events)?;
+        let events = events.join("events.jsonl").to_string_lossy().into_owned();
+        let fixed = [
+            "--bootstrap",
+            entry,
+            "--listen",
+            "/ip4/127.0.0.1/tcp/0",
+            "--data-dir",
+            &data,
+            "--events",
+            &events,
+            "--threads",
+            "1",
+        ];
+        let all: Vec<&str> = fixed.into_iter().chain(arguments.iter().copied()).collect();
+        self.start(name, self.programs.node, &all)
+    }
+
+    /// Makes a key and a manifest: a small model on synthetic data, changed by `settings`.
+    ///
+    /// # Errors
+    /// A setting is wrong.
+    pub fn manifest(&self, name: &str, settings: &[&str]) -> Result<PathBuf> {
+        let (key, out) = (self.text(&format!("{name}.key")), self.text(name));
+        self.node(&["keygen", "--out", &key])?.expect_success()?;
+        let mut arguments = vec!["manifest", "new", "--out", &out, "--key", &key];
+        for setting in SMALL.iter().chain(settings) {
+            arguments.extend(["--set", setting]);
+        }
+        self.node(&arguments)?.expect_success()?;
+        Ok(self.path(name))
+    }
+
+    /// Starts `intellect-bootstrap`, and waits until it says where to enter.
+    ///
+    /// # Errors
+    /// It says nothing for half a minute.
+    pub fn start_bootstrap(&self, manifests: &[PathBuf]) -> Result<(Process, String)> {
+        let data = self.text("bootstrap/data");
+        let manifests: Vec<_> = manifests.iter().map(|path| path.to_string_lossy()).collect();
+        let mut arguments = vec!["--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data];
+        for manifest in &manifests {
+            arguments.extend(["--manifest", manifest]);
+        }
+        let mut process = self.start("bootstrap", self.programs.bootstrap, &arguments)?;
+        let start = Instant::now();
+        loop {
+            let out = fs::read_to_string(&process.out)?;
+            let whole = out.rfind('\n').map_or("", |end| &out[..end]);
+            let entry = whole.lines().find_map(|l| l.strip_prefix("intellect-node --bootstrap "));
+            if let Some(entry) = entry {
+                return Ok((process, entry.to_owned()));
+            }
+            if start.elapsed() > Duration::from_secs(30) || process.exit()?.is_some() {
+                bail!("the bootstrap does not start: {}", process.said());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Runs `intellect-node sim --out`, and reads its report. `out` names its folder.
+    ///
+    /// # Errors
+    /// It does not end within `patience`, or leaves no report.
+    pub fn sim(&self, out: &str, arguments: &[&str], patience: Duration) -> Result<Sim> {
+        let folder = self.path(out);
+        let text = self.text(out);
+        let mut all = vec!["sim", "--out", &text];
+        all.extend(arguments);
+        let done = self.node_within(&all, patience)?;
+        let report = fs::read_to_string(folder.join("report.json"))
+            .with_context(|| format!("no report; it said: {}{}", done.out, done.err))?;
+        Ok(Sim { report: serde_json::from_str(&report)?, done, folder })
+    }
+
+    fn start(&self, name: &str, program: &str, arguments: &[&str]) -> Result<Process> {
+        let folder = self.path(name);
+        fs::create_dir_all(&folder)?;
+        let (out, err) = (folder.join("out.txt"), folder.join("err.txt"));
+        let append = |path: &Path| File::options().create(true).append(true).open(path);
+        // One command after the other has its own output.
+        if name == "command" {
+            fs::write(&out, "")?;
+            fs::write(&err, "")?;
+        }
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(append(&out)?)
+            .stderr(append(&err)?)
+            .current_dir(self.folder.path())
+            .env("XDG_DATA_HOME", self.path("home"))
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        Ok(Process { child, folder, out, err })
+    }
+}
+
+/// A model so small that an epoch takes a moment.
+pub const SMALL: [&str; 8] = [
+    "model.layers=1",
+    "model.width=16",
+    "model.heads=2",
+    "model.kv_heads=1",
+    "model.ffn=32",
+    "model.context=16",
+    "train.batch=2",
+    "epoch.amount=5",
+];
+
+impl Done {
+    /// The same, if it ended with 0.
+    ///
+    /// # Errors
+    /// It did not; with all that it said.
+    pub fn expect_success(self) -> Result<Self> {
+        if self.code != Some(0) {
+            bail!("exit {:?}: {}{}", self.code, self.out, self.err);
+        }
+        Ok(self)
+    }
+
+    /// The same, if it ended with `code` and an error that has all `words`.
+    ///
+    /// # Errors
+    /// It did not; with all that it said.
+    pub fn expect_failure(self, code: i32, words: &[&str]) -> Result<Self> {
+        let missing: Vec<_> = words.iter().filter(|word| !self.err.contains(**word)).collect();
+        if self.code != Some(code) || !missing.is_empty() {
+            bail!("exit {:?}, {missing:?} is missing in: {}{}", self.code, self.out, self.err);
+        }
+        Ok(self)
+    }
+}
+
+/// A finished simulation.
+#[derive(Debug)]
+pub struct Sim {
+    /// How the program ended, and what it said.
+    pub done: Done,
+    /// `report.json`.
+    pub report: Value,
+    folder: PathBuf,
+}
+
+impl Sim {
+    /// All events of one peer.
+    ///
+    /// # Errors
+    /// There is no such file, or it has a line that is no JSON.
+    pub fn events(&self, peer: usize) -> Result<Vec<Value>> {
+        read_events(&self.folder.join(format!("peer-{peer}/events.jsonl")))
+    }
+
+    /// The state that each epoch was committed with, if `peers` agree on all that any of them has.
+    ///
+    /// # Errors
+    /// Two committed one epoch with different states.
+    pub fn states(&self, peers: &[usize]) -> Result<Vec<(u64, String)>> {
+        let mut states: Vec<(u64, String)> = Vec::new();
+        for peer in peers {
+            for event in self.events(*peer)?.iter().filter(|event| event["event"] == "committed") {
+                let epoch = event["epoch"].as_u64().context("an epoch")?;
+                let state = event["state"].as_str().context("a state")?.to_owned();
+                match states.iter().find(|(known, _)| *known == epoch) {
+                    Some((_, known)) if *known != state => {
+                        bail!("epoch {epoch}: peer {peer} has {state}, another one {known}")
+                    }
+                    Some(_) => {}
+                    None => states.push((epoch, state)),
+                }
+            }
+        }
+        states.sort();
+        Ok(states)
+    }
+}
+
+/// A running program; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    folder: PathBuf,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Process {
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub fn exit(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It does not end within `patience`, and has been killed.
+    pub fn wait(mut self, patience: Duration) -> Result<Done> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.exit()? {
+                let (out, err) = (fs::read_to_string(&self.out)?, fs::read_to_string(&self.err)?);
+                return Ok(Done { code: status.code(), out, err });
+            }
+            if start.elapsed() > patience {
+                bail!("it does not end within {patience:?}; it said: {}", self.said());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// As Ctrl-C.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn interrupt(&self) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.context("a process id")?, Signal::INT)?)
+    }
+
+    /// As kill -9.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The events that it has written.
+    ///
+    /// # Errors
+    /// A line is no JSON.
+    pub fn events(&self) -> Result<Vec<Value>> {
+        let path = self.folder.join("events.jsonl");
+        if path.exists() { read_events(&path) } else { Ok(Vec::new()) }
+    }
+
+    /// Waits for an event that `accepts` does.
+    ///
+    /// # Errors
+    /// None comes within `patience`, or the process ends before.
+    pub fn wait_for(
+        &mut self,
+        patience: Duration,
+        accepts: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let start = Instant::now();
+        loop {
+            let ended = self.exit()?.is_some();
+            if let Some(event) = self.events()?.into_iter().find(&accepts) {
+                return Ok(event);
+            }
+            if ended || start.elapsed() > patience {
+                bail!("the event does not come; it said: {}", self.said());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until it has committed `epoch`.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait_for_commit(&mut self, epoch: u64, patience: Duration) -> Result<Value> {
+        self.wait_for(patience, |event| event["event"] == "committed" && event["epoch"] == epoch)
+    }
+
+    /// All that it printed.
+    fn said(&self) -> String {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        read(&self.out) + &read(&self.err)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only for a process that is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whole lines of an events file; one that is being written is left for the next call.
+fn read_events(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole.lines().filter(|line| !line.is_empty());
+    lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
+}

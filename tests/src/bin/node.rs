@@ -1,0 +1,7 @@
+//! `intellect-node`, built beside the stories so that cargo tells them where it is.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    intellect_node::main()
+}

@@ -1,0 +1,230 @@
+//! What people type and keep wrong: a clear message with cause and remedy, the right exit code, and
+//! nothing started or overwritten.
+
+use std::{
+    fs::{self, File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use crate::story;
+
+const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+
+fn entry() -> String {
+    format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}")
+}
+
+#[test]
+fn wrong_flags_are_usage_errors_that_name_the_remedy() {
+    let story = story();
+    let entry = entry();
+    for (arguments, words) in [
+        (vec!["--bootstrap", "/ip4/127.0.0.1/tcp/4001"], vec!["/p2p/"]),
+        (vec!["--bootstrap", "example.org:4001"], vec!["/ip4/"]),
+        (vec![], vec!["--bootstrap", "intellect-node sim"]),
+        (vec!["--bootstrap", &entry, "--device", "gpu"], vec!["cuda:N"]),
+        (vec!["--bootstrap", &entry, "--run", "xyz"], vec!["--run", "hex"]),
+        (vec!["--bootstrap", &entry, "--listen", "4001"], vec!["--listen"]),
+        (vec!["--bootstrap", &entry, "--log", "in=fo=?"], vec!["--log", "debug"]),
+        (vec!["--bootstrap", &entry, "--epochs", "0"], vec!["--epochs"]),
+        (vec!["--boot", &entry], vec!["--bootstrap"]),
+        (vec!["sim", "--peers", "0"], vec!["--peers"]),
+        (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["intellect-1"]),
+    ] {
+        let done = story.node(&arguments).unwrap();
+        done.expect_failure(2, &words).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    }
+    assert!(!story.path("x").exists() && !story.path("home/intellect-node/runs").exists());
+}
+
+#[test]
+fn cuda_in_a_build_without_it_says_how_to_get_it() {
+    let story = story();
+    let done = story.node(&["--bootstrap", &entry(), "--device", "cuda:0"]).unwrap();
+    done.expect_failure(2, &["--features cuda"]).unwrap();
+}
+
+#[test]
+fn manifest_keys_are_checked_by_name() {
+    let story = story();
+    story.node(&["keygen", "--out", &story.text("k")]).unwrap().expect_success().unwrap();
+    let (out, key) = (story.text("run.toml"), story.text("k"));
+    for (setting, words) in [
+        ("model.layer=3", vec!["model.layer", "model.layers"]),
+        ("outer.momentun=0.5", vec!["outer.momentum"]),
+        ("model.layers=0", vec!["1 to 512"]),
+        ("train.lr=fast", vec!["train.lr", "number"]),
+        ("ring.codec=int3", vec!["int8"]),
+        ("data.bytes=5", vec!["remove it"]),
+        ("epoch.overlap_steps=3", vec!["not supported yet"]),
+        ("nonsense", vec!["key=value"]),
+    ] {
+        let arguments = ["manifest", "new", "--out", &out, "--key", &key, "--set", setting];
+        story.node(&arguments).unwrap().expect_failure(1, &words).unwrap();
+        assert!(!story.path("run.toml").exists(), "{setting}");
+    }
+}
+
+#[test]
+fn a_manifest_that_was_changed_or_is_none_is_refused() {
+    let story = story();
+    let path = story.manifest("run.toml", &[]).unwrap();
+    let good = fs::read_to_string(&path).unwrap();
+    let show = |text: &str| {
+        fs::write(story.path("other.toml"), text).unwrap();
+        story.node(&["manifest", "show", &story.text("other.toml")]).unwrap()
+    };
+    show(&good).expect_success().unwrap();
+    let changed = good.replace("amount = 5", "amount = 6");
+    assert_ne!(changed, good);
+    show(&changed).expect_failure(1, &["signature", "organiser"]).unwrap();
+    show(&good.replace("layers", "layer")).expect_failure(1, &["model.layers"]).unwrap();
+    show(&good.replace("format = 1", "format = 2")).expect_failure(1, &["update"]).unwrap();
+    show("not toml at all").expect_failure(1, &["TOML"]).unwrap();
+    show(&"#".repeat(70_000)).expect_failure(1, &["70000 bytes"]).unwrap();
+    let absent = story.node(&["manifest", "show", "/absent"]).unwrap();
+    absent.expect_failure(1, &["/absent"]).unwrap();
+}
+
+#[test]
+fn keys_and_manifests_are_never_overwritten() {
+    let story = story();
+    let path = story.manifest("run.toml", &[]).unwrap();
+    let before = fs::read(&path).unwrap();
+    let (out, key) = (story.text("run.toml"), story.text("run.toml.key"));
+    let again = story.node(&["manifest", "new", "--out", &out, "--key", &key]).unwrap();
+    again.expect_failure(1, &["exists"]).unwrap();
+    story.node(&["keygen", "--out", &key]).unwrap().expect_failure(1, &["exists"]).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    let story = story();
+    let data = story.path("data");
+    fs::create_dir(&data).unwrap();
+    let key = data.join("identity.key");
+    story.node(&["keygen", "--out", key.to_str().unwrap()]).unwrap().expect_success().unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    let done = story.node(&["--bootstrap", &entry(), "--data-dir", data.to_str().unwrap()]);
+    done.unwrap().expect_failure(1, &["chmod 600", key.to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn a_simulated_key_is_refused_on_a_network() {
+    let story = story();
+    let data = story.path("data");
+    fs::create_dir(&data).unwrap();
+    let key = data.join("identity.key");
+    let text = format!(
+        "simulated = true\nseed = \"{}\"\nlog_id = \"{}\"\n",
+        "01".repeat(32),
+        "02".repeat(16)
+    );
+    fs::write(&key, text).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let done = story.node(&["--bootstrap", &entry(), "--data-dir", data.to_str().unwrap()]);
+    done.unwrap().expect_failure(1, &["simulated", "--data-dir"]).unwrap();
+}
+
+#[test]
+fn one_folder_has_one_node() {
+    let story = story();
+    let data = story.path("data");
+    fs::create_dir(&data).unwrap();
+    let lock = File::create(data.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let done = story.node(&["--bootstrap", &entry(), "--data-dir", data.to_str().unwrap()]);
+    done.unwrap().expect_failure(1, &["another intellect-node", "--data-dir"]).unwrap();
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let story = story();
+    fs::write(story.path("file"), "").unwrap();
+    let inside = story.text("file/data");
+    let done = story.node(&["--bootstrap", &entry(), "--data-dir", &inside]).unwrap();
+    done.expect_failure(1, &[&inside]).unwrap();
+}
+
+#[test]
+fn a_simulation_is_checked_before_anything_starts() {
+    let story = story();
+    let scenario = story.text("s.toml");
+    for (text, words) in [
+        ("[[step]]\ndo = \"kill\"\npeer = 9\nepoch = 1\n", "0 to 3"),
+        ("[[step]]\ndo = \"kill\"\npeer = 1\n", "exactly one of"),
+        ("[[step]]\ndo = \"melt\"\npeer = 1\nepoch = 1\n", "melt"),
+        ("[[steps]]\n", "steps"),
+    ] {
+        fs::write(&scenario, text).unwrap();
+        let done = story.node(&["sim", "--scenario", &scenario]).unwrap();
+        done.expect_failure(1, &[words]).unwrap();
+    }
+    story.node(&["sim", "--scenario", "/absent"]).unwrap().expect_failure(1, &["/absent"]).unwrap();
+    let many = story.manifest("many.toml", &["members.min_peers=5"]).unwrap();
+    let done = story.node(&["sim", "--manifest", many.to_str().unwrap()]).unwrap();
+    done.expect_failure(2, &["--peers 5"]).unwrap();
+    fs::create_dir(story.path("full")).unwrap();
+    fs::write(story.path("full/x"), "").unwrap();
+    let done = story.node(&["sim", "--out", &story.text("full")]).unwrap();
+    done.expect_failure(1, &["not empty"]).unwrap();
+    let done = story.node(&["sim", "--data", "/absent"]).unwrap();
+    done.expect_failure(1, &["/absent"]).unwrap();
+}
+
+#[test]
+fn a_text_must_be_readable_and_long_enough() {
+    let story = story();
+    fs::write(story.path("short"), "x".repeat(100)).unwrap();
+    let done = story.node(&["sim", "--data", &story.text("short")]).unwrap();
+    done.expect_failure(1, &["too small"]).unwrap();
+    fs::write(story.path("a"), "a".repeat(5_000)).unwrap();
+    fs::write(story.path("b"), "b".repeat(5_000)).unwrap();
+    let (out, a, b) = (story.text("run.toml"), story.text("a"), story.text("b"));
+    story.node(&["keygen", "--out", &story.text("k")]).unwrap().expect_success().unwrap();
+    let key = story.text("k");
+    let made = story.node(&["manifest", "new", "--out", &out, "--key", &key, "--data", &a]);
+    made.unwrap().expect_success().unwrap();
+    let done = story.node(&["sim", "--manifest", &out, "--data", &b]).unwrap();
+    done.expect_failure(1, &["not this run's file"]).unwrap();
+    let done = story.node(&["sim", "--manifest", &out]).unwrap();
+    done.expect_failure(1, &["--data"]).unwrap();
+}
+
+#[test]
+fn a_state_that_is_damaged_or_missing_is_named() {
+    let story = story();
+    let empty = story.node(&["eval", "--data-dir", &story.text("none")]).unwrap();
+    empty.expect_failure(1, &["no such run"]).unwrap();
+    fs::write(story.path("9.ckpt"), [7; 500]).unwrap();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let checkpoint = story.text("9.ckpt");
+    let done = story.node(&[
+        "eval",
+        "--checkpoint",
+        &checkpoint,
+        "--manifest",
+        manifest.to_str().unwrap(),
+    ]);
+    done.unwrap().expect_failure(1, &[&checkpoint]).unwrap();
+}
+
+/// `/dev/full` accepts no byte: the command must say so and not pretend.
+#[test]
+fn standard_output_on_a_full_disk_is_an_error() {
+    if !std::path::Path::new("/dev/full").exists() {
+        println!("skipped: this system has no /dev/full");
+        return;
+    }
+    let story = story();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_node"))
+        .args(["manifest", "show", manifest.to_str().unwrap()])
+        .stdout(File::options().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(shown.status.code(), Some(1));
+    let text = String::from_utf8(shown.stderr).unwrap();
+    assert!(text.contains("standard output"), "{text}");
+}

@@ -1,0 +1,23 @@
+//! Stories over real processes, one module each.
+//!
+//! Random schedules belong into the simulator of `protocol`; here is what needs processes, files
+//! and sockets. All stories are one binary, because each further one would link libp2p and burn
+//! again, and they take turns.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests are tests; clippy's exception sees #[test] functions only"
+)]
+
+mod input;
+
+use e2e::{Programs, Story};
+
+/// Begins a story with the programs that cargo built beside it.
+fn story() -> Story {
+    let programs =
+        Programs { node: env!("CARGO_BIN_EXE_node"), bootstrap: env!("CARGO_BIN_EXE_bootstrap") };
+    Story::begin(programs).unwrap()
+}
