@@ -25,6 +25,7 @@ mod name;
 mod net;
 mod offline;
 mod os;
+mod ring;
 mod sim;
 mod store;
 mod worker;

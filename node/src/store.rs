@@ -327,8 +327,11 @@ fn read_log(bytes: &[u8]) -> Result<Log, Damaged> {
     Ok(log)
 }
 
+/// A record's body, and the bytes after the record.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
 /// The next record and what follows it; `None` at the end, also where a record is torn.
-fn read_record(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Damaged> {
+fn read_record(bytes: &[u8]) -> Result<Option<Split<'_>>, Damaged> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Damaged)?;
     if length > RECORD_BYTES_MAX {

@@ -134,7 +134,7 @@ fn a_state_that_cannot_be_stored_changes_nothing() {
     let error = store.save(table, &theta, &momentum).unwrap_err();
     assert!(matches!(error, StoreError::ReadBack { .. }), "{error}");
     let folder = files(&store.checkpoints_folder()).unwrap();
-    assert_eq!(folder, [good.path.clone()]);
+    assert_eq!(folder, std::slice::from_ref(&good.path));
     assert_eq!(fs::read(&good.path).unwrap().len(), 88 + 64 + 80);
 }
 

@@ -1,0 +1,465 @@
+//! The data plane of one ring: runs `protocol`'s exchange over a stream from the predecessor and a
+//! stream to the successor.
+//!
+//! ```text
+//! reader (task) ──items──▶ loop (exchange::State) ──items──▶ writer (task)
+//!                            │ ▲
+//!                         ops│ │replies
+//!                            ▼ │
+//!                     bench (thread): the update's bytes, arithmetic, hashes
+//! ```
+//!
+//! The machine decides, the bench computes, in the order in which it is asked. Every payload is
+//! checked against its header before anyone sees it, and everything that is kept is decoded once:
+//! who votes for an update knows that it can be applied.
+//!
+//! Memory: the update and at most eight frames; every queue is bounded, and the reader stops while
+//! the bench is behind, so a fast predecessor is held back by the transport. Sending is paced in
+//! slices, so that a slow link still shows life.
+//!
+//! T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s): a neighbour that is silent or takes
+//! nothing for so long is lost, and so is one whose stream ended and was not replaced within 2·rtt.
+
+mod bench;
+mod stream;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use intellect_protocol::{
+    codec::{Codec, reduce::ReduceError},
+    exchange::{
+        Config, FRAMES_MAX, Input, Item, Output, State,
+        frame::{Header, Kind, PREAMBLE_BYTES, Preamble, Seal},
+    },
+    fault::Fault,
+    id::{Digest, PeerId, RunId},
+    message::Member,
+    ring::Cut,
+    sign::Keypair,
+};
+use tokio::{
+    io::{self, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time,
+};
+
+use bench::{Bench, Op, Reply};
+use stream::{End, Packet};
+
+/// Waits until so many bytes more may be sent: the limit on all bulk of this node.
+pub(crate) type Pace = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// One ring to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// The run.
+    pub(crate) run: RunId,
+    /// Digest of the roster.
+    pub(crate) roster: Digest,
+    /// Members with a place, in ring order.
+    pub(crate) members: Vec<Member>,
+    /// Our position among them.
+    pub(crate) position: usize,
+    /// How numbers travel.
+    pub(crate) codec: Codec,
+    /// Our key, to seal the chunk that we own.
+    pub(crate) key: Keypair,
+    /// Our frozen delta.
+    pub(crate) delta: Arc<Vec<f32>>,
+    /// How long neighbours may be silent.
+    pub(crate) patience: Patience,
+}
+
+/// How long neighbours may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// Until the first item: they may hear of the last Accept later than we, and must connect.
+    pub(crate) first: Duration,
+    /// The least T_quiet.
+    pub(crate) least: Duration,
+    /// The greatest T_quiet.
+    pub(crate) most: Duration,
+    /// Round trip to the slower of both neighbours.
+    pub(crate) rtt: Duration,
+}
+
+impl Patience {
+    /// The values of the protocol for neighbours with this round trip.
+    pub(crate) fn new(rtt: Duration) -> Self {
+        let least = Duration::from_millis(500);
+        Self { first: Duration::from_secs(5), least, most: Duration::from_secs(2), rtt }
+    }
+
+    /// T_quiet for this median gap between frames.
+    fn quiet(&self, median_gap: Option<Duration>) -> Duration {
+        median_gap.map_or(self.most, |gap| (8 * gap + 4 * self.rtt).clamp(self.least, self.most))
+    }
+
+    /// How long a stream that ended may be replaced by the end of the whole ring: a neighbour that
+    /// gives up because it lost its own is not lost itself, and the protocol says so meanwhile.
+    fn closed(&self) -> Duration {
+        (2 * self.rtt).max(self.least / 5)
+    }
+}
+
+/// The whole update.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// Digest of the roster whose ring made it.
+    pub(crate) roster: Digest,
+    /// Its bytes, every block of which decodes.
+    pub(crate) update: Arc<Vec<u8>>,
+    /// BLAKE3 of the bytes.
+    pub(crate) digest: Digest,
+    /// Bytes sent to the successor so far.
+    pub(crate) sent_bytes: u64,
+    /// Bytes received from the predecessor.
+    pub(crate) received_bytes: u64,
+    /// Since the start.
+    pub(crate) took: Duration,
+}
+
+impl Held {
+    /// Bytes per second that we sent; 0 when nothing was sent.
+    pub(crate) fn send_rate(&self) -> u64 {
+        let millis = self.took.as_millis().max(1);
+        u64::try_from(u128::from(self.sent_bytes) * 1000 / millis).unwrap_or(u64::MAX)
+    }
+}
+
+/// Why a ring gave no update.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RingError {
+    /// A neighbour is gone, or too slow to be of use.
+    #[error("lost {neighbour}: {why}")]
+    Lost {
+        /// The neighbour.
+        neighbour: PeerId,
+        /// What was seen.
+        why: String,
+    },
+    /// The predecessor did what no honest member does.
+    #[error("{who}: {fault}")]
+    Fault {
+        /// The predecessor.
+        who: PeerId,
+        /// What.
+        fault: Fault,
+    },
+    /// Our own delta, or the sum with it, cannot be encoded: we cannot take part.
+    #[error("our delta cannot be sent: {0}")]
+    Delta(ReduceError),
+    /// The thread that computes is gone: the program is ending.
+    #[error("the ring's thread has stopped")]
+    Stopped,
+}
+
+/// Says what a stream to the successor is for: right after it was opened, since the successor does
+/// not begin before.
+///
+/// # Errors
+/// Nothing was taken for five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn write_preamble(
+    stream: &mut (impl AsyncWrite + Unpin),
+    job: &Job,
+) -> io::Result<()> {
+    let (index, count) = (small(job.position), small(job.members.len()));
+    let bytes = Preamble { run: job.run, roster: job.roster, index, count }.to_bytes();
+    time::timeout(PREAMBLE_WAIT, stream.write_all(&bytes)).await??;
+    time::timeout(PREAMBLE_WAIT, stream.flush()).await?
+}
+
+/// Reads what a stream is for; whether it belongs to a ring of ours is for the caller to judge.
+///
+/// # Errors
+/// Nothing was said within five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Preamble> {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    time::timeout(PREAMBLE_WAIT, stream.read_exact(&mut bytes)).await??;
+    Ok(Preamble::from_bytes(&bytes))
+}
+
+/// Runs one ring to its end: `held` hears as soon as we hold the update, and the ring goes on until
+/// nothing is left to pass on. A ring of one has no streams; of others the preambles, from the
+/// predecessor and to the successor, are read and written already.
+///
+/// # Errors
+/// [`RingError`]; once the update is held, the ring cannot fail any more.
+///
+/// # Cancel safety
+/// Cancel safe: the streams are reset, the thread ends with its current frame.
+pub(crate) async fn run<R, W>(
+    job: Job,
+    streams: Option<(R, W)>,
+    pace: Pace,
+    held: oneshot::Sender<Held>,
+) -> Result<(), RingError>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let (arriving, arrived) = mpsc::channel(1);
+    let (leaving, to_leave) = mpsc::channel(1);
+    let (written, sent) = mpsc::channel(1);
+    if let Some((from, to)) = streams {
+        tasks.spawn(stream::read(from, job.patience, arriving));
+        tasks.spawn(stream::write(to, job.patience, pace, to_leave, written));
+    }
+    Ring::new(job, leaving, held)?.run(tasks, arrived, sent).await
+}
+
+/// The loop's side of a ring.
+struct Ring {
+    job: Job,
+    began: Instant,
+    state: State,
+    bench: Bench,
+    leaving: mpsc::Sender<Packet>,
+    /// What the bench copies for the writer.
+    copying: Option<Item>,
+    held: Option<oneshot::Sender<Held>>,
+    /// Nothing is left to pass on.
+    closed: bool,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Ring {
+    fn new(
+        job: Job,
+        leaving: mpsc::Sender<Packet>,
+        held: oneshot::Sender<Held>,
+    ) -> Result<Self, RingError> {
+        let cut = Cut::new(job.delta.len(), job.members.len());
+        let state = State::new(Config {
+            run: job.run,
+            roster: job.roster,
+            cut,
+            codec: job.codec,
+            members: job.members.iter().map(|member| member.peer).collect(),
+            position: job.position,
+            key: job.key.clone(),
+        });
+        let total = job.members.iter().fold(0_u64, |sum, m| sum.saturating_add(m.weight));
+        let weight = job.members.get(job.position).map_or(0, |member| member.weight);
+        let bench = Bench::start(job.codec, job.delta.clone(), weight, total);
+        Ok(Self {
+            job,
+            began: Instant::now(),
+            state,
+            bench,
+            leaving,
+            copying: None,
+            held: Some(held),
+            closed: false,
+            sent_bytes: 0,
+            received_bytes: 0,
+        })
+    }
+
+    async fn run(
+        mut self,
+        mut tasks: JoinSet<End>,
+        mut arrived: mpsc::Receiver<Packet>,
+        mut sent: mpsc::Receiver<()>,
+    ) -> Result<(), RingError> {
+        self.input(Input::Open, Vec::new()).await?;
+        let mut ended = None;
+        // The digest of the update may come after the last item was passed on.
+        while !self.closed || self.held.is_some() {
+            let may_read = self.state.may_read() && self.bench.asked() < FRAMES_MAX;
+            let step = tokio::select! {
+                biased;
+                reply = self.bench.reply() => self.on_reply(reply.ok_or(RingError::Stopped)?).await,
+                Some(()) = sent.recv() => self.input(Input::Sent, Vec::new()).await,
+                Some(packet) = arrived.recv(), if may_read => self.on_packet(packet).await,
+                Some(end) = tasks.join_next() => self.on_end(end, &mut ended),
+                () = until(ended) => {
+                    ended = None;
+                    self.on_gone()
+                }
+            };
+            match step {
+                // What is left to pass on helps others, but nobody waits for us to do it.
+                Err(_) if self.held.is_none() => return Ok(()),
+                other => other?,
+            }
+        }
+        // The last bytes are on their way once the writer has closed its stream.
+        drop((self, arrived, sent));
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Gives one input to the machine and does what it says; `payload` is what came with it.
+    async fn input(&mut self, input: Input, payload: Vec<u8>) -> Result<(), RingError> {
+        let mut outputs = Vec::new();
+        self.state.handle(input, &mut outputs);
+        let mut payload = Some(payload);
+        for output in outputs {
+            match output {
+                Output::Work(work, at) => {
+                    let elements = self.cut().frame(at.chunk, at.frame);
+                    let (place, payload) =
+                        (self.state.place(at), payload.take().unwrap_or_default());
+                    self.bench.ask(Op::Reduce { work, elements, place, payload }).await;
+                }
+                Output::Keep(at) => {
+                    let elements = self.cut().frame(at.chunk, at.frame).len();
+                    let (place, payload) =
+                        (self.state.place(at), payload.take().unwrap_or_default());
+                    self.bench.ask(Op::Keep { elements, place, payload }).await;
+                }
+                Output::Hash(chunk) => {
+                    let place = self.state.chunk_place(chunk);
+                    self.bench.ask(Op::Hash { chunk, place }).await;
+                }
+                Output::Send(item @ Item::Frame(_, at)) => {
+                    self.copying = Some(item);
+                    self.bench.ask(Op::Copy(self.state.place(at))).await;
+                }
+                Output::Send(item @ Item::Seal(_, seal)) => {
+                    self.send(&item, seal.to_bytes().to_vec()).await;
+                }
+                Output::Held => self.bench.ask(Op::Whole).await,
+                Output::Closed => self.closed = true,
+                Output::Fault(fault) => {
+                    return Err(RingError::Fault { who: self.predecessor(), fault });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_packet(&mut self, (header, payload): Packet) -> Result<(), RingError> {
+        self.received_bytes += stream::bytes_of(&payload);
+        match header.kind {
+            Kind::Frame(_) => self.input(Input::Frame(header), payload).await,
+            Kind::Seal => match Seal::from_bytes(&payload) {
+                Some(seal) => self.input(Input::Seal(header, seal), payload).await,
+                None => Err(self.fault("a seal of another length")),
+            },
+        }
+    }
+
+    async fn on_reply(&mut self, reply: Reply) -> Result<(), RingError> {
+        match reply {
+            Reply::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
+            Reply::Reduced(Err(ReduceError::Decode(_))) | Reply::Kept(Err(_)) => {
+                Err(self.fault("a frame that does not decode"))
+            }
+            Reply::Reduced(Err(error @ ReduceError::Encode(_))) => Err(RingError::Delta(error)),
+            Reply::Kept(Ok(())) => Ok(()),
+            Reply::Hashed(chunk, digest) => {
+                self.input(Input::Hashed(chunk, digest), Vec::new()).await
+            }
+            Reply::Copied(bytes) => {
+                if let Some(item) = self.copying.take() {
+                    self.send(&item, bytes).await;
+                }
+                Ok(())
+            }
+            Reply::Whole(update, digest) => {
+                self.hold(update, digest);
+                Ok(())
+            }
+        }
+    }
+
+    /// A task has ended: the reader with its stream, or the writer.
+    fn on_end(
+        &self,
+        end: Result<End, tokio::task::JoinError>,
+        ended: &mut Option<time::Instant>,
+    ) -> Result<(), RingError> {
+        match end {
+            // It may have nothing more to say.
+            Ok(End::Read(_)) if !self.state.is_due() => Ok(()),
+            Ok(End::Fault(why)) => Err(self.fault(why)),
+            Ok(End::Read(why)) if why.is_closed() => {
+                *ended = Some(time::Instant::now() + self.job.patience.closed());
+                Ok(())
+            }
+            Ok(End::Read(why)) => Err(self.lost(self.predecessor(), &why.to_string())),
+            Ok(End::Written(why)) => Err(self.lost(self.successor(), &why.to_string())),
+            Ok(End::Done) => Ok(()),
+            Err(_) => Err(RingError::Stopped),
+        }
+    }
+
+    /// The predecessor's stream ended a while ago.
+    fn on_gone(&self) -> Result<(), RingError> {
+        if self.state.is_due() {
+            return Err(self.lost(self.predecessor(), "its stream ended"));
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
+        let Some(held) = self.held.take() else { return };
+        let (roster, took) = (self.job.roster, self.began.elapsed());
+        let (sent_bytes, received_bytes) = (self.sent_bytes, self.received_bytes);
+        // Whoever asked may have given the ring up.
+        let _ = held.send(Held { roster, update, digest, sent_bytes, received_bytes, took });
+    }
+
+    async fn send(&mut self, item: &Item, payload: Vec<u8>) {
+        self.sent_bytes += stream::bytes_of(&payload);
+        let header: Header = self.state.header(item, &payload);
+        // A writer that is gone has said why.
+        let _ = self.leaving.send((header, payload)).await;
+    }
+
+    fn cut(&self) -> Cut {
+        Cut::new(self.job.delta.len(), self.job.members.len())
+    }
+
+    fn predecessor(&self) -> PeerId {
+        let members = self.job.members.len();
+        self.job.members[(self.job.position + members - 1) % members].peer
+    }
+
+    fn successor(&self) -> PeerId {
+        self.job.members[(self.job.position + 1) % self.job.members.len()].peer
+    }
+
+    fn fault(&self, why: &'static str) -> RingError {
+        RingError::Fault { who: self.predecessor(), fault: Fault::Frame(why) }
+    }
+
+    fn lost(&self, neighbour: PeerId, why: &str) -> RingError {
+        RingError::Lost { neighbour, why: why.to_owned() }
+    }
+}
+
+/// Sleeps until then; for ever where there is no then.
+async fn until(then: Option<time::Instant>) {
+    match then {
+        Some(then) => time::sleep_until(then).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A position or a count of a ring, of at most 256.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// How long the opener of a stream may take to say what it is for; guess: it writes at once.
+const PREAMBLE_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Rings over streams in memory: the same update everywhere, and what neighbours may do to us.
+
+use super::*;
+use intellect_protocol::{
+    codec::reduce::Share,
+    exchange::frame::HEADER_BYTES,
+    id::LogId,
+    ring::{FRAME, Half},
+};
+use tokio::io::DuplexStream;
+
+const RUN: RunId = RunId([1; 32]);
+const ROSTER: Digest = Digest([2; 32]);
+
+fn key(position: usize) -> Keypair {
+    Keypair::from_seed(&[u8::try_from(position).unwrap() + 1; 32])
+}
+
+fn member(position: usize) -> Member {
+    let (peer, weight) = (key(position).peer(), 100 + position as u64);
+    Member { peer, log: LogId([0; 16]), incarnation: 1, weight }
+}
+
+fn patience() -> Patience {
+    let short = Duration::from_millis(300);
+    Patience { first: short, least: short, most: short, rtt: Duration::from_millis(1) }
+}
+
+fn delta(position: usize, elements: usize) -> Arc<Vec<f32>> {
+    let number = |index: usize| ((index * (position + 3)) % 997) as f32 - 400.0;
+    Arc::new((0..elements).map(number).collect())
+}
+
+fn job(position: usize, members: usize, elements: usize) -> Job {
+    Job {
+        run: RUN,
+        roster: ROSTER,
+        members: (0..members).map(member).collect(),
+        position,
+        codec: Codec::Int8,
+        key: key(position),
+        delta: delta(position, elements),
+        patience: patience(),
+    }
+}
+
+fn no_limit() -> Pace {
+    Arc::new(|_| Box::pin(std::future::ready(())))
+}
+
+/// The arithmetic of a ring, without one.
+fn expected(members: usize, elements: usize) -> Vec<u8> {
+    let (cut, codec) = (Cut::new(elements, members), Codec::Int8);
+    let total = (0..members).map(|position| member(position).weight).sum();
+    let deltas: Vec<_> = (0..members).map(|position| delta(position, elements)).collect();
+    let mut update = Vec::new();
+    for chunk in 0..members {
+        for frame in 0..cut.frame_count(chunk) {
+            let range = cut.frame(chunk, frame);
+            let (mut bytes, mut out) = (vec![], vec![0; codec.encoded_bytes(range.len())]);
+            for hop in 0..members {
+                let position = (chunk + hop) % members;
+                let delta = &deltas[position][range.clone()];
+                let share = Share { codec, weight: member(position).weight, delta };
+                match hop {
+                    _ if members == 1 => share.alone(&mut out),
+                    0 => share.start(&mut out),
+                    _ if hop + 1 == members => share.finish(&bytes, total, &mut out),
+                    _ => share.add(&bytes, &mut out),
+                }
+                .unwrap();
+                bytes.clone_from(&out);
+            }
+            update.extend(bytes);
+        }
+    }
+    update
+}
+
+type Streams = Option<(DuplexStream, DuplexStream)>;
+
+/// Streams of a ring that hold `buffer` bytes each: (from the predecessor, to the successor).
+fn streams(members: usize, buffer: usize) -> Vec<Streams> {
+    if members == 1 {
+        return vec![None];
+    }
+    let (tos, mut froms): (Vec<_>, Vec<_>) = (0..members).map(|_| io::duplex(buffer)).unzip();
+    // What position i writes, position i + 1 reads.
+    froms.rotate_right(1);
+    froms.into_iter().zip(tos).map(Some).collect()
+}
+
+type Outcome = (Option<Held>, Result<(), RingError>);
+
+async fn member_of(job: Job, streams: Streams, pace: Pace) -> Outcome {
+    let (sender, receiver) = oneshot::channel();
+    let end = run(job, streams, pace, sender).await;
+    (receiver.await.ok(), end)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_member_holds_the_same_update() {
+    for (members, elements, buffer) in
+        [(1, 700, 1), (2, 300, 64), (3, 5_000, 4096), (4, 1_000, 77), (3, 9 * FRAME + 5, 1 << 16)]
+    {
+        let expected = expected(members, elements);
+        let tasks: Vec<_> = streams(members, buffer)
+            .into_iter()
+            .enumerate()
+            .map(|(position, streams)| {
+                tokio::spawn(member_of(job(position, members, elements), streams, no_limit()))
+            })
+            .collect();
+        let (mut sent, mut received) = (0, 0);
+        for task in tasks {
+            let (held, end) = task.await.unwrap();
+            let held = held.unwrap_or_else(|| panic!("{members} members: {end:?}"));
+            end.unwrap();
+            assert!(*held.update == expected, "{members} members: another update");
+            assert_eq!(held.digest, Digest(*blake3::hash(&expected).as_bytes()));
+            sent += held.sent_bytes;
+            received += held.received_bytes;
+        }
+        // Someone may hold everything while something of his is still on its way.
+        assert!(received >= sent, "{members} members: {sent} sent, {received} received");
+    }
+}
+
+/// The predecessor of a slow member has closed its stream long before the slow one has passed on what
+/// its successor needs: it must go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_member_passes_on_what_others_need() {
+    let slow = || -> Pace { Arc::new(|_| Box::pin(time::sleep(Duration::from_millis(50)))) };
+    let tasks: Vec<_> = streams(3, 1 << 16)
+        .into_iter()
+        .enumerate()
+        .map(|(position, streams)| {
+            let pace = if position == 0 { slow() } else { no_limit() };
+            tokio::spawn(member_of(job(position, 3, 5_000), streams, pace))
+        })
+        .collect();
+    for task in tasks {
+        let (held, end) = task.await.unwrap();
+        assert!(held.is_some(), "{end:?}");
+        end.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn preambles_say_what_a_stream_is_for() {
+    let (mut to, mut from) = io::duplex(64);
+    let job = job(2, 3, 10);
+    let (written, read) = tokio::join!(write_preamble(&mut to, &job), read_preamble(&mut from));
+    written.unwrap();
+    assert_eq!(read.unwrap(), Preamble { run: RUN, roster: ROSTER, index: 2, count: 3 });
+    drop(to);
+    assert!(read_preamble(&mut from).await.is_err());
+}
+
+/// Position 1 of 3, with both neighbours in the hands of the test.
+struct Neighbours {
+    to_us: DuplexStream,
+    from_us: DuplexStream,
+    task: tokio::task::JoinHandle<Outcome>,
+}
+
+fn neighbours(delta: Option<Vec<f32>>) -> Neighbours {
+    let (to_us, from) = io::duplex(1 << 20);
+    let (to, from_us) = io::duplex(1 << 12);
+    let mut job = job(1, 3, 3 * FRAME);
+    if let Some(delta) = delta {
+        job.delta = Arc::new(delta);
+    }
+    Neighbours { to_us, from_us, task: tokio::spawn(member_of(job, Some((from, to)), no_limit())) }
+}
+
+impl Neighbours {
+    /// What became of the member, which held nothing.
+    async fn error(self) -> RingError {
+        let (held, end) = self.task.await.unwrap();
+        assert!(held.is_none());
+        drop((self.to_us, self.from_us));
+        end.unwrap_err()
+    }
+}
+
+fn frame_header(payload: &[u8]) -> Header {
+    Header {
+        length: small(payload.len()),
+        roster: ROSTER,
+        kind: Kind::Frame(Half::Reduce),
+        chunk: 0,
+        frame: 0,
+        payload: Digest(*blake3::hash(payload).as_bytes()),
+    }
+}
+
+fn assert_lost(error: &RingError, position: usize, what: &str) {
+    let RingError::Lost { neighbour, why } = error else { panic!("{error:?}") };
+    assert_eq!(*neighbour, key(position).peer(), "{why}");
+    assert!(why.contains(what), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_predecessor_whose_stream_ends_is_lost() {
+    let (to_us, _) = io::duplex(1);
+    let mut ours = neighbours(None);
+    drop(std::mem::replace(&mut ours.to_us, to_us));
+    let mut from_us = std::mem::replace(&mut ours.from_us, io::duplex(1).0);
+    let drain = tokio::spawn(async move { io::copy(&mut from_us, &mut io::sink()).await });
+    assert_lost(&ours.error().await, 0, "its stream ended");
+    drain.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_predecessor_and_a_deaf_successor_are_lost() {
+    // Both are still; the buffer to the successor is small, so either may be noticed first.
+    let error = neighbours(None).error().await;
+    let RingError::Lost { neighbour, why } = &error else { panic!("{error:?}") };
+    assert!([key(0).peer(), key(2).peer()].contains(neighbour), "{why}");
+    assert!(why.contains("stood still"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_predecessor_must_not_send_is_its_fault() {
+    let good = vec![0; Codec::Int8.encoded_bytes(FRAME)];
+    let mut undecodable = good.clone();
+    undecodable[4] = 0x80;
+    let header = frame_header(&good);
+    let item = |header: Header, payload: &[u8]| [&header.to_bytes(), payload].concat();
+    let oversize = Header { length: u32::MAX, ..header };
+    let cases = [
+        (item(header, &undecodable), "does not announce"),
+        (item(frame_header(&undecodable), &undecodable), "does not decode"),
+        (item(oversize, &[]), "makes no sense"),
+        (item(Header { chunk: 1, ..header }, &good), "begins here"),
+        (item(frame_header(&good[..260]), &good[..260]), "length"),
+        ([item(header, &good), item(header, &good)].concat(), "not the next"),
+        (item(Header { kind: Kind::Seal, ..frame_header(&good[..95]) }, &good[..95]), "seal"),
+        (vec![0xff; HEADER_BYTES], "makes no sense"),
+    ];
+    for (bytes, expected) in cases {
+        let mut ours = neighbours(None);
+        // It may have given up before all is written.
+        let _ = ours.to_us.write_all(&bytes).await;
+        let error = ours.error().await;
+        let RingError::Fault { who, fault } = &error else { panic!("{expected}: {error:?}") };
+        assert_eq!(*who, key(0).peer());
+        assert!(fault.to_string().contains(expected), "{expected}: {fault}");
+    }
+}
+
+/// Our own fault, not a neighbour's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delta_that_cannot_be_encoded_is_our_own_fault() {
+    let mut delta = vec![0.0; 3 * FRAME];
+    delta[FRAME + 5] = f32::NAN;
+    let error = neighbours(Some(delta)).error().await;
+    assert!(matches!(error, RingError::Delta(_)), "{error:?}");
+}
+
+#[test]
+fn patience_follows_the_link_within_its_bounds() {
+    let patience = Patience::new(Duration::from_millis(20));
+    let quiet = |gap_ms| patience.quiet(Some(Duration::from_millis(gap_ms))).as_millis();
+    assert_eq!(patience.quiet(None).as_millis(), 2_000);
+    assert_eq!((quiet(1), quiet(100), quiet(1_000)), (500, 880, 2_000));
+}
