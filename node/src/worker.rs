@@ -353,7 +353,7 @@ impl Worker {
     fn move_to(&mut self, state: State, spent: bool) -> Result<(), TrainError> {
         self.trainer.store(&mut self.local)?;
         let spent_at = self.at_ready.take().filter(|_| spent);
-        let from = spent_at.as_deref().unwrap_or(self.agreed.theta());
+        let from = spent_at.as_deref().unwrap_or_else(|| self.agreed.theta());
         for ((local, from), new) in self.local.iter_mut().zip(from).zip(state.theta()) {
             *local = new + (*local - from);
         }
