@@ -1,0 +1,184 @@
+//! What messages are about: who takes part, where one stands, what was proposed and what was decided.
+//!
+//! Records are data and small questions about it; their bytes and digests are made in `wire`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Digest, LogId, PeerId};
+
+/// Members of a roster, with or without a place: what fits a gossiped message.
+pub const MEMBERS_MAX: usize = 256;
+
+/// Who votes: a peer together with its log of votes (R19).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Voter {
+    /// The peer.
+    pub peer: PeerId,
+    /// The log that binds it.
+    pub log: LogId,
+}
+
+/// One member of a roster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// The peer.
+    pub peer: PeerId,
+    /// The log that binds it.
+    pub log: LogId,
+    /// Which start of the peer froze the delta.
+    pub incarnation: u64,
+    /// Tokens behind its delta; 0 is a member without a place in the ring.
+    pub weight: u64,
+}
+
+impl Member {
+    /// The voter that this member becomes with the receipt (R18).
+    #[must_use]
+    pub fn voter(&self) -> Voter {
+        Voter { peer: self.peer, log: self.log }
+    }
+}
+
+/// What a peer last committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// Epochs committed on its lineage.
+    pub epoch: u64,
+    /// Tokens committed on its lineage.
+    pub tokens: u64,
+    /// State digest.
+    pub state: Digest,
+}
+
+impl Head {
+    /// The total order of heads (R23): more tokens, then the smaller digest.
+    #[must_use]
+    pub fn exceeds(&self, other: &Self) -> bool {
+        (self.tokens, other.state) > (other.tokens, self.state)
+    }
+}
+
+/// One series of ballots: it never decides two values.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// The epoch that it decides.
+    pub epoch: u64,
+    /// State digest before that epoch.
+    pub parent: Digest,
+    /// The last Regroup of this epoch and parent.
+    pub regroup: Option<Digest>,
+}
+
+impl Series {
+    /// The first series of the epoch after `head`.
+    #[must_use]
+    pub fn after(head: &Head) -> Self {
+        Self { epoch: head.epoch.saturating_add(1), parent: head.state, regroup: None }
+    }
+
+    /// The series that a Regroup of this one opens.
+    #[must_use]
+    pub fn regrouped(&self, regroup: Digest) -> Self {
+        Self { regroup: Some(regroup), ..*self }
+    }
+
+    /// Whether both decide the same epoch after the same state.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        (self.epoch, self.parent) == (other.epoch, other.parent)
+    }
+}
+
+/// Whether the voters that `has` holds for are a majority: more than half of all, or exactly half
+/// with the first one. Any two majorities share a voter; no voters have none.
+pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+    let count = voters.iter().filter(|voter| has(voter)).count();
+    2 * count > voters.len() || (2 * count == voters.len() && voters.first().is_some_and(has))
+}
+
+/// The result of an epoch, which its Dones sign; its digest is `r`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The series in which the value was formed.
+    pub series: Series,
+    /// The fragment of the parameters that was updated.
+    pub fragment: u32,
+    /// BLAKE3 of the update's bytes.
+    pub update: Digest,
+    /// All members of the roster that formed it: the next voters (R18), and who is in the sum.
+    pub members: Vec<Member>,
+}
+
+impl Receipt {
+    /// The voters of the next epoch (R18).
+    #[must_use]
+    pub fn voters(&self) -> Vec<Voter> {
+        self.members.iter().map(Member::voter).collect()
+    }
+
+    /// Whether the delta that `peer` froze in `incarnation` is in the sum (R34).
+    #[must_use]
+    pub fn spends(&self, peer: &PeerId, incarnation: u64) -> bool {
+        let mut members = self.members.iter();
+        members.any(|m| m.peer == *peer && m.incarnation == incarnation && m.weight > 0)
+    }
+
+    /// Tokens that the epoch adds to its lineage.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.members.iter().fold(0, |sum, m| m.weight.saturating_add(sum))
+    }
+}
+
+/// A ballot: who takes part in the epoch, in ring order, or which value is voted for again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Roster {
+    /// The series that it belongs to.
+    pub series: Series,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// Who proposes it.
+    pub proposer: PeerId,
+    /// The ring, in order, and the members without a place.
+    pub members: Vec<Member>,
+    /// The voters whose Status for this attempt the proposer used (R7).
+    pub heard: Vec<Voter>,
+    /// The value to vote for again (R8); otherwise the ring computes one.
+    pub adopt: Option<Receipt>,
+}
+
+impl Roster {
+    /// The members with a place in the ring, in ring order.
+    pub fn ring(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.weight > 0)
+    }
+
+    /// The member that is `peer`.
+    #[must_use]
+    pub fn member(&self, peer: &PeerId) -> Option<&Member> {
+        self.members.iter().find(|m| m.peer == *peer)
+    }
+
+    /// Whether the ring must compute before anyone can vote.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.adopt.is_none()
+    }
+
+    /// The voters that its members become with the receipt.
+    #[must_use]
+    pub fn voters(&self) -> Vec<Voter> {
+        self.members.iter().map(Member::voter).collect()
+    }
+
+    /// The receipt of this roster's value, whose update has the digest `update`.
+    #[must_use]
+    pub fn receipt(&self, update: Digest) -> Receipt {
+        self.adopt.clone().unwrap_or_else(|| Receipt {
+            series: self.series,
+            fragment: 0,
+            update,
+            members: self.members.clone(),
+        })
+    }
+}
