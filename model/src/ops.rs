@@ -14,15 +14,19 @@
 //! | `node.rs` | one autodiff node for all operators |
 //! | `flex.rs` | the operators on CPU tensors: shapes, what is saved, which kernel |
 //! | `attention.rs`, `rows.rs` | the kernels, on slices |
+//! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
 //! | `buf.rs` | tensors ↔ slices |
+//! | `clock.rs` | time per kernel |
 //!
 //! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection, once a GPU runs it).
 
 mod attention;
 mod buf;
+pub mod clock;
 mod flex;
 mod gemm;
+mod lanes;
 mod node;
 mod plain;
 mod rows;
@@ -130,6 +134,12 @@ pub struct AdamW {
     pub correction2: f32,
     /// Multiplies the gradient first: clipping, and the mean over micro-batches
     pub gradient_scale: f32,
+}
+
+/// Gives the memory that CPU operators keep for the next step back to the system: for whoever runs a pass whose shapes
+/// will not come again.
+pub(crate) fn release_memory() {
+    buf::release();
 }
 
 /// burn's `Backend` with the operators of this crate.

@@ -24,7 +24,7 @@ use crate::DeviceError;
 use crate::arch::Arch;
 use crate::config::Work;
 use crate::data::{Batch, DataError, Source};
-use crate::ops::{FusedOps, ZForm, ZLoss};
+use crate::ops::{self, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer, Settings};
 use crate::params::{self, ParamsError};
 use crate::schedule::Schedule;
@@ -227,13 +227,16 @@ impl<A: TrainBackend> Model for Session<A> {
         let length = tokens.len() / sequences;
         let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, sequences, length);
         let logits = params::read::<Inner<A>>(logits)?;
+        ops::release_memory();
         Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
     }
 
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
         let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
         let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss)?;
-        Ok(scalar::<Inner<A>>(loss)?)
+        let loss = scalar::<Inner<A>>(loss)?;
+        ops::release_memory();
+        Ok(loss)
     }
 }
 

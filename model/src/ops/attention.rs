@@ -14,11 +14,13 @@
 //! recomputes P. Memory is O(BLOCK·T) per thread. Query heads that share a key-value head run in the same task, one
 //! after the other, so that their gradients add up in a fixed order without locks.
 
+use pulp::Simd;
 use rayon::prelude::*;
 
 use super::Heads;
+use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::rows;
+use super::lanes::{BLOCK as LINE, dot_lanes, exp, exp_lanes, fma, max_lanes, simd};
 
 /// Query rows per block: the scores of a block at T = 256 are 64 KiB, a share of the L2 cache.
 const BLOCK: usize = 64;
@@ -56,6 +58,7 @@ impl<'a> Packed<'a> {
 
 /// Attention of packed rows. // qkv [B·T, (H + 2G)·K], o [B·T, H·K], lse [B, G, H/G, T]
 pub(super) fn forward(qkv: &[f32], heads: Heads, o: &mut [f32], lse: &mut [f32]) {
+    let _timer = clock::start("attention");
     let Heads { tokens, query, size, .. } = heads;
     let sequences = o.chunks_mut(tokens * query * size).zip(qkv.chunks(tokens * heads.row()));
     let tasks = sequences.flat_map(|(o, rows)| {
@@ -81,23 +84,12 @@ fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], scores: &mut
             let scores = &mut scores[..(end - start) * end];
             let (q, k, v) =
                 (packed.query(member, start, end), packed.keys(end), packed.values(end));
-            let mut o = o.rows_mut(start, end);
-            let mut sums = [0.0; BLOCK];
-
             let s = MatMut::new(scores, end - start, end);
             product(s, Write::Replace, q, k.t(), Threads::Here);
-            for (i, (row, sum)) in scores.chunks_exact_mut(end).zip(&mut sums).enumerate() {
-                let (seen, later) = row.split_at_mut(start + i + 1);
-                later.fill(0.0);
-                let (max, total) = rows::softmax_row(seen, packed.heads.scale());
-                lse[start + i] = max + total.ln();
-                *sum = total;
-            }
+            let scale = packed.heads.scale();
+            causal_softmax(scores, end, start, scale, &mut lse[start..end]);
             let p = Mat::new(scores, end - start, end);
-            product(o.rows_mut(0, end - start), Write::Replace, p, v, Threads::Here);
-            for (i, sum) in sums[..end - start].iter().enumerate() {
-                rows::scale_assign(o.row_mut(i), 1.0 / sum);
-            }
+            product(o.rows_mut(start, end), Write::Replace, p, v, Threads::Here);
         }
     }
 }
@@ -130,6 +122,7 @@ struct Task<'a> {
 
 /// Gradient of the packed rows. // dqkv [B·T, (H + 2G)·K]
 pub(super) fn backward(saved: Saved<'_>, heads: Heads, dqkv: &mut [f32]) {
+    let _timer = clock::start("attention back");
     let Heads { tokens, query, kv, size, .. } = heads;
     let group = heads.group();
     let mut tasks = Vec::with_capacity(heads.sequences * kv);
@@ -161,32 +154,90 @@ fn backward_head(task: Task<'_>, s: &mut [f32], dp: &mut [f32]) {
     let members = dq.into_cols(size).into_iter().zip(lse.chunks(tokens)).enumerate();
     for (member, (mut dq, lse)) in members {
         let column = (packed.kv_head * heads.group() + member) * size;
-        let output = |t: usize| t * query * size + column..t * query * size + column + size;
+        let mut d = vec![0.0; tokens];
+        column_dots(o, d_o, query * size, column, size, &mut d);
+        let statistics: Vec<_> = lse.iter().zip(&d).map(|(&lse, &d)| [lse, d]).collect();
         for start in (0..tokens).step_by(BLOCK).rev() {
             let end = tokens.min(start + BLOCK);
             let block = end - start;
             let (s, dp) = (&mut s[..block * end], &mut dp[..block * end]);
             let (q, k, v) =
                 (packed.query(member, start, end), packed.keys(end), packed.values(end));
-            let g = Mat::strided(&d_o[start * query * size + column..], block, size, query * size);
+            let g = &d_o[start * query * size + column..];
+            let g = Mat::strided(g, block, size, query * size);
 
             product(MatMut::new(s, block, end), Write::Replace, q, k.t(), Threads::Here);
             product(MatMut::new(dp, block, end), Write::Replace, g, v.t(), Threads::Here);
-            let score_rows = s.chunks_exact_mut(end).zip(dp.chunks_exact_mut(end)).enumerate();
-            for (i, (s, dp)) in score_rows {
-                let t = start + i;
-                let d = rows::dot(&o[output(t)], &d_o[output(t)]);
-                let ((s, s_later), (dp, dp_later)) =
-                    (s.split_at_mut(t + 1), dp.split_at_mut(t + 1));
-                s_later.fill(0.0);
-                dp_later.fill(0.0);
-                rows::softmax_grad_row(s, dp, heads.scale(), lse[t], d);
-            }
+            let statistics = &statistics[start..end];
+            causal_softmax_grad(s, dp, end, start, heads.scale(), statistics);
             let (p, ds) = (Mat::new(s, block, end), Mat::new(dp, block, end));
             product(dq.rows_mut(start, end), Write::Replace, ds, k, Threads::Here);
             product(dv.rows_mut(0, end), write, p.t(), g, Threads::Here);
             product(dk.rows_mut(0, end), write, ds.t(), q, Threads::Here);
             write = Write::Add;
+        }
+    }
+}
+
+/// Splits a row after the first `seen` elements, rounded up to whole blocks where the row is that long; what was
+/// rounded up to is overwritten with `filler`.
+#[inline(always)]
+fn whole_blocks(row: &mut [f32], seen: usize, filler: f32) -> (&mut [f32], &mut [f32]) {
+    let whole = seen.next_multiple_of(LINE).min(row.len());
+    row[seen..whole].fill(filler);
+    row.split_at_mut(whole)
+}
+
+/// P = exp(scale·s − lse) over s, dS = scale·P∘(dP − D) over dP.
+#[inline(always)]
+fn softmax_grad_block<S: Simd>(s: &mut [f32], dp: &mut [f32], scale: f32, lse: f32, d: f32) {
+    for i in 0..s.len() {
+        let p = exp::<S>(fma::<S>(s[i], scale, -lse));
+        s[i] = p;
+        dp[i] = p * (dp[i] - d) * scale;
+    }
+}
+
+simd! {
+    /// dots[t] = ⟨a, b⟩ of the `size` columns from `column` of row t.
+    fn column_dots<S>(a: &[f32], b: &[f32], row: usize, column: usize, size: usize, dots: &mut [f32]) {
+        for (t, dot) in dots.iter_mut().enumerate() {
+            let at = t * row + column;
+            *dot = dot_lanes::<S>(&a[at..at + size], &b[at..at + size]);
+        }
+    }
+
+    /// Scores of queries `start..` against keys `0..width` become the weights of a causal softmax: zero beyond the
+    /// query's own position. lse[i] is the logarithm of the normaliser.
+    fn causal_softmax<S>(scores: &mut [f32], width: usize, start: usize, scale: f32, lse: &mut [f32]) {
+        for (i, (row, lse)) in scores.chunks_exact_mut(width).zip(lse).enumerate() {
+            let (seen, later) = whole_blocks(row, start + i + 1, f32::NEG_INFINITY);
+            later.fill(0.0);
+            let max = max_lanes(seen) * scale;
+            let sum = exp_lanes::<S>(seen, scale, max);
+            *lse = max + sum.ln();
+            let normaliser = 1.0 / sum;
+            for x in seen {
+                *x *= normaliser;
+            }
+        }
+    }
+
+    /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes dS = scale·P∘(dP − D).
+    fn causal_softmax_grad<S>(
+        s: &mut [f32], dp: &mut [f32], width: usize, start: usize, scale: f32, statistics: &[[f32; 2]],
+    ) {
+        let rows = s.chunks_exact_mut(width).zip(dp.chunks_exact_mut(width));
+        for (i, ((s, dp), &[lse, d])) in rows.zip(statistics).enumerate() {
+            let (s, s_later) = whole_blocks(s, start + i + 1, f32::NEG_INFINITY);
+            let (dp, dp_later) = whole_blocks(dp, start + i + 1, 0.0);
+            s_later.fill(0.0);
+            dp_later.fill(0.0);
+            let ((s, s_rest), (dp, dp_rest)) = (s.as_chunks_mut::<LINE>(), dp.as_chunks_mut::<LINE>());
+            for i in 0..s.len() {
+                softmax_grad_block::<S>(&mut s[i], &mut dp[i], scale, lse, d);
+            }
+            softmax_grad_block::<S>(s_rest, dp_rest, scale, lse, d);
         }
     }
 }

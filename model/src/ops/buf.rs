@@ -1,10 +1,21 @@
-//! Between burn-flex tensors and `f32` slices, without a copy where the layout allows.
+//! Between burn-flex tensors and `f32` slices, without a copy where the layout allows, and the memory behind new ones.
 //!
 //! Operators read contiguous slices. A gradient may arrive strided (`sum().backward()` sends an expanded scalar,
 //! burn's own matmul a transposed view): [`contiguous`] copies those and passes the rest through.
+//!
+//! A step allocates some hundred megabytes and frees them again, in the same sizes every time. The system's allocator
+//! gives large blocks back to the kernel, and touching fresh pages costs more than many a kernel does. So large
+//! buffers are kept in a pool by size ([`Pooled`]) and reused: after the first step nothing is allocated any more. The
+//! pool holds what one step needs and never more than that while shapes stay the same; [`release`] empties it when
+//! they change.
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 
 use burn_backend::{Bytes, DType, Shape};
 use burn_flex::{FlexTensor, Layout};
+use burn_std::{AllocationController, AllocationProperty};
 
 /// The tensor itself where it is contiguous, a contiguous copy where it is strided.
 pub(super) fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -15,7 +26,7 @@ pub(super) fn contiguous(tensor: FlexTensor) -> FlexTensor {
 pub(super) fn floats(tensor: &FlexTensor) -> &[f32] {
     #[expect(
         clippy::expect_used,
-        reason = "every operator calls `contiguous` first, and Flex floats are f32"
+        reason = "operators call `contiguous` first; Flex floats are f32"
     )]
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
 }
@@ -29,24 +40,90 @@ pub(super) fn ints(tensor: &FlexTensor) -> &[i32] {
 /// The elements for writing. Copies the buffer first when someone else still holds it.
 pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     // `storage_mut` is the whole buffer and ignores the offset of a view.
-    if tensor.storage::<f32>().len() != tensor.layout().num_elements() || !tensor.is_contiguous() {
-        *tensor = owned(floats(&contiguous(tensor.clone())), tensor.layout().shape().clone());
+    let whole = tensor.storage::<f32>().len() == tensor.layout().num_elements();
+    if !whole || !tensor.is_contiguous() || !tensor.is_unique() {
+        let source = contiguous(tensor.clone());
+        let shape = tensor.layout().shape().clone();
+        *tensor = make(shape, |data| data.copy_from_slice(floats(&source)));
     }
     tensor.storage_mut::<f32>()
 }
 
-/// A new contiguous tensor that `fill` writes; it sees zeros.
+/// A new contiguous tensor that `fill` writes. It must write every element: it sees what a former tensor left.
 pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
     let shape = shape.into();
-    let mut data = vec![0.0; shape.num_elements()];
-    fill(&mut data);
-    from_vec(data, shape)
+    let count = shape.num_elements();
+    let bytes = if count < POOLED_MIN {
+        Bytes::from_elems(vec![0.0_f32; count])
+    } else {
+        Pooled::bytes(count)
+    };
+    let mut tensor = FlexTensor::new(bytes, Layout::contiguous(shape), DType::F32);
+    fill(tensor.storage_mut::<f32>());
+    tensor
 }
 
-fn owned(data: &[f32], shape: Shape) -> FlexTensor {
-    from_vec(data.to_vec(), shape)
+/// Gives the memory of idle buffers back to the system.
+pub(super) fn release() {
+    let idle = std::mem::take(&mut *POOL.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(idle);
 }
 
-fn from_vec(data: Vec<f32>, shape: Shape) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape), DType::F32)
+/// One cache line, so that rows start at one.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// Idle buffers by length. Bounded by what was live at once in each length since the last [`release`].
+static POOL: Mutex<BTreeMap<usize, Vec<Box<[Line]>>>> = Mutex::new(BTreeMap::new());
+
+/// Elements from which a buffer is pooled: below, malloc keeps blocks itself (glibc's mmap threshold is 128 KiB).
+const POOLED_MIN: usize = 1 << 14;
+
+/// The memory of one tensor; it returns to the pool with the last reference.
+struct Pooled(Box<[Line]>);
+
+impl Pooled {
+    /// Memory for `count` elements, initialised, of any content.
+    fn bytes(count: usize) -> Bytes {
+        let lines = count.div_ceil(16);
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = pool.get_mut(&lines).and_then(Vec::pop);
+        drop(pool);
+        let memory = idle.unwrap_or_else(|| vec![Line([0.0; 16]); lines].into_boxed_slice());
+        #[expect(unsafe_code, reason = "burn takes foreign memory by this constructor only")]
+        // SAFETY: the controller owns at least `4 * count` bytes, all initialised, at alignment 64.
+        unsafe {
+            Bytes::from_controller(Box::new(Self(memory)), 4 * count)
+        }
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.0);
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.entry(memory.len()).or_default().push(memory);
+    }
+}
+
+#[expect(unsafe_code, reason = "the trait hands out memory as bytes")]
+impl AllocationController for Pooled {
+    fn alloc_align(&self) -> usize {
+        align_of::<Line>()
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Other
+    }
+
+    fn memory(&self) -> &[MaybeUninit<u8>] {
+        // SAFETY: lines are initialised plain bytes without padding, borrowed as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(&*self.0)) }
+    }
+
+    unsafe fn memory_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: as above, borrowed uniquely; the caller promises to write initialised bytes only.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), size_of_val(&*self.0)) }
+    }
 }

@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 
 use gemm::Parallelism;
 
+use super::clock;
+
 /// A read-only window of `rows` × `cols` elements.
 #[derive(Clone, Copy)]
 pub(super) struct Mat<'a> {
@@ -123,17 +125,6 @@ impl<'a> MatMut<'a> {
         windows
     }
 
-    /// One row.
-    pub(super) fn row_mut(&mut self, row: usize) -> &mut [f32] {
-        assert!(row < self.rows, "row out of range");
-        #[expect(unsafe_code, reason = "a row of a window is a slice")]
-        // SAFETY: the row lies inside the slice that the window was made from (checked there), no other view shares
-        // its elements, and `self` stays borrowed.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols)
-        }
-    }
-
     /// A shorter borrow of rows `start..end`.
     pub(super) fn rows_mut(&mut self, start: usize, end: usize) -> MatMut<'_> {
         assert!(start <= end && end <= self.rows, "rows out of range");
@@ -200,6 +191,7 @@ fn stride(elements: usize) -> isize {
 
 /// `y = x·Wᵀ` or `y += x·Wᵀ`. // y [N, O], x [N, I], w [O, I]
 pub(super) fn linear(y: &mut [f32], write: Write, x: &[f32], w: &[f32], shape: Linear) {
+    let _timer = clock::start("product");
     let Linear { rows, inputs, outputs } = shape;
     let (x, w) = (Mat::new(x, rows, inputs), Mat::new(w, outputs, inputs));
     product(MatMut::new(y, rows, outputs), write, x, w.t(), Threads::Pool);
@@ -207,6 +199,7 @@ pub(super) fn linear(y: &mut [f32], write: Write, x: &[f32], w: &[f32], shape: L
 
 /// `dx = dy·W`. // dx [N, I], dy [N, O], w [O, I]
 pub(super) fn linear_dx(dx: &mut [f32], dy: &[f32], w: &[f32], shape: Linear) {
+    let _timer = clock::start("product dx");
     let Linear { rows, inputs, outputs } = shape;
     let (dy, w) = (Mat::new(dy, rows, outputs), Mat::new(w, outputs, inputs));
     product(MatMut::new(dx, rows, inputs), Write::Replace, dy, w, Threads::Pool);
@@ -214,6 +207,7 @@ pub(super) fn linear_dx(dx: &mut [f32], dy: &[f32], w: &[f32], shape: Linear) {
 
 /// `dW = dyᵀ·x`. // dw [O, I], dy [N, O], x [N, I]
 pub(super) fn linear_dw(dw: &mut [f32], dy: &[f32], x: &[f32], shape: Linear) {
+    let _timer = clock::start("product dw");
     let Linear { rows, inputs, outputs } = shape;
     let (dy, x) = (Mat::new(dy, rows, outputs), Mat::new(x, rows, inputs));
     product(MatMut::new(dw, outputs, inputs), Write::Replace, dy.t(), x, Threads::Pool);

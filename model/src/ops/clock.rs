@@ -1,0 +1,72 @@
+//! Where the time of a step goes: wall time per kind of kernel, for `bench train`.
+//!
+//! A kernel is called from the thread that runs the model, and returns when its tasks are done, so the sums are kept by
+//! that thread: two models in one process do not mix. The cost is two readings of the clock per kernel, of which a step
+//! has a few hundred.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// Wall time spent in one kind of kernel, and how often it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What ran.
+    pub name: &'static str,
+    /// In all.
+    pub time: Duration,
+    /// How often.
+    pub calls: u64,
+}
+
+thread_local! {
+    static PARTS: RefCell<Vec<Part>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What this thread measured since the last call, in the order of first use. Empty on a GPU, whose kernels run later.
+#[must_use]
+pub fn take() -> Vec<Part> {
+    PARTS.take()
+}
+
+/// Adds the time until it is dropped to a kind of kernel.
+#[must_use]
+pub(super) struct Timer {
+    name: &'static str,
+    start: Instant,
+}
+
+/// Starts the clock of one kernel.
+pub(super) fn start(name: &'static str) -> Timer {
+    Timer { name, start: Instant::now() }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let Self { name, start } = *self;
+        let time = start.elapsed();
+        PARTS.with_borrow_mut(|parts| match parts.iter_mut().find(|part| part.name == name) {
+            Some(part) => {
+                part.time += time;
+                part.calls += 1;
+            }
+            None => parts.push(Part { name, time, calls: 1 }),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up_by_name_and_are_taken_once() {
+        let _ = take();
+        for name in ["a", "b", "a"] {
+            drop(start(name));
+        }
+        let parts = take();
+        let calls: Vec<_> = parts.iter().map(|part| (part.name, part.calls)).collect();
+        assert_eq!(calls, [("a", 2), ("b", 1)]);
+        assert_eq!(take(), []);
+    }
+}
