@@ -373,3 +373,6 @@ impl Worker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

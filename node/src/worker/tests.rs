@@ -1,0 +1,176 @@
+//! What a worker makes of commands, on a real model that is as small as models get.
+
+use std::sync::Arc;
+
+use intellect_model::config::{self, Work};
+use intellect_model::{Device, arch, data, genesis};
+
+use super::*;
+
+const STEPS: u64 = 2;
+
+fn work() -> Work {
+    let mut work = Work::synthetic();
+    work.model = config::Model { layers: 1, width: 8, heads: 2, kv_heads: 1, ffn: 8, ..work.model };
+    work.model.context = 8;
+    work.train.batch = 2;
+    work
+}
+
+fn config(weight_max: u64) -> Config {
+    Config {
+        run: RunId([1; 32]),
+        me: PeerId([2; 32]),
+        epoch: Epoch { budget: Budget::Steps, amount: STEPS },
+        weight_max,
+        codec: Codec::F32,
+        // The identity: the new anchor is where the delta led.
+        outer: Outer { lr: 1.0, momentum: 0.0, momentum_ramp_epochs: 0 },
+    }
+}
+
+fn first() -> State {
+    State::genesis(genesis::weights(7, &arch::specs(&work().model)))
+}
+
+/// A worker that has said what its genesis is.
+fn begin(weight_max: u64) -> (Handle, tasks::Receiver<Report>) {
+    let (handle, mut reports) = start(config(weight_max), || {
+        let source = data::Source::open(&work(), 7, None).map_err(|error| error.to_string())?;
+        let trainer = intellect_model::trainer(&work(), Arc::new(source), Device::Cpu, None);
+        Ok((trainer.map_err(|error| error.to_string())?, first()))
+    })
+    .unwrap();
+    let genesis = state(&mut reports, Origin::Genesis);
+    assert_eq!(genesis.state, first());
+    (handle, reports)
+}
+
+fn next(reports: &mut tasks::Receiver<Report>) -> Report {
+    loop {
+        match reports.blocking_recv().unwrap() {
+            Report::Step { .. } => {}
+            report => return report,
+        }
+    }
+}
+
+fn state(reports: &mut tasks::Receiver<Report>, expected: Origin) -> Arc<Snapshot> {
+    match next(reports) {
+        Report::State(snapshot, origin) if origin == expected => snapshot,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Trains an epoch: tokens and delta.
+fn train(
+    (handle, reports): &mut (Handle, tasks::Receiver<Report>),
+    epoch: u64,
+) -> (u64, Arc<Vec<f32>>) {
+    assert!(handle.command(Command::Train { epoch, tokens: 0 }));
+    match next(reports) {
+        Report::Trained { epoch: trained, tokens, delta, norm, loss } => {
+            assert_eq!(trained, epoch);
+            assert!(norm > 0.0 && loss > 0.0);
+            (tokens, delta)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn header(epoch: u64) -> Header {
+    let parameters = first().theta().len() as u64;
+    Header { run: RunId([1; 32]), epoch, tokens: 5, r: Digest([6; 32]), parameters }
+}
+
+fn apply(
+    (handle, reports): &mut (Handle, tasks::Receiver<Report>),
+    epoch: u64,
+    delta: &[f32],
+    spent: bool,
+) -> Arc<Snapshot> {
+    let mut update = vec![0; Codec::F32.encoded_bytes(delta.len())];
+    Codec::F32.encode(delta, &mut update).unwrap();
+    let update = Arc::new(update);
+    assert!(handle.command(Command::Apply { header: header(epoch), update, spent }));
+    state(reports, Origin::Applied)
+}
+
+fn budget() -> u64 {
+    STEPS * work().tokens_per_step()
+}
+
+#[test]
+fn an_epoch_of_one_peer_leads_where_it_trained() {
+    let mut worker = begin(u64::MAX);
+    let (tokens, delta) = train(&mut worker, 1);
+    assert_eq!(tokens, budget());
+    let snapshot = apply(&mut worker, 1, &delta, true);
+    let mut expected = first();
+    expected.step(&config(0).outer, 1, &delta);
+    assert_eq!(snapshot.state, expected);
+    assert_ne!(snapshot.state.theta(), first().theta());
+    let table = Table::of(header(1), expected.theta(), expected.momentum()).unwrap();
+    assert_eq!(snapshot.table.state(), table.state());
+    // Spent: the next epoch begins at the new anchor, with nothing carried.
+    assert_eq!(train(&mut worker, 2).0, budget());
+}
+
+/// R34: what no receipt names stays in the local weights, and is offered again with its tokens.
+#[test]
+fn r34_a_delta_that_was_left_out_is_offered_again() {
+    let nothing = vec![0.0; first().theta().len()];
+    let (mut left_out, mut alone) = (begin(u64::MAX), begin(u64::MAX));
+    let once = train(&mut left_out, 1).1;
+    assert_eq!(*once, *train(&mut alone, 1).1, "training is a pure function");
+    let unmoved = apply(&mut left_out, 1, &nothing, false);
+    assert_eq!(unmoved.state.theta(), first().theta());
+    // The other one never heard of the commit.
+    let ((tokens, offered), (_, expected)) = (train(&mut left_out, 2), train(&mut alone, 2));
+    assert_eq!(tokens, 2 * budget());
+    let distance =
+        |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum() };
+    let (error, length) = (distance(&offered, &expected), distance(&expected, &once));
+    assert!(error < 1e-3 * length, "{error} of {length}");
+    // Once spent, it is gone.
+    apply(&mut left_out, 2, &offered, true);
+    assert_eq!(train(&mut left_out, 3).0, budget());
+}
+
+#[test]
+fn a_weight_above_the_bound_is_declared_as_the_bound() {
+    assert_eq!(train(&mut begin(budget() - 1), 1).0, budget() - 1);
+}
+
+#[test]
+fn a_fetched_state_replaces_the_anchor() {
+    let mut worker = begin(u64::MAX);
+    let (_, delta) = train(&mut worker, 1);
+    let mut fetched = first();
+    fetched.step(&config(0).outer, 1, &delta);
+    let table = Table::of(header(9), fetched.theta(), fetched.momentum()).unwrap();
+    let load = Command::Load { table, state: Box::new(fetched.clone()), spent: true };
+    assert!(worker.0.command(load));
+    let snapshot = state(&mut worker.1, Origin::Loaded);
+    assert_eq!((&snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
+    // Our delta is in it, so nothing is offered twice.
+    assert_eq!(train(&mut worker, 10).0, budget());
+}
+
+/// An update that does not decode was checked before the vote; that it comes anyway is the end.
+#[test]
+fn an_update_that_does_not_decode_is_never_applied() {
+    let (handle, mut reports) = begin(u64::MAX);
+    let update = Arc::new(vec![0xff; Codec::F32.encoded_bytes(first().theta().len())]);
+    assert!(handle.command(Command::Apply { header: header(1), update, spent: false }));
+    let Report::Failed(why) = next(&mut reports) else { panic!() };
+    assert!(why.contains("decode"), "{why}");
+    assert!(reports.blocking_recv().is_none());
+}
+
+#[test]
+fn a_device_that_cannot_be_had_is_reported() {
+    let (_handle, mut reports) = start(config(1), || Err("no device".to_owned())).unwrap();
+    let Report::Failed(why) = next(&mut reports) else { panic!() };
+    assert_eq!(why, "no device");
+}
