@@ -124,6 +124,14 @@ impl Discovery {
             .cloned()
             .collect();
         if info.protocols.contains(&KADEMLIA) {
+            // A peer that announces ever new addresses must not fill the table with them.
+            let known = self.kademlia.kbucket(peer).and_then(|bucket| {
+                let entry = bucket.iter().find(|entry| *entry.node.key.preimage() == peer)?;
+                Some(entry.node.value.len())
+            });
+            if known.is_some_and(|known| known > ADDRESSES_MAX) {
+                self.kademlia.remove_peer(&peer);
+            }
             for address in &addresses {
                 self.kademlia.add_address(&peer, address.clone());
             }
@@ -179,7 +187,7 @@ fn limits(role: Role) -> connection_limits::ConnectionLimits {
         .with_max_established_per_peer(Some(PER_PEER_MAX))
 }
 
-/// Addresses of one peer that are remembered.
+/// Addresses of one peer that are remembered; the table may hold twice as many for a while.
 pub const ADDRESSES_MAX: usize = 16;
 
 /// Control, ring and fetch in both directions, one of each too many while duplicates are sorted

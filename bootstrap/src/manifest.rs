@@ -4,7 +4,7 @@
 //! of at most 64 KiB, then the end of the stream. To this module a file is opaque bytes: the
 //! asker checks its signature and derives the RunId itself, so who answers need not be trusted.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use libp2p::StreamProtocol;
@@ -37,6 +37,17 @@ pub enum AskError {
     TooMany,
 }
 
+/// Why a request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It cannot be read, or the connection failed.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// It is neither empty nor a RunId. The peer's fault.
+    #[error("a request of {0} bytes, which means nothing")]
+    Meaningless(usize),
+}
+
 /// Asks for the manifests of `run`, or for all.
 ///
 /// # Errors
@@ -63,25 +74,23 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
 /// Answers one request with the files that `choose` picks for the RunId that was asked for.
 ///
 /// # Errors
-/// A request that is no RunId is the peer's fault; the rest is the connection.
+/// See [`ServeError`].
 ///
 /// # Cancel safety
 /// Not cancel safe; drop the stream with it.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     choose: impl FnOnce(Option<[u8; 32]>) -> Vec<File>,
-) -> Result<(), FrameError> {
+) -> Result<(), ServeError> {
     let request = frame::read(&mut stream, 32).await?.ok_or(FrameError::Truncated)?;
     let run = match request.as_slice() {
         [] => None,
-        bytes => Some(bytes.try_into().map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "the request is neither empty nor a RunId")
-        })?),
+        bytes => Some(bytes.try_into().map_err(|_| ServeError::Meaningless(bytes.len()))?),
     };
     for file in choose(run).iter().take(FILES_MAX) {
-        frame::write(&mut stream, file).await?;
+        frame::write(&mut stream, file).await.map_err(FrameError::from)?;
     }
-    stream.close().await?;
+    stream.close().await.map_err(FrameError::from)?;
     Ok(())
 }
 
@@ -121,7 +130,7 @@ mod tests {
         let mut wire = Vec::new();
         block_on(frame::write(&mut wire, &[1; 5])).unwrap();
         let served = block_on(serve(Cursor::new(wire), |_| panic!("must not be asked")));
-        assert!(matches!(served, Err(FrameError::Io(_))));
+        assert!(matches!(served, Err(ServeError::Meaningless(5))));
     }
 
     #[test]

@@ -22,10 +22,12 @@ mod enter;
 mod fetch;
 mod line;
 mod members;
+mod mute;
 mod name;
 mod pace;
 mod peers;
 mod reach;
+mod run;
 
 use std::{
     collections::HashMap,
@@ -294,7 +296,7 @@ impl Handle {
     }
 
     /// Joins a run: listens to its gossip, announces itself and finds others, and hands out its
-    /// manifest. A second run replaces the first.
+    /// manifest. Once and for good; a second call changes nothing.
     ///
     /// # Errors
     /// [`SendError::Stopped`] only.

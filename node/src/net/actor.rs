@@ -11,15 +11,21 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use intellect_bootstrap::{address, manifest, streams::Incoming, transport};
+use intellect_bootstrap::{
+    address,
+    discovery::DiscoveryEvent,
+    frame::FrameError,
+    manifest::{self, ServeError},
+    streams::Incoming,
+    transport,
+};
 use intellect_protocol::id::{PeerId as Peer, RunId};
 use libp2p::{
     PeerId, Swarm, autonat,
     core::transport::ListenerId,
-    gossipsub::{self, MessageAcceptance},
     identify,
     identity::Keypair,
-    kad::{self, QueryResult, RecordKey},
+    kad::{self, QueryResult},
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
@@ -30,16 +36,16 @@ use tokio::{
 use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken};
 
 use super::{
-    ByteStream, Config, EnterError, Event, FetchError, GOSSIP_BYTES_MAX, GossipToken, NetError,
-    Offer, Reachability, Ring, RingError, Shared, Topic, Verdict, Via,
-    behaviour::{CONTROL, FETCH, Node, NodeEvent, RING, Topics, topic_score},
+    ByteStream, Config, EnterError, Event, FetchError, GossipToken, NetError, Offer, Reachability,
+    Ring, RingError, Shared, Topic, Verdict, Via,
+    behaviour::{CONTROL, FETCH, Node, NodeEvent, RING},
     dial::Dial,
     enter::{Ask, Entries, collect},
-    fetch, line, name,
-    peers::{Connection, Peers, Purpose},
+    fetch, line, members, name,
+    peers::{Connection, FAULTS_MAX, Peers, Purpose},
     reach::Evidence,
+    run::Run,
 };
-use intellect_bootstrap::discovery::DiscoveryEvent;
 
 /// From a handle.
 pub(crate) enum Command {
@@ -60,17 +66,6 @@ pub(super) enum Note {
     Message { peer: PeerId, bytes: Vec<u8> },
     Asked { peer: PeerId, request: Vec<u8>, reply: oneshot::Sender<Vec<u8>> },
     Fault { peer: PeerId, why: String, weight: u32 },
-}
-
-/// The run that this node is in.
-pub(super) struct Run {
-    pub(super) id: RunId,
-    pub(super) topics: Topics,
-    key: RecordKey,
-    manifest: manifest::File,
-    joined: Instant,
-    find_at: Instant,
-    provide_at: Option<Instant>,
 }
 
 /// See the module.
@@ -264,90 +259,6 @@ impl Actor {
         self.peers.sweep();
     }
 
-    fn join(&mut self, run: RunId, manifest: manifest::File, now: Instant) {
-        if let Some(old) = self.run.take() {
-            let gossip = &mut self.swarm.behaviour_mut().gossip;
-            gossip.unsubscribe(&old.topics.beat);
-            gossip.unsubscribe(&old.topics.control);
-            self.swarm.behaviour_mut().discovery.kademlia.stop_providing(&old.key);
-        }
-        let topics = Topics::new(run);
-        let gossip = &mut self.swarm.behaviour_mut().gossip;
-        for topic in [&topics.beat, &topics.control] {
-            // Both fail only where a filter or other scores are configured, which they are not.
-            let _ = gossip.subscribe(topic);
-            let _ = gossip.set_topic_params(topic.clone(), topic_score());
-        }
-        let mut key = b"intellect-node 1 find".to_vec();
-        key.extend_from_slice(run.as_bytes());
-        let key = RecordKey::new(blake3::hash(&key).as_bytes());
-        let run = Run {
-            id: run,
-            topics,
-            key,
-            manifest,
-            joined: now,
-            find_at: now,
-            provide_at: Some(now),
-        };
-        self.run = Some(run);
-        self.find(now);
-        self.greet_members();
-    }
-
-    /// Announces this node and looks for others: often at first, then seldom.
-    fn find(&mut self, now: Instant) {
-        let Some(run) = &mut self.run else { return };
-        let kademlia = &mut self.swarm.behaviour_mut().discovery.kademlia;
-        if run.provide_at.is_some_and(|at| at <= now) {
-            run.provide_at = None;
-            if let Err(error) = kademlia.start_providing(run.key.clone()) {
-                tracing::warn!(?error, "this node cannot be announced");
-            }
-        }
-        if run.find_at <= now {
-            let young = now - run.joined < FIND_YOUNG;
-            run.find_at = now + if young { FIND_OFTEN } else { FIND_SELDOM };
-            kademlia.get_providers(run.key.clone());
-        }
-    }
-
-    /// Says again, soon, where this node is: an entry point that was restarted knows nobody.
-    pub(super) fn provide_soon(&mut self, now: Instant) {
-        if let Some(run) = &mut self.run {
-            run.provide_at = Some(now + PROVIDE_DELAY);
-            run.find_at = run.find_at.min(now + PROVIDE_DELAY);
-        }
-    }
-
-    fn publish(&mut self, topic: Topic, bytes: Vec<u8>) {
-        let Some(run) = &self.run else { return };
-        let topic = match topic {
-            Topic::Beat => run.topics.beat.hash(),
-            Topic::Ctl => run.topics.control.hash(),
-        };
-        // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
-        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
-            tracing::debug!(%error, "not gossiped");
-        }
-    }
-
-    fn on_verdict(&mut self, token: GossipToken, verdict: Verdict) {
-        let acceptance = match verdict {
-            Verdict::Accept => MessageAcceptance::Accept,
-            Verdict::Ignore => MessageAcceptance::Ignore,
-            Verdict::Reject => MessageAcceptance::Reject,
-        };
-        let GossipToken { id, source } = token;
-        self.swarm
-            .behaviour_mut()
-            .gossip
-            .report_message_validation_result(&id, &source, acceptance);
-        if verdict == Verdict::Reject {
-            self.fault(source, "gossip that does not verify".into(), 1);
-        }
-    }
-
     fn ask_manifests(&mut self, ask: Ask) {
         let streams = &mut self.swarm.behaviour_mut().streams;
         let askings = self.peers.iter().filter_map(|(peer, entry)| {
@@ -396,7 +307,7 @@ impl Actor {
                 self.on_connected(peer_id, connection);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                let cause = cause.map_or_else(|| "closed".into(), |cause| cause.to_string());
+                let cause = members::explain(cause);
                 self.on_closed(peer_id, connection_id, cause, now);
             }
             SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error } => {
@@ -453,35 +364,6 @@ impl Actor {
         }
     }
 
-    fn on_gossip(&mut self, event: gossipsub::Event, now: Instant) {
-        match event {
-            gossipsub::Event::Message { propagation_source, message_id, message } => {
-                let token = GossipToken { id: message_id, source: propagation_source };
-                let Some(peer) = self.peers.get(&propagation_source) else { return };
-                if !peer.gossip.take(now) {
-                    return self.on_verdict(token, Verdict::Ignore);
-                }
-                if message.data.len() > GOSSIP_BYTES_MAX {
-                    return self.on_verdict(token, Verdict::Reject);
-                }
-                if let Some(from) = name::from_libp2p(&propagation_source) {
-                    self.emit(Event::Message {
-                        from,
-                        via: Via::Gossip(token),
-                        bytes: message.data,
-                    });
-                }
-            }
-            gossipsub::Event::Subscribed { peer_id, topic } => {
-                self.on_subscribed(peer_id, &topic, true, now);
-            }
-            gossipsub::Event::Unsubscribed { peer_id, topic } => {
-                self.on_subscribed(peer_id, &topic, false, now);
-            }
-            _ => {}
-        }
-    }
-
     /// A stream that cannot be served now is dropped, which resets it.
     fn on_stream(&mut self, incoming: Incoming) {
         let Incoming { peer, connection, protocol, stream } = incoming;
@@ -489,7 +371,8 @@ impl Actor {
         let notes = self.notes.clone();
         if protocol == RING {
             entry.assign(connection, Purpose::Ring);
-            if let Some(from) = name::from_libp2p(&peer) {
+            let fair = entry.rings.take(Instant::now());
+            if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
                 // A full queue resets the stream; its opener tries again.
                 let _ = self.rings.try_send((from, stream.compat()));
             }
@@ -510,7 +393,14 @@ impl Actor {
                     offered.into_iter().filter(chosen).map(|(_, file)| file).collect()
                 });
                 // Whatever went wrong, the asker sees that its stream has ended.
-                let _ = timeout(manifest::TIMEOUT, answer).await;
+                if let Ok(Err(
+                    error @ (ServeError::Meaningless(_)
+                    | ServeError::Frame(FrameError::TooLong { .. })),
+                )) = timeout(manifest::TIMEOUT, answer).await
+                {
+                    let why = format!("a request for manifests: {error}");
+                    let _ = notes.send(Note::Fault { peer, why, weight: FAULTS_MAX }).await;
+                }
             });
         }
     }
@@ -528,9 +418,3 @@ const OUTBOX: usize = 256;
 const TASKS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at once.
 const ASKED_MAX: usize = 16;
-/// A run is formed in the first seconds; later a find only catches what gossip cannot tell.
-const FIND_YOUNG: Duration = Duration::from_secs(20);
-const FIND_OFTEN: Duration = Duration::from_secs(1);
-const FIND_SELDOM: Duration = Duration::from_secs(30);
-/// After a connection the table is filled by identify, which takes a round trip.
-const PROVIDE_DELAY: Duration = Duration::from_millis(500);

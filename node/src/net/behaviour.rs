@@ -22,6 +22,8 @@ use libp2p::{
     swarm::NetworkBehaviour,
 };
 
+use super::mute::Mute;
+
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
 /// The frames of a ring.
@@ -35,7 +37,7 @@ pub(super) struct Node {
     /// How peers find and reach one another.
     pub(super) discovery: Discovery,
     /// Messages for everybody.
-    pub(super) gossip: gossipsub::Behaviour,
+    pub(super) gossip: Mute<gossipsub::Behaviour>,
     /// Messages and bytes for one peer.
     pub(super) streams: streams::Behaviour,
 }
@@ -49,7 +51,7 @@ impl Node {
     ) -> Result<Self, &'static str> {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { far }),
-            gossip: gossip()?,
+            gossip: Mute::new(gossip()?),
             streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
         })
     }

@@ -58,12 +58,8 @@ impl Actor {
                 continue;
             }
             let known = self.peers.get(&peer).map(|peer| peer.addresses.clone());
-            let dialled = self.dial(
-                peer,
-                known.unwrap_or_default(),
-                PeerCondition::DisconnectedAndNotDialing,
-            );
-            match dialled {
+            // A ring connection may have outlived the one for messages.
+            match self.dial(peer, known.unwrap_or_default(), PeerCondition::NotDialing) {
                 Ok(_) | Err(DialError::DialPeerConditionFalse(_)) => {}
                 Err(_) => self.peers.failed(&peer, now),
             }
@@ -129,6 +125,7 @@ impl Actor {
             .build();
         let id = options.connection_id();
         if self.swarm.dial(options).is_ok() {
+            self.swarm.behaviour_mut().gossip.mute(id);
             self.dials.insert(id, dial);
         } else {
             self.ring_on_control(dial);

@@ -6,8 +6,13 @@
 
 use std::time::Duration;
 
-use intellect_bootstrap::discovery::IDENTIFY;
-use libp2p::{PeerId, gossipsub::TopicHash, identify, swarm::ConnectionId};
+use intellect_bootstrap::{discovery::IDENTIFY, transport::root_cause};
+use libp2p::{
+    PeerId,
+    gossipsub::TopicHash,
+    identify,
+    swarm::{ConnectionError, ConnectionId},
+};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -64,7 +69,11 @@ impl Actor {
         }
         let version = &info.protocol_version;
         let other = version.starts_with("/intellect/") && version != IDENTIFY;
-        if let (true, Some(peer)) = (other, name::from_libp2p(&peer)) {
+        let told = self
+            .peers
+            .get(&peer)
+            .is_some_and(|entry| std::mem::replace(&mut entry.incompatible, other));
+        if let (true, false, Some(peer)) = (other, told, name::from_libp2p(&peer)) {
             self.emit(Event::Incompatible { peer, version: version.chars().take(32).collect() });
         }
     }
@@ -89,7 +98,7 @@ impl Actor {
     pub(super) fn greet_members(&mut self) {
         let Some(run) = &self.run else { return };
         let beat = run.topics.beat.hash();
-        let all = self.swarm.behaviour().gossip.all_peers();
+        let all = self.swarm.behaviour().gossip.inner.all_peers();
         let members: Vec<_> =
             all.filter(|(_, topics)| topics.contains(&&beat)).map(|(peer, _)| *peer).collect();
         let now = Instant::now();
@@ -195,6 +204,17 @@ impl Actor {
         if let Some(entry) = self.peers.get(&peer) {
             (entry.wanted, entry.member) = (false, false);
             self.refresh(peer, &format!("dropped: {why}"), now);
+        }
+    }
+}
+
+/// Why a connection has closed, for people.
+pub(super) fn explain(cause: Option<ConnectionError>) -> String {
+    match cause {
+        None => "the connection was closed on this side".into(),
+        Some(ConnectionError::KeepAliveTimeout) => "the connection was not used any more".into(),
+        Some(ConnectionError::IO(error)) => {
+            format!("the connection ended: {}", root_cause(error))
         }
     }
 }

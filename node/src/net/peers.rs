@@ -74,10 +74,14 @@ pub(super) struct Peer {
     /// Listens to our run's gossip.
     pub(super) member: bool,
     pub(super) line: Line,
+    /// Speaks another major version.
+    pub(super) incompatible: bool,
     /// What the driver was told last.
     pub(super) shown: Option<Link>,
     /// Messages that it may send us, gossip of others included.
     pub(super) gossip: Bucket,
+    /// Ring streams that it may open.
+    pub(super) rings: Bucket,
     /// Answers for it that are under way.
     pub(super) answers: Arc<Semaphore>,
     /// Control streams that it has open.
@@ -95,7 +99,9 @@ impl Peer {
             wanted: false,
             member: false,
             line: Line::Down(now),
+            incompatible: false,
             shown: None,
+            rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
             gossip: Bucket::new(GOSSIP_PER_SECOND, GOSSIP_BURST, now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
             lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
@@ -252,7 +258,8 @@ impl Peers {
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
         let mut due = Vec::new();
         for (peer, entry) in &mut self.table {
-            let waits = entry.wanted && entry.connections.is_empty() && entry.dial_at <= now;
+            let apart = entry.connections.iter().all(|c| c.purpose == Purpose::Ring);
+            let waits = entry.wanted && apart && entry.dial_at <= now;
             if waits && due.len() < DIALS_PER_TICK {
                 entry.dial_at = now + REDIAL_MAX;
                 due.push(*peer);
@@ -299,6 +306,9 @@ pub(super) const FAULTS_MAX: u32 = 8;
 /// the worst case; in practice a hundredth.
 const GOSSIP_PER_SECOND: u32 = 64 * 64;
 const GOSSIP_BURST: u32 = 256 * 64;
+/// A ring lasts for seconds at least; its attempts may follow one another faster for a while.
+const RINGS_PER_SECOND: u32 = 1;
+const RINGS_BURST: u32 = 8;
 const ANSWERS_PER_PEER: usize = 16;
 /// One, and one that is being replaced.
 const LINES_PER_PEER: usize = 2;

@@ -1,11 +1,13 @@
 //! Several networks and one entry point in this process, over loopback TCP with ports from the
 //! system. Every wait has a deadline.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, io::ErrorKind, time::Duration};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, frame, manifest, server, streams, transport};
-use libp2p::{Multiaddr, StreamProtocol, Swarm, identity::Keypair, swarm::SwarmEvent};
+use libp2p::{
+    Multiaddr, StreamProtocol, Swarm, identity::Keypair, multiaddr::Protocol, swarm::SwarmEvent,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     task::JoinSet,
@@ -354,6 +356,8 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
         ("/intellect/ctl/1", vec![0xff; 64]),
         ("/intellect/ctl/1", flood),
         ("/intellect/fetch/1", vec![0xff; 64]),
+        ("/intellect/manifest/1", vec![0xff; 64]),
+        ("/intellect/manifest/1", vec![3, 0, 0, 0, 1, 2, 3]),
     ] {
         let bad = tokio::spawn(misbehave(target.clone(), StreamProtocol::new(protocol), bytes));
         let named = nodes[0].until("a fault", |event| match event {
@@ -361,12 +365,25 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
             _ => None,
         });
         let why = named.await;
-        assert!(why.contains("bytes where at most") || why.contains("64 messages"), "{why}");
+        let known = ["bytes where at most", "64 messages", "means nothing"];
+        assert!(known.iter().any(|known| why.contains(known)), "{why}");
         soon("being thrown out", bad).await.unwrap();
+    }
+    // Bytes that are not even libp2p, at the node and at the entry point.
+    for target in [target, entry.address.clone()] {
+        let parts: Vec<_> = target.iter().collect();
+        let [Protocol::Ip4(ip), Protocol::Tcp(port), ..] = parts[..] else { panic!("{target}") };
+        let mut raw = tokio::net::TcpStream::connect((ip, port)).await.unwrap();
+        raw.write_all(&[0xff; 100_000]).await.unwrap();
+        // Closed, or reset with bytes unread.
+        let end = soon("the end of it", raw.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok() || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
     }
     let (one, two) = (nodes[0].id(), nodes[1].id());
     nodes[1].net.handle.send(one, b"unharmed".to_vec()).unwrap();
     assert_eq!(nodes[0].hears(b"unharmed").await.0, two);
+    let offers = soon("offers", nodes[1].net.handle.manifests(None)).await.unwrap();
+    assert!(offers.iter().all(|offer| offer.bytes == b"a manifest"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
