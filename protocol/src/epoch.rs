@@ -266,6 +266,8 @@ pub struct State {
     series: Series,
     voters: Vec<Voter>,
     openings: Vec<Opening>,
+    /// The series of this epoch that we have been in, ours last.
+    chain: Vec<Series>,
     forced: Option<Voted>,
     /// When this series was entered, and when the epoch was.
     entered: Time,
@@ -329,6 +331,7 @@ impl State {
             base: voters.clone(),
             voters,
             openings: Vec::new(),
+            chain: vec![Series::after(&head)],
             forced: None,
             entered: now,
             began: now,
@@ -535,6 +538,7 @@ impl State {
         self.base = voters.clone();
         self.began = now;
         self.openings.clear();
+        self.chain.clear();
         self.forced = None;
         self.votes = Votes::default();
         self.ballots.clear();
@@ -554,6 +558,7 @@ impl State {
 
     fn enter_series(&mut self, now: Time, series: Series, voters: Vec<Voter>) {
         self.series = series;
+        self.chain.push(series);
         self.voters = voters;
         self.entered = now;
         self.stage = Stage::Idle { patience: None };
@@ -684,9 +689,7 @@ impl State {
     #[must_use]
     pub fn majority_present(&self, now: Time, roll: &Roll) -> bool {
         let me = self.as_voter();
-        majority(&self.voters, |voter| {
-            *voter == me || roll.present(voter, self.series, self.entered, now)
-        })
+        majority(&self.voters, |voter| *voter == me || self.present(voter, now, roll))
     }
 
     fn keeps(&self, rule: Rule) -> bool {

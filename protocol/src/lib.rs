@@ -25,3 +25,5 @@ pub mod sync;
 pub mod exchange;
 
 pub mod peer;
+
+pub mod sim;

@@ -18,13 +18,42 @@ pub struct Seen {
     pub beat: Heartbeat,
     /// When that one came.
     pub heard: Time,
+    /// The series that it named last, at most [`NAMED_MAX`], and when it named each.
+    named: Vec<(Series, Time)>,
     /// The incarnation that said `Leaving`, if it did.
     pub left: Option<u64>,
     /// Smoothed round trip in milliseconds; 0 is not yet measured.
     pub rtt_ms: u32,
 }
 
+/// Series remembered of one peer: its own, and those that it has just left.
+const NAMED_MAX: usize = 4;
+
 impl Seen {
+    /// First heard now.
+    #[must_use]
+    pub fn new(beat: &Heartbeat, now: Time) -> Self {
+        let named = vec![(beat.series, now)];
+        Self { beat: beat.clone(), heard: now, named, left: None, rtt_ms: 0 }
+    }
+
+    /// Heard again, with a newer heartbeat.
+    pub fn hear(&mut self, beat: &Heartbeat, now: Time) {
+        self.beat.clone_from(beat);
+        self.heard = now;
+        self.named.retain(|(series, _)| *series != beat.series);
+        self.named.push((beat.series, now));
+        if self.named.len() > NAMED_MAX {
+            self.named.remove(0);
+        }
+    }
+
+    /// When it last named `series`.
+    #[must_use]
+    pub fn named(&self, series: Series) -> Option<Time> {
+        self.named.iter().find(|(named, _)| *named == series).map(|(_, at)| *at)
+    }
+
     /// Whether it said `Leaving` and was not heard with a higher incarnation since.
     #[must_use]
     pub fn has_left(&self) -> bool {
@@ -79,19 +108,12 @@ impl Roll {
         self.live(now).filter(move |(_, seen)| seen.beat.series == series)
     }
 
-    /// Whether `voter` may not be left behind yet: it was heard within `minority_grace`, counted
-    /// from `since` at the earliest, with its own log, in `series` and bound to no Regroup of it.
+    /// Whether `voter` was not heard naming `series` for `minority_grace`, counted from `since` at
+    /// the earliest. What it names now does not matter: it may be on its way, either way.
     #[must_use]
-    pub fn present(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
-        let Some(seen) = self.peers.get(&voter.peer) else { return now.since(since) < self.grace };
-        if seen.has_left() || seen.beat.log != voter.log {
-            return false;
-        }
-        if seen.beat.series == series {
-            return seen.beat.joined.is_none() && now.since(seen.heard.max(since)) < self.grace;
-        }
-        // It may be on its way into this series, until the grace has passed.
-        seen.beat.series.epoch < series.epoch && now.since(since) < self.grace
+    pub fn silent(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
+        let named = self.peers.get(&voter.peer).and_then(|seen| seen.named(series));
+        now.since(named.map_or(since, |at| at.max(since))) >= self.grace
     }
 
     /// The log under which `peer` was last heard.

@@ -103,11 +103,10 @@ impl State {
         let peers = &mut self.roll.peers;
         if let Some(seen) = peers.get_mut(&author) {
             if (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count) {
-                seen.beat.clone_from(beat);
-                seen.heard = now;
+                seen.hear(beat, now);
             }
         } else if peers.len() < PEERS_MAX {
-            peers.insert(author, Seen { beat: beat.clone(), heard: now, left: None, rtt_ms: 0 });
+            peers.insert(author, Seen::new(beat, now));
         }
     }
 

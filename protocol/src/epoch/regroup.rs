@@ -116,19 +116,20 @@ impl State {
         all
     }
 
+    /// Whether `voter` is here, or may yet come, as far as we heard.
+    pub(super) fn present(&self, voter: &Voter, now: Time, roll: &Roll) -> bool {
+        matches!(self.absence(voter, now, roll), None | Some(Absence::Mute))
+    }
+
     /// Why a voter outside may be left behind; `None` while it may not.
     fn absence(&self, voter: &Voter, now: Time, roll: &Roll) -> Option<Absence> {
         let because = |seen: &Seen| {
-            let elsewhere = seen.beat.series.is_beside(&self.series)
-                && (seen.beat.series != self.series || seen.beat.joined.is_some());
             if seen.has_left() {
                 Some(Absence::Left)
             } else if seen.beat.log != voter.log {
                 Some(Absence::OtherLog)
-            } else if elsewhere {
+            } else if self.is_elsewhere(seen) {
                 Some(Absence::Elsewhere)
-            } else if self.mute.contains(&voter.peer) {
-                Some(Absence::Mute)
             } else {
                 None
             }
@@ -136,10 +137,25 @@ impl State {
         if *voter == self.as_voter() {
             return None;
         }
-        roll.peers.get(&voter.peer).and_then(because).or_else(|| {
-            let present = roll.present(voter, self.series, self.entered, now);
-            (!present).then_some(Absence::Silent)
-        })
+        let mute = self.mute.contains(&voter.peer).then_some(Absence::Mute);
+        let silent = roll.silent(voter, self.series, self.entered, now);
+        let silent = silent.then_some(Absence::Silent);
+        roll.peers.get(&voter.peer).and_then(because).or(silent).or(mute)
+    }
+
+    /// Whether it has joined a Regroup of our series, or of one before, that does not lead to us.
+    fn is_elsewhere(&self, seen: &Seen) -> bool {
+        let beat = &seen.beat;
+        if !beat.series.is_beside(&self.series) {
+            return false;
+        }
+        match self.chain.iter().position(|series| *series == beat.series) {
+            Some(index) => {
+                let ours = self.chain.get(index + 1).and_then(|next| next.regroup);
+                beat.joined.is_some() && beat.joined != ours
+            }
+            None => true,
+        }
     }
 
     fn compose_regroup(&self, now: Time, roll: &Roll) -> Option<Regroup> {
@@ -248,25 +264,17 @@ impl State {
         out.push(Output::Gossip(message));
     }
 
-    /// The series from the first of this epoch to the current one.
-    fn chain(&self) -> Vec<Series> {
-        let mut chain = vec![Series { regroup: None, ..self.series }];
-        for opening in &self.openings {
-            let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
-            chain.push(self.series.regrouped(digest));
-        }
-        chain
-    }
-
     fn highest_done_of_chain(&self) -> Option<Voted> {
-        let chain = (0..).zip(self.chain());
-        chain.filter_map(|(depth, series)| self.highest_done(series, depth)).max_by_key(Voted::rank)
+        let chain = (0..).zip(&self.chain);
+        chain
+            .filter_map(|(depth, series)| self.highest_done(*series, depth))
+            .max_by_key(Voted::rank)
     }
 
     fn close_chain(&mut self) {
         if self.keeps(Rule::R13) {
-            for series in self.chain() {
-                self.votes.of_mut(series).closed = true;
+            for series in &self.chain {
+                self.votes.of_mut(*series).closed = true;
             }
         }
     }

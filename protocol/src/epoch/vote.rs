@@ -120,7 +120,7 @@ impl State {
     }
 
     pub(super) fn status(&self, now: Time, roll: &Roll, attempt: u32) -> Status {
-        let present = |v: &&Voter| roll.present(v, self.series, self.entered, now);
+        let present = |v: &&Voter| self.present(v, now, roll);
         Status {
             series: self.series,
             attempt,

@@ -1,0 +1,222 @@
+//! Simulated runs: the real machine of many peers in virtual time, under faults, against invariants.
+//!
+//! One seed is one run. Peers found it, train a toy ([`toy`]) and commit epochs over a simulated
+//! network ([`network`]), while faults strike at chosen moments ([`faults`]). After every step the
+//! invariants S1–S7 must hold ([`check`]). Then the faults stop, and the run must make progress again
+//! (L1), with every live peer on one lineage (L2). A failing seed names itself and repeats exactly.
+//!
+//! Signatures are simulated, or ed25519 would be all that this does; no other rule is.
+//!
+//! [`stage`] plays single scenes over the same world, message by message.
+
+pub mod check;
+mod faults;
+mod network;
+pub mod report;
+mod rings;
+pub mod stage;
+mod toy;
+mod world;
+
+use std::fmt;
+use std::ops::Range;
+
+use check::Violation;
+use faults::Director;
+use report::{Failure, Report, Summary};
+use world::{GRACE_MS, HEARTBEAT_MS, Setup, World};
+
+use crate::epoch::Rule;
+
+/// Which class of faults strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// None: a whole network with changing delays, and peers of different speed.
+    Clean,
+    /// Messages are lost, late, doubled and reordered; links work one way.
+    Lossy,
+    /// Peers die, start, restart without a disk, leave, stop for a while, are cut off for a while.
+    Churn,
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clean => "clean",
+            Self::Lossy => "lossy",
+            Self::Churn => "churn",
+        })
+    }
+}
+
+/// One simulated run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Peers that start; at least 1. Churn adds up to [`SPARE`] more.
+    pub peers: usize,
+    /// The epoch that every live peer must reach in the end.
+    pub epochs: u64,
+    /// Determines everything.
+    pub seed: u64,
+    /// The class of faults.
+    pub faults: Faults,
+    /// A rule that is turned off.
+    pub without: Option<Rule>,
+}
+
+/// Hosts beyond the first peers, for those that churn starts.
+pub const SPARE: usize = 4;
+
+/// Runs one seed.
+///
+/// # Errors
+/// The invariant that broke, and when.
+pub fn run(config: &Config) -> Result<Report, Failure> {
+    let mut story = Story::new(config);
+    match story.play() {
+        Ok(()) => Ok(story.world.into_report()),
+        Err(violation) => {
+            Err(Failure { config: config.clone(), at_ms: story.world.now_ms, violation })
+        }
+    }
+}
+
+/// Runs many seeds of 8 epochs each on `threads` threads.
+#[must_use]
+pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) -> Summary {
+    let each = |seed| run(&Config { peers, epochs: 8, seed, faults, without: None });
+    let threads = threads.max(1);
+    #[expect(clippy::disallowed_methods, reason = "seeds share nothing; the core has no threads")]
+    let mut results: Vec<(u64, Result<Report, Failure>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                let mine = seeds.clone().skip(worker).step_by(threads);
+                scope.spawn(move || mine.map(|seed| (seed, each(seed))).collect::<Vec<_>>())
+            })
+            .collect();
+        let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .flat_map(|results| results.unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            .collect()
+    });
+    results.sort_by_key(|(seed, _)| *seed);
+    Summary::new(faults, results.into_iter().map(|(_, result)| result))
+}
+
+/// One seed, from the first start to the last epoch.
+struct Story {
+    epochs: u64,
+    peers: usize,
+    world: World,
+    director: Director,
+}
+
+impl Story {
+    fn new(config: &Config) -> Self {
+        let Config { peers, epochs, seed, faults, without } = *config;
+        // A large run beats more slowly, as its organiser would have it.
+        let heartbeat_ms = if peers > 64 { 2 * HEARTBEAT_MS } else { HEARTBEAT_MS };
+        let founders = if faults == Faults::Lossy && seed % 4 == 3 { peers } else { 0 };
+        let spare = if faults == Faults::Churn { SPARE } else { 0 };
+        let mut world = World::new(Setup {
+            hosts: peers + spare,
+            peers_min: peers.min(2),
+            founders,
+            heartbeat_ms,
+            seed,
+            without,
+            distance_ms: 20,
+            jitter_ms: 30,
+        });
+        if faults == Faults::Lossy {
+            world.network.loss = 0.02 + 0.18 * world.rng.unit();
+            world.network.duplicate = 0.1 * world.rng.unit();
+            world.network.spike = 0.03 * world.rng.unit();
+        }
+        for host in 0..peers {
+            if world.rng.below(8) == 0 {
+                let training_ms = 2_000 + world.rng.below(6_000);
+                world.set_training(host, training_ms);
+            }
+        }
+        Self { epochs, peers, world, director: Director::new(faults, seed, peers) }
+    }
+
+    fn play(&mut self) -> Result<(), Violation> {
+        self.disturb()?;
+        self.heal();
+        let healed_ms = self.world.now_ms;
+        let next = self.greatest() + 1;
+        self.reach(next, bound_ms(self.peers))?;
+        self.world.report.progress_ms = self.world.now_ms - healed_ms;
+        let last = self.epochs.max(next + 1);
+        self.reach(last, bound_ms(self.peers) * (last - next))?;
+        let ends = self.world.running();
+        let heads = ends.iter().filter_map(|host| self.world.head(*host));
+        self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
+        Ok(())
+    }
+
+    /// Lets the faults strike until all have ended.
+    fn disturb(&mut self) -> Result<(), Violation> {
+        while !self.director.is_done() {
+            let until_ms = self.director.next_ms().unwrap_or(u64::MAX);
+            self.world.step(until_ms.min(self.world.now_ms + 1_000))?;
+            self.director.direct(&mut self.world);
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) {
+        self.world.network.heal();
+        for host in self.world.running() {
+            self.world.resume(host);
+        }
+    }
+
+    /// L1 and L2: every live peer reaches `epoch` within `bound_ms`, all on one lineage.
+    fn reach(&mut self, epoch: u64, bound_ms: u64) -> Result<(), Violation> {
+        let until_ms = self.world.now_ms + bound_ms;
+        let mut checked = 0;
+        while self.world.now_ms < until_ms {
+            self.world.step(until_ms)?;
+            let committed = self.world.moments.drain(..).any(|(_, e, _)| e >= epoch);
+            if (committed || self.world.now_ms > checked + 100) && self.all_at(epoch) {
+                return Ok(());
+            }
+            checked = self.world.now_ms;
+        }
+        let heads: Vec<String> =
+            self.world.running().iter().map(|host| self.describe(*host)).collect();
+        let what = format!("not everyone is at epoch {epoch} after {bound_ms} ms: {heads:?}");
+        Err(Violation { invariant: "L1", what })
+    }
+
+    fn all_at(&self, epoch: u64) -> bool {
+        let running = self.world.running();
+        let there = |host: &usize| self.world.head(*host).is_some_and(|head| head.epoch >= epoch);
+        let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
+        running.iter().all(there) && running.windows(2).all(agree)
+    }
+
+    fn greatest(&self) -> u64 {
+        let running = self.world.running();
+        running.iter().filter_map(|host| self.world.head(*host)).map(|h| h.epoch).max().unwrap_or(0)
+    }
+
+    fn describe(&self, host: usize) -> String {
+        let head = self.world.head(host);
+        head.map_or_else(String::new, |head| format!("{host}: {}/{}", head.epoch, head.state))
+    }
+}
+
+/// Until when the next epoch must commit on every live peer once the faults have stopped, by
+/// PROTOCOL §9, in milliseconds.
+fn bound_ms(peers: usize) -> u64 {
+    let silent_ms = 4 * HEARTBEAT_MS + 800;
+    // Someone may train at the slowest speed, and the grace for Ready is half as much again.
+    let epoch_ms = 8_000 * 5 / 2;
+    // An attempt's phases at the factor that losses of that length reach.
+    let attempt_ms = 4 * 1_000 * 8;
+    silent_ms + GRACE_MS + epoch_ms + attempt_ms + 50 * peers as u64
+}

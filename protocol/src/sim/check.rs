@@ -1,0 +1,308 @@
+//! What must never happen: the invariants S1–S7 of `docs/PROTOCOL.md`, held against everything that
+//! simulated peers send, commit and follow, as they do it.
+//!
+//! The checks share no code with the machines that they judge: they keep their own history of votes
+//! ([`votes`]) and of lineages ([`lineage`]), and find majorities by themselves. A message counts
+//! once its author has sent it, whether or not it arrives.
+//!
+//! Beside S1–S7: no peer calls another one faulty, and none has another state from an equal receipt,
+//! since all simulated peers are honest and compute well.
+
+mod lineage;
+mod votes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::toy::Frozen;
+use crate::event::{Committed, Event};
+use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::message::{Absence, Head, Heartbeat, Message, Regroup, Series, Voter};
+use crate::sign::Verified;
+use crate::wire;
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which: `S1` … `S7`, `L1`, `L2`, `fault` or `diverged`.
+    pub invariant: &'static str,
+    /// What happened.
+    pub what: String,
+}
+
+pub(super) type Verdict = Result<(), Violation>;
+
+/// A violation unless `holds`.
+pub(super) fn require(
+    holds: bool,
+    invariant: &'static str,
+    what: impl FnOnce() -> String,
+) -> Verdict {
+    if holds { Ok(()) } else { Err(Violation { invariant, what: what() }) }
+}
+
+/// Who does what is judged.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) voter: Voter,
+    pub(super) incarnation: u64,
+    pub(super) started_ms: u64,
+    /// The newest heartbeat of each peer.
+    heard: BTreeMap<PeerId, Heartbeat>,
+    /// When each peer last named each series, with which log.
+    named: BTreeMap<(PeerId, Series), (u64, LogId)>,
+    /// The incarnation that said `Leaving`.
+    left: BTreeMap<PeerId, u64>,
+    /// Where its lineage has led it.
+    head: Head,
+    /// Whether it raised a fork event since its head last changed.
+    fork_raised: bool,
+    /// A change of lineage that no fork event told yet.
+    fork_owed: Option<String>,
+}
+
+impl Process {
+    pub(super) fn new(voter: Voter, incarnation: u64, started_ms: u64, genesis: Head) -> Self {
+        Self {
+            voter,
+            incarnation,
+            started_ms,
+            heard: BTreeMap::new(),
+            named: BTreeMap::new(),
+            left: BTreeMap::new(),
+            head: genesis,
+            fork_raised: false,
+            fork_owed: None,
+        }
+    }
+
+    /// Its head.
+    pub(super) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// S3: a change of lineage is never silent.
+    pub(super) fn owes_no_fork(&self) -> Verdict {
+        self.fork_owed.as_ref().map_or(Ok(()), |what| require(false, "S3", || what.clone()))
+    }
+
+    /// Remembers what S7 asks about.
+    pub(super) fn hears(&mut self, now_ms: u64, message: &Verified<Message>) {
+        match message.body() {
+            Message::Heartbeat(beat) => {
+                let author = message.author();
+                let newer = self.heard.get(&author).is_none_or(|last| {
+                    (beat.incarnation, beat.count) > (last.incarnation, last.count)
+                });
+                if newer {
+                    self.heard.insert(author, beat.clone());
+                    self.named.insert((author, beat.series), (now_ms, beat.log));
+                }
+            }
+            Message::Leaving(leaving) => {
+                let left = self.left.entry(message.author()).or_default();
+                *left = leaving.incarnation.max(*left);
+            }
+            Message::Ready(_)
+            | Message::Query(_)
+            | Message::Status(_)
+            | Message::Roster(_)
+            | Message::Accept(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Done(_)
+            | Message::Commit(_)
+            | Message::Regroup(_)
+            | Message::Join(_) => {}
+        }
+    }
+
+    /// S7: nobody leaves a voter behind without its reason.
+    fn earned(&self, now_ms: u64, grace_ms: u64, regroup: &Regroup) -> Verdict {
+        let me = self.voter.peer;
+        for (voter, absence) in &regroup.absent {
+            let beat = self.heard.get(&voter.peer);
+            let named = self.named.get(&(voter.peer, regroup.series));
+            let last_ms = named.filter(|(_, log)| *log == voter.log).map_or(0, |(at, _)| *at);
+            let silent = now_ms.saturating_sub(last_ms.max(self.started_ms)) >= grace_ms;
+            let left = self.left.get(&voter.peer);
+            let left = left.is_some_and(|i| beat.is_none_or(|beat| *i >= beat.incarnation));
+            let holds = match absence {
+                Absence::Silent => silent,
+                Absence::Left => left,
+                Absence::OtherLog => beat.is_some_and(|beat| beat.log != voter.log),
+                Absence::Elsewhere => beat.is_some_and(|beat| {
+                    beat.series.is_beside(&regroup.series)
+                        && (beat.series != regroup.series || beat.joined.is_some())
+                }),
+                Absence::Mute => true,
+            };
+            let excused = silent || left || beat.is_some_and(|beat| beat.log != voter.log);
+            require(holds || excused, "S7", || {
+                format!("{me} joins without {}, which is not {absence:?}: {beat:?}", voter.peer)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The history of a simulated run, as far as the invariants need it.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    run: RunId,
+    grace_ms: u64,
+    votes: votes::History,
+    lineage: lineage::History,
+}
+
+impl Check {
+    /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
+    pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
+        let lineage = lineage::History::new(genesis, founders);
+        Self { run, grace_ms, votes: votes::History::default(), lineage }
+    }
+
+    /// A process sends a message for the first time, or again. `frozen` is its delta, if it has one.
+    pub(super) fn sent(
+        &mut self,
+        now_ms: u64,
+        who: &Process,
+        message: &Message,
+        frozen: Option<&Frozen>,
+    ) -> Verdict {
+        let voter = who.voter;
+        match message {
+            Message::Ready(ready) => {
+                self.lineage.on_ready(voter.peer, who.incarnation, ready, frozen)
+            }
+            Message::Status(status) => self.votes.on_status(voter, status),
+            Message::Roster(roster) => {
+                let digest = wire::roster_digest(&self.run, roster);
+                self.votes.on_roster(&self.run, digest, roster)
+            }
+            Message::Accept(accept) => self.votes.on_accept(voter, accept),
+            Message::Done(done) => {
+                let voters = self.voters(done.series.regroup, &done.series.parent);
+                self.votes.on_done(voter, done, &voters)
+            }
+            Message::Regroup(regroup) => {
+                let digest = wire::regroup_digest(&self.run, regroup);
+                self.votes.on_regroup(digest, regroup);
+                Ok(())
+            }
+            Message::Join(join) => {
+                let regroup = self.votes.regroup(&join.regroup).cloned();
+                let regroup = regroup.ok_or_else(|| Violation {
+                    invariant: "S7",
+                    what: format!("{} joins a Regroup that nobody proposed", voter.peer),
+                })?;
+                if self.votes.is_new(voter, join) {
+                    who.earned(now_ms, self.grace_ms, &regroup)?;
+                }
+                self.votes.on_join(&self.run, voter, join)
+            }
+            Message::Heartbeat(_)
+            | Message::Query(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Commit(_)
+            | Message::Leaving(_) => Ok(()),
+        }
+    }
+
+    /// A process tells what happened to it. `update` is the update of a commit, if it holds it.
+    pub(super) fn told(
+        &mut self,
+        who: &mut Process,
+        event: &Event,
+        update: Option<&Arc<Vec<u8>>>,
+        settled: Option<&(bool, Frozen)>,
+    ) -> Verdict {
+        match event {
+            Event::Committed(committed) => {
+                self.committed(who, committed, update)?;
+                let (peer, incarnation) = (who.voter.peer, who.incarnation);
+                settled.map_or(Ok(()), |(spent, frozen)| {
+                    self.lineage.on_settled(peer, incarnation, &who.head, *spent, frozen)
+                })
+            }
+            Event::Fork { .. } => {
+                who.fork_raised = true;
+                who.fork_owed = None;
+                Ok(())
+            }
+            Event::Diverged { who: other, .. } => require(false, "diverged", || {
+                format!("{} says that {other} has another state", who.voter.peer)
+            }),
+            Event::PeerFound { .. }
+            | Event::PeerLost { .. }
+            | Event::Roster { .. }
+            | Event::Regroup { .. }
+            | Event::Aborted { .. }
+            | Event::LeftOut { .. }
+            | Event::Behind { .. }
+            | Event::CaughtUp { .. }
+            | Event::ForkExcluded { .. }
+            | Event::Stuck { .. }
+            | Event::Leaving => Ok(()),
+        }
+    }
+
+    /// A process goes on from a fetched state.
+    pub(super) fn loaded(
+        &mut self,
+        who: &mut Process,
+        head: Head,
+        spent: bool,
+        frozen: Option<&Frozen>,
+    ) -> Verdict {
+        let raised = std::mem::take(&mut who.fork_raised);
+        let (peer, incarnation) = (who.voter.peer, who.incarnation);
+        self.lineage.on_loaded(peer, &who.head, &head)?;
+        if let Some(frozen) = frozen {
+            self.lineage.on_settled(peer, incarnation, &head, spent, frozen)?;
+        }
+        if !raised && !self.lineage.descends(&head.state, &who.head.state) {
+            who.fork_owed = Some(format!("{peer} silently leaves {:?} for {head:?}", who.head));
+        }
+        who.head = head;
+        Ok(())
+    }
+
+    /// Values formed, whoever committed them: every Regroup that opened, but foundings.
+    pub(super) fn regroup_count(&self) -> u64 {
+        self.votes.opened_count()
+    }
+
+    /// Whether two heads lie on one lineage.
+    pub(super) fn one_lineage(&self, a: &Head, b: &Head) -> bool {
+        self.lineage.descends(&a.state, &b.state) || self.lineage.descends(&b.state, &a.state)
+    }
+
+    fn committed(
+        &mut self,
+        who: &mut Process,
+        committed: &Committed,
+        update: Option<&Arc<Vec<u8>>>,
+    ) -> Verdict {
+        let (parent, head) = (committed.receipt.series.parent, committed.head);
+        require(parent == who.head.state, "S3", || {
+            format!("{} extends {parent}, but its head is {}", who.voter.peer, who.head.state)
+        })?;
+        let r = wire::receipt_digest(&self.run, &committed.receipt);
+        require(self.votes.is_decided(&committed.receipt.series, &r), "S1", || {
+            format!("{} commits {r}, for which no majority voted", who.voter.peer)
+        })?;
+        self.lineage.on_committed(r, committed, update)?;
+        who.head = head;
+        who.fork_raised = false;
+        Ok(())
+    }
+
+    fn voters(&self, regroup: Option<Digest>, parent: &Digest) -> Vec<Voter> {
+        match regroup.and_then(|digest| self.votes.regroup(&digest)) {
+            Some(regroup) => regroup.members.clone(),
+            None => self.lineage.voters(parent),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What was committed, by whom, and whose work is in it: S3, S4 and S6.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Verdict, require};
+use crate::event::Committed;
+use crate::id::{Digest, PeerId};
+use crate::message::{Head, Member, Ready, Receipt, Voter};
+use crate::sim::toy::{CODEC, ELEMENTS, Frozen};
+
+/// A process: a peer and which of its starts.
+type Start = (PeerId, u64);
+
+/// A state that somebody committed.
+#[derive(Clone, Debug)]
+struct Node {
+    parent: Digest,
+    head: Head,
+    r: Digest,
+    regrouped: bool,
+    voters: Vec<Voter>,
+    /// Up to which of its tokens each process is in the lineage.
+    spent: BTreeMap<Start, u64>,
+}
+
+/// All lineages.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    nodes: BTreeMap<Digest, Node>,
+    /// What a process froze for the epoch after a state.
+    frozen: BTreeMap<(Start, Digest), Frozen>,
+}
+
+impl History {
+    pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
+        let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
+        let node = Node { parent, head: genesis, r, regrouped, voters, spent: BTreeMap::new() };
+        Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen: BTreeMap::new() }
+    }
+
+    /// The voters that the receipt before the next epoch names.
+    pub(super) fn voters(&self, parent: &Digest) -> Vec<Voter> {
+        self.nodes.get(parent).map(|node| node.voters.clone()).unwrap_or_default()
+    }
+
+    /// R31: a Ready declares what is frozen, and one epoch has one frozen delta.
+    pub(super) fn on_ready(
+        &mut self,
+        peer: PeerId,
+        incarnation: u64,
+        ready: &Ready,
+        frozen: Option<&Frozen>,
+    ) -> Verdict {
+        let Some(frozen) = frozen else {
+            return require(false, "S4", || format!("{peer} is Ready, with nothing frozen"));
+        };
+        require(ready.weight == frozen.weight() && ready.incarnation == incarnation, "S4", || {
+            format!("{peer} declares {}, has frozen {}", ready.weight, frozen.weight())
+        })?;
+        let key = ((peer, incarnation), ready.series.parent);
+        let before = self.frozen.entry(key).or_insert_with(|| frozen.clone());
+        require(before.span == frozen.span, "S4", || {
+            format!("{peer} freezes {:?} and {:?} for one epoch", before.span, frozen.span)
+        })
+    }
+
+    pub(super) fn on_committed(
+        &mut self,
+        r: Digest,
+        committed: &Committed,
+        update: Option<&Arc<Vec<u8>>>,
+    ) -> Verdict {
+        let (head, receipt) = (committed.head, &committed.receipt);
+        let parent = receipt.series.parent;
+        if let Some(node) = self.nodes.get(&head.state) {
+            return require((node.r, node.parent, node.head) == (r, parent, head), "S6", || {
+                format!("state {} came from {} and from {r}", head.state, node.r)
+            });
+        }
+        let Some(before) = self.nodes.get(&parent) else {
+            return require(false, "S3", || format!("{} extends no state", head.state));
+        };
+        require(head.epoch == before.head.epoch + 1, "S3", || format!("epoch of {head:?}"))?;
+        let tokens = before.head.tokens + receipt.tokens();
+        require(head.tokens == tokens, "S4", || format!("{tokens} tokens, not {head:?}"))?;
+        for sibling in self.nodes.values().filter(|node| node.parent == parent) {
+            if sibling.head.epoch != head.epoch {
+                continue;
+            }
+            require(sibling.r != r, "diverged", || format!("two states from {r}"))?;
+            let regrouped = sibling.regrouped || receipt.series.regroup.is_some();
+            require(regrouped, "S6", || format!("a fork after {parent} without a Regroup"))?;
+        }
+        let spent = self.spend(receipt, &before.spent)?;
+        self.check_mean(receipt, update)?;
+        let voters = receipt.members.iter().map(Member::voter).collect();
+        let regrouped = receipt.series.regroup.is_some();
+        self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, spent });
+        Ok(())
+    }
+
+    /// S3: a head is replaced only by a greater one.
+    pub(super) fn on_loaded(&self, peer: PeerId, old: &Head, new: &Head) -> Verdict {
+        require(self.nodes.contains_key(&new.state), "S3", || {
+            format!("{peer} follows {new:?}, which nobody committed")
+        })?;
+        require(new.exceeds(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
+    }
+
+    /// S4: a process that gives up its frozen delta finds it in its lineage, and only then.
+    pub(super) fn on_settled(
+        &self,
+        peer: PeerId,
+        incarnation: u64,
+        head: &Head,
+        spent: bool,
+        frozen: &Frozen,
+    ) -> Verdict {
+        let Some(node) = self.nodes.get(&head.state) else { return Ok(()) };
+        let until = node.spent.get(&(peer, incarnation)).copied().unwrap_or(0);
+        let inside = until >= frozen.span.end;
+        require(inside == spent && (inside || until <= frozen.span.start), "S4", || {
+            let span = &frozen.span;
+            format!("{peer} settles {span:?} as spent: {spent}, its lineage has {until}")
+        })
+    }
+
+    /// Whether the state `new` is `old` or extends it.
+    pub(super) fn descends(&self, new: &Digest, old: &Digest) -> bool {
+        let Some(target) = self.nodes.get(old) else { return false };
+        let mut at = self.nodes.get(new);
+        while let Some(node) = at.filter(|node| node.head.epoch > target.head.epoch) {
+            at = self.nodes.get(&node.parent);
+        }
+        at.is_some_and(|node| node.head.state == *old)
+    }
+
+    /// S4: no token occurs twice on a lineage, no peer twice in a receipt.
+    fn spend(
+        &self,
+        receipt: &Receipt,
+        before: &BTreeMap<Start, u64>,
+    ) -> Result<BTreeMap<Start, u64>, super::Violation> {
+        let mut spent = before.clone();
+        for member in receipt.members.iter().filter(|member| member.weight > 0) {
+            let span = self.contribution(member, receipt)?.span.clone();
+            let until = spent.entry((member.peer, member.incarnation)).or_insert(0);
+            require(span.start >= *until, "S4", || {
+                format!("{} contributes {span:?}, spent until {until}", member.peer)
+            })?;
+            *until = span.end;
+        }
+        Ok(spent)
+    }
+
+    fn contribution(
+        &self,
+        member: &Member,
+        receipt: &Receipt,
+    ) -> Result<&Frozen, super::Violation> {
+        let key = ((member.peer, member.incarnation), receipt.series.parent);
+        let frozen = self.frozen.get(&key).filter(|frozen| frozen.weight() == member.weight);
+        frozen.ok_or_else(|| super::Violation {
+            invariant: "S4",
+            what: format!("{member:?} never froze that for this epoch"),
+        })
+    }
+
+    /// S4: the update is Σ w·Δ / Σ w over the receipt's members, but for rounding on the way.
+    fn check_mean(&self, receipt: &Receipt, update: Option<&Arc<Vec<u8>>>) -> Verdict {
+        let Some(update) = update else {
+            return require(false, "S4", || "a commit without its update".to_owned());
+        };
+        let mut decoded = vec![0.0; ELEMENTS];
+        let decodes = CODEC.decode(update, &mut decoded).is_ok();
+        require(decodes, "S4", || format!("update {} cannot be decoded", receipt.update))?;
+        let (mut mean, mut divisor) = (vec![0.0; ELEMENTS], 0.0);
+        for member in receipt.members.iter().filter(|member| member.weight > 0) {
+            let frozen = self.contribution(member, receipt)?;
+            let weight = member.weight as f64;
+            divisor += weight;
+            for (sum, value) in mean.iter_mut().zip(frozen.delta.iter()) {
+                *sum += weight * f64::from(*value);
+            }
+        }
+        let (mut error, mut norm) = (0.0, 0.0);
+        for (sum, value) in mean.iter().zip(&decoded) {
+            error += (sum / divisor - f64::from(*value)).powi(2);
+            norm += (sum / divisor).powi(2);
+        }
+        let (relative, ring) = ((error / norm).sqrt(), receipt.members.len() as f64);
+        require(relative <= ROUNDING * ring.sqrt(), "S4", || {
+            format!("the update of {} members is {relative} off their mean", receipt.members.len())
+        })
+    }
+}
+
+/// Relative error of a ring of one; int8 rounds at each of n hops, so it grows as √n. Measured: 0.5 %.
+const ROUNDING: f64 = 0.01;

@@ -1,0 +1,241 @@
+//! Who voted for what: S1, S2 and S5, from every vote that was ever sent.
+
+use std::collections::BTreeMap;
+
+use super::{Verdict, require};
+use crate::id::{Digest, RunId};
+use crate::message::{Accept, Done, Join, Regroup, Roster, Series, Status, Voter};
+use crate::wire;
+
+/// One voter's log of one series.
+#[derive(Clone, Debug, Default)]
+struct Log {
+    promised: u32,
+    accepted: BTreeMap<u32, Digest>,
+    done: BTreeMap<Digest, Digest>,
+    joined: Vec<Digest>,
+    closed: bool,
+}
+
+/// What one series has come to.
+#[derive(Clone, Debug, Default)]
+struct Ballots {
+    /// Every roster: its attempt, and what it adopts.
+    rosters: BTreeMap<Digest, (u32, Option<Digest>)>,
+    /// Decided values, each with the lowest attempt that decided it.
+    decided: BTreeMap<Digest, u32>,
+    /// The value that the Joins of its Regroup found, with its rank.
+    forced: Option<((u32, u32), Digest)>,
+    opened: bool,
+}
+
+/// All votes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    logs: BTreeMap<(Voter, Series), Log>,
+    series: BTreeMap<Series, Ballots>,
+    places: BTreeMap<Digest, (Series, u32)>,
+    dones: BTreeMap<Digest, BTreeMap<Voter, Digest>>,
+    regroups: BTreeMap<Digest, Regroup>,
+    joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
+}
+
+impl History {
+    pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
+        let log = self.logs.entry((voter, status.series)).or_default();
+        require(status.attempt >= log.promised, "S5", || {
+            format!("{} answers {} below {}", voter.peer, status.attempt, log.promised)
+        })?;
+        log.promised = status.attempt;
+        Ok(())
+    }
+
+    pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
+        self.places.insert(digest, (roster.series, roster.attempt));
+        let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
+        let ballots = self.series.entry(roster.series).or_default();
+        ballots.rosters.insert(digest, (roster.attempt, adopts));
+        ballots.chosen_stays_chosen(&roster.series)
+    }
+
+    pub(super) fn on_accept(&mut self, voter: Voter, accept: &Accept) -> Verdict {
+        let Some((series, attempt)) = self.places.get(&accept.roster).copied() else {
+            return require(false, "S5", || format!("{} accepts an unknown roster", voter.peer));
+        };
+        let log = self.logs.entry((voter, series)).or_default();
+        let before = log.accepted.get(&attempt).copied();
+        if before == Some(accept.roster) {
+            return Ok(());
+        }
+        require(before.is_none(), "S5", || {
+            format!("{} accepts two rosters at attempt {attempt} of {series:?}", voter.peer)
+        })?;
+        log.may_vote(&voter, attempt)?;
+        log.promised = attempt;
+        log.accepted.insert(attempt, accept.roster);
+        Ok(())
+    }
+
+    pub(super) fn on_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) -> Verdict {
+        let Some((series, attempt)) = self.places.get(&done.roster).copied() else {
+            return require(false, "S5", || format!("{} votes in an unknown roster", voter.peer));
+        };
+        let log = self.logs.entry((voter, series)).or_default();
+        if log.done.insert(done.roster, done.r).is_some() {
+            return Ok(());
+        }
+        log.may_vote(&voter, attempt)?;
+        let dones = self.dones.entry(done.roster).or_default();
+        dones.insert(voter, done.r);
+        if !majority(voters, |v| dones.get(v) == Some(&done.r)) {
+            return Ok(());
+        }
+        let ballots = self.series.entry(series).or_default();
+        let lowest = ballots.decided.entry(done.r).or_insert(attempt);
+        *lowest = attempt.min(*lowest);
+        require(ballots.decided.len() == 1, "S1", || {
+            format!("{series:?} decides {:?}", ballots.decided)
+        })?;
+        ballots.chosen_stays_chosen(&series)?;
+        let children: Vec<Digest> =
+            self.regroups.iter().filter(|(_, r)| r.series == series).map(|(d, _)| *d).collect();
+        children.iter().try_for_each(|digest| self.regroup_remembers(digest))
+    }
+
+    pub(super) fn on_regroup(&mut self, digest: Digest, regroup: &Regroup) {
+        self.regroups.entry(digest).or_insert_with(|| regroup.clone());
+    }
+
+    /// S5: a Join closes the series, those that it descends from, and the Regroups joined before.
+    pub(super) fn on_join(&mut self, run: &RunId, voter: Voter, join: &Join) -> Verdict {
+        if !self.is_new(voter, join) {
+            return Ok(());
+        }
+        for series in self.ancestors(join.series) {
+            let log = self.logs.entry((voter, series)).or_default();
+            log.closed = true;
+            let before = std::mem::take(&mut log.joined);
+            for digest in &before {
+                self.logs.entry((voter, under(series, digest))).or_default().closed = true;
+            }
+        }
+        let log = self.logs.entry((voter, join.series)).or_default();
+        log.joined.push(join.regroup);
+        self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
+        self.open(run, &join.regroup);
+        self.regroup_remembers(&join.regroup)
+    }
+
+    pub(super) fn is_new(&self, voter: Voter, join: &Join) -> bool {
+        !self.joins.get(&join.regroup).is_some_and(|joins| joins.contains_key(&voter))
+    }
+
+    pub(super) fn regroup(&self, digest: &Digest) -> Option<&Regroup> {
+        self.regroups.get(digest)
+    }
+
+    /// Whether some series of this epoch and parent decided `r`.
+    pub(super) fn is_decided(&self, series: &Series, r: &Digest) -> bool {
+        let (first, all) = (Series { regroup: None, ..*series }, Some(Digest([0xff; 32])));
+        let last = Series { regroup: all, ..*series };
+        self.series.range(first..=last).any(|(_, ballots)| ballots.decided.contains_key(r))
+    }
+
+    /// Regroups that every member joined, but foundings.
+    pub(super) fn opened_count(&self) -> u64 {
+        let opened = self.series.iter().filter(|(series, ballots)| {
+            let founding = series.epoch == 1
+                && series
+                    .regroup
+                    .is_some_and(|d| self.regroups.get(&d).is_some_and(|r| r.absent.is_empty()));
+            ballots.opened && !founding
+        });
+        opened.count() as u64
+    }
+
+    /// `series` and the series that it was regrouped from, newest first.
+    fn ancestors(&self, series: Series) -> Vec<Series> {
+        let mut out = vec![series];
+        let mut next = series.regroup;
+        while let Some(regroup) = next.and_then(|digest| self.regroups.get(&digest)) {
+            out.push(regroup.series);
+            next = regroup.series.regroup;
+        }
+        out
+    }
+
+    /// R13: the series of a Regroup opens once every member has joined.
+    fn open(&mut self, run: &RunId, digest: &Digest) {
+        let Some(regroup) = self.regroups.get(digest) else { return };
+        let Some(joins) = self.joins.get(digest) else { return };
+        if !regroup.members.iter().all(|voter| joins.contains_key(voter)) {
+            return;
+        }
+        let told = joins.values().filter_map(|join| join.done.as_ref());
+        let found = told
+            .map(|voted| (voted.rank(), wire::receipt_digest(run, &voted.receipt)))
+            .max_by_key(|(rank, _)| *rank);
+        let old = self.series.get(&regroup.series).and_then(|ballots| ballots.forced);
+        let new = self.series.entry(under(regroup.series, digest)).or_default();
+        new.forced = found.or(old);
+        new.opened = true;
+    }
+
+    /// S2 across a Regroup: a member that voted in a deciding attempt, or above, forces the value.
+    fn regroup_remembers(&self, digest: &Digest) -> Verdict {
+        let Some(regroup) = self.regroups.get(digest) else { return Ok(()) };
+        let Some(new) = self.series.get(&under(regroup.series, digest)).filter(|b| b.opened) else {
+            return Ok(());
+        };
+        let Some(old) = self.series.get(&regroup.series) else { return Ok(()) };
+        let voted = |voter: &Voter| {
+            let log = self.logs.get(&(*voter, regroup.series))?;
+            log.done.keys().filter_map(|roster| self.places.get(roster)).map(|(_, k)| *k).max()
+        };
+        let top = regroup.members.iter().filter_map(voted).max().unwrap_or(0);
+        for (r, attempt) in &old.decided {
+            let forgets = top >= *attempt && new.forced.is_none_or(|(_, forced)| forced != *r);
+            require(!forgets, "S2", || {
+                format!("Regroup {digest} forgets {r}, which a member had voted for")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    fn may_vote(&self, voter: &Voter, attempt: u32) -> Verdict {
+        require(!self.closed, "S5", || format!("{} votes after its Join", voter.peer))?;
+        require(attempt >= self.promised, "S5", || {
+            format!("{} votes at {attempt}, promised {}", voter.peer, self.promised)
+        })
+    }
+}
+
+impl Ballots {
+    /// S2: above an attempt that decided, every roster adopts what it decided.
+    fn chosen_stays_chosen(&self, series: &Series) -> Verdict {
+        for (r, decided_at) in &self.decided {
+            for (roster, (attempt, adopts)) in &self.rosters {
+                let against = attempt > decided_at && *adopts != Some(*r);
+                require(!against, "S2", || {
+                    format!(
+                        "{roster} at {attempt} of {series:?} against {r}, decided at {decided_at}"
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// More than half of the voters, or exactly half including the first one.
+fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+    let got = voters.iter().filter(|voter| has(voter)).count();
+    2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
+}
+
+/// The series that a Regroup of `series` opens.
+fn under(series: Series, regroup: &Digest) -> Series {
+    Series { regroup: Some(*regroup), ..series }
+}

@@ -1,0 +1,112 @@
+//! The simulated network: how long a message takes, whether it arrives, and how often.
+//!
+//! Every peer has a distance from the middle of the network; a message takes both distances and some
+//! jitter, so messages overtake each other. Gossip reaches whoever a relay reaches; what is sent
+//! directly needs a link that carries both ways.
+
+use std::collections::BTreeSet;
+
+use crate::rng::Rng;
+
+/// Links, and what is wrong with them now.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// Distance of each peer from the middle, in milliseconds.
+    distance_ms: Vec<u64>,
+    /// Added to each message from or to a peer, in milliseconds.
+    pub(crate) slow_ms: Vec<u64>,
+    /// Chance that a message from or to a peer is lost, beside `loss`.
+    pub(crate) deaf: Vec<f64>,
+    /// On which side of a partition a peer is.
+    pub(crate) side: Vec<u32>,
+    /// Links that do not carry in this direction.
+    pub(crate) broken: BTreeSet<(usize, usize)>,
+    /// Chance that a message is lost.
+    pub(crate) loss: f64,
+    /// Chance that a message arrives twice.
+    pub(crate) duplicate: f64,
+    /// Chance that a message is late by up to two seconds.
+    pub(crate) spike: f64,
+    /// The greatest jitter of a message, in milliseconds; with 0 the network draws nothing.
+    pub(crate) jitter_ms: u64,
+}
+
+impl Network {
+    /// A whole network of `peers` peers, each up to `distance_ms` from its middle.
+    pub(crate) fn new(peers: usize, distance_ms: u64, jitter_ms: u64, rng: &mut Rng) -> Self {
+        Self {
+            distance_ms: (0..peers).map(|_| 2 + rng.below(distance_ms)).collect(),
+            slow_ms: vec![0; peers],
+            deaf: vec![0.0; peers],
+            side: vec![0; peers],
+            broken: BTreeSet::new(),
+            loss: 0.0,
+            duplicate: 0.0,
+            spike: 0.0,
+            jitter_ms,
+        }
+    }
+
+    /// Undoes every fault.
+    pub(crate) fn heal(&mut self) {
+        self.slow_ms.fill(0);
+        self.deaf.fill(0.0);
+        self.side.fill(0);
+        self.broken.clear();
+        (self.loss, self.duplicate, self.spike) = (0.0, 0.0, 0.0);
+    }
+
+    /// Whether the link carries from one peer to another.
+    pub(crate) fn carries(&self, from: usize, to: usize) -> bool {
+        self.side[from] == self.side[to] && !self.broken.contains(&(from, to))
+    }
+
+    /// Whether the link carries both ways, as a stream needs.
+    pub(crate) fn linked(&self, a: usize, b: usize) -> bool {
+        self.carries(a, b) && self.carries(b, a)
+    }
+
+    /// How many links gossip takes from one peer to another, by way of one of `relays` at most.
+    pub(crate) fn hops(&self, from: usize, to: usize, relays: &[usize]) -> Option<u64> {
+        if self.carries(from, to) {
+            return Some(1);
+        }
+        let passes = |via: &usize| self.carries(from, *via) && self.carries(*via, to);
+        relays.iter().any(passes).then_some(2)
+    }
+
+    /// How long one message takes, in milliseconds.
+    pub(crate) fn delay_ms(&self, from: usize, to: usize, rng: &mut Rng) -> u64 {
+        let way = self.distance_ms[from] + self.distance_ms[to];
+        let late = if self.spike > 0.0 && rng.chance(self.spike) { rng.below(2_000) } else { 0 };
+        way + self.slow_ms[from] + self.slow_ms[to] + rng.below(self.jitter_ms) + late
+    }
+
+    /// A round trip without any trouble, in milliseconds.
+    pub(crate) fn round_trip_ms(&self, a: usize, b: usize) -> u32 {
+        let both = 2 * (self.distance_ms[a] + self.distance_ms[b]) + self.jitter_ms;
+        u32::try_from(both).unwrap_or(u32::MAX)
+    }
+
+    /// After how many milliseconds a message arrives: never, once, or twice.
+    pub(crate) fn arrivals(
+        &self,
+        from: usize,
+        to: usize,
+        hops: u64,
+        rng: &mut Rng,
+    ) -> [Option<u64>; 2] {
+        if self.loses(from, to, rng) {
+            return [None, None];
+        }
+        let again = self.duplicate > 0.0 && rng.chance(self.duplicate);
+        let first = self.delay_ms(from, to, rng) * hops;
+        [Some(first), again.then(|| first + rng.below(1_500))]
+    }
+
+    /// Whether a message is lost on this way.
+    pub(crate) fn loses(&self, from: usize, to: usize, rng: &mut Rng) -> bool {
+        let arrives = (1.0 - self.loss) * (1.0 - self.deaf[from]) * (1.0 - self.deaf[to]);
+        arrives < 1.0 && !rng.chance(arrives)
+    }
+}

@@ -1,0 +1,221 @@
+//! The rings of a simulated run: what each member brings, when each one has the result, and who
+//! notices when one of them is lost.
+//!
+//! The bytes are those that the members' frozen deltas give, by the arithmetic of [`reduce`]; the
+//! frames in between are only time. A member that dies, stalls or gives up breaks the ring: its
+//! neighbours lose a stream at once, or hear nothing for [`QUIET_MS`]; who stands further away hears
+//! nothing either, and blames its own predecessor, which is alive.
+//!
+//! [`reduce`]: crate::codec::reduce
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::toy::{CODEC, ELEMENTS};
+use crate::codec::reduce::Share;
+use crate::epoch::Ring;
+use crate::id::{Digest, PeerId};
+use crate::message::Member;
+use crate::ring::Cut;
+
+/// How long a member waits for a frame before it gives its predecessor up: the largest `T_quiet`.
+pub(crate) const QUIET_MS: u64 = 2_000;
+
+/// What a member notices.
+#[derive(Clone, Debug)]
+pub(crate) enum Notice {
+    /// It holds the whole update.
+    Finish,
+    /// It lost a neighbour.
+    Lose(PeerId),
+}
+
+/// A notice on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Due {
+    pub(crate) delay_ms: u64,
+    pub(crate) host: usize,
+    pub(crate) roster: Digest,
+    pub(crate) notice: Notice,
+}
+
+/// How a member is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its streams closed.
+    Closed,
+    /// Its frames stopped.
+    Stalled,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    roster: Digest,
+    members: Vec<Member>,
+    /// The host of each member.
+    hosts: Vec<usize>,
+    /// The delta that each member brought, from its start on.
+    deltas: Vec<Option<Arc<Vec<f32>>>>,
+    /// Who needs no further notice.
+    over: BTreeSet<usize>,
+    broken: bool,
+    bytes: Option<Arc<Vec<u8>>>,
+}
+
+/// All rings that have been started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rings {
+    runs: BTreeMap<Digest, Run>,
+}
+
+impl Rings {
+    /// A member opens its ring with its frozen delta. `hop_ms` is what one hop takes; `carries` tells
+    /// whether a link does.
+    pub(crate) fn start(
+        &mut self,
+        ring: &Ring,
+        hosts: &[usize],
+        delta: Arc<Vec<f32>>,
+        hop_ms: u64,
+        carries: impl Fn(usize, usize) -> bool,
+    ) -> Vec<Due> {
+        let (count, index, roster) = (ring.members.len(), ring.index, ring.roster);
+        let run = self.runs.entry(roster).or_insert_with(|| Run {
+            roster,
+            members: ring.members.clone(),
+            hosts: hosts.to_vec(),
+            deltas: vec![None; count],
+            over: BTreeSet::new(),
+            broken: false,
+            bytes: None,
+        });
+        run.deltas[index] = Some(delta);
+        if run.broken || run.deltas.iter().any(Option::is_none) {
+            return vec![run.due(QUIET_MS, index, Notice::Lose(run.before(index)))];
+        }
+        run.bytes = run.reduce().map(Arc::new);
+        let hops = 2 * (count as u64 - 1);
+        // The last hop of each half ends at another position, so members finish one after another.
+        let end = |i: usize| 1 + hop_ms * hops + hop_ms * ((i as u64 * 5) % (hops + 1)) / 2;
+        let mut due: Vec<Due> = (0..count).map(|i| run.due(end(i), i, Notice::Finish)).collect();
+        due.extend(run.part(Loss::Stalled, carries));
+        due
+    }
+
+    /// A host is lost to all its open rings, or only to `roster`'s.
+    pub(crate) fn lose(&mut self, host: usize, loss: Loss, roster: Option<Digest>) -> Vec<Due> {
+        let mut due = Vec::new();
+        for run in self.runs.values_mut() {
+            let other = roster.is_some_and(|only| only != run.roster);
+            let Some(index) = run.hosts.iter().position(|h| *h == host) else { continue };
+            if other || !run.over.insert(host) {
+                continue;
+            }
+            if !std::mem::replace(&mut run.broken, true) {
+                due.extend(run.notices(index, loss));
+            }
+        }
+        due
+    }
+
+    /// Some links carry no more.
+    pub(crate) fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
+        let open = self.runs.values_mut().filter(|run| run.bytes.is_some() && !run.broken);
+        open.flat_map(|run| run.part(loss, &carries)).collect()
+    }
+
+    /// Takes a notice at its time: what the host is told, and the update's bytes where it finished.
+    pub(crate) fn take(
+        &mut self,
+        roster: &Digest,
+        host: usize,
+        notice: &Notice,
+    ) -> Option<(Notice, Option<Arc<Vec<u8>>>)> {
+        let run = self.runs.get_mut(roster)?;
+        let started = run.bytes.is_some() && !run.broken;
+        let told = match notice {
+            Notice::Finish => started,
+            Notice::Lose(_) => !started,
+        };
+        if !told || !run.over.insert(host) {
+            return None;
+        }
+        let bytes = run.bytes.clone().filter(|_| matches!(notice, Notice::Finish));
+        if run.over.len() == run.hosts.len() {
+            self.runs.remove(roster);
+        }
+        Some((notice.clone(), bytes))
+    }
+}
+
+impl Run {
+    fn before(&self, index: usize) -> PeerId {
+        self.members[(index + self.members.len() - 1) % self.members.len()].peer
+    }
+
+    fn after(&self, index: usize) -> PeerId {
+        self.members[(index + 1) % self.members.len()].peer
+    }
+
+    fn due(&self, delay_ms: u64, index: usize, notice: Notice) -> Due {
+        Due { delay_ms, host: self.hosts[index], roster: self.roster, notice }
+    }
+
+    /// Breaks the ring where two neighbours have no link; who still needs it notices.
+    fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
+        let count = self.hosts.len();
+        let cut = (0..count).find(|i| !carries(self.hosts[*i], self.hosts[(i + 1) % count]));
+        let Some(index) = cut else { return Vec::new() };
+        self.broken = true;
+        let soon_ms = if loss == Loss::Closed { 20 } else { QUIET_MS };
+        let notice = |i: usize| match i {
+            i if i == index => self.due(soon_ms, i, Notice::Lose(self.after(i))),
+            i if i == (index + 1) % count => self.due(soon_ms, i, Notice::Lose(self.before(i))),
+            i => self.due(QUIET_MS + 50, i, Notice::Lose(self.before(i))),
+        };
+        (0..count).map(notice).collect()
+    }
+
+    /// What the others notice when the member at `lost` is gone.
+    fn notices(&self, lost: usize, loss: Loss) -> Vec<Due> {
+        let count = self.members.len();
+        let gone = self.members[lost].peer;
+        let notice = |i: usize| {
+            let neighbour = (i + 1) % count == lost || (lost + 1) % count == i;
+            match (neighbour, loss) {
+                (true, Loss::Closed) => self.due(20, i, Notice::Lose(gone)),
+                (true, Loss::Stalled) => self.due(QUIET_MS, i, Notice::Lose(gone)),
+                (false, _) => self.due(QUIET_MS + 50, i, Notice::Lose(self.before(i))),
+            }
+        };
+        (0..count).filter(|i| *i != lost).map(notice).collect()
+    }
+
+    /// The update's bytes: each chunk goes round once and is finished by its owner.
+    fn reduce(&self) -> Option<Vec<u8>> {
+        let count = self.members.len();
+        let cut = Cut::new(ELEMENTS, count);
+        let total = self.members.iter().map(|member| member.weight).sum();
+        let mut update = Vec::with_capacity(CODEC.encoded_bytes(ELEMENTS));
+        for chunk in 0..count {
+            let range = cut.chunk(chunk);
+            let mut bytes = vec![0; CODEC.encoded_bytes(range.len())];
+            for step in 0..count {
+                let position = (chunk + step) % count;
+                let delta = self.deltas[position].as_ref()?.get(range.clone())?;
+                let weight = self.members[position].weight;
+                let share = Share { codec: CODEC, weight, delta };
+                let payload = bytes.clone();
+                match (count, step) {
+                    (1, _) => share.alone(&mut bytes),
+                    (_, 0) => share.start(&mut bytes),
+                    (n, s) if s + 1 < n => share.add(&payload, &mut bytes),
+                    _ => share.finish(&payload, total, &mut bytes),
+                }
+                .ok()?;
+            }
+            update.extend_from_slice(&bytes);
+        }
+        Some(update)
+    }
+}

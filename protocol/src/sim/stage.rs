@@ -1,0 +1,167 @@
+//! Single scenes over the real machine: a few peers, a network without chance, and a director who
+//! decides what becomes of each message.
+//!
+//! Times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are checked at
+//! each step as in any other simulated run.
+
+use super::check::Violation;
+use super::report::Report;
+use super::world::{Fate, Setup, World};
+use crate::epoch::Rule;
+use crate::event::Event;
+use crate::message::{Head, Message};
+
+/// A scene being played.
+pub struct Stage {
+    world: World,
+}
+
+impl Stage {
+    /// `hosts` hosts, on which no process runs yet. `founders` of them are the voters of genesis, and
+    /// with any the run has `quorum = "majority"`.
+    #[must_use]
+    pub fn new(hosts: usize, founders: usize, without: Option<Rule>) -> Self {
+        let mut world = World::new(Setup {
+            hosts,
+            peers_min: 2,
+            founders,
+            heartbeat_ms: 500,
+            seed: 1,
+            without,
+            distance_ms: 1,
+            jitter_ms: 0,
+        });
+        world.told = Some(Vec::new());
+        Self { world }
+    }
+
+    /// Decides the fate of every message from now on: from which host, to which.
+    pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
+        self.world.filter = Some(Box::new(fate));
+    }
+
+    /// Lets every message through again.
+    pub fn relent(&mut self) {
+        self.world.filter = None;
+    }
+
+    /// Starts processes; they are new to the run.
+    pub fn start(&mut self, hosts: &[usize]) {
+        hosts.iter().for_each(|host| self.world.start(*host));
+    }
+
+    /// Ends processes at once.
+    pub fn kill(&mut self, hosts: &[usize]) {
+        hosts.iter().for_each(|host| self.world.stop(*host));
+    }
+
+    /// Asks a process to leave.
+    pub fn leave(&mut self, host: usize) {
+        self.world.leave(host);
+    }
+
+    /// Stops a process for a while.
+    pub fn pause(&mut self, host: usize) {
+        self.world.pause(host);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn resume(&mut self, host: usize) {
+        self.world.resume(host);
+    }
+
+    /// Cuts these hosts off from the others, but not from each other.
+    pub fn cut(&mut self, hosts: &[usize], side: u32) {
+        self.world.cut(hosts, side);
+    }
+
+    /// Breaks the link in one direction.
+    pub fn break_link(&mut self, from: usize, to: usize) {
+        self.world.break_link(from, to);
+    }
+
+    /// Makes every link whole.
+    pub fn mend(&mut self) {
+        self.world.network.heal();
+    }
+
+    /// Sets how long an epoch's training takes on a host, from its next epoch on.
+    pub fn train_in(&mut self, host: usize, training_ms: u64) {
+        self.world.set_training(host, training_ms);
+    }
+
+    /// Plays until `done`, at most for `limit_ms`; whether it came to that.
+    ///
+    /// # Errors
+    /// An invariant that broke.
+    pub fn until(
+        &mut self,
+        limit_ms: u64,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<bool, Violation> {
+        let end_ms = self.world.now_ms + limit_ms;
+        while !done(self) {
+            self.world.moments.clear();
+            if !self.world.step(end_ms)? {
+                return Ok(done(self));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plays for so long.
+    ///
+    /// # Errors
+    /// An invariant that broke.
+    pub fn play(&mut self, length_ms: u64) -> Result<(), Violation> {
+        self.until(length_ms, |_| false).map(|_| ())
+    }
+
+    /// Virtual time in milliseconds.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.world.now_ms
+    }
+
+    /// The head of a host's process; `None` where none runs.
+    #[must_use]
+    pub fn head(&self, host: usize) -> Option<Head> {
+        self.world.head(host)
+    }
+
+    /// The epoch of a host's head; 0 where no process runs.
+    #[must_use]
+    pub fn epoch(&self, host: usize) -> u64 {
+        self.head(host).map_or(0, |head| head.epoch)
+    }
+
+    /// Whether these hosts have one and the same head.
+    #[must_use]
+    pub fn same(&self, hosts: &[usize]) -> bool {
+        hosts.windows(2).all(|pair| self.head(pair[0]) == self.head(pair[1]))
+    }
+
+    /// The host that a peer is.
+    #[must_use]
+    pub fn host(&self, peer: &crate::id::PeerId) -> Option<usize> {
+        self.world.host(peer)
+    }
+
+    /// The peer that a host is.
+    #[must_use]
+    pub fn name(&self, host: usize) -> crate::id::PeerId {
+        self.world.name(host)
+    }
+
+    /// What a host's processes have told so far.
+    pub fn told(&self, host: usize) -> impl Iterator<Item = &Event> {
+        let told = self.world.told.iter().flatten();
+        told.filter(move |(who, _)| *who == host).map(|(_, event)| event)
+    }
+
+    /// The counts so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.world.report
+    }
+}

@@ -1,0 +1,177 @@
+//! A toy in place of the model: a thousand numbers that move as the mathematics of the run says.
+//!
+//! A peer's work is a count of tokens per process: `trained` so many, of which all below `spent` are
+//! in receipts of its lineage. Freezing makes a delta of everything in between, as `DESIGN.md` §4 has
+//! it: what was left out is carried. So every delta is a range of tokens of one process, and the
+//! checks can hold each range against every receipt (S4).
+//!
+//! ```text
+//! v ← μ·v + d̄;  θ ← θ − η·(d̄ + μ·v)
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::codec::Codec;
+use crate::epoch::Apply;
+use crate::id::{Digest, PeerId};
+use crate::message::Head;
+use crate::rng::Rng;
+
+/// Elements of the toy's parameters: four blocks, the last one short.
+pub(crate) const ELEMENTS: usize = 1_000;
+/// How deltas travel.
+pub(crate) const CODEC: Codec = Codec::Int8;
+/// The greatest weight that a Ready may declare.
+pub(crate) const WEIGHT_MAX: u64 = 8 * 100;
+/// Committed states that a process keeps and serves.
+const KEPT: usize = 3;
+const ETA: f32 = 0.7;
+const MU: f32 = 0.6;
+
+/// A committed state.
+#[derive(Clone, Debug)]
+pub(crate) struct Anchor {
+    pub(crate) epoch: u64,
+    pub(crate) tokens: u64,
+    r: Digest,
+    theta: Vec<f32>,
+    velocity: Vec<f32>,
+}
+
+impl Anchor {
+    /// The state that every process of a run starts from.
+    pub(crate) fn genesis(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let theta = (0..ELEMENTS).map(|_| number(&mut rng)).collect();
+        Self { epoch: 0, tokens: 0, r: Digest::ZERO, theta, velocity: vec![0.0; ELEMENTS] }
+    }
+
+    /// The state digest.
+    pub(crate) fn digest(&self) -> Digest {
+        let mut bytes = Vec::with_capacity(8 * ELEMENTS + 48);
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.extend_from_slice(&self.tokens.to_le_bytes());
+        bytes.extend_from_slice(self.r.as_bytes());
+        for value in self.theta.iter().chain(&self.velocity) {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        Digest::derive("intellect-node 1 simulated state", &bytes)
+    }
+
+    /// The state after the outer step of `apply`.
+    fn step(&self, apply: &Apply, update: &[u8]) -> Option<Self> {
+        let mut mean = vec![0.0; ELEMENTS];
+        CODEC.decode(update, &mut mean).ok()?;
+        let mut next =
+            Self { epoch: apply.epoch, tokens: apply.tokens, r: apply.r, ..self.clone() };
+        for ((theta, velocity), d) in next.theta.iter_mut().zip(&mut next.velocity).zip(&mean) {
+            *velocity = MU * *velocity + d;
+            *theta -= ETA * (d + MU * *velocity);
+        }
+        Some(next)
+    }
+}
+
+/// A delta that does not change until the next commit (R31).
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) delta: Arc<Vec<f32>>,
+    /// Which tokens of this process are in it.
+    pub(crate) span: Range<u64>,
+}
+
+impl Frozen {
+    /// The weight that its Ready declares.
+    pub(crate) fn weight(&self) -> u64 {
+        (self.span.end - self.span.start).min(WEIGHT_MAX)
+    }
+}
+
+/// What one process knows beside the protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Toy {
+    pub(crate) anchor: Arc<Anchor>,
+    /// Committed states, by digest; the newest [`KEPT`].
+    served: BTreeMap<(u64, Digest), Arc<Anchor>>,
+    /// Bytes of updates, by digest.
+    pub(crate) updates: BTreeMap<Digest, Arc<Vec<u8>>>,
+    pub(crate) frozen: Option<Frozen>,
+    unspent: Vec<f32>,
+    spent: u64,
+    trained: u64,
+    rng: Rng,
+}
+
+impl Toy {
+    /// A process that starts from genesis.
+    pub(crate) fn new(genesis: Arc<Anchor>, name: &PeerId, incarnation: u64) -> Self {
+        let seed = Digest::derive("intellect-node 1 simulated data", name.as_bytes());
+        let [a, b, c, d, e, f, g, h, ..] = seed.0;
+        let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(incarnation);
+        Self {
+            anchor: genesis,
+            served: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            frozen: None,
+            unspent: vec![0.0; ELEMENTS],
+            spent: 0,
+            trained: 0,
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Ends an epoch's training of `tokens`, and freezes all that is unspent.
+    pub(crate) fn freeze(&mut self, tokens: u64) -> Frozen {
+        self.trained += tokens;
+        for value in &mut self.unspent {
+            *value += number(&mut self.rng);
+        }
+        let delta = Arc::new(self.unspent.clone());
+        let frozen = Frozen { delta, span: self.spent..self.trained };
+        self.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// Takes an outer step; `None` when the update is not held, or cannot be decoded.
+    pub(crate) fn apply(&mut self, apply: &Apply) -> Option<Digest> {
+        let next = self.anchor.step(apply, self.updates.get(&apply.update)?)?;
+        self.settle(apply.spent);
+        Some(self.enter(Arc::new(next)))
+    }
+
+    /// Continues from a fetched state.
+    pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: bool) {
+        self.settle(spent);
+        self.enter(anchor);
+    }
+
+    /// The committed state that `head` and `r` name, if it is still kept.
+    pub(crate) fn serve(&self, head: &Head, r: &Digest) -> Option<Arc<Anchor>> {
+        self.served.get(&(head.epoch, head.state)).filter(|anchor| anchor.r == *r).cloned()
+    }
+
+    fn settle(&mut self, spent: bool) {
+        if let Some(frozen) = self.frozen.take().filter(|_| spent) {
+            self.spent = frozen.span.end;
+            self.unspent.fill(0.0);
+        }
+    }
+
+    fn enter(&mut self, anchor: Arc<Anchor>) -> Digest {
+        let state = anchor.digest();
+        self.served.insert((anchor.epoch, state), Arc::clone(&anchor));
+        while self.served.len() > KEPT {
+            self.served.pop_first();
+        }
+        self.anchor = anchor;
+        state
+    }
+}
+
+/// A number in [−1, 1).
+fn number(rng: &mut Rng) -> f32 {
+    let unit = u16::try_from(rng.next_u64() >> 48).unwrap_or(0);
+    f32::from(unit) / 32_768.0 - 1.0
+}

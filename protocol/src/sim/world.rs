@@ -1,0 +1,490 @@
+//! The simulated world: hosts with one process of the real machine each, a network, and one queue of
+//! what happens next.
+//!
+//! Time is virtual: the queue jumps from one happening to the next, in the order of (time, number), so
+//! a seed alone determines a run. A process has its own clock, which starts with it. What a process
+//! asks of its node (fetching, the outer step, training) takes time too ([`work`]); what a fault does
+//! to it is in [`acts`].
+
+mod acts;
+mod work;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::check::{Check, Process, Violation};
+use super::network::Network;
+use super::report::{Moment, Report};
+use super::rings::{Notice, Rings};
+use super::toy::{Anchor, CODEC, ELEMENTS, Frozen, Toy, WEIGHT_MAX};
+use crate::epoch::{Apply, Rule};
+use crate::event::Event;
+use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::message::{Ask, Head, Message, Voter};
+use crate::peer::{self, Input, Output};
+use crate::rng::Rng;
+use crate::sign::{Keypair, Verified};
+use crate::time::Time;
+use crate::wire;
+
+/// The run's heartbeat and `minority_grace`, as `manifest new` writes them.
+pub(super) const HEARTBEAT_MS: u64 = 500;
+pub(super) const GRACE_MS: u64 = 8_000;
+
+/// What the network does with one message on one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It takes its usual time.
+    Deliver,
+    /// It never arrives.
+    Drop,
+    /// It arrives so many milliseconds later.
+    Delay(u64),
+}
+
+/// Decides the fate of a message from one host to another.
+pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
+
+/// How a world is set up.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// Hosts, running or not.
+    pub(super) hosts: usize,
+    /// Peers that must be present to found the run.
+    pub(super) peers_min: usize,
+    /// How many of the hosts are founders under `quorum = "majority"`; 0 is `"available"`.
+    pub(super) founders: usize,
+    pub(super) heartbeat_ms: u64,
+    pub(super) seed: u64,
+    pub(super) without: Option<Rule>,
+    /// Distances and jitter of the network, and of the work, in milliseconds.
+    pub(super) distance_ms: u64,
+    pub(super) jitter_ms: u64,
+}
+
+/// One machine of the simulated network.
+#[derive(Debug)]
+struct Host {
+    name: PeerId,
+    incarnation: u64,
+    /// How long an epoch's training takes, in milliseconds, before jitter.
+    training_ms: u64,
+    process: Option<Box<Running>>,
+}
+
+/// One process on a host.
+#[derive(Debug)]
+struct Running {
+    machine: peer::State,
+    judged: Process,
+    toy: Toy,
+    /// When the next tick is due.
+    tick_ms: Option<u64>,
+    /// What happened to it while it was stopped.
+    paused: Option<Vec<Happening>>,
+    /// Numbers trainings and fetches, so that an abandoned one is known.
+    serial: u64,
+    /// What the last outer step took as spent or carried.
+    settled: Option<(bool, Frozen)>,
+}
+
+/// What happens to a process.
+#[derive(Clone, Debug)]
+enum Happening {
+    Input(Input),
+    Tick,
+    Measure,
+    Trained { serial: u64 },
+    Step(Arc<Apply>),
+    TryUpdate { update: Digest, donors: Vec<PeerId> },
+    TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: bool },
+    Asked { donor: PeerId, ask: Ask },
+    Ringing { roster: Digest, notice: Notice },
+}
+
+/// A happening in the queue: which process of which host.
+#[derive(Debug)]
+struct Entry {
+    at_ms: u64,
+    number: u64,
+    host: usize,
+    incarnation: u64,
+    happening: Happening,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ms, self.number).cmp(&(other.at_ms, other.number))
+    }
+}
+
+/// Everything that is simulated.
+pub(super) struct World {
+    setup: Setup,
+    run: RunId,
+    genesis: Arc<Anchor>,
+    pub(super) now_ms: u64,
+    queue: BinaryHeap<Reverse<Entry>>,
+    number: u64,
+    pub(super) rng: Rng,
+    hosts: Vec<Host>,
+    names: BTreeMap<PeerId, usize>,
+    pub(super) network: Network,
+    rings: Rings,
+    check: Check,
+    pub(super) report: Report,
+    /// What hosts have just done: (host, epoch, moment).
+    pub(super) moments: Vec<(usize, u64, Moment)>,
+    /// What hosts have told, when somebody wants to read it.
+    pub(super) told: Option<Vec<(usize, Event)>>,
+    pub(super) filter: Option<Filter>,
+    broken: Option<Violation>,
+    spare: Vec<Output>,
+}
+
+impl World {
+    /// A world in which no process runs yet.
+    pub(super) fn new(setup: Setup) -> Self {
+        let mut rng = Rng::new(setup.seed);
+        let network = Network::new(setup.hosts, setup.distance_ms, setup.jitter_ms, &mut rng);
+        let genesis = Arc::new(Anchor::genesis(setup.seed));
+        let run = RunId(derive("run", setup.seed, 0, 0));
+        let hosts: Vec<Host> = (0..setup.hosts)
+            .map(|index| {
+                let name = PeerId(derive("peer", setup.seed, index, 0));
+                let training_ms = 400 + rng.below(20 * setup.jitter_ms);
+                Host { name, incarnation: 0, training_ms, process: None }
+            })
+            .collect();
+        let names = hosts.iter().enumerate().map(|(index, host)| (host.name, index)).collect();
+        let head = Head { epoch: 0, tokens: 0, state: genesis.digest() };
+        let founders: Vec<Voter> = (0..setup.founders)
+            .map(|i| Voter { peer: hosts[i].name, log: log_id(setup.seed, i, 1) })
+            .collect();
+        let check = Check::new(run, head, founders, GRACE_MS);
+        Self {
+            run,
+            genesis,
+            now_ms: 0,
+            queue: BinaryHeap::new(),
+            number: 0,
+            rng,
+            hosts,
+            names,
+            network,
+            rings: Rings::default(),
+            check,
+            report: Report::new(setup.seed),
+            moments: Vec::new(),
+            told: None,
+            filter: None,
+            broken: None,
+            spare: Vec::new(),
+            setup,
+        }
+    }
+
+    /// Lets the next thing happen; `Ok(false)` when nothing is due up to `until_ms`.
+    pub(super) fn step(&mut self, until_ms: u64) -> Result<bool, Violation> {
+        match self.queue.peek() {
+            Some(Reverse(entry)) if entry.at_ms <= until_ms => {}
+            _ => {
+                self.now_ms = self.now_ms.max(until_ms);
+                return Ok(false);
+            }
+        }
+        let Some(Reverse(entry)) = self.queue.pop() else { return Ok(false) };
+        self.now_ms = self.now_ms.max(entry.at_ms);
+        self.happen(entry.host, entry.incarnation, entry.happening);
+        self.broken.take().map_or(Ok(true), Err)
+    }
+
+    /// Hosts whose process runs, stopped or not.
+    pub(super) fn running(&self) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
+    }
+
+    /// The head of a host's process.
+    pub(super) fn head(&self, host: usize) -> Option<Head> {
+        self.hosts[host].process.as_ref().map(|process| process.judged.head())
+    }
+
+    /// The peer that a host is.
+    pub(super) fn name(&self, host: usize) -> PeerId {
+        self.hosts[host].name
+    }
+
+    /// The host that a peer is.
+    pub(super) fn host(&self, name: &PeerId) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    /// Sets how long an epoch's training takes on a host, in milliseconds.
+    pub(super) fn set_training(&mut self, host: usize, training_ms: u64) {
+        self.hosts[host].training_ms = training_ms;
+    }
+
+    /// Whether two hosts' heads lie on one lineage.
+    pub(super) fn agree(&self, a: usize, b: usize) -> bool {
+        match (self.head(a), self.head(b)) {
+            (Some(a), Some(b)) => self.check.one_lineage(&a, &b),
+            _ => true,
+        }
+    }
+
+    /// Closes the counts.
+    pub(super) fn into_report(mut self) -> Report {
+        self.report.virtual_ms = self.now_ms;
+        self.report.regroups = self.check.regroup_count();
+        self.report
+    }
+
+    fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
+        let now_ms = self.now_ms;
+        let current = self.hosts[host].incarnation == incarnation;
+        let Some(process) = self.hosts[host].process.as_mut().filter(|_| current) else { return };
+        if let Some(backlog) = &mut process.paused {
+            backlog.push(happening);
+            return;
+        }
+        match happening {
+            Happening::Input(input) => {
+                if let Input::Message(message) = &input {
+                    process.judged.hears(now_ms, message);
+                }
+                self.feed(host, input);
+            }
+            Happening::Tick => {
+                let due = process.tick_ms.is_some_and(|at| at <= now_ms);
+                if due {
+                    process.tick_ms = None;
+                    self.feed(host, Input::Tick);
+                }
+            }
+            Happening::Measure => self.measure(host),
+            Happening::Trained { serial } => self.on_trained(host, serial),
+            Happening::Step(apply) => self.on_step(host, &apply),
+            Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
+            Happening::TryLoad { serial, head, r, donors, spent } => {
+                self.on_try_load(host, serial, head, r, donors, spent);
+            }
+            Happening::Asked { donor, ask } => self.on_asked(host, donor, &ask),
+            Happening::Ringing { roster, notice } => self.on_ringing(host, roster, &notice),
+        }
+    }
+
+    /// Hands one input to a process and applies what comes out, in order.
+    fn feed(&mut self, host: usize, input: Input) {
+        let mut out = std::mem::take(&mut self.spare);
+        let clock = self.clock(host);
+        if let Some(process) = &mut self.hosts[host].process {
+            process.machine.handle(clock, input, &mut out);
+        }
+        for output in out.drain(..) {
+            self.apply(host, output);
+        }
+        self.spare = out;
+        self.schedule_tick(host);
+    }
+
+    fn schedule_tick(&mut self, host: usize) {
+        let now_ms = self.now_ms;
+        let clock = self.clock(host);
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let Some(deadline) = process.machine.deadline(clock) else { return };
+        // A deadline that a Tick did not move is late by a millisecond, so that time always passes.
+        let at_ms = (process.judged.started_ms + deadline.0).max(now_ms + 1);
+        if process.tick_ms.is_none_or(|tick| at_ms < tick) {
+            process.tick_ms = Some(at_ms);
+            self.push(at_ms - now_ms, host, Happening::Tick);
+        }
+    }
+
+    fn apply(&mut self, host: usize, output: Output) {
+        match output {
+            Output::Gossip(message) => {
+                self.note_sent(host, &message);
+                self.gossip(host, &message);
+            }
+            Output::Send(to, message) => {
+                self.note_sent(host, &message);
+                match self.host(&to) {
+                    Some(to) if self.network.linked(host, to) => {
+                        self.deliver(host, to, 1, &message);
+                    }
+                    Some(_) => self.gossip(host, &message),
+                    None => {}
+                }
+            }
+            Output::Ring(ring) => self.ring(host, &ring),
+            Output::Abandon(roster) => {
+                let due = self.rings.lose(host, super::rings::Loss::Closed, Some(roster));
+                self.notify(due);
+            }
+            Output::FetchUpdate(update, donors) => {
+                self.push_soon(host, Happening::TryUpdate { update, donors });
+            }
+            Output::Apply(apply) => self.push_soon(host, Happening::Step(apply)),
+            Output::Ask(donor, ask) => self.push_soon(host, Happening::Asked { donor, ask }),
+            Output::Fetch { head, r, donors, spent } => {
+                self.load(host, head, r, donors, spent);
+            }
+            Output::Train { .. } => self.train(host),
+            Output::Fault(who, fault) => {
+                let whom = self.hosts[host].name;
+                self.break_with("fault", format!("{whom} says of {who}: {fault}"));
+            }
+            Output::Event(event) => self.on_event(host, event),
+            Output::Left => self.stop(host),
+        }
+    }
+
+    fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
+        let running = self.running();
+        for to in running.iter().copied().filter(|to| *to != from) {
+            if let Some(hops) = self.network.hops(from, to, &running) {
+                self.deliver(from, to, hops, message);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
+        let fate = match &mut self.filter {
+            Some(filter) => filter(from, to, message.body()),
+            None => Fate::Deliver,
+        };
+        let later_ms = match fate {
+            Fate::Drop => return,
+            Fate::Deliver => 0,
+            Fate::Delay(ms) => ms,
+        };
+        for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
+            self.report.messages += 1;
+            let input = Input::Message(Arc::clone(message));
+            self.push(delay_ms + later_ms, to, Happening::Input(input));
+        }
+    }
+
+    /// Counts and judges a message at its author's.
+    fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
+        self.report.bytes += wire::envelope(message).len() as u64;
+        let Some(process) = &self.hosts[host].process else { return };
+        let frozen = process.toy.frozen.as_ref();
+        let verdict = self.check.sent(self.now_ms, &process.judged, message.body(), frozen);
+        self.judge(verdict);
+        self.note_moment(host, message.body());
+    }
+
+    fn note_moment(&mut self, host: usize, message: &Message) {
+        let moment = match message {
+            Message::Ready(_) => Moment::Ready,
+            Message::Roster(roster) => {
+                self.report.count_roster(&wire::roster_digest(&self.run, roster), roster);
+                Moment::Roster
+            }
+            Message::Accept(_) => Moment::Accepted,
+            Message::Done(_) => Moment::Finished,
+            Message::Query(_) => Moment::Asking,
+            Message::Join(_) => Moment::Regrouping,
+            Message::Heartbeat(_)
+            | Message::Status(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Commit(_)
+            | Message::Regroup(_)
+            | Message::Leaving(_) => return,
+        };
+        let epoch = message.series().map_or(0, |series| series.epoch);
+        self.moments.push((host, epoch, moment));
+    }
+
+    fn on_event(&mut self, host: usize, event: Event) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let mut update = None;
+        match &event {
+            Event::Committed(committed) => {
+                update = process.toy.updates.get(&committed.receipt.update).cloned();
+                self.report.count_commit(committed);
+                self.moments.push((host, committed.head.epoch, Moment::Committed));
+            }
+            Event::Fork { undone, .. } => self.report.forks += u64::from(*undone > 0),
+            Event::Stuck { .. } => self.report.stuck += 1,
+            Event::PeerFound { .. }
+            | Event::PeerLost { .. }
+            | Event::Roster { .. }
+            | Event::Regroup { .. }
+            | Event::Aborted { .. }
+            | Event::LeftOut { .. }
+            | Event::Behind { .. }
+            | Event::CaughtUp { .. }
+            | Event::Diverged { .. }
+            | Event::ForkExcluded { .. }
+            | Event::Leaving => {}
+        }
+        let settled = process.settled.as_ref();
+        let verdict = self.check.told(&mut process.judged, &event, update.as_ref(), settled);
+        self.judge(verdict);
+        if let Some(told) = &mut self.told {
+            told.push((host, event));
+        }
+    }
+
+    fn judge(&mut self, verdict: Result<(), Violation>) {
+        if let (Err(violation), None) = (verdict, &self.broken) {
+            self.broken = Some(violation);
+        }
+    }
+
+    fn break_with(&mut self, invariant: &'static str, what: String) {
+        self.judge(Err(Violation { invariant, what }));
+    }
+
+    /// A process' own clock.
+    fn clock(&self, host: usize) -> Time {
+        let started = self.hosts[host].process.as_ref().map_or(0, |p| p.judged.started_ms);
+        Time(self.now_ms - started)
+    }
+
+    fn push_soon(&mut self, host: usize, happening: Happening) {
+        let delay_ms = 1 + self.rng.below(self.setup.jitter_ms);
+        self.push(delay_ms, host, happening);
+    }
+
+    fn push(&mut self, delay_ms: u64, host: usize, happening: Happening) {
+        self.number += 1;
+        let (at_ms, number) = (self.now_ms + delay_ms, self.number);
+        let incarnation = self.hosts[host].incarnation;
+        self.queue.push(Reverse(Entry { at_ms, number, host, incarnation, happening }));
+    }
+}
+
+fn log_id(seed: u64, host: usize, incarnation: u64) -> LogId {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&derive("log", seed, host, incarnation)[..16]);
+    LogId(bytes)
+}
+
+/// Bytes that seed, host and incarnation alone determine.
+fn derive(kind: &str, seed: u64, host: usize, incarnation: u64) -> [u8; 32] {
+    Digest::derive(
+        "intellect-node 1 simulated",
+        format!("{kind} {seed} {host} {incarnation}").as_bytes(),
+    )
+    .0
+}

@@ -1,0 +1,128 @@
+//! What happens to processes from outside: starts, deaths, pauses, cuts.
+
+use super::{
+    CODEC, Duration, ELEMENTS, GRACE_MS, Head, Input, Keypair, Process, Running, Toy, Voter,
+    WEIGHT_MAX, peer,
+};
+use super::{Happening, World, log_id};
+use crate::sim::rings::Loss;
+
+/// How often round trips are measured, in milliseconds.
+const MEASURE_MS: u64 = 5_000;
+
+impl World {
+    /// Starts a process on a host where none runs: with a new log, at genesis, since it has no disk.
+    pub(in crate::sim) fn start(&mut self, host: usize) {
+        if self.hosts[host].process.is_some() {
+            return;
+        }
+        let (now_ms, seed) = (self.now_ms, self.setup.seed);
+        let place = &mut self.hosts[host];
+        place.incarnation += 1;
+        let (name, incarnation) = (place.name, place.incarnation);
+        let log = log_id(seed, host, incarnation);
+        let genesis = self.genesis.digest();
+        let head = Head { epoch: 0, tokens: 0, state: genesis };
+        let founders = (0..self.setup.founders)
+            .map(|i| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) })
+            .collect();
+        let config = peer::Config {
+            run: self.run,
+            genesis,
+            peers_min: self.setup.peers_min,
+            founders: (self.setup.founders > 0).then_some(founders),
+            heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
+            ready_grace: Duration::from_secs(30),
+            minority_grace: Duration::from_millis(GRACE_MS),
+            weight_max: WEIGHT_MAX,
+            update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
+            key: Keypair::simulated(name),
+            log,
+            incarnation,
+            without: self.setup.without,
+        };
+        let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
+        self.hosts[host].process = Some(Box::new(Running {
+            machine: peer::State::new(self.clock(host), config),
+            judged,
+            toy: Toy::new(self.genesis.clone(), &name, incarnation),
+            tick_ms: None,
+            paused: None,
+            serial: 0,
+            settled: None,
+        }));
+        self.feed(host, Input::Tick);
+        self.train(host);
+        self.push_soon(host, Happening::Measure);
+    }
+
+    /// Ends a process at once; its connections close.
+    pub(in crate::sim) fn stop(&mut self, host: usize) {
+        let Some(_process) = self.hosts[host].process.take() else { return };
+        self.lose(host, Loss::Closed);
+        let name = self.hosts[host].name;
+        for other in self.running() {
+            if self.network.linked(host, other) {
+                let delay_ms = self.network.delay_ms(host, other, &mut self.rng);
+                self.push(delay_ms, other, Happening::Input(Input::Unlinked(name)));
+            }
+        }
+    }
+
+    /// Asks a process to leave.
+    pub(in crate::sim) fn leave(&mut self, host: usize) {
+        self.push(0, host, Happening::Input(Input::Leave));
+    }
+
+    /// Stops a process without ending it: nothing closes, nothing is answered.
+    pub(in crate::sim) fn pause(&mut self, host: usize) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.paused.get_or_insert_default();
+        self.lose(host, Loss::Stalled);
+    }
+
+    /// Lets a stopped process go on: all that has come meanwhile reaches it at once.
+    pub(in crate::sim) fn resume(&mut self, host: usize) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        for happening in process.paused.take().unwrap_or_default() {
+            self.push(0, host, happening);
+        }
+    }
+
+    /// Puts hosts on another side of a partition than the others.
+    pub(in crate::sim) fn cut(&mut self, hosts: &[usize], side: u32) {
+        hosts.iter().for_each(|host| self.network.side[*host] = side);
+        self.part(Loss::Stalled);
+    }
+
+    /// Breaks the link from one host to another, in this direction; streams over it close.
+    pub(in crate::sim) fn break_link(&mut self, from: usize, to: usize) {
+        self.network.broken.insert((from, to));
+        self.part(Loss::Closed);
+    }
+
+    /// Feeds the round trips to all others, and does so again.
+    pub(super) fn measure(&mut self, host: usize) {
+        for other in self.running() {
+            if other != host && self.network.linked(host, other) {
+                let sample = Input::RoundTrip(
+                    self.hosts[other].name,
+                    self.network.round_trip_ms(host, other),
+                );
+                self.feed(host, sample);
+            }
+        }
+        self.push(MEASURE_MS, host, Happening::Measure);
+    }
+
+    fn part(&mut self, loss: Loss) {
+        let network = &self.network;
+        let due = self.rings.part(loss, |a, b| network.linked(a, b));
+        self.notify(due);
+    }
+
+    fn lose(&mut self, host: usize, loss: Loss) {
+        let due = self.rings.lose(host, loss, None);
+        self.notify(due);
+    }
+}

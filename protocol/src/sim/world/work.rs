@@ -1,0 +1,191 @@
+//! What a process asks of its node: training, rings, the outer step, and fetching from others.
+
+use std::sync::Arc;
+
+use super::{Happening, World};
+use crate::epoch::{Apply, Ring};
+use crate::id::{Digest, PeerId};
+use crate::message::{Ask, Head};
+use crate::peer::{ASK_TIMEOUT, Input};
+use crate::sim::report::Moment;
+use crate::sim::rings::{Due, Notice};
+use crate::wire;
+
+/// Tokens of one epoch's budget, before a peer's own share.
+const BUDGET: u64 = 50;
+/// How long a donor that says nothing holds up a fetch, in milliseconds.
+const SILENT_DONOR_MS: u64 = 1_000;
+
+impl World {
+    pub(super) fn train(&mut self, host: usize) {
+        let jitter_ms = self.rng.below(5 * self.setup.jitter_ms);
+        let training_ms = self.hosts[host].training_ms + jitter_ms;
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.serial += 1;
+        process.toy.frozen = None;
+        let serial = process.serial;
+        self.moments.push((host, process.judged.head().epoch + 1, Moment::Training));
+        self.push(training_ms, host, Happening::Trained { serial });
+    }
+
+    pub(super) fn on_trained(&mut self, host: usize, serial: u64) {
+        let tokens = BUDGET + self.rng.below(BUDGET);
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if process.serial == serial {
+            let tokens = process.toy.freeze(tokens).weight();
+            self.feed(host, Input::Trained { tokens, norm: 1.0 });
+        }
+    }
+
+    pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let epoch = process.judged.head().epoch + 1;
+        let Some(frozen) = &process.toy.frozen else {
+            return self.break_with("S4", "a ring without a frozen delta".to_owned());
+        };
+        let delta = Arc::clone(&frozen.delta);
+        let hosts: Vec<usize> =
+            ring.members.iter().filter_map(|member| self.host(&member.peer)).collect();
+        let slowest = hosts.iter().zip(hosts.iter().cycle().skip(1));
+        let network = &self.network;
+        let rng = &mut self.rng;
+        let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
+        // One slow hop does not slow them all as much: frames follow each other.
+        let hop_ms = hop_ms.min(100);
+        let carries = |a: usize, b: usize| network.linked(a, b);
+        let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
+        self.moments.push((host, epoch, Moment::Reduce));
+        self.notify(due);
+    }
+
+    /// Puts what the members of a ring will notice into the queue.
+    pub(super) fn notify(&mut self, due: Vec<Due>) {
+        for Due { delay_ms, host, roster, notice } in due {
+            self.push(delay_ms, host, Happening::Ringing { roster, notice });
+        }
+    }
+
+    pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
+        let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
+        match (notice, bytes) {
+            (Notice::Lose(neighbour), _) => self.feed(host, Input::RingLost { roster, neighbour }),
+            (Notice::Finish, Some(bytes)) => {
+                let update = self.keep_update(host, bytes);
+                self.feed(host, Input::RingFinished { roster, update, send_rate: 1_000_000 });
+            }
+            (Notice::Finish, None) => {}
+        }
+    }
+
+    pub(super) fn on_step(&mut self, host: usize, apply: &Apply) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.settled = process.toy.frozen.clone().map(|frozen| (apply.spent, frozen));
+        match process.toy.apply(apply) {
+            Some(state) => self.feed(host, Input::Applied { state }),
+            None => {
+                let what = format!("{} applies an update that it lacks", self.name(host));
+                self.break_with("S4", what);
+            }
+        }
+    }
+
+    pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
+        let Some(process) = &self.hosts[host].process else { return };
+        if process.toy.updates.contains_key(&update) {
+            return self.feed(host, Input::UpdateHeld(update));
+        }
+        if donors.is_empty() {
+            return self.feed(host, Input::UpdateMissing(update));
+        }
+        let donor = donors.remove(0);
+        let served = self.reach(host, &donor).and_then(|from| {
+            let bytes = self.hosts[from].process.as_ref()?.toy.updates.get(&update).cloned()?;
+            Some((from, bytes))
+        });
+        match served {
+            Some((from, bytes)) => {
+                self.keep_update(host, bytes);
+                let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
+                self.push(delay_ms, host, Happening::Input(Input::UpdateHeld(update)));
+            }
+            None => self.push(SILENT_DONOR_MS, host, Happening::TryUpdate { update, donors }),
+        }
+    }
+
+    pub(super) fn load(
+        &mut self,
+        host: usize,
+        head: Head,
+        r: Digest,
+        donors: Vec<PeerId>,
+        spent: bool,
+    ) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.serial += 1;
+        let serial = process.serial;
+        self.push_soon(host, Happening::TryLoad { serial, head, r, donors, spent });
+    }
+
+    pub(super) fn on_try_load(
+        &mut self,
+        host: usize,
+        serial: u64,
+        head: Head,
+        r: Digest,
+        mut donors: Vec<PeerId>,
+        spent: bool,
+    ) {
+        if self.hosts[host].process.as_ref().is_none_or(|process| process.serial != serial) {
+            return;
+        }
+        if donors.is_empty() {
+            return self.feed(host, Input::LoadFailed(head));
+        }
+        let donor = donors.remove(0);
+        let anchor = self
+            .reach(host, &donor)
+            .and_then(|from| self.hosts[from].process.as_ref()?.toy.serve(&head, &r));
+        let Some(anchor) = anchor else {
+            let again = Happening::TryLoad { serial, head, r, donors, spent };
+            return self.push(SILENT_DONOR_MS, host, again);
+        };
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let frozen = process.toy.frozen.clone();
+        let verdict = self.check.loaded(&mut process.judged, head, spent, frozen.as_ref());
+        process.toy.load(anchor, spent);
+        self.judge(verdict);
+        self.feed(host, Input::Loaded(head));
+        let verdict = self.hosts[host].process.as_ref().map_or(Ok(()), |p| p.judged.owes_no_fork());
+        self.judge(verdict);
+    }
+
+    pub(super) fn on_asked(&mut self, host: usize, donor: PeerId, ask: &Ask) {
+        let answer = self.reach(host, &donor).and_then(|from| {
+            let answer = self.hosts[from].process.as_ref()?.machine.answer(ask);
+            wire::open_answer(&wire::answer(&answer)).map(|answer| (from, Arc::new(answer)))
+        });
+        let (delay_ms, answer) = match answer {
+            Some((from, answer)) => {
+                (2 * self.network.delay_ms(from, host, &mut self.rng), Some(answer))
+            }
+            None => (u64::try_from(ASK_TIMEOUT.as_millis()).unwrap_or(u64::MAX), None),
+        };
+        self.push(delay_ms, host, Happening::Input(Input::Answer(donor, answer)));
+    }
+
+    /// The host that `name` is, if a request reaches it and its answer would come back.
+    fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
+        let from = self.host(name)?;
+        let process = self.hosts[from].process.as_ref()?;
+        let up = process.paused.is_none() && self.network.linked(host, from);
+        (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
+    }
+
+    fn keep_update(&mut self, host: usize, bytes: Arc<Vec<u8>>) -> Digest {
+        let digest = Digest(*blake3::hash(&bytes).as_bytes());
+        if let Some(process) = &mut self.hosts[host].process {
+            process.toy.updates.insert(digest, bytes);
+        }
+        digest
+    }
+}

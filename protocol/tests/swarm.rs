@@ -1,0 +1,39 @@
+//! Seeds under faults: every invariant at every step, then progress. And each rule that can be
+//! turned off is missed within a few seeds.
+#![expect(clippy::print_stdout, reason = "the summary lines are what a reader of the log wants")]
+
+use intellect_protocol::sim::{self, Config, Faults};
+
+/// Seeds of each class; what a failure prints repeats one of them.
+const SEEDS: u64 = 64;
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn class(faults: Faults) {
+    let summary = sim::swarm(16, 0..SEEDS, faults, threads());
+    println!("{summary}");
+    assert!(summary.holds(), "{summary}");
+}
+
+#[test]
+fn clean_seeds_hold() {
+    class(Faults::Clean);
+}
+
+#[test]
+fn lossy_seeds_hold() {
+    class(Faults::Lossy);
+}
+
+#[test]
+fn churn_seeds_hold() {
+    class(Faults::Churn);
+}
+
+#[test]
+fn a_seed_repeats_exactly() {
+    let config = Config { peers: 7, epochs: 4, seed: 5, faults: Faults::Churn, without: None };
+    assert_eq!(sim::run(&config).unwrap(), sim::run(&config).unwrap());
+}
