@@ -18,6 +18,9 @@
 //! Invariants S1, S2, S5, S7 (`docs/PROTOCOL.md`). What this does not do: bytes of updates, heads
 //! and forks (`sync`), who is alive (`view`).
 
+mod interface;
+mod ready;
+mod standing;
 mod vote;
 mod propose;
 mod recover;
@@ -28,167 +31,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::Event;
-use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId};
+use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
-use crate::message::{
-    Head, Link, Member, Message, Opening, Phase, Ready, Roster, Series, Status, Voted, Voter,
-    majority,
-};
+use crate::message::{Head, Message, Opening, Roster, Series, Status, Voted, Voter};
 use crate::roll::Roll;
 use crate::sign::{Signature, Verified};
 use crate::time::Time;
 use crate::wire;
 
+pub use interface::{Apply, Config, Input, Output, Ring, Rule};
+
 use commit::Decided;
+use ready::Frozen;
 use regroup::Gathering;
 use vote::Votes;
-
-/// The rules that a test can turn off, to see that it notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
-pub enum Rule {
-    R2,
-    R3,
-    R5,
-    R7,
-    R8,
-    R13,
-    R18,
-}
-
-/// What the machine must know.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Run, key, and what is lawful in it.
-    pub law: Law,
-    /// Us.
-    pub me: PeerId,
-    /// The log that binds us.
-    pub log: LogId,
-    /// Which start of ours this is.
-    pub incarnation: u64,
-    /// Upper bound of the wait for others to be Ready.
-    pub ready_grace: Duration,
-    /// The greatest weight that a Ready may declare, in tokens.
-    pub weight_max: u64,
-    /// Bytes of one update.
-    pub update_bytes: u64,
-    /// A rule that is turned off; `None` in every program.
-    pub without: Option<Rule>,
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Time has passed, or the roll has changed.
-    Tick,
-    /// A verified message of this epoch, or of the next.
-    Message(Arc<Verified<Message>>),
-    /// The delta is frozen.
-    Trained {
-        /// Tokens behind it.
-        tokens: u64,
-        /// Its norm.
-        norm: f32,
-    },
-    /// The ring of a roster gave the whole update.
-    RingFinished {
-        /// Digest of the roster.
-        roster: Digest,
-        /// Digest of the update.
-        update: Digest,
-    },
-    /// The ring of a roster lost a neighbour.
-    RingLost {
-        /// Digest of the roster.
-        roster: Digest,
-        /// The neighbour.
-        neighbour: PeerId,
-    },
-    /// An update is held.
-    UpdateHeld(Digest),
-    /// An update could not be fetched.
-    UpdateMissing(Digest),
-    /// The outer step is taken.
-    Applied(Digest),
-    /// A link of this epoch that somebody served.
-    Link(PeerId, Box<Link>),
-    /// Regroups of this epoch that somebody served.
-    Openings(PeerId, Vec<Opening>),
-    /// Whether a greater head is being fetched.
-    Behind(bool),
-    /// A checkpoint is loaded: go on from there.
-    Enter {
-        /// The head.
-        head: Head,
-        /// Its voters.
-        voters: Vec<Voter>,
-    },
-    /// The user wants to leave.
-    Leave,
-}
-
-/// What the caller has to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Gossip a message.
-    Gossip(Arc<Verified<Message>>),
-    /// Send a message directly.
-    Send(PeerId, Arc<Verified<Message>>),
-    /// Run a ring.
-    Ring(Arc<Ring>),
-    /// Give up the ring of a roster.
-    Abandon(Digest),
-    /// Fetch an update from any of these.
-    FetchUpdate(Digest, Vec<PeerId>),
-    /// Take the outer step.
-    Apply(Arc<Apply>),
-    /// An epoch is committed.
-    Committed {
-        /// The new head.
-        head: Head,
-        /// What proves it.
-        link: Box<Link>,
-        /// Whether somebody else's `Commit` decided it for us.
-        by_commit: bool,
-    },
-    /// Train the epoch after this head.
-    Train(Head),
-    /// A peer broke a rule.
-    Fault(PeerId, Fault),
-    /// Something to see.
-    Event(Event),
-    /// Farewell is said.
-    Left,
-}
-
-/// A ring to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ring {
-    /// Digest of the roster.
-    pub roster: Digest,
-    /// Members with a place, in ring order.
-    pub members: Vec<Member>,
-    /// Our position among them.
-    pub index: usize,
-}
-
-/// An outer step to take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apply {
-    /// The epoch that is committed.
-    pub epoch: u64,
-    /// Digest of its receipt.
-    pub r: Digest,
-    /// Tokens committed on the lineage, this epoch included.
-    pub tokens: u64,
-    /// Digest of the update's bytes, which are held.
-    pub update: Digest,
-    /// Whether our frozen delta is in it (R34). If not, it is carried.
-    pub spent: bool,
-}
 
 /// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
 const BALLOTS_MAX: usize = 512;
@@ -311,13 +167,6 @@ pub struct State {
     leaving: Option<Time>,
     left: bool,
     stuck_told: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Frozen {
-    weight: u64,
-    norm: f32,
-    at: Time,
 }
 
 impl State {
@@ -462,68 +311,6 @@ impl State {
         }
     }
 
-    fn on_trained(&mut self, now: Time, tokens: u64, norm: f32, out: &mut Vec<Output>) {
-        let weight = tokens.min(self.config.weight_max);
-        self.frozen = Some(Frozen { weight, norm, at: now });
-        self.say_ready(out);
-    }
-
-    fn say_ready(&mut self, out: &mut Vec<Output>) {
-        if let (Some(frozen), false) = (self.frozen, self.leaving.is_some()) {
-            out.push(Output::Gossip(self.ready_message(frozen)));
-        }
-    }
-
-    fn ready_message(&self, frozen: Frozen) -> Arc<Verified<Message>> {
-        let Config { incarnation, .. } = self.config;
-        let Frozen { weight, norm, .. } = frozen;
-        self.seal(Message::Ready(Ready { series: self.series, incarnation, weight, norm }))
-    }
-
-    fn on_ready(&mut self, now: Time, from: PeerId, ready: &Ready, out: &mut Vec<Output>) {
-        if let Err(why) = self.note_ready(now, from, ready.incarnation, ready.weight) {
-            out.push(Output::Fault(from, Fault::Ready(why)));
-        }
-    }
-
-    /// Heartbeats repeat what a lost Ready would have said.
-    fn learn_ready(&mut self, now: Time, roll: &Roll) {
-        for (peer, seen) in roll.live(now) {
-            let beat = &seen.beat;
-            if beat.ready > 0 && beat.series.is_beside(&self.series) {
-                // A contradiction is a fault only where its author signed it as a Ready.
-                let _ = self.note_ready(now, *peer, beat.incarnation, beat.ready);
-            }
-        }
-    }
-
-    fn note_ready(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        incarnation: u64,
-        weight: u64,
-    ) -> Result<(), &'static str> {
-        if weight == 0 || weight > self.config.weight_max {
-            return Err("weight of zero, or more than an epoch can hold");
-        }
-        match self.ready.get(&peer) {
-            Some((known, frozen)) if *known == incarnation => {
-                if *frozen == weight {
-                    Ok(())
-                } else {
-                    Err("changed a frozen weight")
-                }
-            }
-            Some((known, _)) if *known > incarnation => Ok(()),
-            _ => {
-                self.ready.insert(peer, (incarnation, weight));
-                self.ready_after.push(now.since(self.began));
-                Ok(())
-            }
-        }
-    }
-
     /// Begins the epoch after `head`.
     fn enter(
         &mut self,
@@ -533,7 +320,7 @@ impl State {
         voters: Vec<Voter>,
         out: &mut Vec<Output>,
     ) {
-        self.ready_median = median(&mut self.ready_after).or(self.ready_median);
+        self.ready_median = ready::median(&mut self.ready_after).or(self.ready_median);
         self.head = head;
         self.base = voters.clone();
         self.began = now;
@@ -598,73 +385,6 @@ impl State {
         false
     }
 
-    /// The head that the open epoch follows.
-    #[must_use]
-    pub fn head(&self) -> Head {
-        self.head
-    }
-
-    /// The series that we are in.
-    #[must_use]
-    pub fn series(&self) -> Series {
-        self.series
-    }
-
-    /// Who decides it.
-    #[must_use]
-    pub fn voters(&self) -> &[Voter] {
-        &self.voters
-    }
-
-    /// The Regroups of the open epoch, in order.
-    #[must_use]
-    pub fn openings(&self) -> &[Opening] {
-        &self.openings
-    }
-
-    /// The Regroup that binds us and has not opened.
-    #[must_use]
-    pub fn joined(&self) -> Option<Digest> {
-        match self.stage {
-            Stage::Joined { regroup, .. } => Some(regroup),
-            _ => None,
-        }
-    }
-
-    /// The link of the open epoch, once it is decided: what answers its messages (R16).
-    #[must_use]
-    pub fn decided(&self) -> Option<&Link> {
-        match &self.stage {
-            Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
-            _ => None,
-        }
-    }
-
-    /// Weight of the frozen delta, 0 while there is none.
-    #[must_use]
-    pub fn ready_weight(&self) -> u64 {
-        if self.leaving.is_some() { 0 } else { self.frozen.map_or(0, |frozen| frozen.weight) }
-    }
-
-    /// Phase and attempt, for heartbeats and people.
-    #[must_use]
-    pub fn phase(&self) -> (Phase, u32) {
-        let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
-        match &self.stage {
-            _ if self.behind => (Phase::Behind, 0),
-            Stage::Idle { .. } if self.frozen.is_some() => (Phase::Ready, 0),
-            Stage::Idle { .. } => (Phase::Train, 0),
-            Stage::Accepted { roster, .. } => (Phase::Accepted, attempt_of(roster)),
-            Stage::Reduce { roster, .. } => (Phase::Reduce, attempt_of(roster)),
-            Stage::Finished { roster, .. } => (Phase::Finished, attempt_of(roster)),
-            Stage::Recover { attempt, .. } => (Phase::Recover, *attempt),
-            Stage::Joined { .. } => (Phase::Regrouping, 0),
-            Stage::Decided(d) | Stage::Applying(d) => {
-                (Phase::Finished, d.link.certificate.roster.attempt)
-            }
-        }
-    }
-
     fn roster(&self, digest: &Digest) -> Option<&Arc<Roster>> {
         self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
     }
@@ -683,13 +403,6 @@ impl State {
 
     fn as_voter(&self) -> Voter {
         Voter { peer: self.config.me, log: self.config.log }
-    }
-
-    /// Whether a majority of voters is present to us.
-    #[must_use]
-    pub fn majority_present(&self, now: Time, roll: &Roll) -> bool {
-        let me = self.as_voter();
-        majority(&self.voters, |voter| *voter == me || self.present(voter, now, roll))
     }
 
     fn keeps(&self, rule: Rule) -> bool {
@@ -714,8 +427,3 @@ impl State {
 
 /// The shortest interval between repeats.
 const REPEAT_MIN: Duration = Duration::from_millis(300);
-
-fn median(lengths: &mut [Duration]) -> Option<Duration> {
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied()
-}

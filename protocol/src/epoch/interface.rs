@@ -1,0 +1,156 @@
+//! What goes into the machine of an epoch, and what comes out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::id::{Digest, LogId, PeerId};
+use crate::lineage::Law;
+use crate::message::{Head, Link, Member, Message, Opening, Voter};
+use crate::sign::Verified;
+
+/// The rules that a test can turn off, to see that it notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
+pub enum Rule {
+    R2,
+    R3,
+    R5,
+    R7,
+    R8,
+    R13,
+    R18,
+}
+
+/// What the machine must know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Run, key, and what is lawful in it.
+    pub law: Law,
+    /// Us.
+    pub me: PeerId,
+    /// The log that binds us.
+    pub log: LogId,
+    /// Which start of ours this is.
+    pub incarnation: u64,
+    /// Upper bound of the wait for others to be Ready.
+    pub ready_grace: Duration,
+    /// The greatest weight that a Ready may declare, in tokens.
+    pub weight_max: u64,
+    /// Bytes of one update.
+    pub update_bytes: u64,
+    /// A rule that is turned off; `None` in every program.
+    pub without: Option<Rule>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed, or the roll has changed.
+    Tick,
+    /// A verified message of this epoch, or of the next.
+    Message(Arc<Verified<Message>>),
+    /// The delta is frozen.
+    Trained {
+        /// Tokens behind it.
+        tokens: u64,
+        /// Its norm.
+        norm: f32,
+    },
+    /// The ring of a roster gave the whole update.
+    RingFinished {
+        /// Digest of the roster.
+        roster: Digest,
+        /// Digest of the update.
+        update: Digest,
+    },
+    /// The ring of a roster lost a neighbour.
+    RingLost {
+        /// Digest of the roster.
+        roster: Digest,
+        /// The neighbour.
+        neighbour: PeerId,
+    },
+    /// An update is held.
+    UpdateHeld(Digest),
+    /// An update could not be fetched.
+    UpdateMissing(Digest),
+    /// The outer step is taken.
+    Applied(Digest),
+    /// A link of this epoch that somebody served.
+    Link(PeerId, Box<Link>),
+    /// Regroups of this epoch that somebody served.
+    Openings(PeerId, Vec<Opening>),
+    /// Whether a greater head is being fetched.
+    Behind(bool),
+    /// A checkpoint is loaded: go on from there.
+    Enter {
+        /// The head.
+        head: Head,
+        /// Its voters.
+        voters: Vec<Voter>,
+    },
+    /// The user wants to leave.
+    Leave,
+}
+
+/// What the caller has to do.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Gossip a message.
+    Gossip(Arc<Verified<Message>>),
+    /// Send a message directly.
+    Send(PeerId, Arc<Verified<Message>>),
+    /// Run a ring.
+    Ring(Arc<Ring>),
+    /// Give up the ring of a roster.
+    Abandon(Digest),
+    /// Fetch an update from any of these.
+    FetchUpdate(Digest, Vec<PeerId>),
+    /// Take the outer step.
+    Apply(Arc<Apply>),
+    /// An epoch is committed.
+    Committed {
+        /// The new head.
+        head: Head,
+        /// What proves it.
+        link: Box<Link>,
+        /// Whether somebody else's `Commit` decided it for us.
+        by_commit: bool,
+    },
+    /// Train the epoch after this head.
+    Train(Head),
+    /// A peer broke a rule.
+    Fault(PeerId, Fault),
+    /// Something to see.
+    Event(Event),
+    /// Farewell is said.
+    Left,
+}
+
+/// A ring to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// Members with a place, in ring order.
+    pub members: Vec<Member>,
+    /// Our position among them.
+    pub index: usize,
+}
+
+/// An outer step to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apply {
+    /// The epoch that is committed.
+    pub epoch: u64,
+    /// Digest of its receipt.
+    pub r: Digest,
+    /// Tokens committed on the lineage, this epoch included.
+    pub tokens: u64,
+    /// Digest of the update's bytes, which are held.
+    pub update: Digest,
+    /// Whether our frozen delta is in it (R34). If not, it is carried.
+    pub spent: bool,
+}

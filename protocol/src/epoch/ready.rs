@@ -1,0 +1,97 @@
+//! Who is Ready, with which weight, and how long that took (R31, R36).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::id::PeerId;
+use crate::message::{Message, Ready};
+use crate::roll::Roll;
+use crate::sign::Verified;
+use crate::time::Time;
+
+use super::{Config, Output, State};
+
+/// A delta that is frozen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frozen {
+    pub(super) weight: u64,
+    pub(super) norm: f32,
+    pub(super) at: Time,
+}
+
+impl State {
+    pub(super) fn on_trained(&mut self, now: Time, tokens: u64, norm: f32, out: &mut Vec<Output>) {
+        let weight = tokens.min(self.config.weight_max);
+        self.frozen = Some(Frozen { weight, norm, at: now });
+        self.say_ready(out);
+    }
+
+    pub(super) fn say_ready(&mut self, out: &mut Vec<Output>) {
+        if let (Some(frozen), false) = (self.frozen, self.leaving.is_some()) {
+            out.push(Output::Gossip(self.ready_message(frozen)));
+        }
+    }
+
+    pub(super) fn ready_message(&self, frozen: Frozen) -> Arc<Verified<Message>> {
+        let Config { incarnation, .. } = self.config;
+        let Frozen { weight, norm, .. } = frozen;
+        self.seal(Message::Ready(Ready { series: self.series, incarnation, weight, norm }))
+    }
+
+    pub(super) fn on_ready(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ready: &Ready,
+        out: &mut Vec<Output>,
+    ) {
+        if let Err(why) = self.note_ready(now, from, ready.incarnation, ready.weight) {
+            out.push(Output::Fault(from, Fault::Ready(why)));
+        }
+    }
+
+    /// Heartbeats repeat what a lost Ready would have said.
+    pub(super) fn learn_ready(&mut self, now: Time, roll: &Roll) {
+        for (peer, seen) in roll.live(now) {
+            let beat = &seen.beat;
+            if beat.ready > 0 && beat.series.is_beside(&self.series) {
+                // A contradiction is a fault only where its author signed it as a Ready.
+                let _ = self.note_ready(now, *peer, beat.incarnation, beat.ready);
+            }
+        }
+    }
+
+    fn note_ready(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        incarnation: u64,
+        weight: u64,
+    ) -> Result<(), &'static str> {
+        if weight == 0 || weight > self.config.weight_max {
+            return Err("weight of zero, or more than an epoch can hold");
+        }
+        match self.ready.get(&peer) {
+            Some((known, frozen)) if *known == incarnation => {
+                if *frozen == weight {
+                    Ok(())
+                } else {
+                    Err("changed a frozen weight")
+                }
+            }
+            Some((known, _)) if *known > incarnation => Ok(()),
+            _ => {
+                self.ready.insert(peer, (incarnation, weight));
+                self.ready_after.push(now.since(self.began));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The middle one of some lengths of time.
+pub(super) fn median(lengths: &mut [Duration]) -> Option<Duration> {
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 2).copied()
+}

@@ -1,0 +1,84 @@
+//! Where the machine stands, for whoever asks: heartbeats, people, the machines beside it.
+
+use crate::id::Digest;
+use crate::message::{Head, Link, Opening, Phase, Series, Voter, majority};
+use crate::roll::Roll;
+use crate::time::Time;
+
+use super::{Stage, State};
+
+impl State {
+    /// The head that the open epoch follows.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The series that we are in.
+    #[must_use]
+    pub fn series(&self) -> Series {
+        self.series
+    }
+
+    /// Who decides it.
+    #[must_use]
+    pub fn voters(&self) -> &[Voter] {
+        &self.voters
+    }
+
+    /// The Regroups of the open epoch, in order.
+    #[must_use]
+    pub fn openings(&self) -> &[Opening] {
+        &self.openings
+    }
+
+    /// The Regroup that binds us and has not opened.
+    #[must_use]
+    pub fn joined(&self) -> Option<Digest> {
+        match self.stage {
+            Stage::Joined { regroup, .. } => Some(regroup),
+            _ => None,
+        }
+    }
+
+    /// The link of the open epoch, once it is decided: what answers its messages (R16).
+    #[must_use]
+    pub fn decided(&self) -> Option<&Link> {
+        match &self.stage {
+            Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
+            _ => None,
+        }
+    }
+
+    /// Weight of the frozen delta, 0 while there is none.
+    #[must_use]
+    pub fn ready_weight(&self) -> u64 {
+        if self.leaving.is_some() { 0 } else { self.frozen.map_or(0, |frozen| frozen.weight) }
+    }
+
+    /// Phase and attempt, for heartbeats and people.
+    #[must_use]
+    pub fn phase(&self) -> (Phase, u32) {
+        let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
+        match &self.stage {
+            _ if self.behind => (Phase::Behind, 0),
+            Stage::Idle { .. } if self.frozen.is_some() => (Phase::Ready, 0),
+            Stage::Idle { .. } => (Phase::Train, 0),
+            Stage::Accepted { roster, .. } => (Phase::Accepted, attempt_of(roster)),
+            Stage::Reduce { roster, .. } => (Phase::Reduce, attempt_of(roster)),
+            Stage::Finished { roster, .. } => (Phase::Finished, attempt_of(roster)),
+            Stage::Recover { attempt, .. } => (Phase::Recover, *attempt),
+            Stage::Joined { .. } => (Phase::Regrouping, 0),
+            Stage::Decided(d) | Stage::Applying(d) => {
+                (Phase::Finished, d.link.certificate.roster.attempt)
+            }
+        }
+    }
+
+    /// Whether a majority of voters is present to us.
+    #[must_use]
+    pub fn majority_present(&self, now: Time, roll: &Roll) -> bool {
+        let me = self.as_voter();
+        majority(&self.voters, |voter| *voter == me || self.present(voter, now, roll))
+    }
+}
