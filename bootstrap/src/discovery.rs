@@ -196,7 +196,7 @@ const PER_PEER_MAX: u32 = 8;
 
 const IDENTIFY_CACHE: usize = 512;
 
-/// A roster has 256 members at most (FORMATS §1).
+/// A roster has 256 members at most (docs/FORMATS.md).
 const PROVIDERS_MAX: usize = 256;
 
 /// Runs that one server remembers providers of.
@@ -205,7 +205,7 @@ const RUNS_MAX: usize = 256;
 /// 256 providers with two addresses each are about 30 KiB.
 const KADEMLIA_PACKET: usize = 64 * 1024;
 
-/// FORMATS §4; a record lives as long as three renewals.
+/// docs/FORMATS.md; a record lives as long as three renewals.
 const PROVIDER_RENEWAL: Duration = Duration::from_secs(10 * 60);
 const PROVIDER_TTL: Duration = Duration::from_secs(30 * 60);
 

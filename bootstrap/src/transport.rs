@@ -220,7 +220,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Gossip and our own streams keep a connection open; this is for one that nothing uses. A ring
-/// connection is to stay for 60 s unused (FORMATS §4).
+/// connection is to stay for 60 s unused (docs/FORMATS.md).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Back-pressure between behaviours and connections: Substrate runs 32 and 24.

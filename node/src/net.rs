@@ -413,10 +413,10 @@ impl Handle {
     }
 }
 
-/// Most bytes of a message to one peer (FORMATS §4).
+/// Most bytes of a message to one peer (docs/FORMATS.md).
 pub(crate) const MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Most bytes of a gossiped message (FORMATS §4).
+/// Most bytes of a gossiped message (docs/FORMATS.md).
 pub(crate) const GOSSIP_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes of a request.

@@ -2,7 +2,7 @@
 //!
 //! It trains inner steps until the epoch's budget is used up, freezes the delta
 //! Δ = θ_anchor − θ_local (R31), takes the outer step of a committed epoch, and moves the local
-//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (DESIGN §4.8): what no
+//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what no
 //! receipt has spent stays in them and is offered again.
 //!
 //! Between two inner steps it looks at its inbox, so a command waits for one step at most. It is

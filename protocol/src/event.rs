@@ -1,4 +1,4 @@
-//! What a person may want to see. The node adds names and times (FORMATS §7).
+//! What a person may want to see. The node adds names and times (docs/FORMATS.md).
 
 use std::sync::Arc;
 

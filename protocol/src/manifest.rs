@@ -1,7 +1,7 @@
 //! The settings of a run that all its peers share, their canonical bytes, and the id made of them.
 //!
 //! A manifest is one signed TOML file. `RunId = BLAKE3::derive_key("intellect-node 1 run", canonical
-//! bytes)`, where every field but the signature is hashed in the order of FORMATS §1, so two peers
+//! bytes)`, where every field but the signature is hashed in the order of docs/FORMATS.md, so two peers
 //! with one id agree on every setting, and a run never depends on a program's defaults: each field
 //! that applies must be written out, one that does not is refused.
 //!
@@ -359,7 +359,7 @@ impl Run {
     }
 }
 
-/// What is hashed, in the order of FORMATS §1; floats as bits, enums by number.
+/// What is hashed, in the order of docs/FORMATS.md; floats as bits, enums by number.
 #[derive(Serialize)]
 struct Canonical<'a> {
     format: u64,

@@ -1,7 +1,7 @@
 //! Who was heard, when, and where they stand: the table that the view keeps and the others read.
 //!
 //! *Alive* asks whether somebody is there at all (silent-after); *present* asks whether a voter may
-//! be left behind by a Regroup (`minority_grace`, PROTOCOL-RULES §2). Both are guesses about time;
+//! be left behind by a Regroup (`minority_grace`, docs/PROTOCOL.md). Both are guesses about time;
 //! only progress depends on them, never what is true.
 
 use std::collections::BTreeMap;

@@ -50,6 +50,7 @@ const RULES: &[(Rule, &[&str])] = &[
     (book, &["docs/SUMMARY.md", "(adr/0001-a.md)", "docs/adr/0001-a.md", "# 0001 A"]),
     (mentions, &["docs/A.md", "`model/src/gone.rs`"]),
     (mentions, &["docs/A.md", "`a_test_that_is_gone`", "model/src/a.rs", "fn a_test() {}"]),
+    (mentions, &["model/src/a.rs", "//! As PROTOCOL-RULES has it."]),
     (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
@@ -265,7 +266,7 @@ fn book(files: &[File]) -> Vec<String> {
 }
 
 /// A source file, or a name with two underscores (a test, a function), that a document mentions in
-/// backticks is there.
+/// backticks is there; nobody mentions a document that only its author has.
 fn mentions(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for f in documents(files) {
@@ -278,6 +279,11 @@ fn mentions(files: &[File]) -> Vec<String> {
             if (path || name) && !rust(files).any(found) {
                 out.push(format!("{}: `{word}` is not in the tree", f.path));
             }
+        }
+    }
+    for f in files.iter().filter(|f| !f.path.starts_with(SELF)) {
+        for name in ELSEWHERE.iter().filter(|name| f.text.contains(**name)) {
+            out.push(format!("{}: {name} is not in this repository", f.path));
         }
     }
     out
@@ -375,4 +381,6 @@ const BANNED: [&str; 8] = [
     "pub use libp2p",
     "pub use burn",
 ];
+/// Documents that this repository does not hold.
+const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];
 const UNSAFE_HOMES: [&str; 2] = ["model/src/ops/", "node/src/os.rs"];

@@ -132,7 +132,7 @@ pub(super) fn topic_score() -> TopicScoreParams {
     }
 }
 
-/// A whole RPC, which may hold one of our largest messages and its gossip (FORMATS §4).
+/// A whole RPC, which may hold one of our largest messages and its gossip (docs/FORMATS.md).
 const TRANSMIT_BYTES_MAX: usize = 128 * 1024;
 
 /// Messages that wait for one slow peer; what is above is dropped, as gossip may be.

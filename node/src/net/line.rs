@@ -88,7 +88,7 @@ pub(super) async fn receive(
     }
 }
 
-/// FORMATS §4.
+/// docs/FORMATS.md.
 const MESSAGES_PER_SECOND: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
 

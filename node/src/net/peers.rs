@@ -302,7 +302,7 @@ const WANTED_MAX: usize = 512;
 const DIALS_PER_TICK: usize = 16;
 /// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
 pub(super) const FAULTS_MAX: u32 = 8;
-/// 64 messages a second and author (FORMATS §4), of at most 256 members, all through one peer in
+/// 64 messages a second and author (docs/FORMATS.md), of at most 256 members, all through one peer in
 /// the worst case; in practice a hundredth.
 const GOSSIP_PER_SECOND: u32 = 64 * 64;
 const GOSSIP_BURST: u32 = 256 * 64;

@@ -378,7 +378,7 @@ fn unix_ms() -> u64 {
 /// Where simulated processes listen: a port that the system chooses, reachable by nobody else.
 const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
 
-/// A simulation in which nobody commits for so long has failed (FORMATS §8).
+/// A simulation in which nobody commits for so long has failed (docs/OPERATING.md).
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A bootstrap that is not there after so long does not come.

@@ -26,7 +26,7 @@ const BLOCK_BYTES: usize = SCALE_BYTES + BLOCK;
 /// The largest magnitude of q.
 const Q_MAX: f32 = 127.0;
 
-/// Below this a block counts as zero (FORMATS: keeps 1/s finite).
+/// Below this a block counts as zero (docs/FORMATS.md: keeps 1/s finite).
 const ABSMAX_MIN: f32 = 1e-30;
 
 /// 1.5 · 2²³: numbers of this size have units as their last place.

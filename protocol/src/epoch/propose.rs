@@ -308,7 +308,7 @@ pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
     if a < b { (a, b) } else { (b, a) }
 }
 
-/// Turns are at least this long, PROTOCOL-RULES §9.
+/// Turns are at least this long, docs/PROTOCOL.md.
 const SLOT_MIN: Duration = Duration::from_millis(50);
 
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.

@@ -1,5 +1,5 @@
 //! Deadlines and losses: what ends an attempt, how long each wait lasts, and what is repeated
-//! meanwhile (R35, R37–R39, PROTOCOL-RULES §9). Only progress depends on them.
+//! meanwhile (R35, R37–R39, docs/PROTOCOL.md). Only progress depends on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -327,11 +327,11 @@ fn back_off(attempt: u32) -> u32 {
     1 << attempt.saturating_sub(1).min(6)
 }
 
-/// PROTOCOL-RULES §9.
+/// docs/PROTOCOL.md.
 const ASK_BASE: Duration = Duration::from_millis(100);
 const ACCEPT_BASE: Duration = Duration::from_millis(300);
 
-/// A peer whose rate is unknown counts as 1 Mbit/s (FORMATS §4).
+/// A peer whose rate is unknown counts as 1 Mbit/s (docs/PROTOCOL.md).
 const RATE_UNKNOWN: u64 = 125_000;
 
 /// Flushing and hashing, bytes per millisecond: 100 MB/s; guess: a slow disk.

@@ -1,7 +1,7 @@
 //! A toy in place of the model: a thousand numbers that move as the mathematics of the run says.
 //!
 //! A peer's work is a count of tokens per process: `trained` so many, of which all below `spent` are
-//! in receipts of its lineage. Freezing makes a delta of everything in between, as `DESIGN.md` §4 has
+//! in receipts of its lineage. Freezing makes a delta of everything in between, as docs/MATH.md has
 //! it: what was left out is carried. So every delta is a range of tokens of one process, and the
 //! checks can hold each range against every receipt (S4).
 //!
