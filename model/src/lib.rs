@@ -130,6 +130,12 @@ impl Device {
     }
 }
 
+/// Threads that compute on the CPU: all cores, or as many as `RAYON_NUM_THREADS` says.
+#[must_use]
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
 /// The backend that trains on the CPU.
 type Cpu = Autodiff<Flex>;
 /// The backend that trains on a GPU.

@@ -4,6 +4,7 @@
 //! figure is the median of several runs, and stands beside what the hardware itself does.
 
 pub(crate) mod codec;
+pub(crate) mod train;
 
 use std::{
     io,
@@ -16,6 +17,12 @@ pub(crate) enum BenchError {
     /// Our own data could not be encoded or decoded.
     #[error("the codec refuses the benchmark's own data")]
     Codec(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The benchmark's data could not be made.
+    #[error("cannot make the benchmark's data")]
+    Data(#[from] intellect_model::data::DataError),
+    /// The benchmark's model could not be trained.
+    #[error("cannot train the benchmark's model")]
+    Train(#[from] intellect_model::train::TrainError),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),

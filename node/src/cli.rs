@@ -253,6 +253,12 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Tokens per second, memory and time by part of training a small model
+    Train {
+        /// One JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Eval(args) => offline::stored::eval(&args, out)?,
         Command::Sample(args) => offline::stored::sample(&args, out)?,
         Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
+        Command::Bench(cli::BenchCommand::Train { json }) => bench::train::run(json, out)?,
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
     out.flush()?;
