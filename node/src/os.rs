@@ -15,10 +15,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ctrl-C and the polite kill, as one stream of wishes to stop.
 ///
-/// From its creation on neither signal ends the process by itself.
+/// From its creation on neither signal ends the process by itself, and neither does a file that
+/// meets the user's size limit: the write fails instead, like one on a full disk.
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
+    _file_size: Signal,
 }
 
 impl Interrupts {
@@ -27,6 +29,7 @@ impl Interrupts {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

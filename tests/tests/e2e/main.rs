@@ -11,7 +11,10 @@
     reason = "helpers of tests are tests; clippy's exception sees #[test] functions only"
 )]
 
+mod churn;
 mod input;
+mod join;
+mod train;
 
 use e2e::{Programs, Story};
 

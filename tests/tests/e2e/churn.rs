@@ -1,0 +1,131 @@
+//! Nodes and the bootstrap die, leave, come late and come back; the others go on.
+
+use std::{fs, time::Duration};
+
+use e2e::{SMALL, Sim};
+use serde_json::Value;
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Short timers, so that a story about silence does not take long.
+const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=3000"];
+
+fn simulate(steps: &str, settings: &[&str], arguments: &[&str]) -> Sim {
+    let story = story();
+    fs::write(story.path("scenario.toml"), steps).unwrap();
+    let scenario = story.text("scenario.toml");
+    let mut all = vec!["--scenario", &scenario];
+    all.extend(settings.iter().chain(&QUICK).flat_map(|setting| ["--set", setting]));
+    all.extend(arguments);
+    let sim = story.sim("out", &all, PATIENCE).unwrap();
+    sim.done.clone().expect_success().unwrap();
+    sim
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+/// The first event of a kind that a peer wrote, of one epoch.
+fn event(sim: &Sim, peer: usize, kind: &str, epoch: u64) -> Option<Value> {
+    let events = sim.events(peer).unwrap();
+    events.into_iter().find(|event| event["event"] == kind && event["epoch"] == epoch)
+}
+
+fn name(sim: &Sim, peer: usize) -> String {
+    sim.events(peer).unwrap()[0]["peer"].as_str().unwrap().to_owned()
+}
+
+/// The last epoch of all `peers`, after checking that they agree on every one.
+fn last_epoch(sim: &Sim, peers: &[usize]) -> u64 {
+    sim.states(peers).unwrap().last().unwrap().0
+}
+
+/// The update is so large, and each node sends so slowly, that a ring lasts over a second: half a
+/// second after a peer has accepted the roster, the ring is under way.
+#[test]
+fn a_death_in_the_middle_of_a_ring_does_not_lose_the_epoch() {
+    let steps = "[[step]]\ndo = \"kill\"\npeer = 3\nroster = 3\nplus_ms = 600\n";
+    let sim = simulate(steps, &[], &["--peers", "4", "--epochs", "4", "--rate", "60000"]);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2]), 4);
+    // It died inside the epoch: it had accepted a roster and did not see the commit.
+    assert!(event(&sim, 3, "roster", 3).is_some());
+    assert!(event(&sim, 3, "committed", 3).is_none());
+    let dead = name(&sim, 3);
+    for peer in 0..3 {
+        let commit = event(&sim, peer, "committed", 3).unwrap();
+        assert!(!names(&commit["members"]).contains(&&*dead), "{commit}");
+        assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+        assert!(commit["attempt"].as_u64().unwrap() > 1, "{commit}");
+    }
+}
+
+#[test]
+fn without_its_bootstrap_a_run_goes_on() {
+    let steps = "[[step]]\ndo = \"kill-bootstrap\"\nepoch = 1\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "6"]);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2]), 6);
+    for epoch in 1..=6 {
+        let commit = event(&sim, 0, "committed", epoch).unwrap();
+        assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+    }
+}
+
+#[test]
+fn half_of_the_peers_can_die_at_once() {
+    let steps = "[[step]]\ndo = \"kill\"\npeer = 1\nepoch = 2\n\
+                 [[step]]\ndo = \"kill\"\npeer = 2\nepoch = 2\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "4", "--epochs", "30"]);
+    assert_eq!(last_epoch(&sim, &[0, 3]), 30);
+    let commit = event(&sim, 0, "committed", 30).unwrap();
+    assert_eq!(names(&commit["members"]).len(), 2, "{commit}");
+}
+
+/// Who says good-bye is not waited for: no attempt is lost and nobody regroups.
+#[test]
+fn one_that_leaves_is_not_waited_for() {
+    let steps = "[[step]]\ndo = \"interrupt\"\npeer = 1\nepoch = 3\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "4", "--epochs", "30"]);
+    assert_eq!(last_epoch(&sim, &[0, 2, 3]), 30);
+    assert_eq!(sim.report["nodes"][1]["exit"], 0);
+    let events = sim.events(1).unwrap();
+    assert!(events.iter().any(|event| event["event"] == "leaving"), "{events:?}");
+    for peer in [0, 2, 3] {
+        let events = sim.events(peer).unwrap();
+        let left = events.iter().filter(|e| e["event"] == "regroup" && e["epoch"] != 1);
+        assert_eq!(left.count(), 0, "peer {peer} regrouped");
+        let commit = event(&sim, peer, "committed", 30).unwrap();
+        assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+    }
+}
+
+#[test]
+fn a_late_peer_fetches_the_state_and_takes_part() {
+    let steps = "[[step]]\ndo = \"start\"\npeer = 2\nepoch = 2\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "40"]);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2]), 40);
+    let events = sim.events(2).unwrap();
+    assert!(events.iter().any(|event| event["event"] == "caught-up"), "{events:?}");
+    let commit = event(&sim, 0, "committed", 40).unwrap();
+    assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+}
+
+#[test]
+fn a_killed_peer_comes_back_with_a_new_log() {
+    let steps = "[[step]]\ndo = \"kill\"\npeer = 2\nepoch = 2\n\
+                 [[step]]\ndo = \"start\"\npeer = 2\nepoch = 4\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "40"]);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2]), 40);
+    let events = sim.events(2).unwrap();
+    let incarnations: Vec<u64> = events
+        .iter()
+        .filter(|event| event["event"] == "started")
+        .map(|event| event["incarnation"].as_u64().unwrap())
+        .collect();
+    assert_eq!(incarnations.len(), 2);
+    assert!(incarnations[0] < incarnations[1], "{incarnations:?}");
+    let commit = event(&sim, 0, "committed", 40).unwrap();
+    assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+}

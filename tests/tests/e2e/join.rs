@@ -1,0 +1,172 @@
+//! What an organiser and a contributor type, with the real programs.
+
+use std::{fs, net::TcpListener, process::Command, time::Duration};
+
+use e2e::Process;
+use serde_json::Value;
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longer than the simulations' default, so that a machine under load does not regroup.
+const CALM: [&str; 1] = ["members.heartbeat_ms=200"];
+
+/// The state at the last epoch that a node committed.
+fn last_state(process: &Process) -> Value {
+    let events = process.events().unwrap();
+    events.iter().rfind(|event| event["event"] == "committed").unwrap()["state"].clone()
+}
+
+/// Keygen, manifest, bootstrap, paste: the four lines of the README.
+#[test]
+fn an_organiser_and_two_contributors() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut one = story.start_node("one", &entry, &["--epochs", "8"]).unwrap();
+    let mut two = story.start_node("two", &entry, &["--epochs", "8"]).unwrap();
+    one.wait_for_commit(8, PATIENCE).unwrap();
+    two.wait_for_commit(8, PATIENCE).unwrap();
+    assert_eq!(last_state(&one), last_state(&two));
+    for process in [one, two] {
+        process.wait(PATIENCE).unwrap().expect_success().unwrap();
+    }
+    // What they kept can be measured and used.
+    let data = story.text("one/data");
+    let eval = story.node(&["eval", "--data-dir", &data]).unwrap().expect_success().unwrap();
+    assert!(eval.out.contains("of epoch 8"), "{}", eval.out);
+    story.node(&["sample", "--data-dir", &data]).unwrap().expect_success().unwrap();
+}
+
+#[test]
+fn ctrl_c_ends_a_node_that_waits_for_others() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut alone = story.start_node("alone", &entry, &[]).unwrap();
+    alone.wait_for(PATIENCE, |event| event["event"] == "started").unwrap();
+    alone.interrupt().unwrap();
+    alone.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
+
+#[test]
+fn several_runs_at_one_bootstrap_are_told_apart() {
+    let story = story();
+    let first = story.manifest("first.toml", &["name=first", "members.min_peers=1"]).unwrap();
+    let second = story.manifest("second.toml", &["name=second", "members.min_peers=1"]).unwrap();
+    let show = story.node(&["manifest", "show", second.to_str().unwrap()]).unwrap();
+    let run = show.out.split_whitespace().nth(1).unwrap()[..8].to_owned();
+    let (_bootstrap, entry) = story.start_bootstrap(&[first, second]).unwrap();
+    let undecided = story.start_node("undecided", &entry, &["--epochs", "1"]).unwrap();
+    let undecided = undecided.wait(PATIENCE).unwrap();
+    undecided.expect_failure(1, &["--run", "first", "second", &run]).unwrap();
+    let mut decided = story.start_node("d", &entry, &["--epochs", "1", "--run", &run]).unwrap();
+    let manifest = decided.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
+    assert_eq!(manifest["name"], "second");
+    decided.wait_for_commit(1, PATIENCE).unwrap();
+}
+
+#[test]
+fn a_manifest_that_was_changed_on_the_way_is_refused() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let text = fs::read_to_string(&manifest).unwrap().replace("amount = 5", "amount = 6");
+    fs::write(&manifest, text).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let node = story.start_node("node", &entry, &[]).unwrap();
+    node.wait(PATIENCE).unwrap().expect_failure(1, &["signature"]).unwrap();
+}
+
+#[test]
+fn a_dead_bootstrap_is_named_with_what_to_do() {
+    let story = story();
+    // Bound and not accepting: a port that nobody else takes meanwhile.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let entry = format!(
+        "/ip4/127.0.0.1/tcp/{port}/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+    );
+    let node = story.start_node("node", &entry, &[]).unwrap();
+    let done = node.wait(PATIENCE).unwrap();
+    done.expect_failure(1, &[&format!("/ip4/127.0.0.1/tcp/{port}")]).unwrap();
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let story = story();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let data = story.text("data");
+    let line = ["--bootstrap", &entry, "--data-dir", &data, "--listen", &listen];
+    story.node(&line).unwrap().expect_failure(1, &[&listen]).unwrap();
+}
+
+#[test]
+fn a_second_node_on_the_same_folder_is_refused_and_the_first_goes_on() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &["members.min_peers=1"]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut first = story.start_node("node", &entry, &[]).unwrap();
+    first.wait_for_commit(1, PATIENCE).unwrap();
+    let data = story.text("node/data");
+    let second = story.node(&["--bootstrap", &entry, "--data-dir", &data]).unwrap();
+    second.expect_failure(1, &["another intellect-node", "--data-dir"]).unwrap();
+    let seen = first.events().unwrap();
+    let last = seen.iter().filter_map(|event| event["epoch"].as_u64()).max().unwrap();
+    first.wait_for_commit(last + 2, PATIENCE).unwrap();
+    first.interrupt().unwrap();
+    first.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
+
+/// The events are lost, the user hears of it once, and the peers notice nothing.
+#[test]
+fn a_full_disk_under_the_events_stops_nobody() {
+    if !std::path::Path::new("/dev/full").exists() {
+        println!("skipped: this system has no /dev/full");
+        return;
+    }
+    let story = story();
+    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let data = story.text("mute-data");
+    let mute = Command::new(env!("CARGO_BIN_EXE_node"))
+        .args(["--bootstrap", &entry, "--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data])
+        .args(["--threads", "1", "--epochs", "4", "--events", "/dev/full"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut other = story.start_node("other", &entry, &["--epochs", "4"]).unwrap();
+    let commit = other.wait_for_commit(4, PATIENCE).unwrap();
+    assert_eq!(commit["members"].as_array().unwrap().len(), 2, "{commit}");
+    let mute = mute.wait_with_output().unwrap();
+    let said = String::from_utf8(mute.stdout).unwrap() + &String::from_utf8(mute.stderr).unwrap();
+    assert_eq!(mute.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches("/dev/full").count(), 1, "{said}");
+}
+
+/// A file-size limit stops checkpoints and events of one node; it says so, and the run goes on.
+#[test]
+fn a_file_size_limit_stops_nobody() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let data = story.text("limited-data");
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -f 8; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_node")])
+        .args(["--bootstrap", &entry, "--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data])
+        .args(["--threads", "1", "--epochs", "4"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut other = story.start_node("other", &entry, &["--epochs", "4"]).unwrap();
+    other.wait_for_commit(4, PATIENCE).unwrap();
+    let limited = limited.wait_with_output().unwrap();
+    let said =
+        String::from_utf8(limited.stdout).unwrap() + &String::from_utf8(limited.stderr).unwrap();
+    assert!(limited.status.code().is_some(), "a signal ended it: {said}");
+    assert!(said.contains("ckpt"), "{said}");
+}

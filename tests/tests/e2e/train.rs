@@ -1,0 +1,71 @@
+//! Several processes train one model, and have the same bits after every epoch.
+
+use std::time::Duration;
+
+use e2e::{SMALL, Sim};
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn simulate(out: &str, arguments: &[&str]) -> Sim {
+    let mut all: Vec<&str> = SMALL.iter().flat_map(|setting| ["--set", setting]).collect();
+    all.extend(arguments);
+    let sim = story().sim(out, &all, PATIENCE).unwrap();
+    sim.done.clone().expect_success().unwrap();
+    sim
+}
+
+/// Every peer committed every epoch, live, with one state per epoch.
+fn assert_equal_states(sim: &Sim, peers: &[usize], epochs: u64) {
+    let states = sim.states(peers).unwrap();
+    let numbers: Vec<u64> = states.iter().map(|(epoch, _)| *epoch).collect();
+    assert_eq!(numbers, (1..=epochs).collect::<Vec<_>>());
+    let distinct: std::collections::BTreeSet<_> = states.iter().map(|(_, state)| state).collect();
+    assert_eq!(distinct.len(), states.len(), "an epoch changed nothing");
+    for peer in peers {
+        let events = sim.events(*peer).unwrap();
+        let commits = events.iter().filter(|event| event["event"] == "committed").count();
+        assert_eq!(commits as u64, epochs, "peer {peer}");
+        assert_eq!(events.last().unwrap()["event"], "stopped");
+        assert_eq!(events.last().unwrap()["code"], 0);
+    }
+}
+
+#[test]
+fn three_peers_are_bit_identical_in_int8() {
+    let sim = simulate("int8", &["--peers", "3", "--epochs", "4", "--set", "ring.codec=int8"]);
+    assert_equal_states(&sim, &[0, 1, 2], 4);
+}
+
+#[test]
+fn three_peers_are_bit_identical_in_f32() {
+    let sim = simulate("f32", &["--peers", "3", "--epochs", "4", "--set", "ring.codec=f32"]);
+    assert_equal_states(&sim, &[0, 1, 2], 4);
+}
+
+#[test]
+fn one_peer_alone_needs_no_ring() {
+    let sim = simulate("alone", &["--peers", "1", "--epochs", "3"]);
+    assert_equal_states(&sim, &[0], 3);
+    let commits = sim.events(0).unwrap();
+    let commit = commits.iter().find(|event| event["event"] == "committed").unwrap();
+    assert_eq!(commit["members"].as_array().unwrap().len(), 1);
+    assert_eq!(commit["sent_bytes"], 0);
+}
+
+/// The report repeats what the events say, for whoever reads no events.
+#[test]
+fn the_report_and_the_events_agree() {
+    let sim = simulate("report", &["--peers", "2", "--epochs", "2"]);
+    assert_eq!(sim.report["succeeded"], true);
+    let table = sim.report["table"].as_array().unwrap();
+    let states = sim.states(&[0, 1]).unwrap();
+    assert_eq!(table.len(), states.len());
+    for (row, (epoch, state)) in table.iter().zip(&states) {
+        assert_eq!((row["epoch"].as_u64(), row["state"].as_str()), (Some(*epoch), Some(&**state)));
+        assert_eq!(row["reports"], 2);
+    }
+    let (before, after) = (&sim.report["held_out"]["before"], &sim.report["held_out"]["after"]);
+    assert!(after["loss"].as_f64().unwrap() < before["loss"].as_f64().unwrap());
+}
