@@ -25,7 +25,7 @@ use std::{
 };
 
 use intellect_model::{
-    data::DataError,
+    data::{DataError, Entropies},
     eval::{self, Evaluation},
 };
 use intellect_protocol::manifest::Run;
@@ -110,17 +110,13 @@ pub(crate) enum SimError {
 struct Measured {
     before: Option<Evaluation>,
     after: Option<Evaluation>,
-    entropies: intellect_model::data::Entropies,
+    entropies: Entropies,
 }
 
 /// `sim`.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let (plan, scenario) = plan(args)?;
-    let gauge = Gauge::open(
-        plan.manifest.clone(),
-        plan.data.as_deref(),
-        config::parse_device(&plan.device)?,
-    )?;
+    let gauge = Gauge::open(plan.manifest.clone(), plan.data.as_deref(), plan.device)?;
     let entropies = gauge.entropies();
     introduce(&plan, &entropies, out)?;
     let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
@@ -181,7 +177,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         seed: args.seed,
         rate: args.rate,
         threads: (os::cores() / peers).max(1),
-        device: args.device.clone(),
+        device: config::parse_device(&args.device)?,
         folder: absolute(&folder)?,
     };
     Ok((plan, scenario))
@@ -302,11 +298,7 @@ fn describe(action: Action) -> String {
     }
 }
 
-fn introduce(
-    plan: &Plan,
-    entropies: &intellect_model::data::Entropies,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
     let Plan { peers, epochs, manifest, threads, seed, .. } = plan;
     writeln!(
         out,

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use intellect_model::Device;
+
 use crate::{
     identity::{self, Identity, IdentityError},
     manifest::Manifest,
@@ -38,7 +40,7 @@ pub(super) struct Plan {
     /// Threads that compute in each node.
     pub(super) threads: usize,
     /// What the nodes train on.
-    pub(super) device: String,
+    pub(super) device: Device,
     /// Where everything is written.
     pub(super) folder: PathBuf,
 }
@@ -301,7 +303,7 @@ impl<'a> Stage<'a> {
             "--rate",
             &self.plan.rate.to_string(),
             "--device",
-            &self.plan.device,
+            &self.plan.device.to_string(),
             "--log",
             "info",
         ]
