@@ -112,9 +112,9 @@ pub(crate) struct RunArgs {
 /// `sim`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
-    /// Nodes to start
-    #[arg(long, value_name = "N", default_value = "4")]
-    pub(crate) peers: NonZeroUsize,
+    /// Nodes to start [default: 4; with --virtual 16]
+    #[arg(long, value_name = "N")]
+    pub(crate) peers: Option<NonZeroUsize>,
     /// Epochs to commit [default: 20 with the built-in manifest]
     #[arg(long, value_name = "N")]
     pub(crate) epochs: Option<NonZeroU64>,
@@ -142,6 +142,17 @@ pub(crate) struct SimArgs {
     /// Most bulk bytes that each node sends in a second; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) rate: u64,
+    /// No processes: the same protocol in virtual time, over many seeds
+    #[arg(long = "virtual", conflicts_with_all = [
+        "epochs", "data", "manifest", "set", "scenario", "seed", "out", "device", "rate",
+    ])]
+    pub(crate) in_virtual_time: bool,
+    /// Seeds to try, half-open
+    #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
+    pub(crate) seeds: String,
+    /// What goes wrong: clean, lossy or churn [default: one after the other]
+    #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
+    pub(crate) faults: Option<String>,
 }
 
 /// The hidden `bootstrap`.
@@ -285,6 +296,8 @@ mod tests {
     #[test]
     fn flags_of_run_and_a_subcommand_do_not_mix() {
         assert!(Cli::try_parse_from(["intellect-node", "--bootstrap", "/x", "keygen"]).is_err());
+        assert!(Cli::try_parse_from(["intellect-node", "sim", "--faults", "lossy"]).is_err());
+        assert!(Cli::try_parse_from(["intellect-node", "sim", "--virtual", "--out", "x"]).is_err());
         assert!(Cli::try_parse_from(["intellect-node", "--epochs", "0"]).is_err());
     }
 }

@@ -43,7 +43,12 @@ impl Error {
             Self::Usage(_)
             | Self::Offline(OfflineError::Usage(_) | OfflineError::Preset { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
-            | Self::Sim(SimError::Usage(_) | SimError::TooFew { .. }) => 2,
+            | Self::Sim(
+                SimError::Usage(_)
+                | SimError::TooFew { .. }
+                | SimError::Seeds { .. }
+                | SimError::Faults { .. },
+            ) => 2,
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Stored(_)

@@ -14,12 +14,14 @@ mod process;
 mod report;
 mod scenario;
 mod stage;
+mod swarm;
 mod table;
 
 use std::{
     collections::BTreeMap,
     fs,
     io::{self, Write},
+    num::{NonZeroU64, NonZeroUsize},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -92,6 +94,24 @@ pub(crate) enum SimError {
         /// What the system said.
         source: io::Error,
     },
+    /// No range of seeds.
+    #[error("--seeds {text}: write A..B, as in --seeds 0..64; B is not among them")]
+    Seeds {
+        /// As typed.
+        text: String,
+    },
+    /// No class of faults.
+    #[error("--faults {text}: choose clean, lossy or churn")]
+    Faults {
+        /// As typed.
+        text: String,
+    },
+    /// Some virtual runs broke an invariant, or a class did not show what it should.
+    #[error("{failed} of the classes failed; the lines above name the seeds")]
+    Swarm {
+        /// Classes.
+        failed: usize,
+    },
     /// It ran, and was not as it should be.
     #[error("the simulation failed: {}\n  everything that was written is in {}", reasons.join("; "), folder.display())]
     Failed {
@@ -115,6 +135,10 @@ struct Measured {
 
 /// `sim`.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
+    if args.in_virtual_time { swarm::run(args, out) } else { run_processes(args, out) }
+}
+
+fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let (plan, scenario) = plan(args)?;
     let gauge = Gauge::open(plan.manifest.clone(), plan.data.as_deref(), plan.device)?;
     let entropies = gauge.entropies();
@@ -152,14 +176,14 @@ pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 
 /// Everything that is checked before a process starts.
 fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
-    let peers = args.peers.get();
+    let peers = args.peers.map_or(PEERS_DEFAULT, NonZeroUsize::get);
     let scenario = match &args.scenario {
         Some(path) => Scenario::load(path, peers)?,
         None => Scenario::default(),
     };
     let manifest = match &args.manifest {
         Some(path) => Manifest::load(path)?,
-        None => built_in_manifest(args)?,
+        None => built_in_manifest(args, peers)?,
     };
     let needed = manifest.run.members.min_peers;
     if u64::try_from(peers).is_ok_and(|peers| peers < needed) {
@@ -171,7 +195,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
     };
     let plan = Plan {
         peers,
-        epochs: args.epochs.map_or(EPOCHS_DEFAULT, std::num::NonZeroU64::get),
+        epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
         manifest,
         data: args.data.as_deref().map(absolute).transpose()?,
         seed: args.seed,
@@ -184,12 +208,12 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
 }
 
 /// The manifest that `manifest new` would write, with the seed of the simulation.
-fn built_in_manifest(args: &SimArgs) -> Result<Manifest, SimError> {
+fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError> {
     let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
     // Below 2^63, as TOML's integers are.
     let mut run = Run::new(organiser.peer(), args.seed >> 1);
     run.name = "sim".to_owned();
-    run.members.min_peers = run.members.min_peers.min(args.peers.get() as u64);
+    run.members.min_peers = run.members.min_peers.min(peers as u64);
     let mut draft =
         Draft::new(&run, &offline::work(args.data.as_deref())?).map_err(DraftError::from)?;
     for assignment in &args.set {
@@ -367,6 +391,9 @@ impl Measured {
         }
     }
 }
+
+/// Nodes of a simulation that names no number.
+const PEERS_DEFAULT: usize = 4;
 
 /// Epochs of a simulation that names no number: sized with the built-in manifest.
 const EPOCHS_DEFAULT: u64 = 20;
