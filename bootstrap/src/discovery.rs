@@ -82,7 +82,8 @@ impl Discovery {
             identify: identify::Behaviour::new(
                 identify::Config::new(IDENTIFY.into(), key.public())
                     .with_agent_version(concat!("intellect/", env!("CARGO_PKG_VERSION")).into())
-                    .with_cache_size(IDENTIFY_CACHE),
+                    // Its addresses would be dialled too, whatever the table says.
+                    .with_cache_size(0),
             ),
             ping: ping::Behaviour::default(),
             kademlia: kademlia(me),
@@ -107,9 +108,9 @@ impl Discovery {
         }
     }
 
-    /// Takes over what a peer said about itself: those of its addresses that are worth dialling
-    /// from where it was seen, at most [`ADDRESSES_MAX`], go into the table if it serves it.
-    /// Returns them.
+    /// Takes over what a peer said about itself, and returns those of its addresses that are worth
+    /// dialling from where it was seen, at most [`ADDRESSES_MAX`]. If it serves the table they go
+    /// there, only those for TCP if it has any: over QUIC a killed process is noticed seconds later.
     pub fn learn(
         &mut self,
         peer: PeerId,
@@ -132,7 +133,8 @@ impl Discovery {
             if known.is_some_and(|known| known > ADDRESSES_MAX) {
                 self.kademlia.remove_peer(&peer);
             }
-            for address in &addresses {
+            let tcp = addresses.iter().any(address::is_tcp);
+            for address in addresses.iter().filter(|address| address::is_tcp(address) == tcp) {
                 self.kademlia.add_address(&peer, address.clone());
             }
         }
@@ -194,8 +196,6 @@ pub const ADDRESSES_MAX: usize = 16;
 /// out, and a circuit.
 const PER_PEER_MAX: u32 = 8;
 
-const IDENTIFY_CACHE: usize = 512;
-
 /// A roster has 256 members at most (docs/FORMATS.md).
 const PROVIDERS_MAX: usize = 256;
 
@@ -211,3 +211,59 @@ const PROVIDER_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// An hour of heartbeats and votes of 256 members, not of tensors.
 const CIRCUIT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport;
+
+    /// A discovery, and what a peer says that listens at `addresses`.
+    fn told(addresses: &[&str]) -> (Discovery, PeerId, identify::Info) {
+        let key = Keypair::generate_ed25519();
+        let (_, relay_client) = transport::build(&key).unwrap();
+        let peer = Keypair::generate_ed25519();
+        let info = identify::Info {
+            public_key: peer.public(),
+            protocol_version: IDENTIFY.into(),
+            agent_version: String::new(),
+            listen_addrs: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            protocols: vec![KADEMLIA],
+            observed_addr: Multiaddr::empty(),
+            signed_peer_record: None,
+        };
+        let discovery = Discovery::new(&key, relay_client, Role::Entry);
+        (discovery, peer.public().to_peer_id(), info)
+    }
+
+    /// What the table holds for the only peer in it.
+    fn table(discovery: &mut Discovery) -> Vec<String> {
+        let mut buckets = discovery.kademlia.kbuckets();
+        let bucket = buckets.next().unwrap();
+        let entry = bucket.iter().next().unwrap();
+        entry.node.value.iter().map(ToString::to_string).collect()
+    }
+
+    #[tokio::test]
+    async fn the_table_gets_tcp_if_there_is_any_and_nothing_implausible() {
+        let quic = "/ip4/203.0.113.7/udp/1/quic-v1";
+        let tcp = "/ip4/203.0.113.7/tcp/1";
+        let seen: Multiaddr = "/ip4/203.0.113.7/tcp/999".parse().unwrap();
+        let (mut discovery, peer, info) = told(&["/ip4/10.0.0.1/tcp/1", quic, tcp]);
+        assert_eq!(discovery.learn(peer, &info, &seen).len(), 2);
+        assert_eq!(table(&mut discovery), [format!("{tcp}/p2p/{peer}")]);
+        let (mut discovery, peer, info) = told(&["/ip4/10.0.0.1/tcp/1", quic]);
+        assert_eq!(discovery.learn(peer, &info, &seen).len(), 1);
+        assert_eq!(table(&mut discovery), [format!("{quic}/p2p/{peer}")]);
+    }
+
+    #[tokio::test]
+    async fn a_peer_with_ever_new_addresses_does_not_fill_the_table() {
+        let (mut discovery, peer, mut info) = told(&[]);
+        let seen: Multiaddr = "/ip4/127.0.0.1/tcp/999".parse().unwrap();
+        for port in 1..1_000 {
+            info.listen_addrs = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];
+            discovery.learn(peer, &info, &seen);
+            assert!(table(&mut discovery).len() <= 2 * ADDRESSES_MAX);
+        }
+    }
+}

@@ -17,15 +17,16 @@ use intellect_bootstrap::{
     frame::FrameError,
     manifest::{self, ServeError},
     streams::Incoming,
-    transport,
+    transport::{self, ListenError},
 };
 use intellect_protocol::id::{PeerId as Peer, RunId};
 use libp2p::{
-    PeerId, Swarm, autonat,
+    Multiaddr, PeerId, Swarm, autonat,
     core::transport::ListenerId,
     identify,
     identity::Keypair,
     kad::{self, QueryResult},
+    multiaddr::Protocol,
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
@@ -111,9 +112,7 @@ impl Actor {
         let (transport, relay) = transport::build(key)?;
         let node = Node::new(key, relay, far).map_err(NetError::Gossip)?;
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
-        for address in &config.listen {
-            transport::listen(&mut swarm, address)?;
-        }
+        listen(&mut swarm, &config.listen)?;
         for address in config.external {
             swarm.add_external_address(address);
         }
@@ -404,6 +403,25 @@ impl Actor {
             });
         }
     }
+}
+
+/// Listens at all addresses. A machine without IPv6 may be asked to listen on all of it, as a node
+/// is by default, if there is another address.
+fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
+    let any_v6 = |address: &Multiaddr| {
+        address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
+    };
+    let spare = !addresses.iter().all(any_v6);
+    for address in addresses {
+        match transport::listen(swarm, address) {
+            Err(error @ ListenError::Refused { .. }) if spare && any_v6(address) => {
+                tracing::info!(%error, "no IPv6");
+            }
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// How long the last messages get to leave.

@@ -57,7 +57,7 @@ impl Actor {
             if self.blocked.contains_key(&peer) {
                 continue;
             }
-            let known = self.peers.get(&peer).map(|peer| peer.addresses.clone());
+            let known = self.peers.get(&peer).map(|peer| peer.next_addresses());
             // A ring connection may have outlived the one for messages.
             match self.dial(peer, known.unwrap_or_default(), PeerCondition::NotDialing) {
                 Ok(_) | Err(DialError::DialPeerConditionFalse(_)) => {}

@@ -155,6 +155,14 @@ impl Peer {
         found.into_iter().partition(address::is_tcp)
     }
 
+    /// Where to dial it next: by TCP, and every second time by whatever there is.
+    pub(super) fn next_addresses(&self) -> Vec<Multiaddr> {
+        let (tcp, rest): (Vec<_>, Vec<_>) =
+            self.addresses.iter().cloned().partition(address::is_tcp);
+        let only_tcp = !tcp.is_empty() && self.failures.is_multiple_of(2);
+        if only_tcp { tcp } else { [tcp, rest].concat() }
+    }
+
     /// Counts a fault; true when it was one too many.
     pub(super) fn fault(&mut self, weight: u32) -> bool {
         self.faults = self.faults.saturating_add(weight);
@@ -288,7 +296,7 @@ fn spread(rng: &mut Rng, wait: Duration) -> Duration {
 }
 
 /// How long the greater peer id waits for the smaller one's dial.
-const COURTESY: Duration = Duration::from_secs(2);
+const COURTESY: Duration = Duration::from_millis(500);
 const REDIAL_MIN: Duration = Duration::from_secs(1);
 const REDIAL_MAX: Duration = Duration::from_secs(60);
 /// Half an hour of dials.
@@ -351,7 +359,7 @@ mod tests {
         assert!(peers.get(&great).is_none());
         let mut peers = Peers::new(great, 1);
         peers.want(small, start);
-        assert!(peers.due(start + SECOND).is_empty());
+        assert!(peers.due(start).is_empty());
         assert_eq!(peers.due(start + COURTESY), [small]);
     }
 
@@ -410,6 +418,9 @@ mod tests {
         .into();
         let (tcp, rest) = peer.direct_addresses();
         assert_eq!((tcp.len(), rest.len()), (1, 1));
+        assert!(peer.next_addresses().iter().all(address::is_tcp));
+        peers.failed(&other, Instant::now());
+        assert_eq!(peers.get(&other).unwrap().next_addresses().len(), 3);
     }
 
     #[test]

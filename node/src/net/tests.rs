@@ -304,6 +304,32 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     assert_eq!(offers[0].bytes, b"a manifest");
 }
 
+/// As a node listens by default: every interface, TCP and QUIC, IPv6 where there is any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_listen_everywhere_meet_once() {
+    let entry = entry(107, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = Vec::new();
+    for seed in [1, 2] {
+        let mut config = config(seed, std::slice::from_ref(&entry.address));
+        config.listen = ["ip4/0.0.0.0", "ip6/::"]
+            .iter()
+            .flat_map(|ip| [format!("/{ip}/udp/0/quic-v1"), format!("/{ip}/tcp/0")])
+            .map(|address| address.parse().unwrap())
+            .collect();
+        let stop = CancellationToken::new();
+        let node = Node { net: start(config, stop.clone()).unwrap(), stop };
+        node.net.handle.join(RUN, Vec::new()).await.unwrap();
+        nodes.push(node);
+    }
+    nodes[0].linked(1).await;
+    nodes[1].linked(1).await;
+    let (one, two) = (nodes[0].id(), nodes[1].id());
+    let _ring = nodes[0].net.handle.open_ring(two).await.unwrap();
+    assert_eq!(soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap().0, one);
+    nodes[0].stop.cancel();
+    assert!(nodes[1].loses(one).await.contains("the connection ended"));
+}
+
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
