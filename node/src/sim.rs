@@ -210,8 +210,8 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
 /// The manifest that `manifest new` would write, with the seed of the simulation.
 fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError> {
     let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
-    // Below 2^63, as TOML's integers are.
-    let mut run = Run::new(organiser.peer(), args.seed >> 1);
+    // Below 2^63, as TOML's integers are, and another one for each small seed.
+    let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
     run.name = "sim".to_owned();
     run.members.min_peers = run.members.min_peers.min(peers as u64);
     let mut draft =
