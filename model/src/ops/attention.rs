@@ -9,21 +9,26 @@
 //! dq_t = Σ_j dS_tj k_j,  dk_j = Σ_{t≥j} dS_tj q_t,  dv_j = Σ_{t≥j} P_tj do_t
 //! ```
 //!
-//! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] query rows: their scores against
-//! all earlier keys fit into a cache, a plain softmax normalises them, and only lse is kept for the backward pass, which
+//! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] queries: their scores against all
+//! earlier keys fit into a cache, a plain softmax normalises them, and only lse is kept for the backward pass, which
 //! recomputes P. Memory is O(BLOCK·T) per thread. Query heads that share a key-value head run in the same task, one
 //! after the other, so that their gradients add up in a fixed order without locks.
+//!
+//! Scores are kept with one row per *key*, so that the queries of a block lie side by side in vector registers: maximum
+//! and sum need no reduction across lanes, and rows have one length wherever the causal edge is.
 
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::Heads;
 use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::lanes::{BLOCK as LINE, dot_lanes, exp, exp_lanes, fma, max_lanes, simd};
+use super::lanes::{dot_lanes, exp, fma, simd};
 
-/// Query rows per block: the scores of a block at T = 256 are 64 KiB, a share of the L2 cache.
+/// Queries per block: the scores of a block at T = 256 are 64 KiB, a share of the L2 cache.
 const BLOCK: usize = 64;
+
+/// Scores of a block of queries with one key each, or anything else of that shape.
+type Row = [f32; BLOCK];
 
 /// The packed rows of one sequence, from which one key-value head and its queries are read.
 #[derive(Clone, Copy)]
@@ -34,25 +39,25 @@ struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Columns `column..column + K` of rows `start..end`.
-    fn window(&self, column: usize, start: usize, end: usize) -> Mat<'a> {
-        let row = self.heads.row();
-        Mat::strided(&self.rows[start * row + column..], end - start, self.heads.size, row)
+    /// The K columns of one head in rows `start..end`.
+    fn head(&self, head: usize, start: usize, end: usize) -> Mat<'a> {
+        let (row, size) = (self.heads.row(), self.heads.size);
+        Mat::strided(&self.rows[start * row + head * size..], end - start, size, row)
     }
 
     /// Query head `member` of the group. // [end − start, K]
     fn query(&self, member: usize, start: usize, end: usize) -> Mat<'a> {
-        let head = self.kv_head * self.heads.group() + member;
-        self.window(head * self.heads.size, start, end)
+        self.head(self.kv_head * self.heads.group() + member, start, end)
     }
 
+    /// Keys before `end`. // [end, K]
     fn keys(&self, end: usize) -> Mat<'a> {
-        self.window((self.heads.query + self.kv_head) * self.heads.size, 0, end)
+        self.head(self.heads.query + self.kv_head, 0, end)
     }
 
+    /// Values before `end`. // [end, K]
     fn values(&self, end: usize) -> Mat<'a> {
-        let head = self.heads.query + self.heads.kv + self.kv_head;
-        self.window(head * self.heads.size, 0, end)
+        self.head(self.heads.query + self.heads.kv + self.kv_head, 0, end)
     }
 }
 
@@ -70,28 +75,38 @@ pub(super) fn forward(qkv: &[f32], heads: Heads, o: &mut [f32], lse: &mut [f32])
     });
     let tasks: Vec<_> = tasks.zip(lse.chunks_mut(heads.group() * tokens)).collect();
     tasks.into_par_iter().for_each_init(
-        || vec![0.0; BLOCK * tokens],
-        |scores, ((packed, o), lse)| forward_head(packed, o, lse, scores),
+        || vec![[0.0; BLOCK]; tokens],
+        |s, ((packed, o), lse)| forward_head(packed, o, lse, s),
     );
 }
 
-fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], scores: &mut [f32]) {
-    let Heads { tokens, size, .. } = packed.heads;
-    let heads = o.into_cols(size).into_iter().zip(lse.chunks_mut(tokens)).enumerate();
-    for (member, (mut o, lse)) in heads {
+fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], s: &mut [Row]) {
+    let heads @ Heads { tokens, size, .. } = packed.heads;
+    let members = o.into_cols(size).into_iter().zip(lse.chunks_mut(tokens)).enumerate();
+    for (member, (mut o, lse)) in members {
         for start in (0..tokens).step_by(BLOCK) {
             let end = tokens.min(start + BLOCK);
-            let scores = &mut scores[..(end - start) * end];
-            let (q, k, v) =
-                (packed.query(member, start, end), packed.keys(end), packed.values(end));
-            let s = MatMut::new(scores, end - start, end);
-            product(s, Write::Replace, q, k.t(), Threads::Here);
-            let scale = packed.heads.scale();
-            causal_softmax(scores, end, start, scale, &mut lse[start..end]);
-            let p = Mat::new(scores, end - start, end);
-            product(o.rows_mut(start, end), Write::Replace, p, v, Threads::Here);
+            let (s, block) = (&mut s[..end], end - start);
+            let q = packed.query(member, start, end);
+            let (k, v) = (packed.keys(end), packed.values(end));
+            product(writable(s, block), Write::Replace, k, q.t(), Threads::Here);
+            let statistics = causal_softmax(s, start, heads.scale());
+            lse[start..end].copy_from_slice(&statistics[..block]);
+            let p = readable(s, block);
+            product(o.rows_mut(start, end), Write::Replace, p.t(), v, Threads::Here);
         }
     }
+}
+
+/// The first `queries` columns. // [keys, queries]
+fn readable(scores: &[Row], queries: usize) -> Mat<'_> {
+    Mat::strided(scores.as_flattened(), scores.len(), queries, BLOCK)
+}
+
+/// The first `queries` columns. // [keys, queries]
+fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
+    let keys = scores.len();
+    MatMut::strided(scores.as_flattened_mut(), keys, queries, BLOCK)
 }
 
 /// What the forward pass left, and the gradient of its output.
@@ -141,12 +156,12 @@ pub(super) fn backward(saved: Saved<'_>, heads: Heads, dqkv: &mut [f32]) {
         }
     }
     tasks.into_par_iter().for_each_init(
-        || (vec![0.0; BLOCK * tokens], vec![0.0; BLOCK * tokens]),
+        || (vec![[0.0; BLOCK]; tokens], vec![[0.0; BLOCK]; tokens]),
         |(s, dp), task| backward_head(task, s, dp),
     );
 }
 
-fn backward_head(task: Task<'_>, s: &mut [f32], dp: &mut [f32]) {
+fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
     let Task { packed, o, d_o, lse, dq, mut dk, mut dv } = task;
     let heads @ Heads { tokens, size, query, .. } = packed.heads;
     // The last block sees every key, so it writes all of dK and dV; the others add to them.
@@ -154,90 +169,92 @@ fn backward_head(task: Task<'_>, s: &mut [f32], dp: &mut [f32]) {
     let members = dq.into_cols(size).into_iter().zip(lse.chunks(tokens)).enumerate();
     for (member, (mut dq, lse)) in members {
         let column = (packed.kv_head * heads.group() + member) * size;
-        let mut d = vec![0.0; tokens];
-        column_dots(o, d_o, query * size, column, size, &mut d);
-        let statistics: Vec<_> = lse.iter().zip(&d).map(|(&lse, &d)| [lse, d]).collect();
         for start in (0..tokens).step_by(BLOCK).rev() {
             let end = tokens.min(start + BLOCK);
-            let block = end - start;
-            let (s, dp) = (&mut s[..block * end], &mut dp[..block * end]);
-            let (q, k, v) =
-                (packed.query(member, start, end), packed.keys(end), packed.values(end));
-            let g = &d_o[start * query * size + column..];
-            let g = Mat::strided(g, block, size, query * size);
+            let (s, dp, block) = (&mut s[..end], &mut dp[..end], end - start);
+            let first = start * query * size + column;
+            let (o, d_o) = (&o[first..], &d_o[first..]);
+            let g = Mat::strided(d_o, block, size, query * size);
+            let q = packed.query(member, start, end);
+            let (k, v) = (packed.keys(end), packed.values(end));
 
-            product(MatMut::new(s, block, end), Write::Replace, q, k.t(), Threads::Here);
-            product(MatMut::new(dp, block, end), Write::Replace, g, v.t(), Threads::Here);
-            let statistics = &statistics[start..end];
-            causal_softmax_grad(s, dp, end, start, heads.scale(), statistics);
-            let (p, ds) = (Mat::new(s, block, end), Mat::new(dp, block, end));
-            product(dq.rows_mut(start, end), Write::Replace, ds, k, Threads::Here);
-            product(dv.rows_mut(0, end), write, p.t(), g, Threads::Here);
-            product(dk.rows_mut(0, end), write, ds.t(), q, Threads::Here);
+            product(writable(s, block), Write::Replace, k, q.t(), Threads::Here);
+            product(writable(dp, block), Write::Replace, v, g.t(), Threads::Here);
+            let mut block_lse = [0.0; BLOCK];
+            block_lse[..block].copy_from_slice(&lse[start..end]);
+            let d = row_dots(o, d_o, query * size, size, block);
+            causal_softmax_grad(s, dp, start, heads.scale(), &block_lse, &d);
+            let (p, ds) = (readable(s, block), readable(dp, block));
+            product(dq.rows_mut(start, end), Write::Replace, ds.t(), k, Threads::Here);
+            product(dv.rows_mut(0, end), write, p, g, Threads::Here);
+            product(dk.rows_mut(0, end), write, ds, q, Threads::Here);
             write = Write::Add;
         }
     }
 }
 
-/// Splits a row after the first `seen` elements, rounded up to whole blocks where the row is that long; what was
-/// rounded up to is overwritten with `filler`.
+/// Hides keys from the queries before them: query i of the block stands at position `start` + i.
 #[inline(always)]
-fn whole_blocks(row: &mut [f32], seen: usize, filler: f32) -> (&mut [f32], &mut [f32]) {
-    let whole = seen.next_multiple_of(LINE).min(row.len());
-    row[seen..whole].fill(filler);
-    row.split_at_mut(whole)
-}
-
-/// P = exp(scale·s − lse) over s, dS = scale·P∘(dP − D) over dP.
-#[inline(always)]
-fn softmax_grad_block<S: Simd>(s: &mut [f32], dp: &mut [f32], scale: f32, lse: f32, d: f32) {
-    for i in 0..s.len() {
-        let p = exp::<S>(fma::<S>(s[i], scale, -lse));
-        s[i] = p;
-        dp[i] = p * (dp[i] - d) * scale;
+fn hide_later_keys(scores: &mut [Row], start: usize) {
+    for (i, row) in scores[start..].iter_mut().enumerate() {
+        row[..i].fill(f32::NEG_INFINITY);
     }
 }
 
 simd! {
-    /// dots[t] = ⟨a, b⟩ of the `size` columns from `column` of row t.
-    fn column_dots<S>(a: &[f32], b: &[f32], row: usize, column: usize, size: usize, dots: &mut [f32]) {
-        for (t, dot) in dots.iter_mut().enumerate() {
-            let at = t * row + column;
-            *dot = dot_lanes::<S>(&a[at..at + size], &b[at..at + size]);
+    /// ⟨a, b⟩ of the first `size` columns of each of `count` rows, one every `row` elements.
+    fn row_dots<S>(a: &[f32], b: &[f32], row: usize, size: usize, count: usize) -> Row {
+        let mut dots = [0.0; BLOCK];
+        for (i, dot) in dots[..count].iter_mut().enumerate() {
+            let at = i * row..i * row + size;
+            *dot = dot_lanes::<S>(&a[at.clone()], &b[at]);
         }
+        dots
     }
 
-    /// Scores of queries `start..` against keys `0..width` become the weights of a causal softmax: zero beyond the
-    /// query's own position. lse[i] is the logarithm of the normaliser.
-    fn causal_softmax<S>(scores: &mut [f32], width: usize, start: usize, scale: f32, lse: &mut [f32]) {
-        for (i, (row, lse)) in scores.chunks_exact_mut(width).zip(lse).enumerate() {
-            let (seen, later) = whole_blocks(row, start + i + 1, f32::NEG_INFINITY);
-            later.fill(0.0);
-            let max = max_lanes(seen) * scale;
-            let sum = exp_lanes::<S>(seen, scale, max);
-            *lse = max + sum.ln();
-            let normaliser = 1.0 / sum;
-            for x in seen {
-                *x *= normaliser;
+    /// Scores become the weights of a causal softmax. Returns lse, the logarithm of each query's normaliser.
+    fn causal_softmax<S>(scores: &mut [Row], start: usize, scale: f32) -> Row {
+        hide_later_keys(scores, start);
+        let mut shift = [f32::NEG_INFINITY; BLOCK];
+        for row in scores.iter() {
+            for i in 0..BLOCK {
+                shift[i] = if row[i] > shift[i] { row[i] } else { shift[i] };
             }
         }
+        for shift in &mut shift {
+            *shift *= scale;
+        }
+        let mut sums = [0.0; BLOCK];
+        for row in scores.iter_mut() {
+            for i in 0..BLOCK {
+                row[i] = exp::<S>(fma::<S>(row[i], scale, -shift[i]));
+                sums[i] += row[i];
+            }
+        }
+        let mut lse = [0.0; BLOCK];
+        for i in 0..BLOCK {
+            lse[i] = shift[i] + sums[i].ln();
+            sums[i] = 1.0 / sums[i];
+        }
+        for row in scores.iter_mut() {
+            for i in 0..BLOCK {
+                row[i] *= sums[i];
+            }
+        }
+        lse
     }
 
     /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes dS = scale·P∘(dP − D).
     fn causal_softmax_grad<S>(
-        s: &mut [f32], dp: &mut [f32], width: usize, start: usize, scale: f32, statistics: &[[f32; 2]],
+        s: &mut [Row], dp: &mut [Row], start: usize, scale: f32, lse: &Row, d: &Row,
     ) {
-        let rows = s.chunks_exact_mut(width).zip(dp.chunks_exact_mut(width));
-        for (i, ((s, dp), &[lse, d])) in rows.zip(statistics).enumerate() {
-            let (s, s_later) = whole_blocks(s, start + i + 1, f32::NEG_INFINITY);
-            let (dp, dp_later) = whole_blocks(dp, start + i + 1, 0.0);
-            s_later.fill(0.0);
-            dp_later.fill(0.0);
-            let ((s, s_rest), (dp, dp_rest)) = (s.as_chunks_mut::<LINE>(), dp.as_chunks_mut::<LINE>());
-            for i in 0..s.len() {
-                softmax_grad_block::<S>(&mut s[i], &mut dp[i], scale, lse, d);
+        hide_later_keys(s, start);
+        for (s, dp) in s.iter_mut().zip(dp) {
+            for i in 0..BLOCK {
+                let p = exp::<S>(fma::<S>(s[i], scale, -lse[i]));
+                s[i] = p;
+                dp[i] = p * (dp[i] - d[i]) * scale;
             }
-            softmax_grad_block::<S>(s_rest, dp_rest, scale, lse, d);
         }
     }
 }
