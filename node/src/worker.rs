@@ -129,7 +129,7 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     /// Header and piece digests.
-    pub(crate) table: Table,
+    pub(crate) table: Arc<Table>,
     /// θ and v.
     pub(crate) state: State,
 }
@@ -368,7 +368,7 @@ impl Worker {
 
     fn publish(&self, header: Header, origin: Origin) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
-        let snapshot = Snapshot { table, state: self.agreed.clone() };
+        let snapshot = Snapshot { table: Arc::new(table), state: self.agreed.clone() };
         self.report(Report::State(Arc::new(snapshot), origin));
         Ok(())
     }

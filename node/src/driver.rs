@@ -1,0 +1,339 @@
+//! The loop of a node: clock, network, worker and signals in, [`peer::State`] decides, its outputs
+//! are applied, in order, before the next input.
+//!
+//! The driver owns the protocol state and the bytes that it names: the frozen delta, the updates
+//! of the open epoch and of the last few, the newest state. Nothing here waits: what takes long is
+//! a job whose end is an input. Whatever a peer sent is verified before the state sees it (D2).
+//!
+//! What this does not do: compute (`worker`), write (`store`), carry bytes (`net`, `ring`), decide.
+
+mod apply;
+mod enter;
+mod finish;
+mod serve;
+mod tell;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Answer, Head};
+use intellect_protocol::peer::{self, Input};
+use intellect_protocol::sign::Verified;
+use intellect_protocol::time::Time;
+use intellect_protocol::{message::Message, wire};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::net::{self, Net, Reachability, Verdict, Via};
+use crate::os::Interrupts;
+use crate::ring;
+use crate::store::{Saved, Store, StoreError};
+use crate::worker::{self, Report, Snapshot};
+
+pub(crate) use enter::{EnterError, run};
+use finish::Finish;
+use serve::Updates;
+use tell::Teller;
+
+/// Messages a second and author that are read, and how many may come at once (FORMATS §4).
+const MESSAGES_PER_S: f64 = 64.0;
+const MESSAGES_BURST: f64 = 256.0;
+
+/// Authors whose messages are counted: what the view can hold.
+const AUTHORS_MAX: usize = 1_024;
+
+/// A running node.
+struct Driver {
+    manifest: Arc<Manifest>,
+    me: PeerId,
+    key: intellect_protocol::sign::Keypair,
+    peer: peer::State,
+    began: Instant,
+    net: net::Handle,
+    worker: worker::Handle,
+    store: Arc<Store>,
+    rings: ring::Rings,
+    tell: Teller,
+
+    /// The frozen delta of the open epoch.
+    delta: Option<Arc<Vec<f32>>>,
+    updates: Updates,
+    /// The newest state, and those on disk that are served.
+    newest: Arc<Snapshot>,
+    saved: VecDeque<Saved>,
+    saving: bool,
+    jobs: JoinSet<Done>,
+    /// Counts repeats, so that gossip does not drop them.
+    repeats: u32,
+    budgets: BTreeMap<PeerId, Bucket>,
+    finish: Finish,
+    stop: CancellationToken,
+}
+
+/// What may still be read of one author.
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+/// A job that has ended.
+enum Done {
+    Answer(PeerId, Option<Answer>),
+    Update(Digest, Option<Vec<u8>>),
+    Checkpoint(Head, bool, Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>),
+    Saved(Result<Saved, StoreError>),
+    Progress,
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        mut net: Net,
+        mut reports: mpsc::Receiver<Report>,
+        mut ring_events: mpsc::Receiver<ring::Event>,
+        mut interrupts: Interrupts,
+    ) -> Result<(), Error> {
+        self.worker_train(1, 0);
+        self.input(Input::Tick);
+        loop {
+            if self.finish.is_over(Instant::now()) {
+                break;
+            }
+            let deadline = self.next_deadline();
+            tokio::select! {
+                biased;
+                () = interrupts.next() => {
+                    if !self.interrupt() {
+                        break;
+                    }
+                }
+                report = reports.recv() => match report {
+                    Some(report) => self.on_report(report)?,
+                    None => return Err(Error::Worker("the worker thread is gone".to_owned())),
+                },
+                Some(event) = ring_events.recv() => self.on_ring(event),
+                Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
+                    if let Ok(done) = done {
+                        self.on_done(done);
+                    }
+                }
+                event = net.events.recv() => match event {
+                    Some(event) => self.on_net(event),
+                    None => return Err(Error::Network),
+                },
+                Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
+                () = tokio::time::sleep_until(deadline.into()) => self.input(Input::Tick),
+            }
+            self.consider_finishing();
+        }
+        self.close(net).await;
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        let elapsed = self.began.elapsed().as_millis();
+        Time(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let now = self.now();
+        let due = self.peer.deadline(now).map_or(IDLE, |at| at.since(now));
+        // Below a millisecond the clock of the state would not have moved.
+        let due = Instant::now() + due.clamp(Duration::from_millis(1), IDLE);
+        self.finish.deadline().map_or(due, |at| due.min(at))
+    }
+
+    /// Gives one input to the state and does what it decides.
+    fn input(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.peer.handle(self.now(), input, &mut out);
+        for output in out {
+            self.apply(output);
+        }
+    }
+
+    fn on_net(&mut self, event: net::Event) {
+        match event {
+            net::Event::Message { from, via, bytes } => self.on_message(from, via, &bytes),
+            net::Event::Fetch { from, request, reply } => self.serve(from, &request, reply),
+            net::Event::Disconnected { peer, .. } => self.input(Input::Unlinked(peer)),
+            net::Event::RoundTrip { peer, length } => {
+                let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
+                self.input(Input::RoundTrip(peer, ms));
+            }
+            net::Event::Connected { peer, link } => self.tell.connected(peer, &link),
+            net::Event::Listening(_) => self.tell.listening(&self.net.addresses()),
+            net::Event::Reachability(state) => {
+                self.tell.reachability(&state);
+                let direct = !matches!(state, Reachability::Relayed | Reachability::Closed);
+                self.input(Input::Reachable(direct));
+            }
+            net::Event::Incompatible { peer, version } => self.tell.incompatible(peer, version),
+            net::Event::Fault { peer, why } => self.tell.fault(peer, &why),
+        }
+    }
+
+    /// D1, D2: counts, decodes, verifies, then believes.
+    fn on_message(&mut self, from: PeerId, via: Via, bytes: &[u8]) {
+        let gossip = matches!(via, Via::Gossip(_));
+        let envelope = if gossip { bytes.get(4..).unwrap_or_default() } else { bytes };
+        let author = wire::claimed_author(envelope);
+        if let Some(author) = author.filter(|author| !self.may_read(*author)) {
+            if author == from {
+                self.net.fault(from, "more messages than anybody needs to send");
+            }
+            self.verdict(via, Verdict::Ignore);
+            return;
+        }
+        let run = self.manifest.id;
+        let opened = if gossip {
+            wire::open_gossip(&run, bytes)
+        } else {
+            wire::open(&run, bytes, wire::DIRECT_BYTES_MAX)
+        };
+        match opened {
+            Ok(message) => {
+                self.verdict(via, Verdict::Accept);
+                self.input(Input::Message(Arc::new(message)));
+            }
+            Err(wire::OpenError::Version(version)) => {
+                self.verdict(via, Verdict::Ignore);
+                self.tell.incompatible(author.unwrap_or(from), version.to_string());
+            }
+            Err(error) => {
+                self.verdict(via, Verdict::Reject);
+                self.tell.fault(from, &error.to_string());
+                self.net.fault(from, error.to_string());
+            }
+        }
+    }
+
+    fn verdict(&self, via: Via, verdict: Verdict) {
+        if let Via::Gossip(token) = via {
+            self.net.verdict(token, verdict);
+        }
+    }
+
+    fn may_read(&mut self, author: PeerId) -> bool {
+        let now = Instant::now();
+        if self.budgets.len() >= AUTHORS_MAX && !self.budgets.contains_key(&author) {
+            self.budgets.retain(|_, b| now.duration_since(b.at) < Duration::from_secs(10));
+            if self.budgets.len() >= AUTHORS_MAX {
+                return false;
+            }
+        }
+        let bucket =
+            self.budgets.entry(author).or_insert(Bucket { left: MESSAGES_BURST, at: now });
+        let since = now.duration_since(bucket.at).as_secs_f64();
+        bucket.left = (bucket.left + since * MESSAGES_PER_S).min(MESSAGES_BURST);
+        bucket.at = now;
+        let free = bucket.left >= 1.0;
+        if free {
+            bucket.left -= 1.0;
+        }
+        free
+    }
+
+    fn on_report(&mut self, report: Report) -> Result<(), Error> {
+        match report {
+            Report::Step { loss, tokens } => self.tell.step(loss, tokens),
+            Report::Trained { epoch, tokens, loss, norm, delta } => {
+                if epoch != self.peer.head().epoch + 1 {
+                    return Ok(());
+                }
+                self.delta = Some(delta);
+                self.tell.ready(epoch, tokens, loss, norm);
+                self.input(Input::Trained { tokens, norm });
+            }
+            Report::State(snapshot, origin) => self.on_state(snapshot, origin),
+            Report::SatOut { epoch, why } => self.tell.sat_out(epoch, &why),
+            Report::Failed(why) => return Err(Error::Worker(why)),
+        }
+        Ok(())
+    }
+
+    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: worker::Origin) {
+        let header = *snapshot.table.header();
+        let state = snapshot.table.state();
+        self.newest = snapshot;
+        self.delta = None;
+        match origin {
+            worker::Origin::Genesis => {}
+            worker::Origin::Applied => self.input(Input::Applied { state }),
+            worker::Origin::Loaded => {
+                let head = Head { epoch: header.epoch, tokens: header.tokens, state };
+                self.input(Input::Loaded(head));
+            }
+        }
+        self.save();
+    }
+
+    fn on_ring(&mut self, event: ring::Event) {
+        match event {
+            ring::Event::Held { roster, update, digest, sent, received, rate } => {
+                self.updates.hold(digest, update);
+                self.tell.ring(sent, received);
+                self.input(Input::RingFinished { roster, update: digest, send_rate: rate });
+            }
+            ring::Event::Lost { roster, neighbour } => {
+                self.input(Input::RingLost { roster, neighbour });
+            }
+            ring::Event::Fault { peer, fault } => {
+                self.tell.fault(peer, &fault.to_string());
+                self.net.drop_peer(peer, fault.to_string());
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Answer(peer, answer) => {
+                self.input(Input::Answer(peer, answer.map(Arc::new)));
+            }
+            Done::Update(digest, Some(bytes)) => {
+                self.updates.hold(digest, Arc::new(bytes));
+                self.input(Input::UpdateHeld(digest));
+            }
+            Done::Update(digest, None) => self.input(Input::UpdateMissing(digest)),
+            Done::Checkpoint(_, spent, Some(found)) => {
+                let (table, state) = *found;
+                let state = Box::new(state);
+                self.command(worker::Command::Load { table, state, spent });
+            }
+            Done::Checkpoint(head, _, None) => self.input(Input::LoadFailed(head)),
+            Done::Saved(result) => self.on_saved(result),
+            Done::Progress => {}
+        }
+    }
+
+    fn command(&mut self, command: worker::Command) {
+        if !self.worker.command(command) {
+            // The loop hears of its end by the channel of reports.
+            tracing::error!("the worker takes no command");
+        }
+    }
+
+    fn worker_train(&mut self, epoch: u64, tokens: u64) {
+        if !self.finish.is_reached() {
+            self.command(worker::Command::Train { epoch, tokens });
+        }
+    }
+
+    fn gossip(&mut self, repeat: u32, message: &Verified<Message>) {
+        let topic = match message.body() {
+            Message::Heartbeat(_) => net::Topic::Beat,
+            _ => net::Topic::Ctl,
+        };
+        if let Err(error) = self.net.gossip(topic, wire::gossip(repeat, message)) {
+            tracing::debug!(%error, "not gossiped");
+        }
+    }
+}
+
+/// The loop looks around at least so often.
+const IDLE: Duration = Duration::from_millis(500);

@@ -1,0 +1,128 @@
+//! What the state decided, done.
+
+use std::sync::Arc;
+
+use intellect_protocol::checkpoint::Header;
+use intellect_protocol::message::Head;
+use intellect_protocol::peer::Output;
+use intellect_protocol::{id::Digest, wire};
+
+use super::{Done, Driver};
+use crate::net::SendError;
+use crate::{ring, transfer, worker};
+
+impl Driver {
+    pub(super) fn apply(&mut self, output: Output) {
+        match output {
+            Output::Gossip(message) => self.gossip(0, &message),
+            Output::Send(to, message) => {
+                if self.net.send(to, wire::envelope(&message)) == Err(SendError::NoStream) {
+                    self.repeats = self.repeats.wrapping_add(1);
+                    self.gossip(self.repeats, &message);
+                }
+            }
+            Output::Ring(ring) => self.start_ring(&ring),
+            Output::Abandon(roster) => self.rings.abandon(roster),
+            Output::FetchUpdate(update, from) => self.fetch_update(update, from),
+            Output::Apply(apply) => self.apply_update(&apply),
+            Output::Ask(peer, ask) => {
+                let net = self.net.clone();
+                self.jobs
+                    .spawn(async move { Done::Answer(peer, transfer::ask(&net, peer, ask).await) });
+            }
+            Output::Fetch { head, r, donors, spent } => self.fetch_state(head, r, donors, spent),
+            Output::Train { epoch, tokens } => self.worker_train(epoch, tokens),
+            Output::Fault(peer, fault) => {
+                self.tell.fault(peer, &fault.to_string());
+                self.net.drop_peer(peer, fault.to_string());
+            }
+            Output::Event(event) => self.on_event(event),
+            Output::Left => self.finish.left(),
+        }
+    }
+
+    fn start_ring(&mut self, ring: &intellect_protocol::epoch::Ring) {
+        let Some(delta) = self.delta.clone() else {
+            tracing::error!("a ring without a frozen delta");
+            return;
+        };
+        self.tell.ring_opened();
+        self.rings.start(ring::Job {
+            run: self.manifest.id,
+            roster: ring.roster,
+            members: ring.members.clone(),
+            position: ring.index,
+            codec: self.manifest.run.codec,
+            key: self.key.clone(),
+            delta,
+        });
+    }
+
+    fn fetch_update(&mut self, update: Digest, from: Vec<intellect_protocol::id::PeerId>) {
+        let net = self.net.clone();
+        let length = self.update_bytes();
+        self.jobs.spawn(async move {
+            Done::Update(update, transfer::update(&net, update, length, &from).await)
+        });
+    }
+
+    pub(super) fn update_bytes(&self) -> usize {
+        self.manifest.run.codec.encoded_bytes(self.newest.state.theta().len())
+    }
+
+    fn apply_update(&mut self, apply: &intellect_protocol::epoch::Apply) {
+        let Some(update) = self.updates.get(&apply.update) else {
+            tracing::error!("an epoch without its update");
+            return;
+        };
+        self.updates.commit(apply.update);
+        let header = Header {
+            run: self.manifest.id,
+            epoch: apply.epoch,
+            tokens: apply.tokens,
+            r: apply.r,
+            parameters: self.newest.table.header().parameters,
+        };
+        self.tell.applied(apply.spent);
+        self.command(worker::Command::Apply { header, update, spent: apply.spent });
+    }
+
+    fn fetch_state(
+        &mut self,
+        head: Head,
+        r: Digest,
+        donors: Vec<intellect_protocol::id::PeerId>,
+        spent: bool,
+    ) {
+        let header = Header {
+            run: self.manifest.id,
+            epoch: head.epoch,
+            tokens: head.tokens,
+            r,
+            parameters: self.newest.table.header().parameters,
+        };
+        let net = self.net.clone();
+        let meter = self.tell.meter(self.peer.head().epoch, head.epoch);
+        self.jobs.spawn(async move {
+            let progress = |p| meter.show(p);
+            let found = transfer::checkpoint(&net, header, head.state, &donors, progress).await;
+            Done::Checkpoint(head, spent, found.map(Box::new))
+        });
+    }
+
+    /// Writes the newest state; while one is being written, only the newest of the next waits.
+    pub(super) fn save(&mut self) {
+        let epoch = self.newest.table.header().epoch;
+        let newest = self.saved.back().map_or(0, |saved| saved.table.header().epoch);
+        if self.saving || epoch == 0 || epoch == newest {
+            return;
+        }
+        self.saving = true;
+        let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.newest));
+        self.jobs.spawn_blocking(move || {
+            let state = &snapshot.state;
+            let table = Arc::clone(&snapshot.table);
+            Done::Saved(store.save(table, state.theta(), state.momentum()))
+        });
+    }
+}

@@ -1,0 +1,381 @@
+//! What people and programs are told: sentences on standard output, events in the file.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use intellect_protocol::event::{Cause, Committed, Event};
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::wire;
+
+use super::Driver;
+use crate::config::Voice;
+use crate::events::{self, Sink};
+use crate::name::{Hex, PeerName};
+use crate::net;
+use crate::offline;
+use crate::store::StoreError;
+use crate::transfer::Progress;
+
+/// Progress of a long training epoch or transfer is told so often.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Writes events and says sentences; counts what they need.
+pub(super) struct Teller {
+    sink: Arc<Mutex<Sink>>,
+    voice: Voice,
+    epoch: u64,
+    ready_at: Option<Instant>,
+    loss: Option<f64>,
+    tokens: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    spent: bool,
+    /// Since the last sentence about training: tokens, sum of losses, steps.
+    pace: Pace,
+}
+
+struct Pace {
+    since: Instant,
+    tokens: u64,
+    loss: f64,
+    steps: u32,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { since: Instant::now(), tokens: 0, loss: 0.0, steps: 0 }
+    }
+}
+
+impl Teller {
+    pub(super) fn new(sink: Sink, voice: Voice) -> Self {
+        Self {
+            sink: Arc::new(Mutex::new(sink)),
+            voice,
+            epoch: 0,
+            ready_at: None,
+            loss: None,
+            tokens: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            spent: false,
+            pace: Pace::new(),
+        }
+    }
+
+    pub(super) fn set_run(&self, run: intellect_protocol::id::RunId) {
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
+    }
+
+    /// One sentence on standard output.
+    pub(super) fn say(&self, sentence: &str) {
+        if self.voice == Voice::Sentences {
+            // Standard output may be closed; the run goes on.
+            let _ = writeln!(std::io::stdout(), "{sentence}");
+        }
+    }
+
+    /// One line in the events file.
+    pub(super) fn emit(&self, epoch: Option<u64>, event: events::Event) {
+        emit(&self.sink, epoch, event);
+    }
+
+    pub(super) fn connected(&self, peer: PeerId, link: &net::Link) {
+        tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
+    }
+
+    pub(super) fn listening(&self, addresses: &[net::Address]) {
+        let addresses = addresses.iter().map(ToString::to_string).collect();
+        self.emit(None, events::Event::Listening { addresses });
+    }
+
+    pub(super) fn reachability(&self, state: &net::Reachability) {
+        self.say(&format!("network: {state}"));
+    }
+
+    pub(super) fn incompatible(&self, peer: PeerId, version: String) {
+        let who = PeerName::from(peer);
+        let remedy = "update the older of the two programs".to_owned();
+        self.say(&format!("{} speaks protocol version {version}: {remedy}", who.short()));
+        self.emit(None, events::Event::Incompatible { who, version, remedy });
+    }
+
+    pub(super) fn fault(&self, peer: PeerId, why: &str) {
+        let who = PeerName::from(peer);
+        self.say(&format!("peer {} misbehaves: {why}", who.short()));
+        self.emit(None, events::Event::Fault { who, why: why.to_owned() });
+    }
+
+    pub(super) fn disk(&self, error: &StoreError) {
+        let mut text = error.to_string();
+        if let Some(cause) = std::error::Error::source(error) {
+            text = format!("{text}: {cause}");
+        }
+        self.say(&format!("disk: {text}; training goes on, free some space"));
+        self.emit(None, events::Event::Disk { error: text });
+    }
+
+    /// One inner step; every few seconds a sentence about them.
+    pub(super) fn step(&mut self, loss: f64, tokens: u64) {
+        let pace = &mut self.pace;
+        pace.tokens += tokens;
+        pace.loss += loss;
+        pace.steps += 1;
+        let length = pace.since.elapsed();
+        if length >= EVERY {
+            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            let rate = pace.tokens as f64 / length.as_secs_f64();
+            let loss = pace.loss / f64::from(pace.steps);
+            let sentence = format!(
+                "epoch {}: loss {loss:.3} over {} steps, {rate:.0} tokens/s",
+                self.epoch + 1,
+                pace.steps
+            );
+            self.pace = Pace::new();
+            self.say(&sentence);
+        }
+    }
+
+    pub(super) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
+        self.ready_at = Some(Instant::now());
+        self.loss = Some(loss);
+        self.tokens = tokens;
+        (self.sent_bytes, self.received_bytes) = (0, 0);
+        let event =
+            events::Event::Ready { tokens, loss: Some(loss), norm: Some(f64::from(norm)) };
+        self.emit(Some(epoch), event);
+    }
+
+    pub(super) fn sat_out(&self, epoch: u64, why: &str) {
+        self.say(&format!(
+            "epoch {epoch}: this peer sits out, its training gave no finite numbers ({why})"
+        ));
+        let reason = why.to_owned();
+        let phase = "train".to_owned();
+        self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
+    }
+
+    pub(super) fn ring_opened(&self) {
+        tracing::debug!("ring opened");
+    }
+
+    pub(super) fn ring(&mut self, sent: u64, received: u64) {
+        self.sent_bytes += sent;
+        self.received_bytes += received;
+    }
+
+    pub(super) fn applied(&mut self, spent: bool) {
+        self.spent = spent;
+    }
+
+    pub(super) fn leaving(&self) {
+        self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
+    }
+
+    pub(super) fn stopped(&self, code: u8) {
+        self.emit(None, events::Event::Stopped { code });
+    }
+
+    /// Reports the progress of a transfer.
+    pub(super) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
+        let (sink, voice) = (Arc::clone(&self.sink), self.voice);
+        Meter { sink, voice, from_epoch, to_epoch, began: Instant::now(), told: None.into() }
+    }
+
+    fn committed(&mut self, committed: &Committed) {
+        let head = committed.head;
+        let place = committed.receipt.members.iter().filter(|m| m.weight > 0);
+        let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
+        self.epoch = head.epoch;
+        let loss = self.loss.take().filter(|_| self.spent);
+        let shown = loss.map_or_else(|| "without us".to_owned(), |loss| format!("loss {loss:.3}"));
+        self.say(&format!(
+            "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
+            head.epoch,
+            place.count(),
+            sync.as_secs_f64(),
+            head.state
+        ));
+        let members = &committed.receipt.members;
+        let event = events::Event::Committed {
+            attempt: committed.attempt,
+            members: members.iter().map(|m| m.peer.into()).collect(),
+            weights: members.iter().map(|m| m.weight).collect(),
+            state: head.state.into(),
+            update: committed.receipt.update.into(),
+            tokens: head.tokens,
+            loss,
+            sync_ms: u64::try_from(sync.as_millis()).unwrap_or(u64::MAX),
+            sent_bytes: self.sent_bytes,
+            received_bytes: self.received_bytes,
+            forkable_since: committed.forkable_since,
+        };
+        self.emit(Some(head.epoch), event);
+        (self.sent_bytes, self.received_bytes) = (0, 0);
+    }
+
+    fn peer_lost(&self, who: PeerId, cause: Cause) {
+        let cause = match cause {
+            Cause::Silent => "silent",
+            Cause::Closed => "closed",
+            Cause::Left => "left",
+        };
+        let who = PeerName::from(who);
+        self.say(&format!("lost peer {}: {cause}", who.short()));
+        self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
+    }
+
+    fn fork(&self, first_epoch: u64, mine: Digest, theirs: Digest, undone: u64) {
+        let what = if undone == 0 {
+            "ours goes on".to_owned()
+        } else {
+            format!("the other one is greater: {undone} epochs of ours are undone")
+        };
+        self.say(&format!(
+            "fork: from epoch {first_epoch} on two lineages ({mine} and {theirs}); {what}"
+        ));
+        let (mine, theirs) = (Hex::from(mine), Hex::from(theirs));
+        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone });
+    }
+}
+
+/// Tells how a transfer goes on, from the job that runs it.
+pub(super) struct Meter {
+    sink: Arc<Mutex<Sink>>,
+    voice: Voice,
+    from_epoch: u64,
+    to_epoch: u64,
+    began: Instant,
+    told: std::cell::Cell<Option<Instant>>,
+}
+
+impl Meter {
+    pub(super) fn show(&self, progress: Progress) {
+        let done = progress.have_bytes == progress.want_bytes;
+        if !done && self.told.get().is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+            return;
+        }
+        self.told.set(Some(Instant::now()));
+        let Progress { have_bytes, want_bytes, donor } = progress;
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = have_bytes as f64 / self.began.elapsed().as_secs_f64().max(1e-3);
+        if self.voice == Voice::Sentences {
+            let sentence = format!(
+                "fetching weights of epoch {}: {} of {} from 1 donor",
+                self.to_epoch,
+                offline::bytes(have_bytes),
+                offline::bytes(want_bytes)
+            );
+            let _ = writeln!(std::io::stdout(), "{sentence}");
+        }
+        let (from_epoch, to_epoch) = (self.from_epoch, self.to_epoch);
+        let donors = vec![donor.into()];
+        let event =
+            events::Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors, rate };
+        emit(&self.sink, None, event);
+    }
+}
+
+fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
+    let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = sink.emit(epoch, event) {
+        // Told once; every later event is tried again.
+        let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
+    }
+}
+
+impl Driver {
+    pub(super) fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Committed(committed) => {
+                self.tell.committed(&committed);
+                self.reach();
+            }
+            Event::CaughtUp { head } => {
+                self.tell.epoch = head.epoch;
+                self.tell.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
+                let event = events::Event::CaughtUp { state: head.state.into() };
+                self.tell.emit(Some(head.epoch), event);
+                self.reach();
+            }
+            Event::PeerFound { who } => {
+                let direct = self.peer.roll().peers.get(&who).is_some_and(|s| s.beat.direct);
+                let who = PeerName::from(who);
+                self.tell.say(&format!("found peer {}", who.short()));
+                self.tell.emit(None, events::Event::PeerFound { who, direct });
+            }
+            Event::PeerLost { who, cause } => self.tell.peer_lost(who, cause),
+            Event::LeftOut { epoch } => {
+                self.tell.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
+                let carried_tokens = self.tell.tokens;
+                self.tell.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
+            }
+            Event::Behind { from_epoch, to_epoch, donors } => {
+                self.tell.say(&format!(
+                    "behind: the run is at epoch {to_epoch}, we are at {from_epoch}; {} donors",
+                    donors.len()
+                ));
+            }
+            event => self.on_rare_event(event),
+        }
+    }
+
+    /// What a healthy run does not show every epoch.
+    fn on_rare_event(&self, event: Event) {
+        let tell = &self.tell;
+        match event {
+            Event::Roster { epoch, attempt, members, adopt } => {
+                let members = members.into_iter().map(Into::into).collect();
+                let adopt = adopt.map(|receipt| wire::receipt_digest(&self.manifest.id, &receipt));
+                let adopt = adopt.map(Into::into);
+                let event = events::Event::Roster { attempt, members, adopt, kept_chunks: 0 };
+                tell.emit(Some(epoch), event);
+            }
+            Event::Regroup { epoch, members, absent } => {
+                tell.say(&format!(
+                    "regrouped: {} peers go on, without {} that are silent",
+                    members.len(),
+                    absent.len()
+                ));
+                let members = members.into_iter().map(Into::into).collect();
+                let absent = absent.into_iter().map(Into::into).collect();
+                tell.emit(Some(epoch), events::Event::Regroup { members, absent });
+            }
+            Event::Aborted { epoch, attempt, phase, reason } => {
+                let (phase, reason) = (phase.to_owned(), reason.to_owned());
+                tell.emit(Some(epoch), events::Event::Aborted { attempt, phase, reason });
+            }
+            Event::Diverged { who, mine, theirs } => {
+                let who = PeerName::from(who);
+                tell.say(&format!("peer {} has another state of the same epoch", who.short()));
+                let (mine, theirs) = (mine.into(), theirs.into());
+                tell.emit(None, events::Event::Diverged { who, mine, theirs });
+            }
+            Event::Fork { first_epoch, mine, theirs, undone } => {
+                tell.fork(first_epoch, mine.state, theirs.state, undone);
+            }
+            Event::ForkExcluded { first_epoch } => {
+                tell.emit(None, events::Event::ForkExcluded { first_epoch });
+            }
+            Event::Stuck { epoch, attempts } => {
+                tell.say(&format!("epoch {epoch}: {attempts} attempts without a decision"));
+                tell.emit(Some(epoch), events::Event::Stuck { attempts });
+            }
+            Event::Leaving => tell.emit(None, events::Event::Leaving),
+            Event::Committed(_)
+            | Event::CaughtUp { .. }
+            | Event::PeerFound { .. }
+            | Event::PeerLost { .. }
+            | Event::LeftOut { .. }
+            | Event::Behind { .. } => {}
+        }
+    }
+
+    fn reach(&mut self) {
+        let head = self.peer.head();
+        if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
+            self.tell.say(&format!("epoch {} is the last one: waiting for the others", head.epoch));
+        }
+    }
+}
