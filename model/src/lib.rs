@@ -136,6 +136,13 @@ pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
+/// Makes all computing of this process use so many threads, started by the caller's thread (and so
+/// with its priority). Only the first call, before anything is computed, has an effect.
+pub fn use_threads(threads: usize) {
+    // An error means that the pool exists already, as in a second call.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}
+
 /// The backend that trains on the CPU.
 type Cpu = Autodiff<Flex>;
 /// The backend that trains on a GPU.

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::net::{self, Net, Reachability, Verdict, Via};
 use crate::os::Interrupts;
-use crate::ring;
+use crate::rings;
 use crate::store::{Saved, Store, StoreError};
 use crate::worker::{self, Report, Snapshot};
 
@@ -57,7 +57,7 @@ struct Driver {
     net: net::Handle,
     worker: worker::Handle,
     store: Arc<Store>,
-    rings: ring::Rings,
+    rings: rings::Rings,
     tell: Teller,
 
     /// The frozen delta of the open epoch.
@@ -85,7 +85,11 @@ struct Bucket {
 enum Done {
     Answer(PeerId, Option<Answer>),
     Update(Digest, Option<Vec<u8>>),
-    Checkpoint(Head, bool, Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>),
+    Checkpoint(
+        Head,
+        bool,
+        Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>,
+    ),
     Saved(Result<Saved, StoreError>),
     Progress,
 }
@@ -95,7 +99,7 @@ impl Driver {
         mut self,
         mut net: Net,
         mut reports: mpsc::Receiver<Report>,
-        mut ring_events: mpsc::Receiver<ring::Event>,
+        mut ring_events: mpsc::Receiver<rings::Event>,
         mut interrupts: Interrupts,
     ) -> Result<(), Error> {
         self.worker_train(1, 0);
@@ -162,10 +166,6 @@ impl Driver {
             net::Event::Message { from, via, bytes } => self.on_message(from, via, &bytes),
             net::Event::Fetch { from, request, reply } => self.serve(from, &request, reply),
             net::Event::Disconnected { peer, .. } => self.input(Input::Unlinked(peer)),
-            net::Event::RoundTrip { peer, length } => {
-                let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
-                self.input(Input::RoundTrip(peer, ms));
-            }
             net::Event::Connected { peer, link } => self.tell.connected(peer, &link),
             net::Event::Listening(_) => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {
@@ -227,8 +227,7 @@ impl Driver {
                 return false;
             }
         }
-        let bucket =
-            self.budgets.entry(author).or_insert(Bucket { left: MESSAGES_BURST, at: now });
+        let bucket = self.budgets.entry(author).or_insert(Bucket { left: MESSAGES_BURST, at: now });
         let since = now.duration_since(bucket.at).as_secs_f64();
         bucket.left = (bucket.left + since * MESSAGES_PER_S).min(MESSAGES_BURST);
         bucket.at = now;
@@ -273,20 +272,23 @@ impl Driver {
         self.save();
     }
 
-    fn on_ring(&mut self, event: ring::Event) {
+    fn on_ring(&mut self, event: rings::Event) {
         match event {
-            ring::Event::Held { roster, update, digest, sent, received, rate } => {
-                self.updates.hold(digest, update);
-                self.tell.ring(sent, received);
-                self.input(Input::RingFinished { roster, update: digest, send_rate: rate });
+            rings::Event::Held(held) => {
+                let (send_rate, roster, update) = (held.send_rate(), held.roster, held.digest);
+                self.tell.ring(held.sent_bytes, held.received_bytes);
+                self.updates.hold(update, held.update);
+                self.input(Input::RingFinished { roster, update, send_rate });
             }
-            ring::Event::Lost { roster, neighbour } => {
+            rings::Event::Lost { roster, neighbour } => {
                 self.input(Input::RingLost { roster, neighbour });
             }
-            ring::Event::Fault { peer, fault } => {
-                self.tell.fault(peer, &fault.to_string());
-                self.net.drop_peer(peer, fault.to_string());
+            rings::Event::Fault { roster, who, fault } => {
+                self.tell.fault(who, &fault.to_string());
+                self.net.drop_peer(who, fault.to_string());
+                self.input(Input::RingLost { roster, neighbour: who });
             }
+            rings::Event::Unfit { why } => self.tell.sat_out(self.peer.head().epoch + 1, &why),
         }
     }
 

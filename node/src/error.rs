@@ -5,9 +5,12 @@ use std::io;
 use crate::{
     bench::BenchError,
     config::LocalError,
+    driver::EnterError,
     identity::IdentityError,
+    net::{self, NetError},
     offline::{OfflineError, stored::StoredError},
     sim::SimError,
+    store::StoreError,
 };
 
 /// Why a command did not succeed.
@@ -31,6 +34,30 @@ pub(crate) enum Error {
     /// A simulation.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// The network cannot be started.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// No manifest is to be had.
+    #[error(transparent)]
+    Offers(#[from] net::EnterError),
+    /// This node cannot take part in the run.
+    #[error(transparent)]
+    Enter(#[from] EnterError),
+    /// A file of the run.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The network ended by itself.
+    #[error("the network has stopped: start the node again, it will catch up")]
+    Network,
+    /// Nothing more can be computed.
+    #[error("training cannot go on: {0}")]
+    Worker(String),
+    /// The events file.
+    #[error("cannot open the events file")]
+    Events(#[source] io::Error),
+    /// The system refused threads or signals.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -54,6 +81,14 @@ impl Error {
             | Self::Stored(_)
             | Self::Bench(_)
             | Self::Sim(_)
+            | Self::Net(_)
+            | Self::Offers(_)
+            | Self::Enter(_)
+            | Self::Store(_)
+            | Self::Network
+            | Self::Worker(_)
+            | Self::Events(_)
+            | Self::Runtime(_)
             | Self::Output(_) => 1,
         }
     }

@@ -16,6 +16,7 @@ mod bench;
 mod checkpoint;
 mod cli;
 mod config;
+mod driver;
 mod error;
 mod events;
 mod gauge;
@@ -26,8 +27,10 @@ mod net;
 mod offline;
 mod os;
 mod ring;
+mod rings;
 mod sim;
 mod store;
+mod transfer;
 mod worker;
 
 use std::{
@@ -85,8 +88,7 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
         os::die_with_parent();
     }
     let home = identity::Home::open(&local.data_dir, local.origin)?;
-    tracing::info!(identity = ?home.identity, "ready to join");
-    Ok(())
+    driver::run(&local, &home)
 }
 
 /// Sends what is logged to standard error, so that standard output stays readable.

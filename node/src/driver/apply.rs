@@ -55,7 +55,12 @@ impl Driver {
             codec: self.manifest.run.codec,
             key: self.key.clone(),
             delta,
+            patience: ring::Patience::new(self.round_trip()),
         });
+    }
+
+    fn round_trip(&self) -> std::time::Duration {
+        self.peer.roll().round_trip(self.now())
     }
 
     fn fetch_update(&mut self, update: Digest, from: Vec<intellect_protocol::id::PeerId>) {
@@ -102,7 +107,7 @@ impl Driver {
             parameters: self.newest.table.header().parameters,
         };
         let net = self.net.clone();
-        let meter = self.tell.meter(self.peer.head().epoch, head.epoch);
+        let mut meter = self.tell.meter(self.peer.head().epoch, head.epoch);
         self.jobs.spawn(async move {
             let progress = |p| meter.show(p);
             let found = transfer::checkpoint(&net, header, head.state, &donors, progress).await;

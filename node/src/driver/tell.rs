@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::wire;
 
 use super::Driver;
 use crate::config::Voice;
@@ -21,6 +20,7 @@ use crate::transfer::Progress;
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Writes events and says sentences; counts what they need.
+#[derive(Clone)]
 pub(super) struct Teller {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
@@ -35,6 +35,7 @@ pub(super) struct Teller {
     pace: Pace,
 }
 
+#[derive(Clone)]
 struct Pace {
     since: Instant,
     tokens: u64,
@@ -85,7 +86,7 @@ impl Teller {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
     }
 
-    pub(super) fn listening(&self, addresses: &[net::Address]) {
+    pub(super) fn listening(&self, addresses: &[net::address::Address]) {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         self.emit(None, events::Event::Listening { addresses });
     }
@@ -142,8 +143,7 @@ impl Teller {
         self.loss = Some(loss);
         self.tokens = tokens;
         (self.sent_bytes, self.received_bytes) = (0, 0);
-        let event =
-            events::Event::Ready { tokens, loss: Some(loss), norm: Some(f64::from(norm)) };
+        let event = events::Event::Ready { tokens, loss: Some(loss), norm: Some(f64::from(norm)) };
         self.emit(Some(epoch), event);
     }
 
@@ -180,7 +180,7 @@ impl Teller {
     /// Reports the progress of a transfer.
     pub(super) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
         let (sink, voice) = (Arc::clone(&self.sink), self.voice);
-        Meter { sink, voice, from_epoch, to_epoch, began: Instant::now(), told: None.into() }
+        Meter { sink, voice, from_epoch, to_epoch, began: Instant::now(), told: None }
     }
 
     fn committed(&mut self, committed: &Committed) {
@@ -247,16 +247,16 @@ pub(super) struct Meter {
     from_epoch: u64,
     to_epoch: u64,
     began: Instant,
-    told: std::cell::Cell<Option<Instant>>,
+    told: Option<Instant>,
 }
 
 impl Meter {
-    pub(super) fn show(&self, progress: Progress) {
+    pub(super) fn show(&mut self, progress: Progress) {
         let done = progress.have_bytes == progress.want_bytes;
-        if !done && self.told.get().is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+        if !done && self.told.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
             return;
         }
-        self.told.set(Some(Instant::now()));
+        self.told = Some(Instant::now());
         let Progress { have_bytes, want_bytes, donor } = progress;
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = have_bytes as f64 / self.began.elapsed().as_secs_f64().max(1e-3);
@@ -327,7 +327,6 @@ impl Driver {
         match event {
             Event::Roster { epoch, attempt, members, adopt } => {
                 let members = members.into_iter().map(Into::into).collect();
-                let adopt = adopt.map(|receipt| wire::receipt_digest(&self.manifest.id, &receipt));
                 let adopt = adopt.map(Into::into);
                 let event = events::Event::Roster { attempt, members, adopt, kept_chunks: 0 };
                 tell.emit(Some(epoch), event);

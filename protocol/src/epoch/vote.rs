@@ -270,7 +270,7 @@ impl State {
             epoch: self.series.epoch,
             attempt: roster.attempt,
             members: roster.members.iter().map(|m| m.peer).collect(),
-            adopt: roster.adopt.is_some(),
+            adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.config.law.run, r)),
         }));
     }
 

@@ -1,0 +1,269 @@
+//! The rings of a node: pairs each roster that has opened with its two streams.
+//!
+//! A task of its own. To the successor it opens a stream and says what it is for; from the
+//! predecessor it takes the stream that says the same. A stream may come before its roster has
+//! opened here: it waits, unread, so that the transport holds the sender back. Whoever sends a
+//! stream that fits no ring of ours commits no fault: it may be early or late.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_protocol::exchange::frame::Preamble;
+use intellect_protocol::fault::Fault;
+use intellect_protocol::id::{Digest, PeerId};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::net::{ByteStream, Handle};
+use crate::ring::{self, Held, Job, Pace, RingError};
+
+/// Commands that may wait: a few per ring, and streams, of which the network keeps few.
+const COMMANDS: usize = 64;
+
+/// Streams that wait for their roster, and for how long: an Accept may be repeated once or twice.
+const EARLY_MAX: usize = 16;
+const EARLY_WAIT: Duration = Duration::from_secs(10);
+
+/// Streams whose first bytes are being read.
+const ARRIVING_MAX: usize = 32;
+
+/// What becomes of rings.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The whole update is held.
+    Held(Held),
+    /// A neighbour was lost.
+    Lost {
+        /// Digest of the roster.
+        roster: Digest,
+        /// The neighbour.
+        neighbour: PeerId,
+    },
+    /// A neighbour did what no honest member does; it counts as lost too.
+    Fault {
+        /// Digest of the roster.
+        roster: Digest,
+        /// The neighbour.
+        who: PeerId,
+        /// What it did.
+        fault: Fault,
+    },
+    /// Our own delta cannot be sent.
+    Unfit {
+        /// Why.
+        why: String,
+    },
+}
+
+enum Command {
+    Start(Box<Job>),
+    Abandon(Digest),
+    Arrive(PeerId, ByteStream),
+}
+
+/// Starts and ends rings.
+pub(crate) struct Rings(mpsc::Sender<Command>);
+
+impl Rings {
+    /// Starts the task; it ends when this is dropped.
+    pub(crate) fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
+        let (commands, inbox) = mpsc::channel(COMMANDS);
+        tokio::spawn(Actor::new(net, events).run(inbox));
+        Self(commands)
+    }
+
+    /// Runs the ring of a roster that has opened.
+    pub(crate) fn start(&self, job: Job) {
+        self.send(Command::Start(Box::new(job)));
+    }
+
+    /// Ends it, wherever it is.
+    pub(crate) fn abandon(&self, roster: Digest) {
+        self.send(Command::Abandon(roster));
+    }
+
+    /// Takes a stream that a peer has opened.
+    pub(crate) fn arrive(&self, from: PeerId, stream: ByteStream) {
+        self.send(Command::Arrive(from, stream));
+    }
+
+    fn send(&self, command: Command) {
+        // A ring that does not start is a ring that times out.
+        if self.0.try_send(command).is_err() {
+            tracing::warn!("too many rings at once");
+        }
+    }
+}
+
+struct Actor {
+    net: Handle,
+    pace: Pace,
+    events: mpsc::Sender<Event>,
+    running: BTreeMap<Digest, Running>,
+    /// Streams whose preamble is known and whose ring is not.
+    early: Vec<(Instant, PeerId, Preamble, ByteStream)>,
+    arriving: JoinSet<Option<(PeerId, Preamble, ByteStream)>>,
+    tasks: JoinSet<Digest>,
+}
+
+struct Running {
+    task: AbortHandle,
+    predecessor: PeerId,
+    /// Takes the predecessor's stream, once.
+    stream: Option<oneshot::Sender<ByteStream>>,
+}
+
+impl Actor {
+    fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
+        let handle = net.clone();
+        let pace: Pace = Arc::new(move |bytes| {
+            let net = handle.clone();
+            Box::pin(async move { net.pace(bytes).await })
+        });
+        Self {
+            net,
+            pace,
+            events,
+            running: BTreeMap::new(),
+            early: Vec::new(),
+            arriving: JoinSet::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+        loop {
+            tokio::select! {
+                command = inbox.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some(arrived) = self.arriving.join_next() => {
+                    if let Ok(Some((from, preamble, stream))) = arrived {
+                        self.pair(from, preamble, stream);
+                    }
+                }
+                Some(ended) = self.tasks.join_next() => {
+                    if let Ok(roster) = ended {
+                        self.running.remove(&roster);
+                    }
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Start(job) => self.start(*job),
+            Command::Abandon(roster) => {
+                if let Some(running) = self.running.remove(&roster) {
+                    running.task.abort();
+                }
+            }
+            Command::Arrive(from, mut stream) => {
+                if self.arriving.len() < ARRIVING_MAX {
+                    self.arriving.spawn(async move {
+                        let preamble = ring::read_preamble(&mut stream).await.ok()?;
+                        Some((from, preamble, stream))
+                    });
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let (roster, count) = (job.roster, job.members.len());
+        let neighbour = |offset: usize| job.members.get((job.position + offset) % count);
+        let (Some(predecessor), Some(successor)) = (neighbour(count - 1), neighbour(1)) else {
+            return;
+        };
+        let (predecessor, successor) = (predecessor.peer, successor.peer);
+        let (sender, stream) = oneshot::channel();
+        let (net, pace, events) = (self.net.clone(), self.pace.clone(), self.events.clone());
+        let task = self.tasks.spawn(async move {
+            let streams = async |job: &Job| {
+                if count == 1 {
+                    return Ok(None);
+                }
+                let patience = job.patience.first;
+                let incoming = async {
+                    match tokio::time::timeout(patience, stream).await {
+                        Ok(Ok(stream)) => Ok(stream),
+                        _ => Err(predecessor),
+                    }
+                };
+                let outgoing = open(&net, job, successor);
+                tokio::try_join!(incoming, outgoing).map(Some)
+            };
+            let event = match streams(&job).await {
+                Ok(streams) => exchange(job, streams, pace, &events).await,
+                Err(neighbour) => Some(Event::Lost { roster, neighbour }),
+            };
+            if let Some(event) = event {
+                drop(events.send(event).await);
+            }
+            roster
+        });
+        self.running.insert(roster, Running { task, predecessor, stream: Some(sender) });
+        self.early.retain(|(since, ..)| since.elapsed() < EARLY_WAIT);
+        for (_, from, preamble, stream) in std::mem::take(&mut self.early) {
+            self.pair(from, preamble, stream);
+        }
+    }
+
+    /// Gives a stream to its ring, or lets it wait.
+    fn pair(&mut self, from: PeerId, preamble: Preamble, stream: ByteStream) {
+        match self.running.get_mut(&preamble.roster) {
+            Some(running) if running.predecessor == from => {
+                if let Some(slot) = running.stream.take() {
+                    // A ring that has ended takes nothing; the stream is reset.
+                    drop(slot.send(stream));
+                }
+            }
+            Some(_) => {}
+            None => {
+                if self.early.len() >= EARLY_MAX {
+                    self.early.remove(0);
+                }
+                self.early.push((Instant::now(), from, preamble, stream));
+            }
+        }
+    }
+}
+
+async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, PeerId> {
+    let stream = net.open_ring(successor).await;
+    let mut stream = stream.map_err(|error| {
+        tracing::info!(%error, "no ring stream");
+        successor
+    })?;
+    ring::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
+    Ok(stream)
+}
+
+/// Runs the exchange; what it returns is told last.
+async fn exchange(
+    job: Job,
+    streams: Option<(ByteStream, ByteStream)>,
+    pace: Pace,
+    events: &mpsc::Sender<Event>,
+) -> Option<Event> {
+    let roster = job.roster;
+    let (sender, held) = oneshot::channel();
+    let tell = async {
+        if let Ok(held) = held.await {
+            drop(events.send(Event::Held(held)).await);
+        }
+    };
+    let (ended, ()) = tokio::join!(ring::run(job, streams, pace, sender), tell);
+    match ended {
+        Ok(()) | Err(RingError::Stopped) => None,
+        Err(RingError::Lost { neighbour, why }) => {
+            tracing::info!(why, "ring neighbour lost");
+            Some(Event::Lost { roster, neighbour })
+        }
+        Err(RingError::Fault { who, fault }) => Some(Event::Fault { roster, who, fault }),
+        Err(RingError::Delta(error)) => Some(Event::Unfit { why: error.to_string() }),
+    }
+}
