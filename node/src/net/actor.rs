@@ -299,10 +299,14 @@ impl Actor {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let ring = self.dials.contains_key(&connection_id);
                 let purpose = if ring { Purpose::Ring } else { Purpose::Control };
-                let remote = endpoint.get_remote_address().clone();
-                let dialled = endpoint.is_dialer();
-                let connection =
-                    Connection { id: connection_id, purpose, remote, dialled, since: now };
+                let connection = Connection {
+                    id: connection_id,
+                    purpose,
+                    remote: endpoint.get_remote_address().clone(),
+                    dialled: endpoint.is_dialer(),
+                    relayed: endpoint.is_relayed(),
+                    since: now,
+                };
                 self.on_connected(peer_id, connection);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
@@ -324,6 +328,7 @@ impl Actor {
             SwarmEvent::ExternalAddrConfirmed { address } => {
                 self.evidence.confirmed(&address);
                 self.publish_addresses();
+                self.provide_soon(now);
             }
             SwarmEvent::ExternalAddrExpired { address } => {
                 self.evidence.expired(&address, now);

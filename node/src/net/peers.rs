@@ -42,14 +42,11 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) purpose: Purpose,
     pub(super) remote: Multiaddr,
+    /// By us.
     pub(super) dialled: bool,
+    /// Through a relay. The remote address of a circuit that the peer dialled does not tell.
+    pub(super) relayed: bool,
     pub(super) since: Instant,
-}
-
-impl Connection {
-    fn is_direct(&self) -> bool {
-        !address::is_relayed(&self.remote)
-    }
 }
 
 /// Our outgoing control stream to a peer.
@@ -127,7 +124,7 @@ impl Peer {
 
     /// Direct connections of one purpose.
     pub(super) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &Connection> {
-        self.connections.iter().filter(move |c| c.purpose == purpose && c.is_direct())
+        self.connections.iter().filter(move |c| c.purpose == purpose && !c.relayed)
     }
 
     /// How the driver should see it. A control stream that is being replaced is no lost peer.
@@ -139,7 +136,7 @@ impl Peer {
         if up && self.control().is_some() {
             return Some(Link::Direct);
         }
-        let relayed = self.connections.iter().any(|connection| !connection.is_direct());
+        let relayed = self.connections.iter().any(|connection| connection.relayed);
         relayed.then_some(Link::Relayed)
     }
 
@@ -330,7 +327,8 @@ mod tests {
     fn connection(id: usize, remote: &str, since: Instant) -> Connection {
         let id = ConnectionId::new_unchecked(id);
         let remote = remote.parse().unwrap();
-        Connection { id, purpose: Purpose::Control, remote, dialled: true, since }
+        let relayed = address::is_relayed(&remote);
+        Connection { id, purpose: Purpose::Control, remote, dialled: true, relayed, since }
     }
 
     /// Two peers, the smaller id first.

@@ -78,7 +78,8 @@ impl Actor {
         }
     }
 
-    /// Says again, soon, where this node is: an entry point that was restarted knows nobody.
+    /// Says again, soon, where this node is: it has moved, or an entry point was restarted and knows
+    /// nobody.
     pub(super) fn provide_soon(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             run.provide_at = Some(now + PROVIDE_DELAY);
