@@ -127,3 +127,53 @@ impl AllocationController for Pooled {
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), size_of_val(&*self.0)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small enough for malloc, and large enough for the pool.
+    const COUNTS: [usize; 2] = [100, 2 * POOLED_MIN];
+
+    #[test]
+    fn writing_to_one_reference_leaves_the_others_alone() {
+        for count in COUNTS {
+            let mut tensor = make([count], |x| x.fill(1.0));
+            let other = tensor.clone();
+            floats_mut(&mut tensor).fill(2.0);
+            assert!(floats(&other).iter().all(|&x| x == 1.0));
+            assert!(floats(&tensor).iter().all(|&x| x == 2.0));
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_buffer_is_written_without_its_surroundings() {
+        for count in COUNTS {
+            let whole = make([count, 2], |x| x.fill(1.0));
+            let mut part = whole.narrow(0, 10, 20);
+            assert_eq!(floats_mut(&mut part).len(), 40);
+            floats_mut(&mut part).fill(2.0);
+            assert!(floats(&whole).iter().all(|&x| x == 1.0));
+            let mut turned = whole.transpose(0, 1);
+            floats_mut(&mut turned)[0] = 3.0;
+            assert_eq!(floats(&turned)[..2], [3.0, 1.0]);
+        }
+    }
+
+    /// Memory from the pool is aligned, sized as asked and outlives the tensors that had it before.
+    #[test]
+    fn pooled_memory_is_used_again() {
+        for round in 0..3 {
+            let tensors: Vec<_> =
+                (0..4).map(|i| make([POOLED_MIN + i], |x| x.fill(i as f32))).collect();
+            for (i, tensor) in tensors.iter().enumerate() {
+                let values = floats(tensor);
+                assert_eq!((values.len(), values.as_ptr().align_offset(64)), (POOLED_MIN + i, 0));
+                assert!(values.iter().all(|&x| x == i as f32));
+            }
+            if round == 1 {
+                release();
+            }
+        }
+    }
+}

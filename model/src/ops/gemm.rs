@@ -220,3 +220,61 @@ pub(super) struct Linear {
     pub(super) inputs: usize,
     pub(super) outputs: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 37) % 23) as f32 - 11.0).collect()
+    }
+
+    /// Windows side by side in one buffer, written through transposed and strided operands.
+    #[test]
+    fn products_of_windows_are_sums_of_products() {
+        let (m, n, k) = (7, 5, 9);
+        let (a, b) = (numbers(k * 10), numbers(n * 12));
+        let expected =
+            |i: usize, j: usize| -> f32 { (0..k).map(|l| a[l * 10 + i] * b[j * 12 + l]).sum() };
+        let mut buffer = vec![0.5; m * 3 * n];
+        let windows = MatMut::new(&mut buffer, m, 3 * n).into_cols(n);
+        for (window, write) in windows.into_iter().zip([Write::Replace, Write::Add]) {
+            let (a, b) = (Mat::strided(&a, k, m, 10).t(), Mat::strided(&b, n, k, 12).t());
+            product(window, write, a, b, Threads::Here);
+        }
+        for (i, row) in buffer.chunks_exact(3 * n).enumerate() {
+            for j in 0..n {
+                let found = [row[j], row[n + j], row[2 * n + j]];
+                assert_eq!(found, [expected(i, j), expected(i, j) + 0.5, 0.5]);
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_named_rows_are_written() {
+        let (a, b) = (numbers(2 * 3), numbers(3 * 2));
+        let mut buffer = vec![0.5; 5 * 2];
+        let mut whole = MatMut::new(&mut buffer, 5, 2);
+        let (a, b) = (Mat::new(&a, 2, 3), Mat::new(&b, 3, 2));
+        product(whole.rows_mut(2, 4), Write::Replace, a, b, Threads::Here);
+        assert_eq!((&buffer[..4], &buffer[8..]), (&[0.5; 4][..], &[0.5; 2][..]));
+        assert!(buffer[4..8].iter().all(|&x| x != 0.5));
+    }
+
+    #[test]
+    fn views_beyond_their_slice_and_shapes_that_do_not_fit_are_refused() {
+        let refused = |f: fn()| catch_unwind(f).is_err();
+        assert!(refused(|| drop(Mat::strided(&[0.0; 11], 3, 4, 4))));
+        assert!(refused(|| drop(Mat::strided(&[0.0; 20], 3, 4, 3))));
+        assert!(refused(|| drop(MatMut::strided(&mut [0.0; 13], 3, 4, 5))));
+        assert!(refused(|| drop(MatMut::new(&mut [0.0; 12], 3, 4).into_cols(3))));
+        assert!(refused(|| drop(MatMut::new(&mut [0.0; 12], 3, 4).rows_mut(2, 4))));
+        assert!(refused(|| {
+            let (a, b) = (Mat::new(&[0.0; 6], 2, 3), Mat::new(&[0.0; 6], 2, 3));
+            product(MatMut::new(&mut [0.0; 4], 2, 2), Write::Replace, a, b, Threads::Here);
+        }));
+        assert!(!refused(|| drop(Mat::strided(&[0.0; 14], 3, 4, 5))));
+    }
+}

@@ -133,3 +133,54 @@ pub(super) fn exp_lanes<S: Simd>(x: &mut [f32], scale: f32, shift: f32) -> f32 {
     }
     fold(&lanes, |a, b| a + b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    simd! {
+        fn exp_all<S>(x: &mut [f32]) {
+            for x in x {
+                *x = exp::<S>(*x);
+            }
+        }
+
+        fn sum_of_exp<S>(x: &mut [f32]) -> f32 {
+            exp_lanes::<S>(x, 1.0, 0.0)
+        }
+
+        fn dot_and_max<S>(a: &[f32], b: &[f32]) -> [f32; 2] {
+            [dot_lanes::<S>(a, b), max_lanes(a)]
+        }
+    }
+
+    #[test]
+    fn exp_is_within_2e_7_of_exp_and_exact_at_the_ends() {
+        let inputs: Vec<f32> = (-87_000..88_000).map(|i| i as f32 * 1e-3).collect();
+        let mut outputs = inputs.clone();
+        exp_all(&mut outputs);
+        for (x, y) in inputs.into_iter().zip(outputs) {
+            let expected = f64::from(x).exp();
+            assert!((f64::from(y) / expected - 1.0).abs() < 2e-7, "exp({x}) = {y}, not {expected}");
+        }
+        let mut ends = [0.0, -88.0, f32::NEG_INFINITY, 1e9, f32::INFINITY, f32::NAN];
+        exp_all(&mut ends);
+        assert_eq!(ends[..3], [1.0, 0.0, 0.0]);
+        assert!(ends[3] > 1e38 && ends[4].is_finite() && ends[5].is_nan());
+    }
+
+    /// Lengths around every block boundary: no element is left out or counted twice.
+    #[test]
+    fn reductions_cover_any_length() {
+        for length in (0..70).chain([127, 128, 129, 200]) {
+            let a: Vec<f32> = (0..length).map(|i| ((i * 37) % 23) as f32 - 11.0).collect();
+            let b: Vec<f32> = (0..length).map(|i| ((i * 17) % 19) as f32 - 9.0).collect();
+            let dot: f32 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
+            let max = a.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(dot_and_max(&a, &b), [dot, max], "{length}");
+            let sum: f64 = a.iter().map(|&x| f64::from(x).exp()).sum();
+            let found = f64::from(sum_of_exp(&mut a.clone()));
+            assert!((found - sum).abs() <= 1e-6 * sum, "{length}: {found} {sum}");
+        }
+    }
+}
