@@ -40,7 +40,7 @@ use finish::Finish;
 use serve::Updates;
 use tell::Teller;
 
-/// Messages a second and author that are read, and how many may come at once (FORMATS §4).
+/// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
 const MESSAGES_PER_S: f64 = 64.0;
 const MESSAGES_BURST: f64 = 256.0;
 

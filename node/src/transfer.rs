@@ -2,7 +2,7 @@
 //! it hashes to.
 //!
 //! Every function asks the peers it is given in turn until one delivers, and returns who failed,
-//! so that the caller can go on with others. An answer is at most 1 MiB (FORMATS §4).
+//! so that the caller can go on with others. An answer is at most 1 MiB (docs/FORMATS.md).
 
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, Table};

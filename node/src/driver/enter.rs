@@ -39,7 +39,7 @@ use crate::{offline, rings};
 /// Ring events that may wait: a few per ring, one ring at a time.
 const RING_EVENTS: usize = 64;
 
-/// A Ready may declare at most this many times the tokens of one epoch (FORMATS §5).
+/// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
 const WEIGHT_FACTOR: u64 = 8;
 
 /// Checkpoints that the disk must have room for: three kept and one being written.
