@@ -297,11 +297,11 @@ impl Driver {
             Done::Answer(peer, answer) => {
                 self.input(Input::Answer(peer, answer.map(Arc::new)));
             }
-            Done::Update(digest, Some(bytes)) => {
+            Done::Update(digest, Some(bytes)) if self.decodes(&bytes) => {
                 self.updates.hold(digest, Arc::new(bytes));
                 self.input(Input::UpdateHeld(digest));
             }
-            Done::Update(digest, None) => self.input(Input::UpdateMissing(digest)),
+            Done::Update(digest, _) => self.input(Input::UpdateMissing(digest)),
             Done::Checkpoint(_, spent, Some(found)) => {
                 let (table, state) = *found;
                 let state = Box::new(state);
@@ -311,6 +311,12 @@ impl Driver {
             Done::Saved(result) => self.on_saved(result),
             Done::Progress => {}
         }
+    }
+
+    /// Whether an update of the right digest can be applied: nobody votes for one that cannot.
+    fn decodes(&self, update: &[u8]) -> bool {
+        let elements = self.newest.state.theta().len();
+        self.manifest.run.codec.validate(update, elements).is_ok()
     }
 
     fn command(&mut self, command: worker::Command) {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -187,6 +187,9 @@ struct Worker {
     /// θ_local when the delta was frozen.
     at_ready: Option<Vec<f32>>,
     training: Option<Training>,
+    /// What an epoch that was committed without us had done of its budget: the next one goes on
+    /// from there, or a slow peer would begin anew for ever.
+    carried: Done,
     /// Tokens trained that no receipt has spent, and their losses' sum.
     unspent: u64,
     unspent_loss: f64,
@@ -197,9 +200,29 @@ struct Training {
     epoch: u64,
     committed: u64,
     seed: [u8; 32],
+    /// Of this epoch's stream.
     step: u64,
+    before: Done,
     tokens: u64,
     began: Instant,
+}
+
+/// Work that counts towards a budget.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    steps: u64,
+    tokens: u64,
+    length: Duration,
+}
+
+impl Training {
+    fn done(&self) -> Done {
+        Done {
+            steps: self.before.steps + self.step,
+            tokens: self.before.tokens + self.tokens,
+            length: self.before.length + self.began.elapsed(),
+        }
+    }
 }
 
 impl Worker {
@@ -225,6 +248,7 @@ impl Worker {
             local,
             at_ready: None,
             training: None,
+            carried: Done::default(),
             unspent: 0,
             unspent_loss: 0.0,
             reports,
@@ -267,9 +291,11 @@ impl Worker {
         match command {
             Command::Train { epoch, tokens } => {
                 let seed = stream_seed(&self.config.run, epoch, &self.config.me);
-                let began = Instant::now();
-                self.training =
-                    Some(Training { epoch, committed: tokens, seed, step: 0, tokens: 0, began });
+                let (began, before) = (Instant::now(), std::mem::take(&mut self.carried));
+                let committed = tokens;
+                let training =
+                    Training { epoch, committed, seed, step: 0, before, tokens: 0, began };
+                self.training = Some(training);
                 Ok(())
             }
             Command::Apply { header, update, spent } => self.apply(header, &update, spent),
@@ -293,10 +319,11 @@ impl Worker {
                 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
                 let weight = step.tokens as f64;
                 self.unspent_loss += step.loss * weight;
+                let done = training.done();
                 let done = match self.config.epoch.budget {
-                    Budget::Steps => training.step,
-                    Budget::Tokens => training.tokens,
-                    Budget::Seconds => training.began.elapsed().as_secs(),
+                    Budget::Steps => done.steps,
+                    Budget::Tokens => done.tokens,
+                    Budget::Seconds => done.length.as_secs(),
                 };
                 let full = done >= self.config.epoch.amount;
                 self.report(Report::Step { loss: step.loss, tokens: step.tokens });
@@ -359,7 +386,7 @@ impl Worker {
         }
         self.trainer.load(&self.local)?;
         self.agreed = state;
-        self.training = None;
+        self.carried = self.training.take().map_or_else(Done::default, |t| t.done());
         if spent {
             (self.unspent, self.unspent_loss) = (0, 0.0);
         }

@@ -10,7 +10,7 @@ use crate::message::{
     MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voter, majority,
 };
 use crate::ring::{Order, order};
-use crate::roll::Roll;
+use crate::roll::{Roll, Seen};
 use crate::time::Time;
 
 use super::{Asking, Output, Rule, Stage, State};
@@ -41,14 +41,23 @@ impl State {
         self.propose(now, roll, 1, Vec::new(), adopt, out)
     }
 
+    /// Everyone alive who is here, and every live voter that may yet come into this series.
     fn everyone_ready(&self, now: Time, roll: &Roll) -> bool {
         roll.live(now).all(|(peer, seen)| {
             let beat = &seen.beat;
-            let voter = self.voters.iter().any(|v| v.peer == *peer && v.log == beat.log);
-            let coming = voter && beat.series.epoch < self.series.epoch;
-            let here = beat.series == self.series && beat.direct && beat.phase != Phase::Behind;
-            !(here || coming) || self.ready_of(peer, beat.incarnation).is_some()
+            self.ready_of(peer, beat.incarnation).is_some()
+                || !beat.direct
+                || beat.phase == Phase::Behind
+                || !(beat.series == self.series || self.is_coming(peer, seen, now, roll))
         })
+    }
+
+    /// Whether it is a live voter of ours that names a series before this one: it is on its way.
+    fn is_coming(&self, peer: &PeerId, seen: &Seen, now: Time, roll: &Roll) -> bool {
+        let voter = Voter { peer: *peer, log: seen.beat.log };
+        let before = seen.beat.series.epoch < self.series.epoch
+            || (seen.beat.series.is_beside(&self.series) && seen.beat.series != self.series);
+        before && self.voters.contains(&voter) && self.present(&voter, now, roll)
     }
 
     fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
@@ -209,9 +218,11 @@ impl State {
     /// Everyone alive: first the ring in its order, then voters without a place (R36).
     fn compose(&self, now: Time, roll: &Roll, attempt: u32) -> Vec<Member> {
         let me = (self.config.me, self.config.log, self.config.incarnation, self.frozen_weight());
-        let others = roll
-            .live_in(self.series, now)
-            .filter(|(peer, seen)| seen.beat.phase != Phase::Behind && !self.is_lost(roll, peer));
+        let others = roll.live(now).filter(|(peer, seen)| {
+            (seen.beat.series == self.series || self.is_coming(peer, seen, now, roll))
+                && seen.beat.phase != Phase::Behind
+                && !self.is_lost(roll, peer)
+        });
         let others = others.map(|(peer, seen)| {
             let beat = &seen.beat;
             let weight = self.ready_of(peer, beat.incarnation).filter(|_| beat.direct);
@@ -312,7 +323,7 @@ pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
 const SLOT_MIN: Duration = Duration::from_millis(50);
 
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
-const GRACE_MIN: Duration = Duration::from_secs(2);
+const GRACE_MIN: Duration = Duration::from_secs(4);
 
 /// A higher attempt that finds nobody Ready waits this long; guess: a few turns.
 const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
