@@ -1,10 +1,11 @@
 //! The closed list of architectures.
 //!
-//! An architecture is three things: the list of its parameters (names, shapes, how they start), the tensors that it
-//! keeps them in, and a function from tokens to logits. The weights themselves are a plain list of tensors in canonical
-//! order, owned by whoever trains or evaluates them; for one pass the list becomes a typed model. So there is no other
-//! order of parameters than the one that `specs` and `shapes` state, and training, with its copy of the list that burn
-//! tracks, needs no second model.
+//! An architecture is three things: the list of its parameters (names, shapes, how they start), the
+//! tensors that it keeps them in, and a function from tokens to logits. The weights themselves are
+//! a plain list of tensors in canonical order, owned by whoever trains or evaluates them; for one
+//! pass the list becomes a typed model. So there is no other order of parameters than the one that
+//! `specs` and `shapes` state, and training, with its copy of the list that burn tracks, needs no
+//! second model.
 
 pub mod llama;
 
@@ -39,7 +40,8 @@ impl Arch {
         }
     }
 
-    /// The shapes of the tensors that hold them: the same numbers in the same order, but some neighbours packed.
+    /// The shapes of the tensors that hold them: the same numbers in the same order, but some
+    /// neighbours packed.
     #[must_use]
     pub fn shapes(&self) -> Vec<Vec<usize>> {
         match self {

@@ -115,7 +115,7 @@ pub struct Train {
     pub weight_decay: f64,
     /// Largest global norm of a gradient, 0–1e6; 0 does not clip.
     pub clip: f64,
-    /// Weight of the squared log-partition in the loss, 0–1; 0 leaves it out.
+    /// Weight of the squared largest logit in the loss, 0–1; 0 leaves it out.
     pub z_loss: f64,
     /// Committed tokens over which the learning rate rises from zero.
     pub warmup_tokens: u64,

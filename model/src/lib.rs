@@ -1,26 +1,27 @@
-//! What peers compute: language models, data and optimisers on burn. Knows no peer, socket or file format.
+//! What peers compute: language models, data and optimisers on burn. Knows no peer, socket or file
+//! format.
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`config`] | the work of a run: model, data, training, as typed settings |
 //! | [`genesis`] | the first weights, a pure function of the seed |
-//! | [`data`], [`tokenizer`] | batches, a pure function of (seed of a stream, step, row); text to tokens and back |
+//! | [`data`] | batches, a pure function of (seed of a stream, step, row) |
+//! | [`tokenizer`] | text to tokens and back |
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
 //! | [`eval`], [`sample`] | what a model is worth, and text from it |
-//! | [`outer`], [`state`] | the outer step and the agreed state, on the host, bit for bit equal everywhere |
+//! | [`outer`], [`state`] | outer step and agreed state, the same bits everywhere |
 //!
-//! The crate is synchronous. Tensors are generic over burn's backend, and the generic stops at [`train::Model`] and
-//! [`train::Trainer`]: [`Device`] becomes a backend's type in [`trainer`] and [`model`], nowhere else.
+//! The crate is synchronous. Tensors are generic over burn's backend, and the generic stops at
+//! [`train::Model`] and [`train::Trainer`]: [`Device`] becomes a backend's type in [`trainer`] and
+//! [`model`], nowhere else.
 //!
-//! Shapes are noted at the end of a line, with these letters:
-//!
-//! | B | T | N | V | D | H | G | K | F | L |
-//! |---|---|---|---|---|---|---|---|---|---|
-//! | sequences | tokens of each | B·T | vocabulary | width | query heads | key-value heads | head width | hidden width | blocks |
+//! Shapes are noted at the end of a line, with these letters: B sequences of T tokens, N = B·T
+//! positions; V vocabulary, D width, H query heads, G key-value heads, K head width, F hidden
+//! width, L blocks.
 
 pub mod arch;
 pub mod config;
@@ -149,8 +150,8 @@ type Cpu = Autodiff<Flex>;
 #[cfg(feature = "cuda")]
 type Gpu = Autodiff<burn_cuda::Cuda<f32, i32>>;
 
-/// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is how many sequences
-/// are in memory at once, the whole batch by default.
+/// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is
+/// how many sequences are in memory at once, the whole batch by default.
 ///
 /// # Errors
 /// If the device cannot be used or there is nothing in a micro-batch.

@@ -1,10 +1,12 @@
 //! The operators that models are made of, as an extension of burn's `Backend`.
 //!
-//! Every method of [`FusedOps`] has a default body, the *plain form*: a few lines of burn tensor code that say what the
-//! operator is, serve as the oracle of its tests, and run on CUDA, where burn fuses them. On the CPU plain tensor code
-//! loses most of the machine to strided copies; there each operator is a hand-written kernel over slices, forward and
-//! backward, and one node of burn's autodiff graph. Finer than a transformer block, coarser than an addition: a model
-//! written in these operators still reads as its equations, and coarser operators were measured to be no faster.
+//! Every method of [`FusedOps`] has a default body, the *plain form*: a few lines of burn tensor
+//! code that say what the operator is, serve as the oracle of its tests, and run on CUDA, where
+//! burn fuses them. On the CPU plain tensor code loses most of the machine to strided copies; there
+//! each operator is a hand-written kernel over slices, forward and backward, and one node of burn's
+//! autodiff graph. Finer than a transformer block, coarser than an addition: a model written in
+//! these operators still reads as its equations, and coarser operators were measured to be no
+//! faster.
 //!
 //! Matrices are rows first: activations [N, D] with N = B·T positions, weights [out, in].
 //!
@@ -19,7 +21,8 @@
 //! | `buf.rs` | tensors ↔ slices |
 //! | `clock.rs` | time per kernel |
 //!
-//! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection, once a GPU runs it).
+//! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection,
+//! once a GPU runs it).
 
 mod attention;
 mod buf;
@@ -44,7 +47,8 @@ use burn_flex::Flex;
 use self::flex::{Attention, CrossEntropy, Project, ProjectAdd, RmsNorm, Rotate, SwiGlu, run};
 use self::node::apply;
 
-/// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each K wide.
+/// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
+/// K wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// B
@@ -76,7 +80,8 @@ impl Heads {
     }
 }
 
-/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2. // [T, K/2]
+/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2.
+/// // [T, K/2]
 ///
 /// A pair is (i, i + K/2), the "half" layout of Hugging Face weights.
 #[derive(Clone, Debug)]
@@ -136,8 +141,8 @@ pub struct AdamW {
     pub gradient_scale: f32,
 }
 
-/// Gives the memory that CPU operators keep for the next step back to the system: for whoever runs a pass whose shapes
-/// will not come again.
+/// Gives the memory that CPU operators keep for the next step back to the system: for whoever runs
+/// a pass whose shapes will not come again.
 pub(crate) fn release_memory() {
     buf::release();
 }
@@ -163,7 +168,8 @@ pub trait FusedOps: Backend {
         plain::project_add::<Self>(x, w, r)
     }
 
-    /// Turns the query and key heads of packed rows by the angles of their positions. // qkv, y [B·T, (H + 2G)·K]
+    /// Turns the query and key heads of packed rows by the angles of their positions.
+    /// // qkv, y [B·T, (H + 2G)·K]
     fn rotate(qkv: FloatTensor<Self>, heads: Heads, rope: &Rope) -> FloatTensor<Self> {
         plain::rotate::<Self>(qkv, heads, rope)
     }
@@ -193,7 +199,8 @@ pub trait FusedOps: Backend {
         plain::square_sum::<Self>(x)
     }
 
-    /// One AdamW update of a parameter and its moments [m, v]. Not differentiated. // all of the parameter's shape
+    /// One AdamW update of a parameter and its moments m, v. Not differentiated.
+    /// // all of the parameter's shape
     fn adamw(
         parameter: &mut FloatTensor<Self>,
         gradient: FloatTensor<Self>,
@@ -255,7 +262,8 @@ impl FusedOps for Flex {
     }
 }
 
-/// The plain form on the CPU, under the other checkpointing strategy: what tests hold the fused form against.
+/// The plain form on the CPU, under the other checkpointing strategy: what tests hold the fused
+/// form against.
 impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 
 impl FusedOps for Autodiff<Flex> {

@@ -3,14 +3,15 @@
 //! Loshchilov & Hutter 2019, with g already clipped (Pascanu et al. 2013), t counted from 1:
 //!
 //! ```text
-//! g ← g · min(1, c / ‖g‖)                              over all parameters together; c = 0 leaves g alone
+//! g ← g · min(1, c / ‖g‖)           over all parameters together; c = 0 leaves g alone
 //! m ← β₁m + (1 − β₁)g,  v ← β₂v + (1 − β₂)g²
 //! θ ← θ − η·λ·θ − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 //! ```
 //!
-//! One group: INTELLECT-1 decays every parameter, norms and embeddings too. The moments live on the device, start at
-//! zero with the first step, and outlive any replacement of the parameters: an outer step changes θ and keeps m and v.
-//! A gradient that is not finite changes nothing and is an error.
+//! One group: INTELLECT-1 decays every parameter, norms and embeddings too. The moments live on the
+//! device, start at zero with the first step, and outlive any replacement of the parameters: an
+//! outer step changes θ and keeps m and v. A gradient that is not finite changes nothing and is an
+//! error.
 //!
 //! The learning rate is the caller's ([`schedule`](crate::schedule)).
 
@@ -82,7 +83,8 @@ impl<B: FusedOps> Optimizer<B> {
         self.steps
     }
 
-    /// Moves `parameters` along `gradients`, which are in the same order, and returns the norm before clipping.
+    /// Moves `parameters` along `gradients`, which are in the same order, and returns the norm
+    /// before clipping.
     ///
     /// # Errors
     /// Any of [`OptimError`].

@@ -1,7 +1,7 @@
 //! Between the flat parameters, which peers agree on, and the tensors of a device.
 //!
-//! Canonical order is the order of [`Arch::specs`](crate::arch::Arch::specs); a tensor holds a run of neighbours. So
-//! both directions are copies, tensor after tensor. They happen once per epoch.
+//! Canonical order is the order of [`Arch::specs`](crate::arch::Arch::specs); a tensor holds a run
+//! of neighbours. So both directions are copies, tensor after tensor. They happen once per epoch.
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Backend, ExecutionError, TensorData, read_sync};
@@ -10,7 +10,8 @@ use thiserror::Error;
 /// Why parameters could not be moved.
 #[derive(Debug, Error)]
 pub enum ParamsError {
-    /// The slice is not as long as the model has parameters: the caller's mistake or another model's state.
+    /// The slice is not as long as the model has parameters: the caller's mistake or another
+    /// model's state.
     #[error("{found} parameters given, the model has {expected}")]
     Length {
         /// Of the slice.

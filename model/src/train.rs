@@ -1,16 +1,18 @@
-//! The inner loop: one AdamW step after the other on local weights, behind a trait without type parameters.
+//! The inner loop: one AdamW step after the other on local weights, behind a trait without type
+//! parameters.
 //!
-//! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything that needs the
-//! backend's type is a [`Session`], and the world sees it as [`Model`] (weights in and out, logits, loss) or
+//! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything
+//! that needs the backend's type is a [`Session`], and the world sees it as [`Model`] (weights in
+//! and out, logits, loss) or
 //! [`Trainer`] (the same and a step).
 //!
-//! A step is a pure function of the weights, the moments, the stream's seed, the number of the step and the learning
-//! rate; it does not depend on the number of threads. Its batch is cut into micro-batches where memory asks for it;
-//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole batch up to
-//! rounding.
+//! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
+//! and the learning rate; it does not depend on the number of threads. Its batch is cut into
+//! micro-batches where memory asks for it; gradients of the parts are weighted by their share, so
+//! that the sum is the gradient of the whole batch up to rounding.
 //!
-//! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the weights of a peer, not
-//! its sense of their scale.
+//! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
+//! weights of a peer, not its sense of their scale.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +48,8 @@ pub trait Model: Send {
     /// [`TrainError::Params`]
     fn store(&self, theta: &mut [f32]) -> Result<(), TrainError>;
 
-    /// Scores of the token after each of `tokens`, which are `sequences` rows of equal length, at most the context.
+    /// Scores of the token after each of `tokens`, which are `sequences` rows of equal length, at
+    /// most the context.
     /// // tokens [B·T]; result [B·T, V]
     ///
     /// # Errors
@@ -62,8 +65,8 @@ pub trait Model: Send {
 
 /// A model that learns.
 pub trait Trainer: Model {
-    /// Takes inner step number `step` of the stream with this seed. `tokens` is how many the run has committed, and
-    /// this peer has trained since, before the step: the place in the schedule.
+    /// Takes inner step number `step` of the stream with this seed. `tokens` is how many the run
+    /// has committed, and this peer has trained since, before the step: the place in the schedule.
     ///
     /// # Errors
     /// Any of [`TrainError`]; the weights are as before.
@@ -97,7 +100,8 @@ pub enum TrainError {
     },
     /// Tokens that the model cannot read.
     #[error(
-        "{tokens} tokens in {sequences} rows do not fit a model of {context} positions and {vocab} symbols"
+        "{tokens} tokens in {sequences} rows do not fit a model of {context} positions \
+         and {vocab} symbols"
     )]
     Tokens {
         /// How many.

@@ -1,8 +1,9 @@
-//! Llama against trusted outputs: logits, loss and every gradient of transformers' `LlamaForCausalLM`, both z-losses,
-//! and ten AdamW steps of an f64 reference; with the fused operators and with the plain form.
+//! Llama against trusted outputs: logits, loss and every gradient of transformers'
+//! `LlamaForCausalLM`, both z-losses, and ten AdamW steps of an f64 reference; with the fused
+//! operators and with the plain form.
 //!
-//! The vectors are read from `INTELLECT_SHARED` or the folder `shared` beside the checkout. Where that is absent the
-//! tests say so and pass.
+//! The vectors are read from `INTELLECT_SHARED` or the folder `shared` beside the checkout. Where
+//! that is absent the tests say so and pass.
 
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
@@ -219,7 +220,8 @@ fn ten_adamw_steps_are_the_reference() {
     }
 }
 
-/// The gradient along a random direction is the slope of the loss: no reference program, no folder needed.
+/// The gradient along a random direction is the slope of the loss: no reference program, no folder
+/// needed.
 #[test]
 fn the_gradient_is_the_slope_of_the_loss() {
     let mut model = Work::synthetic().model;

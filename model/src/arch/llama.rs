@@ -1,4 +1,4 @@
-//! Llama: the decoder-only transformer of Touvron et al. (2023) with the grouped queries of Llama 3.
+//! Llama: the decoder-only transformer of Touvron et al. (2023) with Llama 3's grouped queries.
 //!
 //! ```text
 //! x  = emb[tokens]
@@ -7,13 +7,14 @@
 //! logits = Wout·rms(x, g)                       the head is not tied to the embedding
 //! ```
 //!
-//! Positions enter by rotation alone (Su et al. 2021, "half" layout: pairs (i, i + K/2)); no layer has a bias. Queries,
-//! keys and values are one matrix, and so are gate and up: the products are larger and the operators read the packed
-//! rows by stride. Hugging Face's tensors are adjacent row ranges of these, in canonical order, so that the flat
-//! parameters are the same either way.
+//! Positions enter by rotation alone (Su et al. 2021, "half" layout: pairs (i, i + K/2)); no layer
+//! has a bias. Queries, keys and values are one matrix, and so are gate and up: the products are
+//! larger and the operators read the packed rows by stride. Hugging Face's tensors are adjacent row
+//! ranges of these, in canonical order, so that the flat parameters are the same either way.
 //!
-//! Initial weights are those of INTELLECT-1 (PRIME, which took them from torchtitan). B sequences, T tokens, N = B·T
-//! positions, D width, H query heads, G key-value heads, K head width, F hidden width, V vocabulary.
+//! Initial weights are those of INTELLECT-1 (PRIME, which took them from torchtitan). B sequences,
+//! T tokens, N = B·T positions, D width, H query heads, G key-value heads, K head width, F hidden
+//! width, V vocabulary.
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
@@ -113,8 +114,9 @@ impl LlamaConfig {
         shapes
     }
 
-    /// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a matrix, and
-    /// 12·L·D·T for the scores and mixtures of attention, without a discount for the causal half (PRIME's count).
+    /// Floating-point operations that one token costs in training, forward and backward: 6 per
+    /// weight of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a
+    /// discount for the causal half (PRIME's count).
     #[must_use]
     pub fn flops_per_token(&self) -> u64 {
         let m = &self.model;

@@ -1,21 +1,24 @@
 //! Causal grouped-query attention without a T×T tensor, forward and backward, on slices.
 //!
-//! With scale c = 1/√K, for each query head and position t (Vaswani et al. 2017; saved statistics as in
-//! FlashAttention, Dao et al. 2022):
+//! With scale c = 1/√K, for each query head and position t (Vaswani et al. 2017; saved statistics
+//! as in FlashAttention, Dao et al. 2022):
 //!
 //! ```text
-//! s_tj = c·⟨q_t, k_j⟩,  lse_t = ln Σ_{j≤t} exp s_tj,  P_tj = exp(s_tj − lse_t),  o_t = Σ_{j≤t} P_tj v_j
+//! s_tj = c·⟨q_t, k_j⟩,  lse_t = ln Σ_{j≤t} exp s_tj
+//! P_tj = exp(s_tj − lse_t),  o_t = Σ_{j≤t} P_tj v_j
 //! D_t = ⟨do_t, o_t⟩,  dS_tj = c·P_tj (⟨do_t, v_j⟩ − D_t)
 //! dq_t = Σ_j dS_tj k_j,  dk_j = Σ_{t≥j} dS_tj q_t,  dv_j = Σ_{t≥j} P_tj do_t
 //! ```
 //!
-//! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] queries: their scores against all
-//! earlier keys fit into a cache, a plain softmax normalises them, and only lse is kept for the backward pass, which
-//! recomputes P. Memory is O(BLOCK·T) per thread. Query heads that share a key-value head run in the same task, one
-//! after the other, so that their gradients add up in a fixed order without locks.
+//! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] queries:
+//! their scores against all earlier keys fit into a cache, a plain softmax normalises them, and
+//! only lse is kept for the backward pass, which recomputes P. Memory is O(BLOCK·T) per thread.
+//! Query heads that share a key-value head run in the same task, one after the other, so that their
+//! gradients add up in a fixed order without locks.
 //!
-//! Scores are kept with one row per *key*, so that the queries of a block lie side by side in vector registers: maximum
-//! and sum need no reduction across lanes, and rows have one length wherever the causal edge is.
+//! Scores are kept with one row per *key*, so that the queries of a block lie side by side in
+//! vector registers: maximum and sum need no reduction across lanes, and rows have one length
+//! wherever the causal edge is.
 
 use rayon::prelude::*;
 
@@ -212,7 +215,8 @@ simd! {
         dots
     }
 
-    /// Scores become the weights of a causal softmax. Returns lse, the logarithm of each query's normaliser.
+    /// Scores become the weights of a causal softmax. Returns lse, the logarithm of each query's
+    /// normaliser.
     fn causal_softmax<S>(scores: &mut [Row], start: usize, scale: f32) -> Row {
         hide_later_keys(scores, start);
         let mut shift = [f32::NEG_INFINITY; BLOCK];
@@ -244,7 +248,8 @@ simd! {
         lse
     }
 
-    /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes dS = scale·P∘(dP − D).
+    /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes
+    /// dS = scale·P∘(dP − D).
     fn causal_softmax_grad<S>(
         s: &mut [Row], dp: &mut [Row], start: usize, scale: f32, lse: &Row, d: &Row,
     ) {

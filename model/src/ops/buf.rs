@@ -1,13 +1,15 @@
-//! Between burn-flex tensors and `f32` slices, without a copy where the layout allows, and the memory behind new ones.
+//! Between burn-flex tensors and `f32` slices, without a copy where the layout allows, and the
+//! memory behind new ones.
 //!
-//! Operators read contiguous slices. A gradient may arrive strided (`sum().backward()` sends an expanded scalar,
-//! burn's own matmul a transposed view): [`contiguous`] copies those and passes the rest through.
+//! Operators read contiguous slices. A gradient may arrive strided (`sum().backward()` sends an
+//! expanded scalar, burn's own matmul a transposed view): [`contiguous`] copies those and passes
+//! the rest through.
 //!
-//! A step allocates some hundred megabytes and frees them again, in the same sizes every time. The system's allocator
-//! gives large blocks back to the kernel, and touching fresh pages costs more than many a kernel does. So large
-//! buffers are kept in a pool by size ([`Pooled`]) and reused: after the first step nothing is allocated any more. The
-//! pool holds what one step needs and never more than that while shapes stay the same; [`release`] empties it when
-//! they change.
+//! A step allocates some hundred megabytes and frees them again, in the same sizes every time. The
+//! system's allocator gives large blocks back to the kernel, and touching fresh pages costs more
+//! than many a kernel does. So large buffers are kept in a pool by size ([`Pooled`]) and reused:
+//! after the first step nothing is allocated any more. The pool holds what one step needs and never
+//! more than that while shapes stay the same; [`release`] empties it when they change.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -49,7 +51,8 @@ pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     tensor.storage_mut::<f32>()
 }
 
-/// A new contiguous tensor that `fill` writes. It must write every element: it sees what a former tensor left.
+/// A new contiguous tensor that `fill` writes. It must write every element: it sees what a former
+/// tensor left.
 pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
     let shape = shape.into();
     let count = shape.num_elements();
@@ -74,10 +77,12 @@ pub(super) fn release() {
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// Idle buffers by length. Bounded by what was live at once in each length since the last [`release`].
+/// Idle buffers by length. Bounded by what was live at once in each length since the last
+/// [`release`].
 static POOL: Mutex<BTreeMap<usize, Vec<Box<[Line]>>>> = Mutex::new(BTreeMap::new());
 
-/// Elements from which a buffer is pooled: below, malloc keeps blocks itself (glibc's mmap threshold is 128 KiB).
+/// Elements from which a buffer is pooled: below, malloc keeps blocks itself (glibc's mmap
+/// threshold is 128 KiB).
 const POOLED_MIN: usize = 1 << 14;
 
 /// The memory of one tensor; it returns to the pool with the last reference.

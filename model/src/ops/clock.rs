@@ -1,8 +1,8 @@
 //! Where the time of a step goes: wall time per kind of kernel, for `bench train`.
 //!
-//! A kernel is called from the thread that runs the model, and returns when its tasks are done, so the sums are kept by
-//! that thread: two models in one process do not mix. The cost is two readings of the clock per kernel, of which a step
-//! has a few hundred.
+//! A kernel is called from the thread that runs the model, and returns when its tasks are done, so
+//! the sums are kept by that thread: two models in one process do not mix. The cost is two readings
+//! of the clock per kernel, of which a step has a few hundred.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ thread_local! {
     static PARTS: RefCell<Vec<Part>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What this thread measured since the last call, in the order of first use. Empty on a GPU, whose kernels run later.
+/// What this thread measured since the last call, in the order of first use. Empty on a GPU, whose
+/// kernels run later.
 #[must_use]
 pub fn take() -> Vec<Part> {
     PARTS.take()

@@ -1,8 +1,9 @@
-//! The operators on CPU tensors: which kernel runs on which slices, and what waits for the backward pass.
+//! The operators on CPU tensors: which kernel runs on which slices, and what waits for the backward
+//! pass.
 //!
-//! Saving a tensor keeps a reference. Two operators mutate their input in place, because in a model nobody else holds
-//! it: [`Rotate`] turns a fresh projection, [`CrossEntropy`] turns logits into their gradient. Where someone does hold
-//! it, copy-on-write makes it merely slower.
+//! Saving a tensor keeps a reference. Two operators mutate their input in place, because in a model
+//! nobody else holds it: [`Rotate`] turns a fresh projection, [`CrossEntropy`] turns logits into
+//! their gradient. Where someone does hold it, copy-on-write makes it merely slower.
 
 use burn_backend::TensorMetadata;
 use burn_flex::FlexTensor;

@@ -1,13 +1,16 @@
-//! Strided matrix views over `f32` slices, and the one matrix product that everything else is built on.
+//! Strided matrix views over `f32` slices, and the one matrix product that everything else is built
+//! on.
 //!
-//! A view is a window (offset, rows, columns, two strides) into a slice, checked once when it is made; transposing,
-//! taking a range of rows or splitting off columns cost nothing, so that no operator ever packs or copies an operand:
-//! queries, keys and values are read out of the packed rows of one projection, and heads are written side by side.
-//! [`MatMut`] can be split into disjoint column windows whose elements interleave in memory. Slices cannot express
-//! that, which is why the views hold pointers, and why this file is `unsafe` inside and safe outside.
+//! A view is a window (offset, rows, columns, two strides) into a slice, checked once when it is
+//! made; transposing, taking a range of rows or splitting off columns cost nothing, so that no
+//! operator ever packs or copies an operand: queries, keys and values are read out of the packed
+//! rows of one projection, and heads are written side by side.
+//! [`MatMut`] can be split into disjoint column windows whose elements interleave in memory. Slices
+//! cannot express that, which is why the views hold pointers, and why this file is `unsafe` inside
+//! and safe outside.
 //!
-//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result does not depend on the number of
-//! threads: a sum is never split between two of them.
+//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result does not depend
+//! on the number of threads: a sum is never split between two of them.
 
 use std::marker::PhantomData;
 
@@ -26,7 +29,8 @@ pub(super) struct Mat<'a> {
     life: PhantomData<&'a [f32]>,
 }
 
-/// A writable window of `rows` × `cols` elements, the columns adjacent in memory. No two live views share an element.
+/// A writable window of `rows` × `cols` elements, the columns adjacent in memory. No two live views
+/// share an element.
 pub(super) struct MatMut<'a> {
     start: *mut f32,
     rows: usize,
@@ -157,8 +161,9 @@ pub(super) fn product(dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, thr
     };
     // `alpha` scales what was in the destination, `beta` the product.
     #[expect(unsafe_code, reason = "the gemm crate takes pointers")]
-    // SAFETY: the three windows lie inside live slices (checked when they were made), their shapes fit (checked
-    // above), and the destination is borrowed uniquely, so it cannot overlap an operand.
+    // SAFETY: the three windows lie inside live slices (checked when they were made), their shapes
+    // fit (checked above), and the destination is borrowed uniquely, so it cannot overlap an
+    // operand.
     unsafe {
         gemm::gemm(
             dst.rows,
@@ -266,15 +271,15 @@ mod tests {
     #[test]
     fn views_beyond_their_slice_and_shapes_that_do_not_fit_are_refused() {
         let refused = |f: fn()| catch_unwind(f).is_err();
-        assert!(refused(|| drop(Mat::strided(&[0.0; 11], 3, 4, 4))));
-        assert!(refused(|| drop(Mat::strided(&[0.0; 20], 3, 4, 3))));
-        assert!(refused(|| drop(MatMut::strided(&mut [0.0; 13], 3, 4, 5))));
-        assert!(refused(|| drop(MatMut::new(&mut [0.0; 12], 3, 4).into_cols(3))));
-        assert!(refused(|| drop(MatMut::new(&mut [0.0; 12], 3, 4).rows_mut(2, 4))));
+        assert!(refused(|| _ = Mat::strided(&[0.0; 11], 3, 4, 4)));
+        assert!(refused(|| _ = Mat::strided(&[0.0; 20], 3, 4, 3)));
+        assert!(refused(|| _ = MatMut::strided(&mut [0.0; 13], 3, 4, 5)));
+        assert!(refused(|| _ = MatMut::new(&mut [0.0; 12], 3, 4).into_cols(3)));
+        assert!(refused(|| _ = MatMut::new(&mut [0.0; 12], 3, 4).rows_mut(2, 4)));
         assert!(refused(|| {
             let (a, b) = (Mat::new(&[0.0; 6], 2, 3), Mat::new(&[0.0; 6], 2, 3));
             product(MatMut::new(&mut [0.0; 4], 2, 2), Write::Replace, a, b, Threads::Here);
         }));
-        assert!(!refused(|| drop(Mat::strided(&[0.0; 14], 3, 4, 5))));
+        assert!(!refused(|| _ = Mat::strided(&[0.0; 14], 3, 4, 5)));
     }
 }

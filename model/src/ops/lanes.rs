@@ -1,25 +1,35 @@
-//! How a plain loop becomes vector code: run-time dispatch, and the few primitives that kernels are written in.
+//! How a plain loop becomes vector code: run-time dispatch, and the few primitives that kernels are
+//! written in.
 //!
-//! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp` ([`simd!`]). Four habits make
-//! the compiler vectorise it: arrays of [`BLOCK`] elements (`as_chunks`) instead of slices, so that neither a bounds
-//! check nor a ragged end is left inside; indices instead of zipped iterators in the innermost loop; a reduction runs
-//! in [`LANES`] independent sums, since float addition may not be reordered behind our back; `exp` is a polynomial,
-//! since a call into the C library stops everything. Each was worth a factor between two and ten where it was missing.
+//! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp`
+//! ([`simd!`]). Four habits make the compiler vectorise it: arrays of [`BLOCK`] elements
+//! (`as_chunks`) instead of slices, so that neither a bounds check nor a ragged end is left inside;
+//! indices instead of zipped iterators in the innermost loop; a reduction runs in [`LANES`]
+//! independent sums, since float addition may not be reordered behind our back; `exp` is a
+//! polynomial, since a call into the C library stops everything. Each was worth a factor between
+//! two and ten where it was missing.
 
 use pulp::Simd;
 
-/// Independent partial sums of a reduction: four AVX-512 registers, which hides the latency of an addition.
+/// Independent partial sums of a reduction: four AVX-512 registers, which hides the latency of an
+/// addition.
 pub(super) const LANES: usize = 64;
 
-/// Elements of one AVX-512 register. Loops over arrays of this length leave no ragged end to a scalar loop.
+/// Elements of one AVX-512 register. Loops over arrays of this length leave no ragged end to a
+/// scalar loop.
 pub(super) const BLOCK: usize = 16;
 
-/// Turns functions into ones that dispatch at run time. The body sees the instruction set as the type `S`.
+/// Turns functions into ones that dispatch at run time. The body sees the instruction set as the
+/// type `S`.
 ///
-/// `pulp` inlines a struct's `with_simd` into a function compiled for the instruction set; a closure or a function
-/// value is not inlined, and every `mul_add` in it would become a call into the C library.
+/// `pulp` inlines a struct's `with_simd` into a function compiled for the instruction set; a
+/// closure or a function value is not inlined, and every `mul_add` in it would become a call into
+/// the C library.
 macro_rules! simd {
-    ($($(#[$doc:meta])* fn $name:ident<$S:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident<$S:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    )*) => {$(
         $(#[$doc])*
         pub(super) fn $name($($arg: $ty),*) $(-> $ret)? {
             struct Kernel<T>(T);
@@ -46,10 +56,12 @@ pub(super) fn fma<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
 }
 
-/// `eˣ` within 1e-7 relative; 0 below −87.3, saturated above 88.3. Cephes `expf`: x = n·ln 2 + r, a polynomial in r.
+/// `eˣ` within 1e-7 relative; 0 below −87.3, saturated above 88.3. Cephes `expf`: x = n·ln 2 + r, a
+/// polynomial in r.
 #[inline(always)]
 pub(super) fn exp<S: Simd>(x: f32) -> f32 {
-    /// Adding and subtracting 1.5·2²³ rounds to the nearest integer and leaves it in the low mantissa bits.
+    /// Adding and subtracting 1.5·2²³ rounds to the nearest integer and leaves it in the low
+    /// mantissa bits.
     const ROUND: f32 = 12_582_912.0;
     let tiny = x < -87.3;
     let x = x.clamp(-87.3, 88.3);

@@ -1,8 +1,8 @@
 //! One autodiff node for every fused operator.
 //!
-//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two. [`FlexOp`] is just
-//! that, on plain CPU tensors; [`apply`] turns any of them into a node of burn's graph. Integer inputs and scalars live
-//! in the operator itself.
+//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two.
+//! [`FlexOp`] is just that, on plain CPU tensors; [`apply`] turns any of them into a node of burn's
+//! graph. Integer inputs and scalars live in the operator itself.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -17,12 +17,14 @@ use burn_flex::{Flex, FlexTensor};
 
 /// An operator of `N` float tensors with a backward pass of its own.
 pub(super) trait FlexOp<const N: usize>: Clone + Debug + Send + 'static {
-    /// What the backward pass needs. Clones of tensors are references: saving an input costs nothing.
+    /// What the backward pass needs. Clones of tensors are references: saving an input costs
+    /// nothing.
     type Saved: Clone + Debug + Send + 'static;
 
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
 
-    /// The gradient of each input, contiguous, from the gradient of the output, which may be strided.
+    /// The gradient of each input, contiguous, from the gradient of the output, which may be
+    /// strided.
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
 }
 

@@ -1,4 +1,5 @@
-//! Every operator in plain burn tensors, for any backend: the definition, the test oracle, and what CUDA runs.
+//! Every operator in plain burn tensors, for any backend: the definition, the test oracle, and what
+//! CUDA runs.
 
 use burn::tensor::activation::{log_softmax, silu, softmax};
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};

@@ -1,8 +1,9 @@
-//! The row kernels: norm, rotation, SwiGLU, loss and AdamW as loops over `f32` slices, forward and backward.
+//! The row kernels: norm, rotation, SwiGLU, loss and AdamW as loops over `f32` slices, forward and
+//! backward.
 //!
-//! Work is cut into fixed chunks of [`ROWS`] rows, which run on all threads, and partial sums are added in the order
-//! of the chunks: results do not depend on the number of threads. How the loops become vector code is `lanes.rs`'s
-//! matter.
+//! Work is cut into fixed chunks of [`ROWS`] rows, which run on all threads, and partial sums are
+//! added in the order of the chunks: results do not depend on the number of threads. How the loops
+//! become vector code is `lanes.rs`'s matter.
 
 use pulp::Simd;
 use rayon::prelude::*;
@@ -68,9 +69,10 @@ simd! {
         let width = w.len();
         let rows = dy.chunks_exact(width).zip(x.chunks_exact(width)).zip(rstd);
         for (((dy, x), &r), dx) in rows.zip(dx.chunks_exact_mut(width)) {
-            for (((dx, &dy), &x), (&w, dw)) in dx.iter_mut().zip(dy).zip(x).zip(w.iter().zip(&mut *dw)) {
-                *dx = dy * w;
-                *dw = fma::<S>(dy, x * r, *dw);
+            let dw = &mut dw[..width];
+            for i in 0..width {
+                dx[i] = dy[i] * w[i];
+                dw[i] = fma::<S>(dy[i], x[i] * r, dw[i]);
             }
             let k = dot_lanes::<S>(dx, x) * r * r * r / width as f32;
             for (dx, &x) in dx.iter_mut().zip(x) {
@@ -92,7 +94,8 @@ simd! {
             let (sin, sin_rest) = sin[at..at + half].as_chunks::<BLOCK>();
             for head in x[..rotated].chunks_exact_mut(2 * half) {
                 let (a, b) = head.split_at_mut(half);
-                let ((a, a_rest), (b, b_rest)) = (a.as_chunks_mut::<BLOCK>(), b.as_chunks_mut::<BLOCK>());
+                let (a, a_rest) = a.as_chunks_mut::<BLOCK>();
+                let (b, b_rest) = b.as_chunks_mut::<BLOCK>();
                 for i in 0..a.len() {
                     turn_block(&mut a[i], &mut b[i], &cos[i], &sin[i], sign);
                 }
@@ -119,7 +122,8 @@ simd! {
             let ((g, u), (dg, du)) = (x.split_at(width), dx.split_at_mut(width));
             let ((g, g_rest), (u, u_rest)) = (g.as_chunks::<BLOCK>(), u.as_chunks::<BLOCK>());
             let (dy, dy_rest) = dy.as_chunks::<BLOCK>();
-            let ((dg, dg_rest), (du, du_rest)) = (dg.as_chunks_mut::<BLOCK>(), du.as_chunks_mut::<BLOCK>());
+            let (dg, dg_rest) = dg.as_chunks_mut::<BLOCK>();
+            let (du, du_rest) = du.as_chunks_mut::<BLOCK>();
             for i in 0..dy.len() {
                 swiglu_grad_block::<S>(&g[i], &u[i], &dy[i], &mut dg[i], &mut du[i]);
             }
@@ -127,7 +131,8 @@ simd! {
         }
     }
 
-    /// One row of logits becomes `scale` × d(−log softmax(x)[target])/dx. Returns (max, Σ exp(x − max)).
+    /// One row of logits becomes `scale` × d(−log softmax(x)[target])/dx. Returns (max, Σ exp(x −
+    /// max)).
     fn cross_entropy_row<S>(x: &mut [f32], target: usize, scale: f32) -> (f32, f32) {
         let max = max_lanes(x);
         let sum = exp_lanes::<S>(x, 1.0, max);
@@ -243,7 +248,8 @@ pub(super) fn swiglu_grad(gate_up: &[f32], dy: &[f32], width: usize, dx: &mut [f
         .for_each(|((gate_up, dy), dx)| swiglu_grad_rows(gate_up, dy, width, dx));
 }
 
-/// Mean cross entropy plus the z-loss; the logits become their gradient. // logits [N, V], targets [N]
+/// Mean cross entropy plus the z-loss; the logits become their gradient. // logits [N, V], targets
+/// [N]
 pub(super) fn cross_entropy(
     logits: &mut [f32],
     vocabulary: usize,
@@ -262,7 +268,8 @@ pub(super) fn cross_entropy(
     (partial.into_iter().sum::<f64>() / targets.len() as f64) as f32
 }
 
-/// The loss of one position; its logits become their gradient, divided by the number of positions (`scale`).
+/// The loss of one position; its logits become their gradient, divided by the number of positions
+/// (`scale`).
 fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: super::ZLoss) -> f64 {
     let target = target as usize;
     assert!(target < x.len(), "target {target} is beyond a vocabulary of {}", x.len());

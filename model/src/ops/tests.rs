@@ -1,5 +1,5 @@
-//! Each fused operator against its plain form: values and gradients, with contiguous, expanded and transposed
-//! gradients, contiguous and transposed inputs, and sizes that divide nothing.
+//! Each fused operator against its plain form: values and gradients, with contiguous, expanded and
+//! transposed gradients, contiguous and transposed inputs, and sizes that divide nothing.
 
 use burn::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 use burn_backend::TensorMetadata;
@@ -114,7 +114,7 @@ fn assert_same(
                 let distance = distance(fused, plain);
                 assert!(
                     distance < BOUND,
-                    "{what}, {upstream:?}, {layout:?}: result {i} (0 is the output) is {distance:e} away"
+                    "{what}, {upstream:?}, {layout:?}: result {i} (0: output) is {distance:e} away"
                 );
             }
         }
@@ -185,7 +185,8 @@ fn projections_are_the_plain_form() {
     }
 }
 
-/// B, T, H, G, K: one token, odd lengths, more tokens than a block, grouped and single key-value heads, odd K.
+/// B, T, H, G, K: one token, odd lengths, more tokens than a block, grouped and single key-value
+/// heads, odd K.
 const SHAPES: [[usize; 5]; 8] = [
     [1, 1, 1, 1, 2],
     [2, 5, 4, 2, 6],
@@ -309,7 +310,8 @@ fn cross_entropy_is_the_plain_form() {
     }
 }
 
-/// Saturated values must not become NaN: logits and gates far beyond what f32's exponential reaches.
+/// Saturated values must not become NaN: logits and gates far beyond what f32's exponential
+/// reaches.
 #[test]
 fn extreme_inputs_stay_finite() {
     let swiglu = run_with(

@@ -93,7 +93,8 @@ fn weights_come_back_as_they_were_loaded() {
     assert_eq!(weights(&*trainer), theta);
 }
 
-/// A second load of the same weights keeps the moments: the step after it differs from a cold trainer's first.
+/// A second load of the same weights keeps the moments: the step after it differs from a cold
+/// trainer's first.
 #[test]
 fn moments_survive_a_load() {
     let theta = genesis::weights(5, &specs(&work().model));

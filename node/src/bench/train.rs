@@ -1,12 +1,13 @@
 //! `bench train`: how fast this machine trains, where the time goes, and how much memory it takes.
 //!
-//! A Llama of 5.0M parameters (width 256, 6 blocks, 8 heads, ffn 688, vocabulary 512, context 256) takes inner steps of
-//! 8 sequences in f32, AdamW and clipping included, through the same trainer that a node runs. `tests/peers/train.py`
-//! does the same work in PyTorch and prints the same fields; run the two in turn, for only their ratio says anything on
-//! a machine that others use.
+//! A Llama of 5.0M parameters (width 256, 6 blocks, 8 heads, ffn 688, vocabulary 512, context 256)
+//! takes inner steps of 8 sequences in f32, AdamW and clipping included, through the same trainer
+//! that a node runs. `tests/peers/train.py` does the same work in PyTorch and prints the same
+//! fields; run the two in turn, for only their ratio says anything on a machine that others use.
 //!
-//! The figure is the median step after three that warm up. The parts are wall time per kind of kernel; what they leave
-//! of a step goes into drawing the batch, the embedding, bookkeeping and the additions of burn's graph.
+//! The figure is the median step after three that warm up. The parts are wall time per kind of
+//! kernel; what they leave of a step goes into drawing the batch, the embedding, bookkeeping and
+//! the additions of burn's graph.
 
 use std::io::Write;
 use std::sync::Arc;
