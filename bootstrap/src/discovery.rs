@@ -85,7 +85,7 @@ impl Discovery {
                     // Its addresses would be dialled too, whatever the table says.
                     .with_cache_size(0),
             ),
-            ping: ping::Behaviour::default(),
+            ping: ping::Behaviour::new(ping::Config::new().with_interval(PING)),
             kademlia: kademlia(me),
             relay_client,
             relay: Toggle::from(entry.then(|| relay::Behaviour::new(me, relay_config()))),
@@ -191,6 +191,10 @@ fn limits(role: Role) -> connection_limits::ConnectionLimits {
 
 /// Addresses of one peer that are remembered; the table may hold twice as many for a while.
 pub const ADDRESSES_MAX: usize = 16;
+
+/// Often enough that a round trip that grows is known before much waits for it, and next to nothing
+/// on the wire.
+const PING: Duration = Duration::from_secs(5);
 
 /// Control, ring and fetch in both directions, one of each too many while duplicates are sorted
 /// out, and a circuit.

@@ -166,6 +166,10 @@ impl Driver {
             net::Event::Message { from, via, bytes } => self.on_message(from, via, &bytes),
             net::Event::Fetch { from, request, reply } => self.serve(from, &request, reply),
             net::Event::Disconnected { peer, .. } => self.input(Input::Unlinked(peer)),
+            net::Event::RoundTrip { peer, length } => {
+                let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
+                self.input(Input::RoundTrip(peer, ms));
+            }
             net::Event::Connected { peer, link } => self.tell.connected(peer, &link),
             net::Event::Listening(_) => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {

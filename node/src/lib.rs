@@ -10,8 +10,6 @@
 //! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
 //! their events. Printing happens here and nowhere else.
 
-#![allow(dead_code, reason = "the driver that uses these is on its way")]
-
 mod bench;
 mod checkpoint;
 mod cli;

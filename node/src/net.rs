@@ -32,6 +32,7 @@ mod run;
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use intellect_bootstrap::{
@@ -166,6 +167,13 @@ pub(crate) enum Event {
         peer: PeerId,
         /// Why, for people.
         cause: String,
+    },
+    /// A round trip to a peer of the run was measured; every few seconds.
+    RoundTrip {
+        /// Who.
+        peer: PeerId,
+        /// How long it took, on the connection that carries messages.
+        length: Duration,
     },
     /// A message, at most [`MESSAGE_BYTES_MAX`] long (by gossip [`GOSSIP_BYTES_MAX`]).
     Message {

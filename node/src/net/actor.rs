@@ -27,6 +27,7 @@ use libp2p::{
     identity::Keypair,
     kad::{self, QueryResult},
     multiaddr::Protocol,
+    ping,
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
@@ -360,6 +361,9 @@ impl Actor {
                 }
                 // While the query runs, Kademlia knows where they are.
                 self.redial(now);
+            }
+            DiscoveryEvent::Ping(ping::Event { peer, connection, result: Ok(length) }) => {
+                self.on_round_trip(peer, connection, length);
             }
             DiscoveryEvent::Reach(autonat::v2::client::Event { result: Err(_), .. }) => {
                 self.evidence.probe_failed();

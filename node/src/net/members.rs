@@ -94,6 +94,14 @@ impl Actor {
         self.refresh(peer, "left the run", now);
     }
 
+    /// Only members matter to the driver, and only the way that messages to them take.
+    pub(super) fn on_round_trip(&mut self, peer: PeerId, id: ConnectionId, length: Duration) {
+        let used = self.peers.get(&peer).is_some_and(|entry| entry.member && entry.uses(id));
+        if let (true, Some(peer)) = (used, name::from_libp2p(&peer)) {
+            self.emit(Event::RoundTrip { peer, length });
+        }
+    }
+
     /// Peers may have told what they listen to before this node joined.
     pub(super) fn greet_members(&mut self) {
         let Some(run) = &self.run else { return };

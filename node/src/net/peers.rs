@@ -113,6 +113,12 @@ impl Peer {
         self.of(Purpose::Control).min_by_key(|connection| connection.since)
     }
 
+    /// Whether a connection is the one that messages take; on one for bulk a ping queues behind it.
+    pub(super) fn uses(&self, id: ConnectionId) -> bool {
+        let used = self.control().or_else(|| self.connections.iter().find(|c| c.relayed));
+        used.is_some_and(|connection| connection.id == id)
+    }
+
     /// A bulk stream has come on a connection: from now on it is not for messages, unless it is the
     /// one in use for them.
     pub(super) fn assign(&mut self, id: ConnectionId, purpose: Purpose) {
@@ -389,10 +395,12 @@ mod tests {
         peer.member = true;
         assert_eq!(peer.link(), Some(Link::Relayed));
         assert!(peer.control().is_none());
+        assert!(peer.uses(ConnectionId::new_unchecked(1)));
         let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
         assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
         peer.line = Line::Up(ConnectionId::new_unchecked(2));
         assert_eq!(peer.link(), Some(Link::Direct));
+        assert_eq!([1, 2].map(|id| peer.uses(ConnectionId::new_unchecked(id))), [false, true]);
         peer.shown = Some(Link::Direct);
         peer.line = Line::Down(start);
         assert_eq!(peer.link(), Some(Link::Direct));

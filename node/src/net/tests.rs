@@ -1,7 +1,7 @@
 //! Several networks and one entry point in this process, over loopback TCP with ports from the
 //! system. Every wait has a deadline.
 
-use std::{collections::HashSet, io::ErrorKind, time::Duration};
+use std::{collections::HashSet, io::ErrorKind};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, frame, manifest, server, streams, transport};
@@ -222,6 +222,23 @@ async fn a_ring_stream_carries_both_ways_at_once_beside_messages() {
     nodes[1].hears(b"meanwhile").await;
     for _ in 0..2 {
         soon("64 MiB each way", work.join_next()).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_measure_the_round_trip_to_one_another() {
+    let entry = entry(108, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = run_of(2, &entry).await;
+    let ids = [nodes[0].id(), nodes[1].id()];
+    for (node, other) in nodes.iter_mut().zip(ids.into_iter().rev()) {
+        let measured = node.until("a round trip", |event| match event {
+            Event::RoundTrip { peer, length } => Some((*peer, *length)),
+            _ => None,
+        });
+        // The entry point is measured too, but is no member.
+        let (peer, length) = measured.await;
+        assert_eq!(peer, other);
+        assert!(!length.is_zero() && length < DEADLINE, "{length:?}");
     }
 }
 
