@@ -50,7 +50,6 @@ const AUTHORS_MAX: usize = 1_024;
 /// A running node.
 struct Driver {
     manifest: Arc<Manifest>,
-    me: PeerId,
     key: intellect_protocol::sign::Keypair,
     peer: peer::State,
     began: Instant,
@@ -165,13 +164,16 @@ impl Driver {
         match event {
             net::Event::Message { from, via, bytes } => self.on_message(from, via, &bytes),
             net::Event::Fetch { from, request, reply } => self.serve(from, &request, reply),
-            net::Event::Disconnected { peer, .. } => self.input(Input::Unlinked(peer)),
+            net::Event::Disconnected { peer, cause } => {
+                self.tell.disconnected(peer, &cause);
+                self.input(Input::Unlinked(peer));
+            }
             net::Event::RoundTrip { peer, length } => {
                 let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
                 self.input(Input::RoundTrip(peer, ms));
             }
             net::Event::Connected { peer, link } => self.tell.connected(peer, &link),
-            net::Event::Listening(_) => self.tell.listening(&self.net.addresses()),
+            net::Event::Listening => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {
                 self.tell.reachability(&state);
                 let direct = !matches!(state, Reachability::Relayed | Reachability::Closed);

@@ -150,8 +150,8 @@ pub(crate) enum Verdict {
 /// What happens on the network.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The node listens at this address, `/p2p/…` included.
-    Listening(Address),
+    /// The node listens at one more address; [`Handle::addresses`] has them all.
+    Listening,
     /// Whether others can reach the node has changed; `Display` is a sentence for its owner.
     Reachability(Reachability),
     /// A peer of the run is there, or its link has changed.
@@ -254,18 +254,15 @@ pub(crate) fn start(config: Config, stop: CancellationToken) -> Result<Net, NetE
         pace: Pace::new(config.rate),
         lines: RwLock::default(),
         addresses: watch::Sender::default(),
-        reachability: watch::Sender::new(Reachability::Unknown),
     });
-    let me = name::from_libp2p(&key.public().to_peer_id()).ok_or(NetError::Gossip("no key"))?;
     let actor = Actor::new(config, &key, shared.clone(), inbox, outbox, arrivals)?;
     let task = tokio::spawn(actor.run(stop));
-    Ok(Net { handle: Handle { me, commands, shared }, events, rings, task })
+    Ok(Net { handle: Handle { commands, shared }, events, rings, task })
 }
 
 /// Talks to the network. Cheap to clone; nothing here waits for the network but where it says so.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    me: PeerId,
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
 }
@@ -276,16 +273,9 @@ pub(crate) struct Shared {
     /// The queue of each open control stream.
     lines: RwLock<HashMap<PeerId, mpsc::Sender<Vec<u8>>>>,
     addresses: watch::Sender<Vec<Address>>,
-    reachability: watch::Sender<Reachability>,
 }
 
 impl Handle {
-    /// This node.
-    #[must_use]
-    pub(crate) fn peer(&self) -> PeerId {
-        self.me
-    }
-
     /// Every signed manifest that entry points and connected peers hand out, of `run` or of all.
     /// Waits 25 s at most.
     ///
@@ -405,12 +395,6 @@ impl Handle {
     #[must_use]
     pub(crate) fn addresses(&self) -> Vec<Address> {
         self.shared.addresses.borrow().clone()
-    }
-
-    /// Whether others can reach this node, as far as it knows.
-    #[must_use]
-    pub(crate) fn reachability(&self) -> Reachability {
-        self.shared.reachability.borrow().clone()
     }
 
     fn command(&self, command: Command) -> Result<(), SendError> {

@@ -54,7 +54,7 @@ pub(crate) enum EnterError {
         /// Who handed it out.
         from: String,
         /// What is wrong.
-        source: ReadError,
+        source: Box<ReadError>,
     },
     /// Nothing that was handed out is the run asked for.
     #[error("nobody offers a run that begins with {prefix}; offered: {offered}")]
@@ -203,7 +203,7 @@ async fn choose(net: &Net, prefix: Option<&RunPrefix>, tell: &Teller) -> Result<
                 found.entry(manifest.id).or_insert((manifest, offer.from));
             }
             Err(source) => {
-                let error = EnterError::Manifest { from: offer.from, source };
+                let error = EnterError::Manifest { from: offer.from, source: Box::new(source) };
                 tell.say(&format!("ignored: {error}"));
                 wrong.get_or_insert(error);
             }
@@ -347,7 +347,6 @@ impl Parts<'_> {
         let run = &self.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
         let driver = Driver {
-            me: self.home.identity.peer(),
             key: self.home.identity.keypair(),
             peer: peer::State::new(Time::ZERO, config),
             began: Instant::now(),

@@ -86,6 +86,10 @@ impl Teller {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
     }
 
+    pub(super) fn disconnected(&self, peer: PeerId, cause: &str) {
+        tracing::info!(peer = %PeerName::from(peer), cause, "disconnected");
+    }
+
     pub(super) fn listening(&self, addresses: &[net::address::Address]) {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         self.emit(None, events::Event::Listening { addresses });

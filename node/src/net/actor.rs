@@ -82,6 +82,8 @@ pub(super) struct Actor {
     /// Who is kept out, and until when.
     pub(super) blocked: HashMap<PeerId, Instant>,
     pub(super) evidence: Evidence,
+    /// What the driver was told last.
+    reachability: Reachability,
     /// Listeners at relays, and when to look for some again.
     pub(super) circuits: HashSet<ListenerId>,
     pub(super) relay_at: Instant,
@@ -131,6 +133,7 @@ impl Actor {
             dials: HashMap::new(),
             blocked: HashMap::new(),
             evidence: Evidence::new(far, now),
+            reachability: Reachability::Unknown,
             circuits: HashSet::new(),
             relay_at: now,
             tasks: JoinSet::new(),
@@ -283,10 +286,10 @@ impl Actor {
         if enclosed && self.circuits.is_empty() && self.relay_at <= now {
             self.listen_at_relays(now);
         }
-        let shared = &self.shared.reachability;
-        if !shared.send_if_modified(|old| std::mem::replace(old, state.clone()) != state) {
+        if state == self.reachability {
             return;
         }
+        self.reachability = state.clone();
         self.swarm.behaviour_mut().discovery.serve_table(state.is_direct());
         self.emit(Event::Reachability(state));
     }
@@ -317,10 +320,9 @@ impl Actor {
             SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error } => {
                 self.on_dial_failed(connection_id, peer_id, error, now);
             }
-            SwarmEvent::NewListenAddr { address, .. } => {
+            SwarmEvent::NewListenAddr { .. } => {
                 self.publish_addresses();
-                let address = address::with_peer(address, *self.swarm.local_peer_id());
-                self.emit(Event::Listening(address));
+                self.emit(Event::Listening);
             }
             SwarmEvent::ExpiredListenAddr { .. } => self.publish_addresses(),
             SwarmEvent::ListenerClosed { listener_id, reason, .. } => {

@@ -53,6 +53,7 @@ async fn entry(seed: u8, listen: &str) -> Entry {
 
 /// A node whose gossip is always accepted and whose requests are answered in capitals.
 struct Node {
+    id: PeerId,
     net: Net,
     stop: CancellationToken,
 }
@@ -69,12 +70,14 @@ fn config(seed: u8, bootstrap: &[Multiaddr]) -> Config {
 
 impl Node {
     fn new(seed: u8, bootstrap: &[Multiaddr]) -> Self {
-        let stop = CancellationToken::new();
-        Self { net: start(config(seed, bootstrap), stop.clone()).unwrap(), stop }
+        Self::start(config(seed, bootstrap))
     }
 
-    fn id(&self) -> PeerId {
-        self.net.handle.peer()
+    fn start(config: Config) -> Self {
+        let key = Keypair::ed25519_from_bytes(config.key_seed).unwrap();
+        let id = name::from_libp2p(&key.public().to_peer_id()).unwrap();
+        let stop = CancellationToken::new();
+        Self { id, net: start(config, stop.clone()).unwrap(), stop }
     }
 
     /// The first thing that `pick` takes from the events.
@@ -154,24 +157,23 @@ async fn strangers_meet_through_the_entry_point_and_talk() {
     let offers = nodes[0].net.handle.manifests(Some(RUN)).await.unwrap();
     // The entry point and, once it is asked, every peer of the run.
     assert!(offers.iter().all(|offer| offer.bytes == b"a manifest") && offers.len() > 1);
-    assert_eq!(nodes[0].net.handle.reachability(), Reachability::Local);
     assert!(!nodes[0].net.handle.addresses().is_empty());
 
     for from in 0..nodes.len() {
         let everybody = format!("gossip of {from}").into_bytes();
         nodes[from].net.handle.gossip(Topic::Beat, everybody.clone()).unwrap();
-        let sender = nodes[from].id();
+        let sender = nodes[from].id;
         for to in (0..nodes.len()).filter(|to| *to != from) {
             assert!(matches!(nodes[to].hears(&everybody).await.1, Via::Gossip(_)));
             let one = format!("from {from} to {to}").into_bytes();
-            let receiver = nodes[to].id();
+            let receiver = nodes[to].id;
             nodes[from].net.handle.send(receiver, one.clone()).unwrap();
             assert_eq!(nodes[to].hears(&one).await, (sender, Via::Direct));
         }
     }
 
     let handle = nodes[0].net.handle.clone();
-    let asked = nodes[1].id();
+    let asked = nodes[1].id;
     let large = vec![b'x'; REQUEST_BYTES_MAX as usize];
     for request in [b"a question".to_vec(), Vec::new(), large] {
         let expected = request.to_ascii_uppercase();
@@ -192,7 +194,7 @@ async fn a_ring_stream_carries_both_ways_at_once_beside_messages() {
     const BYTES: usize = 64 << 20;
     let entry = entry(101, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(2, &entry).await;
-    let (one, two) = (nodes[0].id(), nodes[1].id());
+    let (one, two) = (nodes[0].id, nodes[1].id);
     let opened = nodes[0].net.handle.open_ring(two).await.unwrap();
     let (from, accepted) = soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap();
     assert_eq!(from, one);
@@ -229,7 +231,7 @@ async fn a_ring_stream_carries_both_ways_at_once_beside_messages() {
 async fn members_measure_the_round_trip_to_one_another() {
     let entry = entry(108, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(2, &entry).await;
-    let ids = [nodes[0].id(), nodes[1].id()];
+    let ids = [nodes[0].id, nodes[1].id];
     for (node, other) in nodes.iter_mut().zip(ids.into_iter().rev()) {
         let measured = node.until("a round trip", |event| match event {
             Event::RoundTrip { peer, length } => Some((*peer, *length)),
@@ -269,7 +271,7 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     let entry = entry(103, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(3, &entry).await;
     let last = nodes.pop().unwrap();
-    let dead = last.id();
+    let dead = last.id;
     last.stop.cancel();
     soon("a clean end", last.net.task).await.unwrap();
     for node in &mut nodes {
@@ -286,12 +288,12 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     back.net.handle.join(RUN, Vec::new()).await.unwrap();
     back.linked(2).await;
     nodes[0].linked(1).await;
-    let one = nodes[0].id();
+    let one = nodes[0].id;
     nodes[0].net.handle.drop_peer(dead, "a test");
     assert_eq!(nodes[0].loses(dead).await, "dropped: a test");
     back.loses(one).await;
     // The others keep it.
-    let two = nodes[1].id();
+    let two = nodes[1].id;
     back.net.handle.send(two, b"kept".to_vec()).unwrap();
     nodes[1].hears(b"kept").await;
 }
@@ -333,14 +335,13 @@ async fn nodes_that_listen_everywhere_meet_once() {
             .flat_map(|ip| [format!("/{ip}/udp/0/quic-v1"), format!("/{ip}/tcp/0")])
             .map(|address| address.parse().unwrap())
             .collect();
-        let stop = CancellationToken::new();
-        let node = Node { net: start(config, stop.clone()).unwrap(), stop };
+        let node = Node::start(config);
         node.net.handle.join(RUN, Vec::new()).await.unwrap();
         nodes.push(node);
     }
     nodes[0].linked(1).await;
     nodes[1].linked(1).await;
-    let (one, two) = (nodes[0].id(), nodes[1].id());
+    let (one, two) = (nodes[0].id, nodes[1].id);
     let _ring = nodes[0].net.handle.open_ring(two).await.unwrap();
     assert_eq!(soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap().0, one);
     nodes[0].stop.cancel();
@@ -422,7 +423,7 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
         let end = soon("the end of it", raw.read_to_end(&mut Vec::new())).await;
         assert!(end.is_ok() || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
     }
-    let (one, two) = (nodes[0].id(), nodes[1].id());
+    let (one, two) = (nodes[0].id, nodes[1].id);
     nodes[1].net.handle.send(one, b"unharmed".to_vec()).unwrap();
     assert_eq!(nodes[0].hears(b"unharmed").await.0, two);
     let offers = soon("offers", nodes[1].net.handle.manifests(None)).await.unwrap();
@@ -433,7 +434,7 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
 async fn what_the_driver_rejects_counts_against_whoever_brought_it() {
     let entry = entry(106, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(2, &entry).await;
-    let bad = nodes[1].id();
+    let bad = nodes[1].id;
     for index in 0..peers::FAULTS_MAX {
         nodes[1].net.handle.gossip(Topic::Ctl, format!("bad {index}").into()).unwrap();
         let token = nodes[0].until("bad gossip", |event| match event {
@@ -450,17 +451,16 @@ async fn what_the_driver_rejects_counts_against_whoever_brought_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_comes_from_any_peer() {
     // The entry point of the second is a plain node that has joined.
-    let first = Node::new(1, &[]);
+    let mut first = Node::new(1, &[]);
     first.net.handle.join(RUN, b"from a peer".to_vec()).await.unwrap();
-    let listening = soon("listening", async {
-        loop {
-            if let Some(address) = first.net.handle.addresses().first() {
-                return address.clone();
-            }
-            tokio::task::yield_now().await;
-        }
+    let (mut listens, mut local) = (false, false);
+    let known = first.until("listening and its reachability", |event| {
+        listens |= matches!(event, Event::Listening);
+        local |= matches!(event, Event::Reachability(Reachability::Local));
+        (listens && local).then_some(())
     });
-    let address = listening.await;
+    known.await;
+    let address = first.net.handle.addresses()[0].clone();
     assert!(address::peer(&address).is_some());
     let second = Node::new(2, &[address]);
     let offers = soon("offers", second.net.handle.manifests(Some(RUN))).await.unwrap();
