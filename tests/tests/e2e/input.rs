@@ -75,7 +75,7 @@ fn a_manifest_that_was_changed_or_is_none_is_refused() {
         story.node(&["manifest", "show", &story.text("other.toml")]).unwrap()
     };
     show(&good).expect_success().unwrap();
-    let changed = good.replace("amount = 5", "amount = 6");
+    let changed = good.replace("amount = 10", "amount = 11");
     assert_ne!(changed, good);
     show(&changed).expect_failure(1, &["signature", "organiser"]).unwrap();
     show(&good.replace("layers", "layer")).expect_failure(1, &["model.layers"]).unwrap();

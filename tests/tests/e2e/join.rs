@@ -71,7 +71,7 @@ fn several_runs_at_one_bootstrap_are_told_apart() {
 fn a_manifest_that_was_changed_on_the_way_is_refused() {
     let story = story();
     let manifest = story.manifest("run.toml", &[]).unwrap();
-    let text = fs::read_to_string(&manifest).unwrap().replace("amount = 5", "amount = 6");
+    let text = fs::read_to_string(&manifest).unwrap().replace("amount = 10", "amount = 11");
     fs::write(&manifest, text).unwrap();
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
     let node = story.start_node("node", &entry, &[]).unwrap();
