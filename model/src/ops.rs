@@ -149,7 +149,7 @@ pub(crate) fn release_memory() {
 
 /// burn's `Backend` with the operators of this crate.
 pub trait FusedOps: Backend {
-    /// y = x / √(mean(x²) + eps) ∘ w. // x, y [N, D]; w [D]
+    /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
     fn rms_norm(x: FloatTensor<Self>, w: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
         plain::rms_norm::<Self>(x, w, eps)
     }
@@ -184,8 +184,8 @@ pub trait FusedOps: Backend {
         plain::swiglu::<Self>(gate_up)
     }
 
-    /// Mean of −log softmax(logits)[target] over all positions, plus the z-loss.
-    /// // logits [N, V], targets [N] below V, y [1]
+    /// Mean of −log softmax(logits)\[target\] over all positions, plus the z-loss.
+    /// // `logits [N, V], targets [N] below V, y [1]`
     fn cross_entropy(
         logits: FloatTensor<Self>,
         targets: IntTensor<Self>,
@@ -194,7 +194,7 @@ pub trait FusedOps: Backend {
         plain::cross_entropy::<Self>(logits, targets, z_loss)
     }
 
-    /// Σ x², for the global norm of a gradient. Not differentiated. // y [1]
+    /// Σ x², for the global norm of a gradient. Not differentiated. // `y [1]`
     fn square_sum(x: FloatTensor<Self>) -> FloatTensor<Self> {
         plain::square_sum::<Self>(x)
     }

@@ -2,9 +2,8 @@
 //! parameters.
 //!
 //! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything
-//! that needs the backend's type is a [`Session`], and the world sees it as [`Model`] (weights in
-//! and out, logits, loss) or
-//! [`Trainer`] (the same and a step).
+//! that needs the backend's type is a `Session`, and the world sees it as [`Model`] (weights in and
+//! out, logits, loss) or [`Trainer`] (the same and a step).
 //!
 //! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
 //! and the learning rate; it does not depend on the number of threads. Its batch is cut into

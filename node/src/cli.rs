@@ -62,7 +62,7 @@ pub(crate) enum Command {
 /// Settings of one node; none of them changes what the run computes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Where to enter: the address of a peer, ending in /p2p/<its id>; may be given several times
+    /// Where to enter: the address of a peer, ending in /p2p/ and its id; may be given several times
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
     /// Which run, when several are offered: the beginning of its id

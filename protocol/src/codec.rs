@@ -5,7 +5,7 @@
 //! of their encodings: chunks, frames and ranges of an update are slices of one byte string.
 //!
 //! * `f32`: the element, little-endian. Loses nothing; the reference.
-//! * `int8` (see [`int8`]): a scale and one signed byte for each element, 260 bytes a block.
+//! * `int8` (see `int8.rs`): a scale and one signed byte for each element, 260 bytes a block.
 //!
 //! Every peer must compute the same bits from the same bytes. So there is only + − × ÷ on `f32`, in
 //! written order: no fused multiply-add, no function of a mathematics library. The loops are written

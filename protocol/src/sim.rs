@@ -1,7 +1,7 @@
 //! Simulated runs: the real machine of many peers in virtual time, under faults, against invariants.
 //!
-//! One seed is one run. Peers found it, train a toy ([`toy`]) and commit epochs over a simulated
-//! network ([`network`]), while faults strike at chosen moments ([`faults`]). After every step the
+//! One seed is one run. Peers found it, train a toy (`toy`) and commit epochs over a simulated
+//! network (`network`), while faults strike at chosen moments (`faults`). After every step the
 //! invariants S1–S7 must hold ([`check`]). Then the faults stop, and the run must make progress again
 //! (L1), with every live peer on one lineage (L2). A failing seed names itself and repeats exactly.
 //!

@@ -36,7 +36,7 @@ pub struct Llama<B: FusedOps> {
     /// [V, D]
     embedding: FloatTensor<B>,
     blocks: Vec<Block<B>>,
-    /// [D]
+    /// `[D]`
     norm: FloatTensor<B>,
     /// [V, D]
     head: FloatTensor<B>,
@@ -44,13 +44,13 @@ pub struct Llama<B: FusedOps> {
 
 #[derive(Clone, Debug)]
 struct Block<B: FusedOps> {
-    /// [D]
+    /// `[D]`
     attention_norm: FloatTensor<B>,
     /// [(H + 2G)·K, D]: queries, keys, values
     qkv: FloatTensor<B>,
     /// [D, H·K]
     out: FloatTensor<B>,
-    /// [D]
+    /// `[D]`
     mlp_norm: FloatTensor<B>,
     /// [2F, D]: gate, up
     gate_up: FloatTensor<B>,

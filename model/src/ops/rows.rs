@@ -131,7 +131,7 @@ simd! {
         }
     }
 
-    /// One row of logits becomes `scale` × d(−log softmax(x)[target])/dx. Returns (max, Σ exp(x −
+    /// One row of logits becomes `scale` × d(−log softmax(x)\[target\])/dx. Returns (max, Σ exp(x −
     /// max)).
     fn cross_entropy_row<S>(x: &mut [f32], target: usize, scale: f32) -> (f32, f32) {
         let max = max_lanes(x);
@@ -174,7 +174,7 @@ simd! {
     }
 }
 
-/// y = x∘w/√(mean(x²) + eps), and 1/√… of each row. // x, y [N, D]; w [D]; rstd [N]
+/// y = x∘w/√(mean(x²) + eps), and 1/√… of each row. // `x, y [N, D]; w [D]; rstd [N]`
 pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) {
     let _timer = clock::start("norm");
     let chunk = ROWS * w.len();
@@ -182,7 +182,7 @@ pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut
     x.par_chunks(chunk).zip(outputs).for_each(|(x, (y, rstd))| rms_norm_rows(x, w, eps, y, rstd));
 }
 
-/// Gradients of [`rms_norm`]. // dy, x, dx [N, D]; w, dw [D]; rstd [N]
+/// Gradients of [`rms_norm`]. // `dy, x, dx [N, D]; w, dw [D]; rstd [N]`
 pub(super) fn rms_norm_grad(
     dy: &[f32],
     x: &[f32],
@@ -249,7 +249,7 @@ pub(super) fn swiglu_grad(gate_up: &[f32], dy: &[f32], width: usize, dx: &mut [f
 }
 
 /// Mean cross entropy plus the z-loss; the logits become their gradient. // logits [N, V], targets
-/// [N]
+/// `[N]`
 pub(super) fn cross_entropy(
     logits: &mut [f32],
     vocabulary: usize,

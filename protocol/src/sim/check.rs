@@ -2,7 +2,7 @@
 //! simulated peers send, commit and follow, as they do it.
 //!
 //! The checks share no code with the machines that they judge: they keep their own history of votes
-//! ([`votes`]) and of lineages ([`lineage`]), and find majorities by themselves. A message counts
+//! (`votes`) and of lineages (`lineage`), and find majorities by themselves. A message counts
 //! once its author has sent it, whether or not it arrives.
 //!
 //! Beside S1–S7: no peer calls another one faulty, and none has another state from an equal receipt,
