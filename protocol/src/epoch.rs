@@ -219,6 +219,7 @@ impl State {
         if self.left {
             return;
         }
+        let tick = matches!(input, Input::Tick);
         match input {
             Input::Tick => {}
             Input::Message(message) => self.on_message(now, roll, &message, out),
@@ -239,7 +240,9 @@ impl State {
                 self.leaving.get_or_insert(now + LEAVE_WAIT);
             }
         }
-        self.learn_ready(now, roll);
+        if tick {
+            self.learn_ready(now, roll);
+        }
         self.advance(now, roll, out);
     }
 

@@ -110,6 +110,28 @@ pub enum Input {
     Leave,
 }
 
+impl Input {
+    /// Whether it may change who is alive, or where somebody stands; the epoch is told of that.
+    fn changes_view(&self) -> bool {
+        match self {
+            Self::Tick | Self::Unlinked(_) | Self::RoundTrip(..) | Self::Reachable(_) => true,
+            Self::Message(message) => {
+                matches!(message.body(), Message::Heartbeat(_) | Message::Leaving(_))
+            }
+            Self::Trained { .. }
+            | Self::RingFinished { .. }
+            | Self::RingLost { .. }
+            | Self::UpdateHeld(_)
+            | Self::UpdateMissing(_)
+            | Self::Applied { .. }
+            | Self::Answer(..)
+            | Self::Loaded(_)
+            | Self::LoadFailed(_)
+            | Self::Leave => false,
+        }
+    }
+}
+
 /// What the caller has to do.
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -230,6 +252,7 @@ impl State {
         if self.left {
             return;
         }
+        let sees = input.changes_view();
         match input {
             Input::Tick => self.see(now, view::Input::Tick, out),
             Input::Message(message) => self.on_message(now, message, out),
@@ -263,7 +286,9 @@ impl State {
                 self.turn(now, epoch::Input::Leave, out);
             }
         }
-        self.turn(now, epoch::Input::Tick, out);
+        if sees {
+            self.turn(now, epoch::Input::Tick, out);
+        }
         let standing = self.standing(now);
         self.follow(now, sync::Input::Tick(standing), out);
         self.beat(now, out);

@@ -54,13 +54,15 @@ pub struct State {
     told: BTreeSet<PeerId>,
     /// Whose connection closed since it was last found.
     closed: BTreeSet<PeerId>,
+    /// When everybody was looked at last.
+    looked: Time,
 }
 
 impl State {
     /// A view of nobody.
     #[must_use]
     pub fn new(me: PeerId, roll: Roll) -> Self {
-        Self { me, roll, told: BTreeSet::new(), closed: BTreeSet::new() }
+        Self { me, roll, told: BTreeSet::new(), closed: BTreeSet::new(), looked: Time::ZERO }
     }
 
     /// The table itself.
@@ -71,29 +73,38 @@ impl State {
 
     /// Takes one input.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
-        match input {
-            Input::Tick => {}
-            Input::Heartbeat(author, beat) => self.on_heartbeat(now, author, beat),
+        let about = match input {
+            Input::Tick => return self.look_at_all(now, out),
+            Input::Heartbeat(author, beat) => {
+                self.on_heartbeat(now, author, beat);
+                author
+            }
             Input::Leaving(author, leaving) => {
                 if let Some(seen) = self.roll.peers.get_mut(&author) {
                     seen.left = seen.left.max(Some(leaving.incarnation));
                 }
+                author
             }
-            Input::Unlinked(peer) => self.on_closed(now, peer),
+            Input::Unlinked(peer) => {
+                self.on_closed(now, peer);
+                peer
+            }
             Input::RoundTrip(peer, sample) => {
                 if let Some(seen) = self.roll.peers.get_mut(&peer) {
                     seen.rtt_ms = smoothed(seen.rtt_ms, sample);
                 }
+                peer
             }
-        }
-        self.tell(now, out);
+        };
+        self.look_at(now, about, out);
     }
 
     /// When somebody falls silent next.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let told = self.told.iter().filter_map(|peer| self.roll.peers.get(peer));
-        told.map(|seen| seen.heard + self.roll.silent_after(seen)).min()
+        let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
+        // Who had fallen silent by the last look was told of then.
+        self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
     }
 
     fn on_heartbeat(&mut self, now: Time, author: PeerId, beat: &Heartbeat) {
@@ -121,27 +132,31 @@ impl State {
         self.closed.insert(peer);
     }
 
-    fn tell(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Self { roll, told, closed, .. } = self;
-        roll.peers.retain(|_, seen| now.since(seen.heard) < FORGET_AFTER);
-        for peer in roll.live(now).map(|(peer, _)| *peer) {
-            if told.insert(peer) {
-                closed.remove(&peer);
+    fn look_at_all(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.looked = now;
+        self.roll.peers.retain(|_, seen| now.since(seen.heard) < FORGET_AFTER);
+        let (roll, told) = (&self.roll, &self.told);
+        let changed = |peer: &&PeerId| roll.alive(peer, now) != told.contains(peer);
+        let changed: Vec<PeerId> = roll.peers.keys().filter(changed).copied().collect();
+        changed.into_iter().for_each(|peer| self.look_at(now, peer, out));
+    }
+
+    /// Tells of a peer that came or went.
+    fn look_at(&mut self, now: Time, peer: PeerId, out: &mut Vec<Output>) {
+        if self.roll.alive(&peer, now) {
+            if self.told.insert(peer) {
+                self.closed.remove(&peer);
                 out.push(Output::Found(peer));
             }
+        } else if self.told.remove(&peer) {
+            let closed = self.closed.remove(&peer);
+            let cause = match self.roll.peers.get(&peer) {
+                Some(seen) if seen.has_left() => Cause::Left,
+                _ if closed => Cause::Closed,
+                _ => Cause::Silent,
+            };
+            out.push(Output::Lost(peer, cause));
         }
-        told.retain(|peer| {
-            let alive = roll.alive(peer, now);
-            if !alive {
-                let cause = match roll.peers.get(peer) {
-                    Some(seen) if seen.has_left() => Cause::Left,
-                    _ if closed.remove(peer) => Cause::Closed,
-                    _ => Cause::Silent,
-                };
-                out.push(Output::Lost(*peer, cause));
-            }
-            alive
-        });
     }
 }
 

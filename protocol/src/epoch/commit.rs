@@ -12,7 +12,7 @@ use crate::sign::Signature;
 use crate::time::Time;
 use crate::wire;
 
-use super::{Apply, Output, RingState, Rule, Stage, State, Vote};
+use super::{Apply, Ballot, Output, RingState, Rule, Stage, State, Vote};
 
 /// A decided epoch, on its way to be applied.
 #[derive(Clone, Debug)]
@@ -102,14 +102,14 @@ impl State {
     fn copied(&self, now: Time, roll: &Roll, link: &Link) -> bool {
         let roster = &link.certificate.roster;
         let has_place = roster.ring().any(|m| m.peer == self.config.me);
-        let digest = wire::roster_digest(&self.config.law.run, roster);
-        let Some(ballot) = self.ballots.get(&digest) else { return true };
+        let same = |b: &&Ballot| b.roster.as_ref().is_some_and(|known| **known == *roster);
+        let Some(ballot) = self.ballots.values().find(same) else { return true };
         !has_place
             || roster.ring().all(|m| {
                 m.peer == self.config.me
-                    || !self.names_voter(&m.peer)
-                    || !roll.alive(&m.peer, now)
                     || ballot.dones.contains_key(&m.peer)
+                    || !roll.alive(&m.peer, now)
+                    || !self.names_voter(&m.peer)
             })
     }
 

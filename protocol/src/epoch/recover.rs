@@ -231,8 +231,8 @@ impl State {
 
     pub(super) fn timers(&self, now: Time, roll: &Roll) -> Vec<Option<Time>> {
         let presence = self.voters.iter().map(|voter| {
-            let heard = roll.peers.get(&voter.peer).map_or(self.entered, |seen| seen.heard);
-            heard.max(self.entered) + roll.grace
+            let named = roll.peers.get(&voter.peer).and_then(|seen| seen.named(self.series));
+            named.map_or(self.entered, |at| at.max(self.entered)) + roll.grace
         });
         let mut timers = vec![
             presence.filter(|at| *at > now).min(),

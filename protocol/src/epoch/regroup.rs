@@ -49,7 +49,7 @@ impl State {
             return false;
         }
         let candidates: BTreeSet<PeerId> =
-            self.candidates(now, roll).into_iter().map(|voter| voter.peer).collect();
+            roll.live_in(self.series, now).map(|(peer, _)| *peer).collect();
         if self.gathering.since.is_none() || candidates != self.gathering.candidates {
             self.gathering.candidates = candidates;
             self.gathering.since = Some(now);
@@ -76,16 +76,19 @@ impl State {
             && !self.behind
             && self.leaving.is_none()
             && !self.majority_present(now, roll)
-            && self.voters.iter().all(|v| self.is_member_or_absent(v, now, roll))
             && (!self.voters.is_empty() || self.enough_to_found(now, roll))
+            && self.voters.iter().all(|v| self.is_member_or_absent(v, now, roll))
     }
 
     fn enough_to_found(&self, now: Time, roll: &Roll) -> bool {
-        self.candidates(now, roll).len() >= self.config.law.peers_min
+        roll.live_in(self.series, now).count() + 1 >= self.config.law.peers_min
     }
 
     fn is_member_or_absent(&self, voter: &Voter, now: Time, roll: &Roll) -> bool {
-        self.candidates(now, roll).contains(voter) || self.absence(voter, now, roll).is_some()
+        let here = |seen: &Seen| seen.beat.series == self.series && seen.beat.log == voter.log;
+        *voter == self.as_voter()
+            || (roll.alive(&voter.peer, now) && roll.peers.get(&voter.peer).is_some_and(here))
+            || self.absence(voter, now, roll).is_some()
     }
 
     /// When our turn to propose comes, if nothing changes.

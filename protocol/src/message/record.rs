@@ -92,8 +92,12 @@ impl Series {
 /// Whether the voters that `has` holds for are a majority: more than half of all, or exactly half
 /// with the first one. Any two majorities share a voter; no voters have none.
 pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
-    let count = voters.iter().filter(|voter| has(voter)).count();
-    2 * count > voters.len() || (2 * count == voters.len() && voters.first().is_some_and(has))
+    let had = || voters.iter().filter(|voter| has(voter));
+    let half = voters.len() / 2;
+    had().nth(half).is_some()
+        || (voters.len().is_multiple_of(2)
+            && voters.first().is_some_and(&has)
+            && had().count() == half)
 }
 
 /// The result of an epoch, which its Dones sign; its digest is `r`.
