@@ -219,9 +219,9 @@ impl State {
         if self.left {
             return;
         }
-        let tick = matches!(input, Input::Tick);
         match input {
             Input::Tick => {}
+            Input::Heard(peer) => self.learn_ready(now, roll, peer),
             Input::Message(message) => self.on_message(now, roll, &message, out),
             Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
@@ -239,9 +239,6 @@ impl State {
             Input::Leave => {
                 self.leaving.get_or_insert(now + LEAVE_WAIT);
             }
-        }
-        if tick {
-            self.learn_ready(now, roll);
         }
         self.advance(now, roll, out);
     }
@@ -343,6 +340,7 @@ impl State {
         self.enter_series(now, Series::after(&head), voters);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
         out.push(Output::Train(head));
+        roll.live(now).for_each(|(peer, _)| self.learn_ready(now, roll, *peer));
         self.replay_early(now, roll, out);
     }
 

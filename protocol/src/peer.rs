@@ -111,23 +111,18 @@ pub enum Input {
 }
 
 impl Input {
-    /// Whether it may change who is alive, or where somebody stands; the epoch is told of that.
-    fn changes_view(&self) -> bool {
+    /// What the epoch is told of it beside: who is alive, or where somebody stands, may change.
+    fn seen(&self) -> Option<epoch::Input> {
         match self {
-            Self::Tick | Self::Unlinked(_) | Self::RoundTrip(..) | Self::Reachable(_) => true,
-            Self::Message(message) => {
-                matches!(message.body(), Message::Heartbeat(_) | Message::Leaving(_))
+            Self::Tick | Self::Unlinked(_) | Self::RoundTrip(..) | Self::Reachable(_) => {
+                Some(epoch::Input::Tick)
             }
-            Self::Trained { .. }
-            | Self::RingFinished { .. }
-            | Self::RingLost { .. }
-            | Self::UpdateHeld(_)
-            | Self::UpdateMissing(_)
-            | Self::Applied { .. }
-            | Self::Answer(..)
-            | Self::Loaded(_)
-            | Self::LoadFailed(_)
-            | Self::Leave => false,
+            Self::Message(message) => match message.body() {
+                Message::Heartbeat(_) => Some(epoch::Input::Heard(message.author())),
+                Message::Leaving(_) => Some(epoch::Input::Tick),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }
@@ -252,7 +247,7 @@ impl State {
         if self.left {
             return;
         }
-        let sees = input.changes_view();
+        let seen = input.seen();
         match input {
             Input::Tick => self.see(now, view::Input::Tick, out),
             Input::Message(message) => self.on_message(now, message, out),
@@ -275,8 +270,10 @@ impl State {
             }
             Input::Applied { state } => self.turn(now, epoch::Input::Applied(state), out),
             Input::Answer(from, answer) => {
-                let standing = self.standing(now);
-                let input = sync::Input::Answer(from, answer.as_deref(), standing);
+                let standing = self.standing();
+                let majority = self.epoch.majority_present(now, self.view.roll());
+                let answer = answer.as_deref();
+                let input = sync::Input::Answer { from, answer, standing, majority };
                 self.follow(now, input, out);
             }
             Input::Loaded(head) => self.follow(now, sync::Input::Loaded(head), out),
@@ -286,10 +283,10 @@ impl State {
                 self.turn(now, epoch::Input::Leave, out);
             }
         }
-        if sees {
-            self.turn(now, epoch::Input::Tick, out);
+        if let Some(seen) = seen {
+            self.turn(now, seen, out);
         }
-        let standing = self.standing(now);
+        let standing = self.standing();
         self.follow(now, sync::Input::Tick(standing), out);
         self.beat(now, out);
     }
@@ -343,12 +340,8 @@ impl State {
         self.sync.link(epoch)
     }
 
-    fn standing(&self, now: Time) -> sync::Standing {
-        sync::Standing {
-            series: self.epoch.series(),
-            decided: self.epoch.decided().is_some(),
-            majority: self.epoch.majority_present(now, self.view.roll()),
-        }
+    fn standing(&self) -> sync::Standing {
+        sync::Standing { series: self.epoch.series(), decided: self.epoch.decided().is_some() }
     }
 
     fn on_message(&mut self, now: Time, message: Arc<Verified<Message>>, out: &mut Vec<Output>) {

@@ -18,40 +18,47 @@ pub struct Seen {
     pub beat: Heartbeat,
     /// When that one came.
     pub heard: Time,
-    /// The series that it named last, at most [`NAMED_MAX`], and when it named each.
-    named: Vec<(Series, Time)>,
+    /// When its newest heartbeat came, also if a closed connection has aged `heard` since.
+    named_at: Time,
+    /// The series that it named before, at most [`NAMED_MAX`], and when it named each last.
+    named_before: Vec<(Series, Time)>,
     /// The incarnation that said `Leaving`, if it did.
     pub left: Option<u64>,
     /// Smoothed round trip in milliseconds; 0 is not yet measured.
     pub rtt_ms: u32,
 }
 
-/// Series remembered of one peer: its own, and those that it has just left.
-const NAMED_MAX: usize = 4;
+/// Series remembered of one peer beside its own: those that it has just left.
+const NAMED_MAX: usize = 3;
 
 impl Seen {
     /// First heard now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
-        let named = vec![(beat.series, now)];
-        Self { beat: beat.clone(), heard: now, named, left: None, rtt_ms: 0 }
+        let (beat, named_before) = (beat.clone(), Vec::new());
+        Self { beat, heard: now, named_at: now, named_before, left: None, rtt_ms: 0 }
     }
 
     /// Heard again, with a newer heartbeat.
     pub fn hear(&mut self, beat: &Heartbeat, now: Time) {
-        self.beat.clone_from(beat);
-        self.heard = now;
-        self.named.retain(|(series, _)| *series != beat.series);
-        self.named.push((beat.series, now));
-        if self.named.len() > NAMED_MAX {
-            self.named.remove(0);
+        if self.beat.series != beat.series {
+            self.named_before.retain(|(series, _)| *series != beat.series);
+            self.named_before.push((self.beat.series, self.named_at));
+            if self.named_before.len() > NAMED_MAX {
+                self.named_before.remove(0);
+            }
         }
+        self.beat.clone_from(beat);
+        (self.heard, self.named_at) = (now, now);
     }
 
     /// When it last named `series`.
     #[must_use]
     pub fn named(&self, series: Series) -> Option<Time> {
-        self.named.iter().find(|(named, _)| *named == series).map(|(_, at)| *at)
+        if self.beat.series == series {
+            return Some(self.named_at);
+        }
+        self.named_before.iter().find(|(named, _)| *named == series).map(|(_, at)| *at)
     }
 
     /// Whether it said `Leaving` and was not heard with a higher incarnation since.

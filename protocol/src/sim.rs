@@ -24,7 +24,7 @@ use std::ops::Range;
 use check::Violation;
 use faults::Director;
 use report::{Failure, Report, Summary};
-use world::{GRACE_MS, HEARTBEAT_MS, Setup, World};
+use world::{Setup, World};
 
 use crate::epoch::Rule;
 
@@ -66,6 +66,14 @@ pub struct Config {
 
 /// Hosts beyond the first peers, for those that churn starts.
 pub const SPARE: usize = 4;
+
+/// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
+const HEARTBEAT_MS: u64 = 500;
+const GRACE_MS: u64 = 8_000;
+
+/// From so many peers on a run beats four times as slowly, as its organiser would have it, and has
+/// no slow peers: it is there to show that the core carries that many.
+const LARGE: usize = 64;
 
 /// Runs one seed.
 ///
@@ -114,15 +122,15 @@ struct Story {
 impl Story {
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
-        // A large run beats more slowly, as its organiser would have it.
-        let heartbeat_ms = if peers > 64 { 2 * HEARTBEAT_MS } else { HEARTBEAT_MS };
+        let slower = if peers < LARGE { 1 } else { 4 };
         let founders = if faults == Faults::Lossy && seed % 4 == 3 { peers } else { 0 };
         let spare = if faults == Faults::Churn { SPARE } else { 0 };
         let mut world = World::new(Setup {
             hosts: peers + spare,
             peers_min: peers.min(2),
             founders,
-            heartbeat_ms,
+            heartbeat_ms: slower * HEARTBEAT_MS,
+            grace_ms: slower * GRACE_MS,
             seed,
             without,
             distance_ms: 20,
@@ -134,7 +142,7 @@ impl Story {
             world.network.spike = 0.03 * world.rng.unit();
         }
         for host in 0..peers {
-            if world.rng.below(8) == 0 {
+            if peers < LARGE && world.rng.below(8) == 0 {
                 let training_ms = 2_000 + world.rng.below(6_000);
                 world.set_training(host, training_ms);
             }

@@ -47,8 +47,17 @@ pub struct Config {
 pub enum Input<'a> {
     /// Time has passed, or the roll has changed.
     Tick(Standing),
-    /// The answer to a question of ours; `None` when there was none.
-    Answer(PeerId, Option<&'a Answer>, Standing),
+    /// The answer to a question of ours.
+    Answer {
+        /// Who was asked.
+        from: PeerId,
+        /// `None` when there was none.
+        answer: Option<&'a Answer>,
+        /// Where the open epoch stands.
+        standing: Standing,
+        /// Whether a majority of its voters is present (R24).
+        majority: bool,
+    },
     /// The epoch machine committed.
     Committed(Head, Box<Link>),
     /// A checkpoint is loaded.
@@ -64,8 +73,6 @@ pub struct Standing {
     pub series: Series,
     /// Whether it is decided already: our head is about to change.
     pub decided: bool,
-    /// Whether a majority of its voters is present (R24).
-    pub majority: bool,
 }
 
 /// What to do.
@@ -163,8 +170,8 @@ impl State {
     pub fn handle(&mut self, now: Time, roll: &Roll, input: Input<'_>, out: &mut Vec<Output>) {
         match input {
             Input::Tick(standing) => self.on_tick(now, roll, standing, out),
-            Input::Answer(from, answer, standing) => {
-                self.on_answer(now, roll, from, answer, standing, out);
+            Input::Answer { from, answer, standing, majority } => {
+                self.on_answer(now, roll, from, answer, (standing, majority), out);
             }
             Input::Committed(head, link) => self.push(Arc::from(link), head),
             Input::Loaded(head) => self.on_loaded(head, out),

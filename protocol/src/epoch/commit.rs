@@ -36,7 +36,8 @@ impl State {
             let served = ballot.dones.values().next().is_some_and(|vote| {
                 !self.unserved.contains(&vote.r) || self.held.contains(&vote.update)
             });
-            here && served && majority(&self.voters, voted)
+            let enough = 2 * ballot.dones.len() >= self.voters.len();
+            enough && here && served && majority(&self.voters, voted)
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.dones.values().next()) else {

@@ -49,6 +49,8 @@ pub struct Config {
 pub enum Input {
     /// Time has passed, or the roll has changed.
     Tick,
+    /// A peer was heard, by its heartbeat.
+    Heard(PeerId),
     /// A verified message of this epoch, or of the next.
     Message(Arc<Verified<Message>>),
     /// The delta is frozen.

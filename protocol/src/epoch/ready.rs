@@ -52,13 +52,12 @@ impl State {
     }
 
     /// Heartbeats repeat what a lost Ready would have said.
-    pub(super) fn learn_ready(&mut self, now: Time, roll: &Roll) {
-        for (peer, seen) in roll.live(now) {
-            let beat = &seen.beat;
-            if beat.ready > 0 && beat.series.is_beside(&self.series) {
-                // A contradiction is a fault only where its author signed it as a Ready.
-                let _ = self.note_ready(now, *peer, beat.incarnation, beat.ready);
-            }
+    pub(super) fn learn_ready(&mut self, now: Time, roll: &Roll, peer: PeerId) {
+        let Some(seen) = roll.peers.get(&peer) else { return };
+        let beat = &seen.beat;
+        if beat.ready > 0 && beat.series.is_beside(&self.series) {
+            // A contradiction is a fault only where its author signed it as a Ready.
+            let _ = self.note_ready(now, peer, beat.incarnation, beat.ready);
         }
     }
 

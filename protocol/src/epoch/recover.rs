@@ -230,18 +230,14 @@ impl State {
     }
 
     pub(super) fn timers(&self, now: Time, roll: &Roll) -> Vec<Option<Time>> {
-        let presence = self.voters.iter().map(|voter| {
-            let named = roll.peers.get(&voter.peer).and_then(|seen| seen.named(self.series));
-            named.map_or(self.entered, |at| at.max(self.entered)) + roll.grace
-        });
+        // The end of a voter's grace is seen at our next heartbeat.
         let mut timers = vec![
-            presence.filter(|at| *at > now).min(),
             self.asking.as_ref().map(|asking| asking.until),
             self.turn_since.map(|since| since + self.turn(now, roll, 1)),
             self.frozen.and_then(|_| self.grace_until(now)),
             self.leaving,
             Some(self.fetch_after),
-            self.regroup_due(now, roll),
+            self.regroup_due(),
         ];
         timers.push(match &self.stage {
             Stage::Accepted { until, .. }

@@ -1,8 +1,7 @@
 //! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::event::Event;
 use crate::fault::Fault;
@@ -23,9 +22,15 @@ use super::{Output, Rule, Stage, State};
 pub(super) struct Gathering {
     known: BTreeMap<Digest, Known>,
     number_seen: u32,
-    /// Who would take part, and since when: turns count from there.
-    candidates: BTreeSet<PeerId>,
-    since: Option<Time>,
+    /// Who would take part beside us, in order, and when it is our turn to propose that.
+    candidates: Vec<PeerId>,
+    turn: Option<Turn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    number: u32,
+    due: Time,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -45,22 +50,26 @@ impl State {
     /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
     pub(super) fn regroup(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
         if !self.may_regroup(now, roll) {
-            self.gathering.since = None;
+            self.gathering.turn = None;
             return false;
         }
-        let candidates: BTreeSet<PeerId> =
-            roll.live_in(self.series, now).map(|(peer, _)| *peer).collect();
-        if self.gathering.since.is_none() || candidates != self.gathering.candidates {
-            self.gathering.candidates = candidates;
-            self.gathering.since = Some(now);
-        }
-        if self.regroup_due(now, roll).is_none_or(|due| now < due) {
-            return false;
+        let candidates = || roll.live_in(self.series, now).map(|(peer, _)| *peer);
+        let number = self.gathering.number_seen.saturating_add(1);
+        let Gathering { turn, candidates: before, .. } = &self.gathering;
+        let same = before.iter().copied().eq(candidates());
+        match turn.filter(|turn| same && turn.number == number) {
+            Some(turn) if now < turn.due => return false,
+            Some(_) => {}
+            None => {
+                self.gathering.candidates = candidates().collect();
+                self.gathering.turn = Some(self.next_turn(now, roll, number));
+                return false;
+            }
         }
         let Some(regroup) = self.compose_regroup(now, roll) else { return false };
         let message = self.seal(Message::Regroup(regroup.clone()));
         out.push(Output::Gossip(Arc::clone(&message)));
-        self.gathering.since = Some(now);
+        self.gathering.turn = None;
         self.on_regroup(now, roll, &message, &regroup, out);
         true
     }
@@ -91,16 +100,15 @@ impl State {
             || self.absence(voter, now, roll).is_some()
     }
 
-    /// When our turn to propose comes, if nothing changes.
-    pub(super) fn regroup_due(&self, now: Time, roll: &Roll) -> Option<Time> {
-        let since = self.gathering.since?;
-        let settle = if self.voters.is_empty() {
-            roll.heartbeat * FOUNDING_HEARTBEATS
-        } else {
-            Duration::ZERO
-        };
-        let number = self.gathering.number_seen.saturating_add(1);
-        Some(since + settle + self.turn(now, roll, number))
+    /// When our turn to propose comes, if nobody comes or goes.
+    pub(super) fn regroup_due(&self) -> Option<Time> {
+        self.gathering.turn.map(|turn| turn.due)
+    }
+
+    fn next_turn(&self, now: Time, roll: &Roll, number: u32) -> Turn {
+        let founding = if self.voters.is_empty() { FOUNDING_HEARTBEATS } else { 0 };
+        let due = now + roll.heartbeat * founding + self.turn(now, roll, number);
+        Turn { number, due }
     }
 
     /// Everyone alive in this very series, ourselves included, by hash.

@@ -7,6 +7,7 @@
 use super::check::Violation;
 use super::report::Report;
 use super::world::{Fate, Setup, World};
+use super::{GRACE_MS, HEARTBEAT_MS};
 use crate::epoch::Rule;
 use crate::event::Event;
 use crate::message::{Head, Message};
@@ -25,7 +26,8 @@ impl Stage {
             hosts,
             peers_min: 2,
             founders,
-            heartbeat_ms: 500,
+            heartbeat_ms: HEARTBEAT_MS,
+            grace_ms: GRACE_MS,
             seed: 1,
             without,
             distance_ms: 1,

@@ -29,10 +29,6 @@ use crate::sign::{Keypair, Verified};
 use crate::time::Time;
 use crate::wire;
 
-/// The run's heartbeat and `minority_grace`, as `manifest new` writes them.
-pub(super) const HEARTBEAT_MS: u64 = 500;
-pub(super) const GRACE_MS: u64 = 8_000;
-
 /// What the network does with one message on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -57,6 +53,7 @@ pub(super) struct Setup {
     /// How many of the hosts are founders under `quorum = "majority"`; 0 is `"available"`.
     pub(super) founders: usize,
     pub(super) heartbeat_ms: u64,
+    pub(super) grace_ms: u64,
     pub(super) seed: u64,
     pub(super) without: Option<Rule>,
     /// Distances and jitter of the network, and of the work, in milliseconds.
@@ -177,7 +174,7 @@ impl World {
         let founders: Vec<Voter> = (0..setup.founders)
             .map(|i| Voter { peer: hosts[i].name, log: log_id(setup.seed, i, 1) })
             .collect();
-        let check = Check::new(run, head, founders, GRACE_MS);
+        let check = Check::new(run, head, founders, setup.grace_ms);
         Self {
             run,
             genesis,

@@ -60,7 +60,7 @@ impl State {
         roll: &Roll,
         from: PeerId,
         answer: Option<&Answer>,
-        standing: Standing,
+        (standing, majority): (Standing, bool),
         out: &mut Vec<Output>,
     ) {
         let expected = match &self.work {
@@ -75,7 +75,7 @@ impl State {
                 Some(Work::Lineage { base, links, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
-                let told = Told { from, head: *head, openings, standing };
+                let told = Told { from, head: *head, openings, standing, majority };
                 self.on_lineage(now, roll, &told, base, links, more, out);
             }
             (Some(Work::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
@@ -166,7 +166,7 @@ impl State {
         links: Vec<Link>,
         out: &mut Vec<Output>,
     ) {
-        let Told { from, head: target, standing, .. } = *told;
+        let Told { from, head: target, standing, majority, .. } = *told;
         if !target.exceeds(&self.head) || standing.decided {
             return;
         }
@@ -176,7 +176,7 @@ impl State {
             !link.openings.is_empty() && mine.is_none_or(|mine| mine.openings != link.openings)
         });
         let on_ours = base == self.head.epoch;
-        if one_longer && regrouped && standing.majority && !on_ours {
+        if one_longer && regrouped && majority && !on_ours {
             self.put_aside(target.state, now + super::ASK_INTERVAL);
             return;
         }
@@ -259,4 +259,5 @@ struct Told<'a> {
     head: Head,
     openings: &'a [Opening],
     standing: Standing,
+    majority: bool,
 }

@@ -1,8 +1,7 @@
 //! What happens to processes from outside: starts, deaths, pauses, cuts.
 
 use super::{
-    CODEC, Duration, ELEMENTS, GRACE_MS, Head, Input, Keypair, Process, Running, Toy, Voter,
-    WEIGHT_MAX, peer,
+    CODEC, Duration, ELEMENTS, Head, Input, Keypair, Process, Running, Toy, Voter, WEIGHT_MAX, peer,
 };
 use super::{Happening, World, log_id};
 use crate::sim::rings::Loss;
@@ -33,7 +32,7 @@ impl World {
             founders: (self.setup.founders > 0).then_some(founders),
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
             ready_grace: Duration::from_secs(30),
-            minority_grace: Duration::from_millis(GRACE_MS),
+            minority_grace: Duration::from_millis(self.setup.grace_ms),
             weight_max: WEIGHT_MAX,
             update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
             key: Keypair::simulated(name),
