@@ -2,6 +2,7 @@
 //! turned off is missed within a few seeds.
 #![expect(clippy::print_stdout, reason = "the summary lines are what a reader of the log wants")]
 
+use intellect_protocol::epoch::Rule;
 use intellect_protocol::sim::{self, Config, Faults};
 
 /// Seeds of each class; what a failure prints repeats one of them.
@@ -36,4 +37,22 @@ fn churn_seeds_hold() {
 fn a_seed_repeats_exactly() {
     let config = Config { peers: 7, epochs: 4, seed: 5, faults: Faults::Churn, without: None };
     assert_eq!(sim::run(&config).unwrap(), sim::run(&config).unwrap());
+}
+
+/// A rule that is turned off must be missed: else the checks check nothing.
+fn missed(rule: Rule) {
+    let config =
+        |seed| Config { peers: 7, epochs: 6, seed, faults: Faults::Lossy, without: Some(rule) };
+    let failure = (0..200).find_map(|seed| sim::run(&config(seed)).err());
+    println!("{}", failure.expect("200 seeds hold without the rule"));
+}
+
+#[test]
+fn r2_is_missed() {
+    missed(Rule::R2);
+}
+
+#[test]
+fn r3_is_missed() {
+    missed(Rule::R3);
 }
