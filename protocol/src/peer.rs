@@ -110,23 +110,6 @@ pub enum Input {
     Leave,
 }
 
-impl Input {
-    /// What the epoch is told of it beside: who is alive, or where somebody stands, may change.
-    fn seen(&self) -> Option<epoch::Input> {
-        match self {
-            Self::Tick | Self::Unlinked(_) | Self::RoundTrip(..) | Self::Reachable(_) => {
-                Some(epoch::Input::Tick)
-            }
-            Self::Message(message) => match message.body() {
-                Message::Heartbeat(_) => Some(epoch::Input::Heard(message.author())),
-                Message::Leaving(_) => Some(epoch::Input::Tick),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
 /// What the caller has to do.
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -247,7 +230,10 @@ impl State {
         if self.left {
             return;
         }
-        let seen = input.seen();
+        let heard = match &input {
+            Input::Message(m) if matches!(m.body(), Message::Heartbeat(_)) => Some(m.author()),
+            _ => None,
+        };
         match input {
             Input::Tick => self.see(now, view::Input::Tick, out),
             Input::Message(message) => self.on_message(now, message, out),
@@ -270,9 +256,8 @@ impl State {
             }
             Input::Applied { state } => self.turn(now, epoch::Input::Applied(state), out),
             Input::Answer(from, answer) => {
-                let standing = self.standing();
+                let (standing, answer) = (self.standing(), answer.as_deref());
                 let majority = self.epoch.majority_present(now, self.view.roll());
-                let answer = answer.as_deref();
                 let input = sync::Input::Answer { from, answer, standing, majority };
                 self.follow(now, input, out);
             }
@@ -283,9 +268,7 @@ impl State {
                 self.turn(now, epoch::Input::Leave, out);
             }
         }
-        if let Some(seen) = seen {
-            self.turn(now, seen, out);
-        }
+        self.turn(now, heard.map_or(epoch::Input::Tick, epoch::Input::Heard), out);
         let standing = self.standing();
         self.follow(now, sync::Input::Tick(standing), out);
         self.beat(now, out);
