@@ -53,6 +53,8 @@ struct Driver {
     key: intellect_protocol::sign::Keypair,
     peer: peer::State,
     began: Instant,
+    /// When the open epoch began.
+    entered: Instant,
     net: net::Handle,
     worker: worker::Handle,
     store: Arc<Store>,
@@ -90,6 +92,13 @@ enum Done {
         Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>,
     ),
     Saved(Result<Saved, StoreError>),
+    /// An epoch that was trained faster than [`EPOCH_MIN`] has waited.
+    Trained {
+        epoch: u64,
+        tokens: u64,
+        loss: f64,
+        norm: f32,
+    },
     Progress,
 }
 
@@ -252,8 +261,11 @@ impl Driver {
                     return Ok(());
                 }
                 self.delta = Some(delta);
-                self.tell.ready(epoch, tokens, loss, norm);
-                self.input(Input::Trained { tokens, norm });
+                let early = EPOCH_MIN.saturating_sub(self.entered.elapsed());
+                self.jobs.spawn(async move {
+                    tokio::time::sleep(early).await;
+                    Done::Trained { epoch, tokens, loss, norm }
+                });
             }
             Report::State(snapshot, origin) => self.on_state(snapshot, origin),
             Report::SatOut { epoch, why } => self.tell.sat_out(epoch, &why),
@@ -267,6 +279,7 @@ impl Driver {
         let state = snapshot.table.state();
         self.newest = snapshot;
         self.delta = None;
+        self.entered = Instant::now();
         match origin {
             worker::Origin::Genesis => {}
             worker::Origin::Applied => self.input(Input::Applied { state }),
@@ -315,6 +328,12 @@ impl Driver {
             }
             Done::Checkpoint(head, _, None) => self.input(Input::LoadFailed(head)),
             Done::Saved(result) => self.on_saved(result),
+            Done::Trained { epoch, tokens, loss, norm } => {
+                if epoch == self.peer.head().epoch + 1 && self.delta.is_some() {
+                    self.tell.ready(epoch, tokens, loss, norm);
+                    self.input(Input::Trained { tokens, norm });
+                }
+            }
             Done::Progress => {}
         }
     }
@@ -348,6 +367,10 @@ impl Driver {
         }
     }
 }
+
+/// An epoch lasts at least so long: a peer's messages of one epoch, times two a second, stay well
+/// below [`MESSAGES_PER_S`], so that no honest peer, however small its model, looks like a flood.
+const EPOCH_MIN: Duration = Duration::from_millis(500);
 
 /// The loop looks around at least so often.
 const IDLE: Duration = Duration::from_millis(500);

@@ -163,7 +163,7 @@ impl Story {
     ///
     /// # Errors
     /// It does not end within `patience`, or leaves no report.
-    pub fn sim(&self, out: &str, arguments: &[&str], patience: Duration) -> Result<Sim> {
+    pub fn sim(self, out: &str, arguments: &[&str], patience: Duration) -> Result<Sim> {
         let folder = self.path(out);
         let text = self.text(out);
         let mut all = vec!["sim", "--out", &text];
@@ -171,7 +171,7 @@ impl Story {
         let done = self.node_within(&all, patience)?;
         let report = fs::read_to_string(folder.join("report.json"))
             .with_context(|| format!("no report; it said: {}{}", done.out, done.err))?;
-        Ok(Sim { report: serde_json::from_str(&report)?, done, folder })
+        Ok(Sim { report: serde_json::from_str(&report)?, done, folder, _story: self })
     }
 
     fn start(&self, name: &str, program: &str, arguments: &[&str]) -> Result<Process> {
@@ -243,6 +243,8 @@ pub struct Sim {
     /// `report.json`.
     pub report: Value,
     folder: PathBuf,
+    /// Its files are read while this lives.
+    _story: Story,
 }
 
 impl Sim {

@@ -350,6 +350,7 @@ impl Parts<'_> {
             key: self.home.identity.keypair(),
             peer: peer::State::new(Time::ZERO, config),
             began: Instant::now(),
+            entered: Instant::now(),
             net: net.handle.clone(),
             worker: self.worker,
             store: Arc::new(self.store),

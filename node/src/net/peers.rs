@@ -318,8 +318,8 @@ pub(super) const FAULTS_MAX: u32 = 8;
 const GOSSIP_PER_SECOND: u32 = 64 * 64;
 const GOSSIP_BURST: u32 = 256 * 64;
 /// A ring lasts for seconds at least; its attempts may follow one another faster for a while.
-const RINGS_PER_SECOND: u32 = 1;
-const RINGS_BURST: u32 = 8;
+const RINGS_PER_SECOND: u32 = 8;
+const RINGS_BURST: u32 = 32;
 const ANSWERS_PER_PEER: usize = 16;
 /// One, and one that is being replaced.
 const LINES_PER_PEER: usize = 2;
