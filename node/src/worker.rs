@@ -379,7 +379,12 @@ impl Worker {
     /// The additive rule: local weights keep what the new state has not spent.
     fn move_to(&mut self, state: State, spent: bool) -> Result<(), TrainError> {
         self.trainer.store(&mut self.local)?;
+        // Where a part was spent on another lineage, and more was learnt on it since, nothing tells
+        // the two apart: all of it goes, rather than that some counts twice.
         let spent_at = self.at_ready.take().filter(|_| spent);
+        if spent && spent_at.is_none() {
+            self.local.copy_from_slice(self.agreed.theta());
+        }
         let from = spent_at.as_deref().unwrap_or_else(|| self.agreed.theta());
         for ((local, from), new) in self.local.iter_mut().zip(from).zip(state.theta()) {
             *local = new + (*local - from);

@@ -231,7 +231,12 @@ impl State {
             Input::Applied(state) => self.on_applied(now, roll, state, out),
             Input::Link(from, link) => self.on_link(now, roll, from, *link, out),
             Input::Openings(from, openings) => self.on_openings(now, roll, from, &openings, out),
-            Input::Behind(behind) => self.behind = behind,
+            Input::Behind(behind) => {
+                self.behind = behind;
+                if behind && self.under_way() {
+                    self.recover(now, "behind", out);
+                }
+            }
             Input::Enter { head, voters } => {
                 self.drop_frozen(out);
                 self.enter(now, roll, head, voters, out);

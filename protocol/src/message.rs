@@ -113,6 +113,8 @@ impl Voted {
 pub struct Status {
     /// The series.
     pub series: Series,
+    /// The log that binds the author: a peer that lost its log is another voter (R19).
+    pub log: LogId,
     /// The attempt that was asked for, and now is promised.
     pub attempt: u32,
     /// Its highest Done in this series.

@@ -145,8 +145,12 @@ impl State {
             return false;
         }
         let attempt = asking.attempt;
-        let heard: Vec<Voter> =
-            self.voters.iter().filter(|v| asking.statuses.contains_key(&v.peer)).copied().collect();
+        let heard: Vec<Voter> = self
+            .voters
+            .iter()
+            .filter(|v| asking.statuses.get(&v.peer).is_some_and(|s| s.log == v.log))
+            .copied()
+            .collect();
         let heard = self.without_mute(heard);
         if !majority(&self.voters, |v| heard.contains(v)) && self.keeps(Rule::R7) {
             if answered && now < asking.until {

@@ -86,6 +86,11 @@ impl State {
         self.stage = Stage::Recover { attempt, since: now };
     }
 
+    /// Whether a roster is under way.
+    pub(super) fn under_way(&self) -> bool {
+        matches!(self.stage, Stage::Accepted { .. } | Stage::Reduce { .. } | Stage::Finished { .. })
+    }
+
     /// Gives up the roster under way, if there is one.
     pub(super) fn abort(&mut self, reason: &'static str, out: &mut Vec<Output>) {
         let (digest, phase) = match &self.stage {

@@ -123,6 +123,7 @@ impl State {
         let present = |v: &&Voter| self.present(v, now, roll);
         Status {
             series: self.series,
+            log: self.config.log,
             attempt,
             done: self.highest_done(self.series, self.depth()),
             holds_forced: self

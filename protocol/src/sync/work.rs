@@ -186,7 +186,7 @@ impl State {
             return;
         }
         let (me, incarnation) = (self.config.me, self.config.incarnation);
-        let spent = on_ours && links.iter().any(|link| link.receipt.spends(&me, incarnation));
+        let spent = links.iter().any(|link| link.receipt.spends(&me, incarnation));
         let serving = roll.live(now).filter(|(_, seen)| seen.beat.head == target);
         let mut donors: Vec<PeerId> = serving.map(|(peer, _)| *peer).collect();
         donors.sort_by_key(|peer| *peer != from);
