@@ -45,6 +45,8 @@ pub struct Committed {
     pub attempt: u32,
     /// Its receipt.
     pub receipt: Receipt,
+    /// Whether it was decided through a Regroup.
+    pub regrouped: bool,
     /// Since when another lineage may exist (R14).
     pub forkable_since: Option<u64>,
     /// Whether somebody else's `Commit` decided it for us, rather than Dones that we counted.

@@ -421,10 +421,10 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let attempt = link.certificate.roster.attempt;
-        let receipt = link.receipt.clone();
+        let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());
         self.follow(now, sync::Input::Committed(head, link), out);
         let forkable_since = self.sync.forkable_since();
-        let committed = Committed { head, attempt, receipt, forkable_since, by_commit };
+        let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };
         out.push(Output::Event(Event::Committed(Arc::new(committed))));
     }
 

@@ -27,7 +27,8 @@ pub(super) struct Decided {
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
     pub(super) fn decide(&mut self, now: Time, roll: &Roll) -> bool {
-        if matches!(self.stage, Stage::Decided(_) | Stage::Applying(_)) {
+        // While a checkpoint is on its way the state must not move by another one.
+        if self.behind || self.decided().is_some() {
             return false;
         }
         let certified = self.ballots.iter().find(|(_, ballot)| {
@@ -228,7 +229,7 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let base = Series { regroup: None, ..self.series };
-        if self.decided().is_some() || !link.receipt.series.is_beside(&self.series) {
+        if self.behind || self.decided().is_some() || !link.receipt.series.is_beside(&self.series) {
             return;
         }
         if let Err(fault) = self.config.law.check_link(base, &self.base, &link) {

@@ -120,6 +120,12 @@ impl Receipt {
         self.members.iter().map(Member::voter).collect()
     }
 
+    /// The place that `peer` had in this incarnation.
+    #[must_use]
+    pub fn member(&self, peer: &PeerId, incarnation: u64) -> Option<&Member> {
+        self.members.iter().find(|m| m.peer == *peer && m.incarnation == incarnation)
+    }
+
     /// Whether the delta that `peer` froze in `incarnation` is in the sum (R34).
     #[must_use]
     pub fn spends(&self, peer: &PeerId, incarnation: u64) -> bool {

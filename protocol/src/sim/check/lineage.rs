@@ -73,7 +73,9 @@ impl History {
     ) -> Verdict {
         let (head, receipt) = (committed.head, &committed.receipt);
         let parent = receipt.series.parent;
-        if let Some(node) = self.nodes.get(&head.state) {
+        if let Some(node) = self.nodes.get_mut(&head.state) {
+            // One value may be decided in its series, and in one that descends from it.
+            node.regrouped &= committed.regrouped;
             return require((node.r, node.parent, node.head) == (r, parent, head), "S6", || {
                 format!("state {} came from {} and from {r}", head.state, node.r)
             });
@@ -89,13 +91,13 @@ impl History {
                 continue;
             }
             require(sibling.r != r, "diverged", || format!("two states from {r}"))?;
-            let regrouped = sibling.regrouped || receipt.series.regroup.is_some();
+            let regrouped = sibling.regrouped || committed.regrouped;
             require(regrouped, "S6", || format!("a fork after {parent} without a Regroup"))?;
         }
         let spent = self.spend(receipt, &before.spent)?;
         self.check_mean(receipt, update)?;
         let voters = receipt.members.iter().map(Member::voter).collect();
-        let regrouped = receipt.series.regroup.is_some();
+        let regrouped = committed.regrouped;
         self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, spent });
         Ok(())
     }
