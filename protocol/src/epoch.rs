@@ -238,6 +238,8 @@ impl State {
                 }
             }
             Input::Enter { head, voters } => {
+                // Not before: between the old epoch and the new head nothing may move.
+                self.behind = false;
                 self.drop_frozen(out);
                 self.enter(now, roll, head, voters, out);
             }

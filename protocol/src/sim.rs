@@ -194,8 +194,8 @@ impl Story {
             }
             checked = self.world.now_ms;
         }
-        let heads: Vec<String> =
-            self.world.running().iter().map(|host| self.describe(*host)).collect();
+        let hosts = self.world.running().into_iter();
+        let heads: Vec<String> = hosts.map(|host| self.world.describe(host)).collect();
         let what = format!("not everyone is at epoch {epoch} after {bound_ms} ms: {heads:?}");
         Err(Violation { invariant: "L1", what })
     }
@@ -207,14 +207,10 @@ impl Story {
         running.iter().all(there) && running.windows(2).all(agree)
     }
 
+    /// The epoch of the head that all must follow: the greatest, not the longest lineage (R23).
     fn greatest(&self) -> u64 {
-        let running = self.world.running();
-        running.iter().filter_map(|host| self.world.head(*host)).map(|h| h.epoch).max().unwrap_or(0)
-    }
-
-    fn describe(&self, host: usize) -> String {
-        let head = self.world.head(host);
-        head.map_or_else(String::new, |head| format!("{host}: {}/{}", head.epoch, head.state))
+        let heads = self.world.running().into_iter().filter_map(|host| self.world.head(host));
+        heads.reduce(|a, b| if b.exceeds(&a) { b } else { a }).map_or(0, |head| head.epoch)
     }
 }
 

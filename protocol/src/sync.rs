@@ -80,7 +80,7 @@ pub struct Standing {
 pub enum Output {
     /// Ask a peer.
     Ask(PeerId, Ask),
-    /// Whether a greater head is being fetched.
+    /// Whether a greater head is being fetched; `Enter` ends it as well.
     Behind(bool),
     /// Fetch and load a checkpoint.
     Fetch {
@@ -353,7 +353,6 @@ impl State {
             at = Head { epoch, tokens, state: next.unwrap_or(head.state) };
             self.push(Arc::new(link), at);
         }
-        out.push(Output::Behind(false));
         out.push(Output::Enter { head: self.head, voters: self.voters_at(self.head.epoch) });
         out.push(Output::Event(Event::CaughtUp { head: self.head }));
     }

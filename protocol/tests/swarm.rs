@@ -2,41 +2,37 @@
 //! turned off is missed within a few seeds.
 #![expect(clippy::print_stdout, reason = "the summary lines are what a reader of the log wants")]
 
+use std::ops::Range;
+
 use intellect_protocol::epoch::Rule;
 use intellect_protocol::sim::{self, Config, Faults};
 
-/// Seeds of each class; what a failure prints repeats one of them. Left out are three seeds that
-/// are known to break S4 ("a ring without a frozen delta") and are not explained yet: lossy 6,
-/// churn 18 and 45 (docs/TESTING.md).
-const CLEAN: [(u64, u64); 1] = [(0, 64)];
-const LOSSY: [(u64, u64); 2] = [(0, 6), (7, 64)];
-const CHURN: [(u64, u64); 3] = [(0, 18), (19, 45), (46, 64)];
+/// Seeds of each class; a failure prints the command that repeats it.
+const SEEDS: Range<u64> = 0..64;
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn class(faults: Faults, seeds: &[(u64, u64)]) {
-    for (first, end) in seeds {
-        let summary = sim::swarm(16, *first..*end, faults, threads());
-        println!("{summary}");
-        assert!(summary.failures.is_empty(), "{summary}");
-    }
+fn class(faults: Faults) {
+    let summary = sim::swarm(16, SEEDS, faults, threads());
+    println!("{summary}");
+    assert!(summary.holds(), "{summary}");
 }
 
 #[test]
 fn clean_seeds_hold() {
-    class(Faults::Clean, &CLEAN);
+    class(Faults::Clean);
 }
 
 #[test]
 fn lossy_seeds_hold() {
-    class(Faults::Lossy, &LOSSY);
+    class(Faults::Lossy);
 }
 
 #[test]
 fn churn_seeds_hold() {
-    class(Faults::Churn, &CHURN);
+    class(Faults::Churn);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod lineage;
 mod votes;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::toy::Frozen;
@@ -153,13 +154,14 @@ pub(super) struct Check {
     grace_ms: u64,
     votes: votes::History,
     lineage: lineage::History,
+    forgone: u64,
 }
 
 impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
     pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
         let lineage = lineage::History::new(genesis, founders);
-        Self { run, grace_ms, votes: votes::History::default(), lineage }
+        Self { run, grace_ms, votes: votes::History::default(), lineage, forgone: 0 }
     }
 
     /// A process sends a message for the first time, or again. `frozen` is its delta, if it has one.
@@ -216,15 +218,16 @@ impl Check {
         who: &mut Process,
         event: &Event,
         update: Option<&Arc<Vec<u8>>>,
-        settled: Option<&(bool, Frozen)>,
+        settled: Option<&(bool, Range<u64>)>,
     ) -> Verdict {
         match event {
             Event::Committed(committed) => {
                 self.committed(who, committed, update)?;
                 let (peer, incarnation) = (who.voter.peer, who.incarnation);
-                settled.map_or(Ok(()), |(spent, frozen)| {
-                    self.lineage.on_settled(peer, incarnation, &who.head, *spent, frozen)
-                })
+                let Some((spent, unspent)) = settled else { return Ok(()) };
+                let forgone =
+                    self.lineage.on_settled(peer, incarnation, &who.head, *spent, unspent)?;
+                require(forgone == 0, "S4", || format!("{peer} forgoes {forgone} at a commit"))
             }
             Event::Fork { .. } => {
                 who.fork_raised = true;
@@ -254,19 +257,24 @@ impl Check {
         who: &mut Process,
         head: Head,
         spent: bool,
-        frozen: Option<&Frozen>,
+        unspent: &Range<u64>,
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
         self.lineage.on_loaded(peer, &who.head, &head)?;
-        if let Some(frozen) = frozen {
-            self.lineage.on_settled(peer, incarnation, &head, spent, frozen)?;
+        if !unspent.is_empty() {
+            self.forgone += self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;
         }
         if !raised && !self.lineage.descends(&head.state, &who.head.state) {
             who.fork_owed = Some(format!("{peer} silently leaves {:?} for {head:?}", who.head));
         }
         who.head = head;
         Ok(())
+    }
+
+    /// Tokens that were trained on a lineage given up and are lost with it (R27).
+    pub(super) fn forgone(&self) -> u64 {
+        self.forgone
     }
 
     /// Values formed, whoever committed them: every Regroup that opened, but foundings.

@@ -68,6 +68,8 @@ pub struct Report {
     pub regroups: u64,
     /// Times that a peer withdrew from a lineage of its own for a greater one.
     pub forks: u64,
+    /// Tokens of peers' own unshared work that were lost with a lineage given up.
+    pub forgone: u64,
     /// Commits that somebody else's `Commit` brought.
     pub by_commit: u64,
     /// Times that 256 attempts were not enough.
@@ -122,6 +124,7 @@ impl Report {
         self.placeless += other.placeless;
         self.regroups += other.regroups;
         self.forks += other.forks;
+        self.forgone += other.forgone;
         self.by_commit += other.by_commit;
         self.stuck += other.stuck;
         self.messages += other.messages;
@@ -140,7 +143,8 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
-             {} adopted Dones, {} without a place, {} Regroups, {} forks healed, {} faults, \
+             {} adopted Dones, {} without a place, {} Regroups, {} forks healed ({} \
+             tokens forgone), {} faults, \
              {} messages, {} KiB, {} virtual s, progress within {} ms",
             self.epochs,
             self.commits,
@@ -151,6 +155,7 @@ impl fmt::Display for Report {
             self.placeless,
             self.regroups,
             self.forks,
+            self.forgone,
             self.faults.values().sum::<u64>(),
             self.messages,
             self.bytes >> 10,

@@ -129,7 +129,7 @@ impl Toy {
             *value += number(&mut self.rng);
         }
         let delta = Arc::new(self.unspent.clone());
-        let frozen = Frozen { delta, span: self.spent..self.trained };
+        let frozen = Frozen { delta, span: self.unspent() };
         self.frozen = Some(frozen.clone());
         frozen
     }
@@ -152,9 +152,15 @@ impl Toy {
         self.served.get(&(head.epoch, head.state)).filter(|anchor| anchor.r == *r).cloned()
     }
 
+    /// Which of its tokens are in what it has trained and not spent.
+    pub(crate) fn unspent(&self) -> Range<u64> {
+        self.spent..self.trained
+    }
+
     fn settle(&mut self, spent: bool) {
-        if let Some(frozen) = self.frozen.take().filter(|_| spent) {
-            self.spent = frozen.span.end;
+        self.frozen = None;
+        if spent {
+            self.spent = self.trained;
             self.unspent.fill(0.0);
         }
     }

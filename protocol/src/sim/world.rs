@@ -11,6 +11,7 @@ mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::check::{Check, Process, Violation};
 use super::network::Network;
 use super::report::{Moment, Report};
 use super::rings::{Notice, Rings};
-use super::toy::{Anchor, CODEC, ELEMENTS, Frozen, Toy, WEIGHT_MAX};
+use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
 use crate::epoch::{Apply, Rule};
 use crate::event::Event;
 use crate::id::{Digest, LogId, PeerId, RunId};
@@ -81,10 +82,12 @@ struct Running {
     tick_ms: Option<u64>,
     /// What happened to it while it was stopped.
     paused: Option<Vec<Happening>>,
-    /// Numbers trainings and fetches, so that an abandoned one is known.
-    serial: u64,
-    /// What the last outer step took as spent or carried.
-    settled: Option<(bool, Frozen)>,
+    /// When the training under way has used up its budget.
+    training: Option<u64>,
+    /// Counts fetches, so that an abandoned one is known.
+    fetches: u64,
+    /// What the last outer step took as spent or carried: which tokens.
+    settled: Option<(bool, Range<u64>)>,
 }
 
 /// What happens to a process.
@@ -93,7 +96,7 @@ enum Happening {
     Input(Input),
     Tick,
     Measure,
-    Trained { serial: u64 },
+    Trained { epoch: u64 },
     Step(Arc<Apply>),
     TryUpdate { update: Digest, donors: Vec<PeerId> },
     TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: bool },
@@ -245,10 +248,25 @@ impl World {
         }
     }
 
+    /// Where a host's process stands, for whoever reads of a failure.
+    pub(super) fn describe(&self, host: usize) -> String {
+        let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
+        let (head, (series, voters)) = (process.judged.head(), process.machine.series());
+        let (phase, attempt) = process.machine.phase();
+        format!(
+            "{host}: {}/{} {phase:?} {attempt} in {:?} of {} voters",
+            head.epoch,
+            head.state,
+            series.regroup,
+            voters.len()
+        )
+    }
+
     /// Closes the counts.
     pub(super) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
         self.report.regroups = self.check.regroup_count();
+        self.report.forgone = self.check.forgone();
         self.report
     }
 
@@ -275,7 +293,7 @@ impl World {
                 }
             }
             Happening::Measure => self.measure(host),
-            Happening::Trained { serial } => self.on_trained(host, serial),
+            Happening::Trained { epoch } => self.on_trained(host, epoch),
             Happening::Step(apply) => self.on_step(host, &apply),
             Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
             Happening::TryLoad { serial, head, r, donors, spent } => {

@@ -1,6 +1,7 @@
 //! What was committed, by whom, and whose work is in it: S3, S4 and S6.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Verdict, require};
@@ -110,22 +111,22 @@ impl History {
         require(new.exceeds(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
     }
 
-    /// S4: a process that gives up its frozen delta finds it in its lineage, and only then.
+    /// S4: a process gives up what it has trained if the lineage that it goes on with holds some of
+    /// it, and only then. What it trained after that part is forgone (R27): how many tokens.
     pub(super) fn on_settled(
         &self,
         peer: PeerId,
         incarnation: u64,
         head: &Head,
         spent: bool,
-        frozen: &Frozen,
-    ) -> Verdict {
-        let Some(node) = self.nodes.get(&head.state) else { return Ok(()) };
+        unspent: &Range<u64>,
+    ) -> Result<u64, super::Violation> {
+        let Some(node) = self.nodes.get(&head.state) else { return Ok(0) };
         let until = node.spent.get(&(peer, incarnation)).copied().unwrap_or(0);
-        let inside = until >= frozen.span.end;
-        require(inside == spent && (inside || until <= frozen.span.start), "S4", || {
-            let span = &frozen.span;
-            format!("{peer} settles {span:?} as spent: {spent}, its lineage has {until}")
-        })
+        require(spent == (until > unspent.start), "S4", || {
+            format!("{peer} settles {unspent:?} as spent: {spent}, its lineage has {until}")
+        })?;
+        Ok(if spent { unspent.end.saturating_sub(until) } else { 0 })
     }
 
     /// Whether the state `new` is `old` or extends it.

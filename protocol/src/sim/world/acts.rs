@@ -47,7 +47,8 @@ impl World {
             toy: Toy::new(self.genesis.clone(), &name, incarnation),
             tick_ms: None,
             paused: None,
-            serial: 0,
+            training: None,
+            fetches: 0,
             settled: None,
         }));
         self.feed(host, Input::Tick);

@@ -17,21 +17,25 @@ const BUDGET: u64 = 50;
 const SILENT_DONOR_MS: u64 = 1_000;
 
 impl World {
+    /// Trains the next epoch; a budget that another epoch interrupted is finished first.
     pub(super) fn train(&mut self, host: usize) {
+        let now_ms = self.now_ms;
         let jitter_ms = self.rng.below(5 * self.setup.jitter_ms);
-        let training_ms = self.hosts[host].training_ms + jitter_ms;
+        let budget_ms = self.hosts[host].training_ms + jitter_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.serial += 1;
         process.toy.frozen = None;
-        let serial = process.serial;
-        self.moments.push((host, process.judged.head().epoch + 1, Moment::Training));
-        self.push(training_ms, host, Happening::Trained { serial });
+        let until_ms = process.training.unwrap_or(now_ms + budget_ms).max(now_ms);
+        process.training = Some(until_ms);
+        let epoch = process.judged.head().epoch + 1;
+        self.moments.push((host, epoch, Moment::Training));
+        self.push(until_ms - now_ms, host, Happening::Trained { epoch });
     }
 
-    pub(super) fn on_trained(&mut self, host: usize, serial: u64) {
+    pub(super) fn on_trained(&mut self, host: usize, epoch: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
         let Some(process) = &mut self.hosts[host].process else { return };
-        if process.serial == serial {
+        if process.training.is_some() && process.judged.head().epoch + 1 == epoch {
+            process.training = None;
             let tokens = process.toy.freeze(tokens).weight();
             self.feed(host, Input::Trained { tokens, norm: 1.0 });
         }
@@ -79,7 +83,8 @@ impl World {
 
     pub(super) fn on_step(&mut self, host: usize, apply: &Apply) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.settled = process.toy.frozen.clone().map(|frozen| (apply.spent, frozen));
+        process.settled =
+            process.toy.frozen.is_some().then(|| (apply.spent, process.toy.unspent()));
         match process.toy.apply(apply) {
             Some(state) => self.feed(host, Input::Applied { state }),
             None => {
@@ -121,8 +126,8 @@ impl World {
         spent: bool,
     ) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.serial += 1;
-        let serial = process.serial;
+        process.fetches += 1;
+        let serial = process.fetches;
         self.push_soon(host, Happening::TryLoad { serial, head, r, donors, spent });
     }
 
@@ -135,7 +140,7 @@ impl World {
         mut donors: Vec<PeerId>,
         spent: bool,
     ) {
-        if self.hosts[host].process.as_ref().is_none_or(|process| process.serial != serial) {
+        if self.hosts[host].process.as_ref().is_none_or(|process| process.fetches != serial) {
             return;
         }
         if donors.is_empty() {
@@ -150,8 +155,8 @@ impl World {
             return self.push(SILENT_DONOR_MS, host, again);
         };
         let Some(process) = &mut self.hosts[host].process else { return };
-        let frozen = process.toy.frozen.clone();
-        let verdict = self.check.loaded(&mut process.judged, head, spent, frozen.as_ref());
+        let unspent = process.toy.unspent();
+        let verdict = self.check.loaded(&mut process.judged, head, spent, &unspent);
         process.toy.load(anchor, spent);
         self.judge(verdict);
         self.feed(host, Input::Loaded(head));
