@@ -1,0 +1,173 @@
+//! One example of every message, request and answer, in every form that it has.
+
+use intellect_protocol::id::{Digest, LogId, PeerId};
+use intellect_protocol::message::{
+    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Head, Heartbeat, Join,
+    Leaving, Link, Lost, Member, Message, Opening, Phase, Query, Ready, Receipt, Refusal, Refuse,
+    Regroup, Request, Roster, Series, Status, Voted, Voter,
+};
+use intellect_protocol::sign::Signature;
+
+const TOKENS: u64 = 70_000;
+
+fn peer(n: u8) -> PeerId {
+    PeerId([n; 32])
+}
+
+fn digest(n: u8) -> Digest {
+    Digest([n; 32])
+}
+
+fn voter(n: u8) -> Voter {
+    Voter { peer: peer(n), log: LogId([n | 0x50; 16]) }
+}
+
+fn member(n: u8, weight: u64) -> Member {
+    Member { peer: peer(n), log: LogId([n | 0x50; 16]), incarnation: 1, weight }
+}
+
+fn head() -> Head {
+    Head { epoch: 4, tokens: TOKENS, state: digest(0xe4) }
+}
+
+fn series() -> Series {
+    Series::after(&head())
+}
+
+fn receipt() -> Receipt {
+    let members = vec![member(0xa, 300), member(0xb, 0)];
+    Receipt { series: series(), fragment: 0, update: digest(0xd0), members }
+}
+
+fn voted() -> Voted {
+    Voted { depth: 1, attempt: 2, receipt: receipt() }
+}
+
+fn free() -> Roster {
+    let Receipt { series, members, .. } = receipt();
+    Roster { series, attempt: 1, proposer: peer(0xa), members, heard: Vec::new(), adopt: None }
+}
+
+fn adopting() -> Roster {
+    let series = series().regrouped(digest(0x67));
+    Roster {
+        series,
+        attempt: 3,
+        heard: vec![voter(0xa), voter(0xb)],
+        adopt: Some(receipt()),
+        ..free()
+    }
+}
+
+fn join(done: Option<Voted>) -> Join {
+    Join { series: series(), regroup: digest(0x67), log: LogId([0x5a; 16]), done }
+}
+
+fn regroup() -> Regroup {
+    let because =
+        [Absence::Silent, Absence::Left, Absence::OtherLog, Absence::Elsewhere, Absence::Mute];
+    Regroup {
+        series: series(),
+        number: 1,
+        proposer: peer(0xa),
+        members: vec![voter(0xa)],
+        absent: (0xb..).map(voter).zip(because).collect(),
+    }
+}
+
+fn opening() -> Opening {
+    let regroup = Regroup { absent: Vec::new(), ..regroup() };
+    Opening { regroup, joins: vec![(peer(0xa), join(None), Signature([0x51; 64]))] }
+}
+
+fn link() -> Link {
+    let certificate =
+        Certificate { roster: free(), dones: vec![(peer(0xa), Signature([0x51; 64]))] };
+    Link { receipt: receipt(), certificate, openings: vec![opening()] }
+}
+
+fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
+    Message::Heartbeat(Heartbeat {
+        count: 251,
+        head: head(),
+        series: series(),
+        joined,
+        log: LogId([0x5a; 16]),
+        incarnation: 1,
+        phase,
+        attempt: 2,
+        ready: 300,
+        direct: true,
+        round_trips: vec![(peer(0xb), 20)],
+        send_rate: 1 << 33,
+        serves: 4,
+    })
+}
+
+fn status(done: Option<Voted>, ready: Option<(u64, u64)>) -> Message {
+    Message::Status(Status {
+        series: series(),
+        log: LogId([0x5a; 16]),
+        attempt: 2,
+        done,
+        holds_forced: false,
+        ready,
+        present: vec![peer(0xa), peer(0xb)],
+    })
+}
+
+fn refuse(reason: Refusal) -> Message {
+    let (series, what, head) = (series(), digest(0x70), head());
+    Message::Refuse(Refuse { series, what, promised: 3, head, reason })
+}
+
+/// Every message, in every form.
+pub(crate) fn messages() -> Vec<(&'static str, Message)> {
+    let series = series();
+    let (roster, r, update) = (digest(0x70), digest(0x72), digest(0xd0));
+    let dones = vec![(peer(0xa), Signature([0x51; 64]))];
+    vec![
+        ("heartbeat", heartbeat(Phase::Train, None)),
+        ("heartbeat, joined", heartbeat(Phase::Regrouping, Some(digest(0x67)))),
+        ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
+        ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
+        ("status, nothing", status(None, None)),
+        ("status, voted and ready", status(Some(voted()), Some((1, 300)))),
+        ("roster, free", Message::Roster(free())),
+        ("roster, adopting", Message::Roster(adopting())),
+        ("accept", Message::Accept(Accept { series, roster, lacks: vec![peer(0xc)] })),
+        ("refuse, promised", refuse(Refusal::Promised)),
+        ("refuse, weight", refuse(Refusal::Weight)),
+        ("refuse, rule", refuse(Refusal::Rule)),
+        ("refuse, present", refuse(Refusal::Present(peer(0xb)))),
+        ("refuse, absent", refuse(Refusal::Absent(peer(0xb)))),
+        ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
+        ("done", Message::Done(Done { series, roster, r, update })),
+        ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),
+        ("commit, short", Message::Commit(Commit::Short { series, roster, r, update, dones })),
+        ("regroup", Message::Regroup(regroup())),
+        ("join, nothing", Message::Join(join(None))),
+        ("join, voted", Message::Join(join(Some(voted())))),
+        ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
+    ]
+}
+
+pub(crate) fn requests() -> Vec<(&'static str, Request)> {
+    let (update, state, offset) = (digest(0xd0), digest(0xe4), 1 << 20);
+    vec![
+        ("lineage", Request::Ask(Ask::Lineage { from_epoch: 5 })),
+        ("chain", Request::Ask(Ask::Chain { from_epoch: 5 })),
+        ("update", Request::Update { update, offset }),
+        ("table", Request::Table { state, offset }),
+        ("piece", Request::Piece { state, index: 7 }),
+    ]
+}
+
+pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
+    let (links, openings) = (vec![link()], vec![opening()]);
+    let chain = ChainLink { epoch: 4, state: digest(0xe4), r: digest(0x72) };
+    vec![
+        ("lineage", Answer::Lineage { links, head: head(), openings }),
+        ("chain", Answer::Chain(vec![chain])),
+    ]
+}
