@@ -128,6 +128,8 @@ pub struct State {
     /// When this series was entered, and when the epoch was.
     entered: Time,
     began: Time,
+    /// When the last input came.
+    awake: Time,
 
     stage: Stage,
     frozen: Option<Frozen>,
@@ -184,6 +186,7 @@ impl State {
             forced: None,
             entered: now,
             began: now,
+            awake: now,
             stage: Stage::Idle { patience: None },
             frozen: None,
             votes: Votes::default(),
@@ -219,6 +222,7 @@ impl State {
         if self.left {
             return;
         }
+        self.wake(now, roll);
         match input {
             Input::Tick => {}
             Input::Heard(peer) => self.learn_ready(now, roll, peer),
@@ -248,6 +252,14 @@ impl State {
             }
         }
         self.advance(now, roll, out);
+    }
+
+    /// R12: who was stopped for a while has heard nobody, and has learnt nothing from that.
+    fn wake(&mut self, now: Time, roll: &Roll) {
+        if now.since(self.awake) > 4 * roll.heartbeat {
+            self.entered = now;
+        }
+        self.awake = now;
     }
 
     /// When a condition can change without an input.

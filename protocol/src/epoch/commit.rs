@@ -100,16 +100,21 @@ impl State {
         true
     }
 
-    /// R17: whether every other live voter with a place in the ring has voted as well.
+    /// R17: whether every other live voter with a place in the ring has voted as well. Who has
+    /// committed the epoch has voted, and repeats its vote no more.
     fn copied(&self, now: Time, roll: &Roll, link: &Link) -> bool {
         let roster = &link.certificate.roster;
         let has_place = roster.ring().any(|m| m.peer == self.config.me);
         let same = |b: &&Ballot| b.roster.as_ref().is_some_and(|known| **known == *roster);
+        let committed = |peer: &PeerId| {
+            roll.peers.get(peer).is_some_and(|seen| seen.beat.head.epoch >= self.series.epoch)
+        };
         let Some(ballot) = self.ballots.values().find(same) else { return true };
         !has_place
             || roster.ring().all(|m| {
                 m.peer == self.config.me
                     || ballot.dones.contains_key(&m.peer)
+                    || committed(&m.peer)
                     || !roll.alive(&m.peer, now)
                     || !self.names_voter(&m.peer)
             })

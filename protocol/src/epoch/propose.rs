@@ -79,8 +79,11 @@ impl State {
         let key =
             |peer: &PeerId| order(Order::Turn, &self.config.law.run, &self.series.parent, k, peer);
         let mine = key(&self.config.me);
-        let here =
-            roll.live_in(self.series, now).filter(|(_, seen)| seen.beat.phase != Phase::Behind);
+        // Who is on its way into the series may be here already: its heartbeat is older.
+        let here = roll.live(now).filter(|(peer, seen)| {
+            (seen.beat.series == self.series || self.is_coming(peer, seen, now, roll))
+                && seen.beat.phase != Phase::Behind
+        });
         let rank = here.filter(|(peer, _)| !self.is_lost(roll, peer) && key(peer) < mine).count();
         let slot = (2 * roll.round_trip(now)).max(SLOT_MIN);
         slot * u32::try_from(rank).unwrap_or(u32::MAX)

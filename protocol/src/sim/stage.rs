@@ -6,11 +6,24 @@
 
 use super::check::Violation;
 use super::report::Report;
-use super::world::{Fate, Setup, World};
+use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
 use crate::epoch::Rule;
-use crate::event::Event;
+use crate::event::{Committed, Event};
 use crate::message::{Head, Message};
+
+/// What becomes of one message on one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It takes its usual time.
+    Deliver,
+    /// It never arrives.
+    Drop,
+    /// It arrives so many milliseconds later.
+    Delay(u64),
+    /// It takes its usual time, and arrives once more so many milliseconds later.
+    Again(u64),
+}
 
 /// A scene being played.
 pub struct Stage {
@@ -87,9 +100,11 @@ impl Stage {
         self.world.network.heal();
     }
 
-    /// Sets how long an epoch's training takes on a host, from its next epoch on.
+    /// Sets how long an epoch's training takes on a host. That of its open epoch begins anew, unless
+    /// it has ended.
     pub fn train_in(&mut self, host: usize, training_ms: u64) {
         self.world.set_training(host, training_ms);
+        self.world.train_anew(host);
     }
 
     /// Plays until `done`, at most for `limit_ms`; whether it came to that.
@@ -159,6 +174,23 @@ impl Stage {
     pub fn told(&self, host: usize) -> impl Iterator<Item = &Event> {
         let told = self.world.told.iter().flatten();
         told.filter(move |(who, _)| *who == host).map(|(_, event)| event)
+    }
+
+    /// What a host's processes committed as that epoch, last.
+    #[must_use]
+    pub fn commit(&self, host: usize, epoch: u64) -> Option<&Committed> {
+        let commits = self.told(host).filter_map(|event| match event {
+            Event::Committed(committed) => Some(committed.as_ref()),
+            _ => None,
+        });
+        commits.filter(|committed| committed.head.epoch == epoch).last()
+    }
+
+    /// The hosts that vote in a host's open series, in the order in which it names them.
+    #[must_use]
+    pub fn voters(&self, host: usize) -> Vec<usize> {
+        let voters = self.world.voters(host).iter();
+        voters.filter_map(|voter| self.world.host(&voter.peer)).collect()
     }
 
     /// The counts so far.

@@ -19,6 +19,7 @@ use super::check::{Check, Process, Violation};
 use super::network::Network;
 use super::report::{Moment, Report};
 use super::rings::{Notice, Rings};
+use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
 use crate::epoch::{Apply, Rule};
 use crate::event::Event;
@@ -29,17 +30,6 @@ use crate::rng::Rng;
 use crate::sign::{Keypair, Verified};
 use crate::time::Time;
 use crate::wire;
-
-/// What the network does with one message on one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It takes its usual time.
-    Deliver,
-    /// It never arrives.
-    Drop,
-    /// It arrives so many milliseconds later.
-    Delay(u64),
-}
 
 /// Decides the fate of a message from one host to another.
 pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
@@ -235,9 +225,10 @@ impl World {
         self.names.get(name).copied()
     }
 
-    /// Sets how long an epoch's training takes on a host, in milliseconds.
-    pub(super) fn set_training(&mut self, host: usize, training_ms: u64) {
-        self.hosts[host].training_ms = training_ms;
+    /// The voters of a host's open series; empty where no process runs.
+    pub(super) fn voters(&self, host: usize) -> &[Voter] {
+        let process = self.hosts[host].process.as_ref();
+        process.map_or(&[], |process| process.machine.series().1)
     }
 
     /// Whether two hosts' heads lie on one lineage.
@@ -384,15 +375,18 @@ impl World {
             Some(filter) => filter(from, to, message.body()),
             None => Fate::Deliver,
         };
-        let later_ms = match fate {
+        let (first_ms, again_ms) = match fate {
             Fate::Drop => return,
-            Fate::Deliver => 0,
-            Fate::Delay(ms) => ms,
+            Fate::Deliver => (0, None),
+            Fate::Delay(ms) => (ms, None),
+            Fate::Again(ms) => (0, Some(ms)),
         };
         for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
-            self.report.messages += 1;
-            let input = Input::Message(Arc::clone(message));
-            self.push(delay_ms + later_ms, to, Happening::Input(input));
+            for later_ms in again_ms.into_iter().chain([first_ms]) {
+                self.report.messages += 1;
+                let input = Input::Message(Arc::clone(message));
+                self.push(delay_ms + later_ms, to, Happening::Input(input));
+            }
         }
     }
 

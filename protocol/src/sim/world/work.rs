@@ -17,6 +17,19 @@ const BUDGET: u64 = 50;
 const SILENT_DONOR_MS: u64 = 1_000;
 
 impl World {
+    /// Sets how long an epoch's training takes on a host, in milliseconds.
+    pub(in crate::sim) fn set_training(&mut self, host: usize, training_ms: u64) {
+        self.hosts[host].training_ms = training_ms;
+    }
+
+    /// Begins the budget that is under way anew, if there is one.
+    pub(in crate::sim) fn train_anew(&mut self, host: usize) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if process.training.take().is_some() {
+            self.train(host);
+        }
+    }
+
     /// Trains the next epoch; a budget that another epoch interrupted is finished first.
     pub(super) fn train(&mut self, host: usize) {
         let now_ms = self.now_ms;
@@ -33,8 +46,10 @@ impl World {
 
     pub(super) fn on_trained(&mut self, host: usize, epoch: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
+        let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        if process.training.is_some() && process.judged.head().epoch + 1 == epoch {
+        let ended = process.training.is_some_and(|until_ms| until_ms <= now_ms);
+        if ended && process.judged.head().epoch + 1 == epoch {
             process.training = None;
             let tokens = process.toy.freeze(tokens).weight();
             self.feed(host, Input::Trained { tokens, norm: 1.0 });

@@ -1,0 +1,227 @@
+//! What every day brings: joining, leaving, being slow, losing a message.
+
+use intellect_protocol::event::{Cause, Event};
+use intellect_protocol::message::{Message, Refusal};
+use intellect_protocol::sim::stage::{Fate, Stage};
+
+use super::*;
+
+#[test]
+fn commit_three_peers() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    reach(&mut stage, &all, 3)?;
+    assert!(stage.same(&all));
+    for (host, epoch) in all.iter().flat_map(|host| [(*host, 2), (*host, 3)]) {
+        let committed = commit(&stage, host, epoch);
+        assert_eq!((committed.attempt, committed.regrouped), (1, false));
+        assert!(all.iter().all(|h| weight(&stage, &committed, *h) > Some(0)), "{committed:?}");
+        assert_eq!(accepted(&stage, host, epoch), [(1, None)]);
+    }
+    Ok(())
+}
+
+/// R15: who is present at the founding takes part in it.
+#[test]
+fn founding_waits_for_everyone_present() -> Played {
+    let mut stage = Stage::new(3, 0, None);
+    let refused = counter();
+    let noted = refused.clone();
+    // For a while 0 does not hear of 2, and would found the run without it.
+    stage.direct(move |from, to, message| {
+        if matches!(message, Message::Refuse(r) if matches!(r.reason, Refusal::Present(_))) {
+            count(&noted);
+        }
+        if (from, to) == (2, 0) { Fate::Drop } else { Fate::Deliver }
+    });
+    stage.start(&[0, 1]);
+    stage.play(1_000)?;
+    stage.start(&[2]);
+    stage.play(5_000)?;
+    assert!(refused.get() > 0, "nobody refused to found the run without one present");
+    assert!((0..3).all(|host| stage.epoch(host) == 0));
+    stage.relent();
+    reach(&mut stage, &[0, 1, 2], 1)?;
+    assert_eq!(sorted(&stage.voters(0)), [0, 1, 2]);
+    let founding = stage.told(0).find_map(|event| match event {
+        Event::Regroup { members, absent, .. } => Some((members.len(), absent.len())),
+        _ => None,
+    });
+    assert_eq!(founding, Some((3, 0)));
+    Ok(())
+}
+
+/// A newcomer computes in the ring before it votes.
+#[test]
+fn late_joiner_next_epoch() -> Played {
+    let (mut stage, all) = founded(3, 1, None)?;
+    stage.start(&[3]);
+    let counted = |stage: &Stage| {
+        let committed = stage.commit(3, stage.epoch(3)).cloned();
+        committed.is_some_and(|committed| weight(stage, &committed, 3) > Some(0))
+    };
+    assert!(stage.until(END_MS, |stage| counted(stage))?);
+    let epoch = stage.epoch(3);
+    let before = commit(&stage, all[0], epoch - 1);
+    assert_eq!(weight(&stage, &before, 3), None, "it had no vote in its first epoch");
+    assert!(stage.voters(3).contains(&3), "it votes on the next one");
+    reach(&mut stage, &[0, 1, 2, 3], epoch + 2)?;
+    assert!(stage.same(&all) && regroups(&stage, all[0]).is_empty());
+    Ok(())
+}
+
+/// R6, R34, R36: it is a member without a place, votes, and keeps what it learnt for the next epoch.
+#[test]
+fn slow_voter_has_no_place_and_keeps_its_delta() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    // Its delta is frozen when the others' patience has ended, just before the commit.
+    stage.train_in(c, END_MS);
+    stage.direct(|_, _, message| match message {
+        Message::Done(_) => Fate::Delay(100),
+        _ => Fate::Deliver,
+    });
+    assert!(stage.until(END_MS, |stage| !accepted(stage, c, 2).is_empty())?);
+    stage.train_in(c, 50);
+    reach(&mut stage, &all, 2)?;
+    let second = commit(&stage, a, 2);
+    assert_eq!(weight(&stage, &second, c), Some(0));
+    assert_eq!(accepted(&stage, c, 2), [(1, None)]);
+    assert!(told(&stage, c, |event| *event == Event::LeftOut { epoch: 2 }));
+    stage.relent();
+    stage.train_in(c, 400);
+    reach(&mut stage, &all, 3)?;
+    let third = commit(&stage, b, 3);
+    // An epoch's budget is 50 to 99 tokens: this is that of two.
+    assert!(weight(&stage, &third, c) >= Some(100), "{third:?}");
+    assert!(stage.same(&all));
+    Ok(())
+}
+
+#[test]
+fn accept_lost_then_repeated() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    // Round trips are measured by then.
+    stage.play(6_000)?;
+    let (a, epoch) = (all[0], stage.epoch(all[0]) + 2);
+    let lost = counter();
+    let noted = lost.clone();
+    stage.direct(move |from, _, message| match message {
+        Message::Accept(_) if from == a && epoch_of(message) == epoch && noted.get() < 2 => {
+            count(&noted);
+            Fate::Drop
+        }
+        _ => Fate::Deliver,
+    });
+    reach(&mut stage, &all, epoch)?;
+    assert_eq!(lost.get(), 2, "its Accept was lost on the way to both");
+    assert!(all.iter().all(|host| commit(&stage, *host, epoch).attempt == 1));
+    assert!(stage.same(&all));
+    Ok(())
+}
+
+#[test]
+fn duplicate_and_reordered_everything() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let sent = counter();
+    let noted = sent.clone();
+    stage.direct(move |_, _, _| {
+        count(&noted);
+        let late_ms = u64::from(noted.get() * 7 % 31) * 7;
+        if noted.get().is_multiple_of(2) { Fate::Again(late_ms) } else { Fate::Delay(late_ms) }
+    });
+    reach(&mut stage, &all, 6)?;
+    assert!(sent.get() > 500, "{}", sent.get());
+    assert!(stage.same(&all) && all.iter().all(|host| forks(&stage, *host).is_empty()));
+    Ok(())
+}
+
+/// R12, R29: nobody waits for who has said farewell, not even where only its vote made a majority.
+#[test]
+fn leave_then_next_epoch_without_grace() -> Played {
+    for count in [3, 2] {
+        let (mut stage, all) = founded(count, 0, None)?;
+        let (a, rest) = (all[0], &all[1..]);
+        stage.play(100)?;
+        stage.leave(a);
+        let left_ms = stage.now_ms();
+        reach(&mut stage, rest, 3)?;
+        assert!(stage.now_ms() < left_ms + GRACE_MS, "they waited");
+        let (a_left, name) = (Cause::Left, stage.name(a));
+        assert!(rest.iter().all(|host| {
+            told(&stage, *host, |e| *e == Event::PeerLost { who: name, cause: a_left })
+        }));
+        let expected = if count == 2 { vec![(rest.to_vec(), vec![a])] } else { Vec::new() };
+        assert_eq!(regroups(&stage, rest[0]), expected);
+        let third = commit(&stage, rest[0], 3);
+        assert_eq!((weight(&stage, &third, a), third.forkable_since), (None, None));
+    }
+    Ok(())
+}
+
+/// R20 without a disk: it comes back as a joiner, its old place and vote are gone.
+#[test]
+fn restart_mid_epoch_without_a_place() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    let accepts = |stage: &mut Stage| !accepted(stage, c, 2).is_empty();
+    assert!(stage.until(END_MS, accepts)?);
+    stage.kill(&[c]);
+    stage.start(&[c]);
+    reach(&mut stage, &[a, b], 2)?;
+    let second = commit(&stage, a, 2);
+    assert!(second.attempt >= 2, "its death cost the ring");
+    assert_eq!(second.receipt.member(&stage.name(c), 1), None, "its old place is gone");
+    reach(&mut stage, &all, 6)?;
+    assert!(stage.same(&all) && stage.voters(a).contains(&c));
+    assert!(commit(&stage, a, 6).receipt.spends(&stage.name(c), 2));
+    assert!(regroups(&stage, a).is_empty());
+    Ok(())
+}
+
+/// R34 for whole updates: who was left out of the second roster contributes once, in the next epoch.
+#[test]
+fn declared_dead_but_alive() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    // The ring is open everywhere once the last Accept has arrived, and takes 20 ms.
+    let open = |stage: &mut Stage| all.iter().all(|host| !accepted(stage, *host, 2).is_empty());
+    assert!(stage.until(END_MS, open)?);
+    stage.play(8)?;
+    stage.cut(&[c], 1);
+    reach(&mut stage, &[a, b], 2)?;
+    stage.mend();
+    let second = commit(&stage, a, 2);
+    assert!(second.attempt >= 2);
+    assert!(weight(&stage, &second, c).is_none_or(|weight| weight == 0), "{second:?}");
+    reach(&mut stage, &all, 3)?;
+    let both = (3..=4).find_map(|epoch| {
+        reach(&mut stage, &all, epoch).ok()?;
+        weight(&stage, &commit(&stage, a, epoch), c).filter(|weight| *weight > 0)
+    });
+    assert!(both >= Some(100), "{both:?}");
+    assert!(stage.same(&all));
+    Ok(())
+}
+
+/// Each hears a changing part of the others: views are never equal, and epochs are committed.
+#[test]
+fn views_never_equal_still_commits() -> Played {
+    let (mut stage, all) = founded(5, 0, None)?;
+    let window = counter();
+    let noted = window.clone();
+    stage.direct(move |from, to, _| {
+        let deaf_to = (to + 1 + noted.get() as usize % 4) % 5;
+        if from == deaf_to { Fate::Drop } else { Fate::Deliver }
+    });
+    for _ in 0..12 {
+        stage.play(3_000)?;
+        count(&window);
+    }
+    for host in &all {
+        let lost = stage.told(*host).filter(|e| matches!(e, Event::PeerLost { .. })).count();
+        assert!(lost >= 3, "{host} lost {lost} only");
+        assert!(stage.epoch(*host) >= 4, "{:?}", stage.head(*host));
+        assert!(forks(&stage, *host).is_empty() && regroups(&stage, *host).is_empty());
+    }
+    Ok(())
+}
