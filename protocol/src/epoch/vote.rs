@@ -213,14 +213,19 @@ impl State {
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
     }
 
-    /// Whether a member's weight does not contradict what it declared itself.
+    /// Whether a member's weight does not contradict what it declared itself, as far as is known
+    /// here; of ourselves all is known.
     fn declared(&self, member: &crate::message::Member) -> bool {
         let other = |(incarnation, weight): &(u64, u64)| {
             *incarnation == member.incarnation && *weight != member.weight
         };
-        member.weight == 0
-            || (member.weight <= self.config.weight_max
-                && !self.ready.get(&member.peer).is_some_and(other))
+        let contradicts = if member.peer == self.config.me {
+            let weight = self.frozen.map_or(0, |frozen| frozen.weight);
+            other(&(self.config.incarnation, weight))
+        } else {
+            self.ready.get(&member.peer).is_some_and(other)
+        };
+        member.weight == 0 || (member.weight <= self.config.weight_max && !contradicts)
     }
 
     /// R3, R4: what only this voter can know.
