@@ -8,12 +8,13 @@
 //! What this does not do: compute (`worker`), write (`store`), carry bytes (`net`, `ring`), decide.
 
 mod apply;
+mod budget;
 mod enter;
 mod finish;
 mod serve;
 mod tell;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,16 +37,11 @@ use crate::store::{Saved, Store, StoreError};
 use crate::worker::{self, Report, Snapshot};
 
 pub(crate) use enter::{EnterError, run};
+
+use budget::{Budgets, Ruling};
 use finish::Finish;
 use serve::Updates;
 use tell::Teller;
-
-/// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
-const MESSAGES_PER_S: f64 = 64.0;
-const MESSAGES_BURST: f64 = 256.0;
-
-/// Authors whose messages are counted: what the view can hold.
-const AUTHORS_MAX: usize = 1_024;
 
 /// A running node.
 struct Driver {
@@ -71,15 +67,11 @@ struct Driver {
     jobs: JoinSet<Done>,
     /// Counts repeats, so that gossip does not drop them.
     repeats: u32,
-    budgets: BTreeMap<PeerId, Bucket>,
+    budgets: Budgets,
+    /// Who was named for speaking another version: once is enough.
+    incompatible: BTreeSet<PeerId>,
     finish: Finish,
     stop: CancellationToken,
-}
-
-/// What may still be read of one author.
-struct Bucket {
-    left: f64,
-    at: Instant,
 }
 
 /// A job that has ended.
@@ -188,22 +180,24 @@ impl Driver {
                 let direct = !matches!(state, Reachability::Relayed | Reachability::Closed);
                 self.input(Input::Reachable(direct));
             }
-            net::Event::Incompatible { peer, version } => self.tell.incompatible(peer, version),
+            net::Event::Incompatible { peer, version } => self.incompatible(peer, version),
             net::Event::Fault { peer, why } => self.tell.fault(peer, &why),
         }
     }
 
-    /// D1, D2: counts, decodes, verifies, then believes.
+    /// D1, D2: counts, decodes, verifies, then believes. What is wrong with a message is blamed on
+    /// `from`, whose connection brought it: before the signature holds, its author is hearsay.
     fn on_message(&mut self, from: PeerId, via: Via, bytes: &[u8]) {
         let gossip = matches!(via, Via::Gossip(_));
         let envelope = if gossip { bytes.get(4..).unwrap_or_default() } else { bytes };
-        let author = wire::claimed_author(envelope);
-        if let Some(author) = author.filter(|author| !self.may_read(*author)) {
-            if author == from {
+        let author = wire::claimed_author(envelope).unwrap_or(from);
+        match self.budgets.take(author, from, Instant::now()) {
+            Ruling::Read => {}
+            Ruling::Ignore => return self.verdict(via, Verdict::Ignore),
+            Ruling::Fault => {
                 self.net.fault(from, "more messages than anybody needs to send");
+                return self.verdict(via, Verdict::Ignore);
             }
-            self.verdict(via, Verdict::Ignore);
-            return;
         }
         let run = self.manifest.id;
         let opened = if gossip {
@@ -212,17 +206,20 @@ impl Driver {
             wire::open(&run, bytes, wire::DIRECT_BYTES_MAX)
         };
         match opened {
+            // A repeat of ours that somebody else made: passed on by us, it would count as ours.
+            Ok(message) if message.author() == self.key.peer() => {
+                self.verdict(via, Verdict::Ignore);
+            }
             Ok(message) => {
                 self.verdict(via, Verdict::Accept);
                 self.input(Input::Message(Arc::new(message)));
             }
             Err(wire::OpenError::Version(version)) => {
                 self.verdict(via, Verdict::Ignore);
-                self.tell.incompatible(author.unwrap_or(from), version.to_string());
+                self.incompatible(from, version.to_string());
             }
             Err(error) => {
                 self.verdict(via, Verdict::Reject);
-                self.tell.fault(from, &error.to_string());
                 self.net.fault(from, error.to_string());
             }
         }
@@ -234,23 +231,10 @@ impl Driver {
         }
     }
 
-    fn may_read(&mut self, author: PeerId) -> bool {
-        let now = Instant::now();
-        if self.budgets.len() >= AUTHORS_MAX && !self.budgets.contains_key(&author) {
-            self.budgets.retain(|_, b| now.duration_since(b.at) < Duration::from_secs(10));
-            if self.budgets.len() >= AUTHORS_MAX {
-                return false;
-            }
+    fn incompatible(&mut self, peer: PeerId, version: String) {
+        if self.incompatible.len() < INCOMPATIBLE_MAX && self.incompatible.insert(peer) {
+            self.tell.incompatible(peer, version);
         }
-        let bucket = self.budgets.entry(author).or_insert(Bucket { left: MESSAGES_BURST, at: now });
-        let since = now.duration_since(bucket.at).as_secs_f64();
-        bucket.left = (bucket.left + since * MESSAGES_PER_S).min(MESSAGES_BURST);
-        bucket.at = now;
-        let free = bucket.left >= 1.0;
-        if free {
-            bucket.left -= 1.0;
-        }
-        free
     }
 
     fn on_report(&mut self, report: Report) -> Result<(), Error> {
@@ -369,8 +353,12 @@ impl Driver {
 }
 
 /// An epoch lasts at least so long: a peer's messages of one epoch, times two a second, stay well
-/// below [`MESSAGES_PER_S`], so that no honest peer, however small its model, looks like a flood.
+/// below [`budget::MESSAGES_PER_S`], so that no honest peer looks like a flood, however small its
+/// model.
 const EPOCH_MIN: Duration = Duration::from_millis(500);
+
+/// Peers of another version that are named; more of them say nothing new.
+const INCOMPATIBLE_MAX: usize = 256;
 
 /// The loop looks around at least so often.
 const IDLE: Duration = Duration::from_millis(500);

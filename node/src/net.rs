@@ -143,7 +143,7 @@ pub(crate) enum Verdict {
     Accept,
     /// Not worth passing on, and nobody's fault: stale, or of another time.
     Ignore,
-    /// No honest peer passes this on: a fault of whoever brought it.
+    /// No honest peer passes this on; whoever brought it is at [`Handle::fault`] too.
     Reject,
 }
 
@@ -381,7 +381,7 @@ impl Handle {
     }
 
     /// Counts a fault against the peer whose connection brought something that does not decode or
-    /// verify. One too many and the peer is dropped.
+    /// verify, and tells of it by [`Event::Fault`]. One too many and the peer is dropped.
     pub(crate) fn fault(&self, peer: PeerId, why: impl Into<String>) {
         let _ = self.command(Command::Fault { peer, why: why.into() });
     }

@@ -3,7 +3,7 @@
 //! Everything that can be refused is refused here, before anything is downloaded or trained, with
 //! the number that is missing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Driver;
+use super::budget::Budgets;
 use super::finish::Finish;
 use super::serve::Updates;
 use super::tell::Teller;
@@ -363,7 +364,8 @@ impl Parts<'_> {
             saving: false,
             jobs: JoinSet::new(),
             repeats: 0,
-            budgets: BTreeMap::new(),
+            budgets: Budgets::default(),
+            incompatible: BTreeSet::new(),
             finish: Finish::new(self.local.epochs.map(Into::into), stop_tokens),
             stop: self.stop,
             manifest: self.manifest,

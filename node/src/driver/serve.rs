@@ -68,7 +68,6 @@ impl Driver {
     /// Answers a request; dropping `reply` refuses it.
     pub(super) fn serve(&mut self, from: PeerId, bytes: &[u8], reply: oneshot::Sender<Vec<u8>>) {
         let Some(request) = wire::open_request(bytes) else {
-            self.tell.fault(from, "a request that cannot be decoded");
             self.net.fault(from, "a request that cannot be decoded");
             return;
         };

@@ -91,7 +91,7 @@ fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
     let thresholds = PeerScoreThresholds {
         gossip_threshold: -50.0,
         publish_threshold: -100.0,
-        graylist_threshold: -200.0,
+        graylist_threshold: GRAYLIST,
         ..PeerScoreThresholds::default()
     };
     gossip
@@ -127,10 +127,16 @@ pub(super) fn topic_score() -> TopicScoreParams {
         first_message_deliveries_weight: 0.0,
         mesh_message_deliveries_weight: 0.0,
         mesh_failure_penalty_weight: 0.0,
-        invalid_message_deliveries_weight: -20.0,
+        invalid_message_deliveries_weight: INVALID_WEIGHT,
         ..TopicScoreParams::default()
     }
 }
+
+/// Gossipsub squares the count and halves it all: a peer whose eighth invalid message costs it its
+/// connection (`FAULTS_MAX`) has 192 against it by then. From [`GRAYLIST`] on nobody would see it any
+/// more, so that it was neither named nor dropped.
+const INVALID_WEIGHT: f64 = -6.0;
+const GRAYLIST: f64 = -200.0;
 
 /// A whole RPC, which may hold one of our largest messages and its gossip (docs/FORMATS.md).
 const TRANSMIT_BYTES_MAX: usize = 128 * 1024;

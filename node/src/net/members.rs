@@ -182,8 +182,12 @@ impl Actor {
         }
     }
 
-    /// Counts a fault of a peer, names it, and drops the peer if it was one too many.
+    /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was still
+    /// on its way from a peer that has been dropped is not worth a word.
     pub(super) fn fault(&mut self, peer: PeerId, why: String, weight: u32) {
+        if self.blocked.contains_key(&peer) {
+            return;
+        }
         let Some(entry) = self.peers.get(&peer) else { return };
         let dropped = entry.fault(weight);
         if let Some(name) = name::from_libp2p(&peer) {

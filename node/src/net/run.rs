@@ -111,9 +111,6 @@ impl Actor {
             .gossip
             .inner
             .report_message_validation_result(&id, &source, acceptance);
-        if verdict == Verdict::Reject {
-            self.fault(source, "gossip that does not verify".into(), 1);
-        }
     }
 
     pub(super) fn on_gossip(&mut self, event: gossipsub::Event, now: Instant) {
@@ -124,8 +121,12 @@ impl Actor {
                 if !peer.gossip.take(now) {
                     return self.on_verdict(token, Verdict::Ignore);
                 }
-                if message.data.len() > GOSSIP_BYTES_MAX {
-                    return self.on_verdict(token, Verdict::Reject);
+                let bytes = message.data.len();
+                if bytes > GOSSIP_BYTES_MAX {
+                    self.on_verdict(token, Verdict::Reject);
+                    let why =
+                        format!("gossip of {bytes} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
+                    return self.fault(propagation_source, why, 1);
                 }
                 if let Some(from) = name::from_libp2p(&propagation_source) {
                     self.emit(Event::Message {

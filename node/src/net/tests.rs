@@ -443,6 +443,7 @@ async fn what_the_driver_rejects_counts_against_whoever_brought_it() {
         });
         let token = token.await;
         nodes[0].net.handle.verdict(token, Verdict::Reject);
+        nodes[0].net.handle.fault(bad, "a test");
         nodes[0].until("a fault", |e| matches!(e, Event::Fault { .. }).then_some(())).await;
     }
     assert!(nodes[0].loses(bad).await.starts_with("dropped"));
