@@ -12,6 +12,7 @@
 )]
 
 mod churn;
+mod hostile;
 mod input;
 mod join;
 mod train;

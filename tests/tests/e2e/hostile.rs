@@ -1,0 +1,378 @@
+//! Peers that misbehave: each is named in an event and dropped, and the honest ones notice nothing.
+//!
+//! Two real nodes train together while a stranger, made here of the same libraries, does one bad
+//! thing over a real connection. Afterwards the nodes must go on committing the same states, never
+//! have lost or blamed one another, and end with 0.
+
+mod rogue;
+mod stranger;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use e2e::{Process, Story};
+use intellect_protocol::{
+    base58,
+    id::{PeerId, RunId},
+    message::{Heartbeat, Member, Message, Ready, Roster},
+    wire,
+};
+use serde_json::Value;
+
+use crate::story;
+use rogue::Rogue;
+use stranger::Stranger;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an honest peer declares in these runs: the tokens of an epoch.
+const WEIGHT: u64 = 640;
+
+/// A bootstrap and two nodes; whoever is not one of them is a stranger.
+struct Honest {
+    one: Process,
+    two: Process,
+    _bootstrap: Process,
+    _story: Story,
+}
+
+impl Honest {
+    /// Two nodes that have committed an epoch together.
+    fn train() -> Self {
+        let mut honest = Self::start("members.min_peers=2");
+        honest.one.wait_for_commit(1, PATIENCE).unwrap();
+        honest.two.wait_for_commit(1, PATIENCE).unwrap();
+        honest
+    }
+
+    fn start(setting: &str) -> Self {
+        let story = story();
+        let settings = ["members.heartbeat_ms=200", setting];
+        let manifest = story.manifest("run.toml", &settings).unwrap();
+        let (bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+        let one = story.start_node("one", &entry, &[]).unwrap();
+        let two = story.start_node("two", &entry, &[]).unwrap();
+        Self { one, two, _bootstrap: bootstrap, _story: story }
+    }
+
+    /// What the issue asks of every story: no effect on honest peers.
+    fn expect_no_harm(mut self) {
+        let names = [name(&self.one), name(&self.two)];
+        let last = states(&self.one).keys().max().copied().unwrap();
+        for node in [&mut self.one, &mut self.two] {
+            node.wait_for_commit(last + 2, PATIENCE).unwrap();
+            for event in node.events().unwrap() {
+                let honest = names.iter().any(|name| event["who"] == **name);
+                let kind = event["event"].as_str().unwrap();
+                assert!(!(honest && ["fault", "peer-lost"].contains(&kind)), "{event}");
+                assert!(!["regroup", "fork", "diverged"].contains(&kind) || is_founding(&event));
+                if kind == "committed" {
+                    let members = event["members"].as_array().unwrap();
+                    assert!(names.iter().all(|name| members.contains(&Value::from(&**name))));
+                }
+            }
+        }
+        let (ours, theirs) = (states(&self.one), states(&self.two));
+        assert!((1..=last + 2).all(|epoch| ours[&epoch] == theirs[&epoch]));
+        for node in [self.one, self.two] {
+            node.interrupt().unwrap();
+            node.wait(PATIENCE).unwrap().expect_success().unwrap();
+        }
+    }
+}
+
+fn is_founding(event: &Value) -> bool {
+    event["event"] == "regroup" && event["epoch"] == 1
+}
+
+fn name(node: &Process) -> String {
+    node.events().unwrap()[0]["peer"].as_str().unwrap().to_owned()
+}
+
+/// What a node committed, by epoch.
+fn states(node: &Process) -> BTreeMap<u64, String> {
+    let events = node.events().unwrap();
+    let commits = events.iter().filter(|event| event["event"] == "committed");
+    let state = |event: &Value| event["state"].as_str().unwrap().to_owned();
+    commits.map(|event| (event["epoch"].as_u64().unwrap(), state(event))).collect()
+}
+
+/// Events of one kind about one peer.
+fn about(node: &Process, kind: &str, who: &str) -> Vec<Value> {
+    let mut events = node.events().unwrap();
+    events.retain(|event| event["event"] == kind && event["who"] == who);
+    events
+}
+
+/// The stranger is named for what it did, and thrown out for good.
+fn expect_fault(stranger: &mut Stranger, node: &mut Process, words: &str) {
+    let who = stranger.name();
+    let named = |event: &Value| event["event"] == "fault" && event["who"] == *who;
+    let fault = stranger.sees(node, words, named);
+    assert!(fault["why"].as_str().unwrap().contains(words), "{fault}");
+    stranger.expect_to_be_kept_out(node);
+    // Once for each thing that counts, and no more after it was dropped.
+    let faults = about(node, "fault", &who);
+    assert!(faults.len() <= 8, "{faults:#?}");
+}
+
+/// A heartbeat of an honest node that the stranger hears from now on, with its author.
+fn next_beat(stranger: &mut Stranger) -> (PeerId, Heartbeat) {
+    let seen = stranger.side.heard.len();
+    for _ in 0..200 {
+        stranger.live(Duration::from_millis(50));
+        let run = stranger.run;
+        let new = stranger.side.heard.iter().skip(seen).rev().filter(|heard| heard.beat);
+        let opened = new.filter_map(|heard| wire::open_gossip(&run, &heard.bytes).ok());
+        for message in opened {
+            if let Message::Heartbeat(beat) = message.body() {
+                return (message.author(), beat.clone());
+            }
+        }
+    }
+    panic!("no heartbeat in 10 s");
+}
+
+/// A valid heartbeat of the stranger, who claims to stand where an honest node stands.
+fn own_beat(stranger: &mut Stranger, count: u64) -> Message {
+    let (_, beat) = next_beat(stranger);
+    Message::Heartbeat(Heartbeat { count, ready: 0, serves: 0, ..beat })
+}
+
+/// What a stranger sends to have a case, and what is said of it then.
+type Bytes = (&'static str, fn(&mut Stranger) -> Vec<u8>);
+
+/// The same, made from a heartbeat of an honest node, if that one can be lied about: of the node that
+/// is lied to (`true`), or of the other one.
+type Lie = (&'static str, fn(&Stranger, (PeerId, &Heartbeat), bool) -> Option<Message>);
+
+/// Every way to send what is no message of this run: to the node alone, and by gossip.
+#[test]
+fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
+    let mut honest = Honest::train();
+    let node = &mut honest.one;
+    let cases: [Bytes; 5] = [
+        ("cut short", |_| vec![1, 2, 3]),
+        ("cannot be decoded", |_| [vec![1], vec![0xa5; 300]].concat()),
+        // Of another run.
+        ("signature does not match", |stranger| {
+            let beat = own_beat(stranger, 1);
+            wire::envelope(&wire::seal(&stranger.key, &RunId([7; 32]), beat))
+        }),
+        // A broken signature.
+        ("signature does not match", |stranger| {
+            let beat = own_beat(stranger, 1);
+            let mut bytes = wire::envelope(&stranger.seal(beat));
+            *bytes.last_mut().unwrap() ^= 1;
+            bytes
+        }),
+        // Signed by another key than its author's, who is honest.
+        ("signature does not match", |stranger| {
+            let (author, beat) = next_beat(stranger);
+            let beat = Heartbeat { count: beat.count + 1_000, ..beat };
+            let mut bytes = wire::envelope(&stranger.seal(Message::Heartbeat(beat)));
+            bytes[1..33].copy_from_slice(author.as_bytes());
+            bytes
+        }),
+    ];
+    for (index, (words, bytes)) in cases.into_iter().enumerate() {
+        let mut stranger = Stranger::enter(100 + u8::try_from(index).unwrap(), node);
+        let bytes = bytes(&mut stranger);
+        for _ in 0..8 {
+            stranger.tell(node, &bytes);
+        }
+        expect_fault(&mut stranger, node, words);
+        let mut stranger = Stranger::enter(120 + u8::try_from(index).unwrap(), node);
+        for repeat in 0..8_u32 {
+            stranger.gossip(true, [repeat.to_le_bytes().as_slice(), &bytes].concat());
+        }
+        expect_fault(&mut stranger, node, words);
+    }
+    honest.expect_no_harm();
+}
+
+#[test]
+fn who_sends_too_much_is_dropped_and_named() {
+    let mut honest = Honest::train();
+    let node = &mut honest.one;
+
+    // A length above the limit: nothing of it is waited for.
+    let mut stranger = Stranger::enter(140, node);
+    stranger.write(node, &[0xff; 64]);
+    expect_fault(&mut stranger, node, "bytes where at most 1048576 are allowed");
+
+    // A flood of messages that are good one by one, to one node and by gossip.
+    let mut stranger = Stranger::enter(141, node);
+    let beat = own_beat(&mut stranger, 0);
+    let Message::Heartbeat(beat) = beat else { panic!("a heartbeat") };
+    let good = |stranger: &Stranger, count| {
+        wire::envelope(&stranger.seal(Message::Heartbeat(Heartbeat { count, ..beat.clone() })))
+    };
+    for count in 0..400 {
+        let bytes = good(&stranger, count);
+        stranger.tell(node, &bytes);
+    }
+    expect_fault(&mut stranger, node, "more than 64 messages a second");
+    let mut stranger = Stranger::enter(142, node);
+    for count in 0..400_u32 {
+        let bytes = good(&stranger, count.into());
+        stranger.gossip(true, [count.to_le_bytes().as_slice(), &bytes].concat());
+    }
+    expect_fault(&mut stranger, node, "more messages than anybody needs to send");
+    honest.expect_no_harm();
+}
+
+/// It may be honest and newer: it is named with what to do, once, and blamed for nothing. Nor is
+/// the honest node whose name it writes on its messages.
+#[test]
+fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
+    let mut honest = Honest::train();
+    let node = &mut honest.one;
+    let mut newer = Stranger::new(150, node, "/intellect/2");
+    newer.dial(node);
+    let mut mixed = Stranger::enter(151, node);
+    let (author, beat) = next_beat(&mut mixed);
+    let mut bytes = wire::envelope(&mixed.seal(Message::Heartbeat(beat)));
+    bytes[0] = 9;
+    bytes[1..33].copy_from_slice(author.as_bytes());
+    for repeat in 0..20_u32 {
+        mixed.tell(node, &bytes);
+        mixed.gossip(true, [repeat.to_le_bytes().as_slice(), &bytes].concat());
+    }
+    for (stranger, version) in [(&mut newer, "/intellect/2"), (&mut mixed, "9")] {
+        let who = stranger.name();
+        let named = |event: &Value| event["event"] == "incompatible" && event["who"] == *who;
+        let event = stranger.sees(node, version, named);
+        assert_eq!(event["version"], version);
+        assert!(event["remedy"].as_str().unwrap().contains("update"), "{event}");
+    }
+    mixed.live(Duration::from_secs(1));
+    let all = node.events().unwrap();
+    let count = |kind: &str| all.iter().filter(|event| event["event"] == kind).count();
+    assert_eq!((count("incompatible"), count("fault")), (2, 0), "{all:#?}");
+    honest.expect_no_harm();
+}
+
+/// A gossiped message travels through others, so whoever repeats an old one cannot be told from a
+/// slow relay. It does no harm, at any rate: nobody is blamed, least of all its author.
+#[test]
+fn replays_harm_nobody_and_least_of_all_their_author() {
+    let mut honest = Honest::train();
+    let node = &mut honest.one;
+    let mut stranger = Stranger::enter(160, node);
+    // Of several epochs, of both nodes, of every kind.
+    let (_, first) = next_beat(&mut stranger);
+    node.wait_for_commit(first.head.epoch + 1, PATIENCE).unwrap();
+    stranger.live(Duration::from_secs(2));
+    let recorded = stranger.side.heard.clone();
+    assert!(recorded.len() > 20, "{}", recorded.len());
+    // Each under a new number of repeats, far above what one author may send.
+    for round in 1_000..1_030_u32 {
+        for heard in &recorded {
+            let bytes = [round.to_le_bytes().as_slice(), &heard.bytes[4..]].concat();
+            stranger.gossip(heard.beat, bytes);
+        }
+        stranger.live(Duration::from_millis(100));
+    }
+    // Slowly to one node alone, where a stranger that was faster would be blamed itself.
+    for heard in recorded.iter().take(40) {
+        stranger.tell(node, &heard.bytes[4..]);
+        stranger.live(Duration::from_millis(20));
+    }
+    for node in [&honest.one, &honest.two] {
+        let blamed = node.events().unwrap().into_iter().find(|event| event["event"] == "fault");
+        assert!(blamed.is_none(), "{blamed:#?}");
+    }
+    honest.expect_no_harm();
+}
+
+/// Lies that a node can see through by what it knows itself or what others signed.
+#[test]
+fn who_lies_about_the_epoch_is_dropped_and_named() {
+    let mut honest = Honest::train();
+    let node = &mut honest.one;
+    let mine = name(node);
+    let undeclared = "bad roster: a weight that nobody declared";
+    let cases: [Lie; 5] = [
+        // While it still trains: whatever others may believe, it knows that it has said nothing.
+        (undeclared, |liar, honest, to_itself| {
+            (to_itself && honest.1.ready == 0).then(|| liar_with(liar, honest, WEIGHT))
+        }),
+        // Another one than the other node has declared.
+        (undeclared, |liar, honest, to_itself| {
+            let declared = honest.1.ready;
+            (!to_itself && declared > 0).then(|| liar_with(liar, honest, declared + 1))
+        }),
+        ("bad roster: proposer is not its author", |_, (author, beat), _| {
+            Some(roster(beat, author, Vec::new()))
+        }),
+        ("bad roster: proposer is no member", |liar, (_, beat), _| {
+            Some(roster(beat, liar.key.peer(), Vec::new()))
+        }),
+        ("bad ready: weight of zero, or more than an epoch can hold", |_, (_, beat), _| {
+            let (series, incarnation) = (beat.series, 1);
+            Some(Message::Ready(Ready { series, incarnation, weight: u64::MAX, norm: 1.0 }))
+        }),
+    ];
+    for (index, (words, lie)) in cases.into_iter().enumerate() {
+        let mut stranger = Stranger::enter(170 + u8::try_from(index).unwrap(), node);
+        let who = stranger.name();
+        // Epochs are short: a lie about one that has passed is only old.
+        for _ in 0..200 {
+            let (author, beat) = next_beat(&mut stranger);
+            let Some(lie) = lie(&stranger, (author, &beat), base58::encode(&author) == mine) else {
+                continue;
+            };
+            let lie = stranger.seal(lie);
+            stranger.tell(node, &wire::envelope(&lie));
+            stranger.live(Duration::from_millis(50));
+            if !about(node, "fault", &who).is_empty() {
+                break;
+            }
+        }
+        expect_fault(&mut stranger, node, words);
+    }
+    honest.expect_no_harm();
+}
+
+/// A roster of the liar and of an honest node, with a weight for that one.
+fn liar_with(liar: &Stranger, (honest, beat): (PeerId, &Heartbeat), weight: u64) -> Message {
+    let Heartbeat { log, incarnation, .. } = *beat;
+    let honest = Member { peer: honest, log, incarnation, weight };
+    let me = Member { peer: liar.key.peer(), weight: WEIGHT, ..honest };
+    roster(beat, me.peer, vec![honest, me])
+}
+
+fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
+    let (series, heard) = (beat.series, Vec::new());
+    Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt: None })
+}
+
+/// A member of the founding whose ring stream carries NaN: the first honest node that it reaches
+/// names it, and the epoch is committed without it.
+#[test]
+fn who_sends_numbers_that_are_none_is_dropped_and_left_out() {
+    let mut honest = Honest::start("members.min_peers=3");
+    let mut rogue = Rogue::join(180, &mut honest.one, &mut honest.two);
+    let who = rogue.stranger.name();
+    let committed = |node: &Process| states(node).contains_key(&1);
+    for _ in 0..600 {
+        rogue.live(Duration::from_millis(50));
+        if committed(&honest.one) && committed(&honest.two) {
+            break;
+        }
+    }
+    assert!(rogue.poisoned > 0, "it never came to that");
+    let mut faults = about(&honest.one, "fault", &who);
+    faults.extend(about(&honest.two, "fault", &who));
+    let expected = "bad frame: a frame that does not decode";
+    assert!(
+        !faults.is_empty() && faults.iter().all(|fault| fault["why"] == expected),
+        "{faults:#?}"
+    );
+    let commit = honest.one.wait_for_commit(1, PATIENCE).unwrap();
+    let members = commit["members"].as_array().unwrap();
+    let place = members.iter().position(|member| *member == *who);
+    assert!(place.is_none_or(|place| commit["weights"][place] == 0), "{commit}");
+    drop(rogue);
+    honest.expect_no_harm();
+}

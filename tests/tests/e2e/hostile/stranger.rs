@@ -1,0 +1,353 @@
+//! A peer in the hands of a story: speaks the protocols of the network, and says what it likes.
+//!
+//! It is made of libp2p and the project's libraries, not of the node, so that nothing keeps it from
+//! breaking a rule. Its swarm moves only while a method waits, and every wait has a deadline.
+
+use std::time::{Duration, Instant};
+
+use e2e::Process;
+use futures::{AsyncWriteExt as _, StreamExt as _};
+use intellect_bootstrap::{address, streams, transport};
+use intellect_protocol::{
+    id::RunId,
+    message::Message,
+    sign::{Keypair, Verified},
+    wire,
+};
+use libp2p::{
+    Multiaddr, PeerId, Stream, StreamProtocol, Swarm,
+    gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode},
+    identify, identity,
+    swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
+};
+use serde_json::Value;
+use tokio::{
+    runtime::{self, Runtime},
+    time::timeout,
+};
+
+/// Control messages for one peer, as the node spells it.
+pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
+
+/// The frames of a ring.
+pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
+
+/// What identify announces of a peer that speaks this version.
+pub(super) const VERSION: &str = "/intellect/1";
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub(super) struct Stranger {
+    /// What it signs with.
+    pub(super) key: Keypair,
+    /// The run that it signs for.
+    pub(super) run: RunId,
+    pub(super) side: Side,
+    line: Option<Stream>,
+    /// Declared last: the connections end before what carries them.
+    runtime: Runtime,
+}
+
+/// Its side of the network.
+pub(super) struct Side {
+    pub(super) swarm: Swarm<Behaviour>,
+    /// Topic of heartbeats, and of everything else.
+    pub(super) beat: IdentTopic,
+    pub(super) control: IdentTopic,
+    /// All gossip that reached it.
+    pub(super) heard: Vec<Heard>,
+    /// The newest connection to each node.
+    connections: Vec<(PeerId, ConnectionId)>,
+}
+
+/// One gossiped message.
+#[derive(Clone)]
+pub(super) struct Heard {
+    /// Whether it is a heartbeat.
+    pub(super) beat: bool,
+    /// As it came, with its count of repeats.
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(NetworkBehaviour)]
+pub(super) struct Behaviour {
+    identify: identify::Behaviour,
+    gossip: gossipsub::Behaviour,
+    streams: streams::Behaviour,
+}
+
+/// What happens to it.
+pub(super) type Event = SwarmEvent<BehaviourEvent>;
+
+impl Stranger {
+    /// A peer that knows the run of `node`, and says of itself that it speaks `version`.
+    pub(super) fn new(seed: u8, node: &mut Process, version: &str) -> Self {
+        let mut threads = runtime::Builder::new_multi_thread();
+        let runtime = threads.worker_threads(1).enable_all().build().unwrap();
+        let run = run_of(node);
+        let side = runtime.block_on(async { Side::new(seed, run, version) });
+        Self { key: Keypair::from_seed(&[seed; 32]), run, side, line: None, runtime }
+    }
+
+    /// A peer that is a member of the run, as far as `node` can see.
+    pub(super) fn enter(seed: u8, node: &mut Process) -> Self {
+        let mut stranger = Self::new(seed, node, VERSION);
+        let host = stranger.dial(node);
+        let beat = stranger.side.beat.hash();
+        let (mut subscribed, mut greeted) = (false, false);
+        stranger.until("a welcome", |event| {
+            match event {
+                SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed {
+                    peer_id,
+                    topic,
+                })) => subscribed |= *peer_id == host && *topic == beat,
+                SwarmEvent::Behaviour(BehaviourEvent::Streams(incoming)) => {
+                    greeted |= incoming.peer == host && incoming.protocol == CONTROL;
+                }
+                _ => {}
+            }
+            (subscribed && greeted).then_some(())
+        });
+        stranger
+    }
+
+    /// Dials a node.
+    pub(super) fn dial(&mut self, node: &mut Process) -> PeerId {
+        let address = address_of(node);
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async { side.swarm.dial(address.clone()) }).unwrap();
+        address::peer(&address).unwrap()
+    }
+
+    /// How events call it.
+    pub(super) fn name(&self) -> String {
+        self.side.swarm.local_peer_id().to_string()
+    }
+
+    /// A message of its own, signed for its run.
+    pub(super) fn seal(&self, message: Message) -> Verified<Message> {
+        wire::seal(&self.key, &self.run, message)
+    }
+
+    /// Publishes bytes among the heartbeats, or else among all other messages.
+    pub(super) fn gossip(&mut self, beat: bool, bytes: Vec<u8>) {
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async { side.publish(beat, bytes) });
+    }
+
+    /// Sends a message to `node` alone, as a frame.
+    pub(super) fn tell(&mut self, node: &mut Process, bytes: &[u8]) {
+        let framed = [&u32::try_from(bytes.len()).unwrap().to_le_bytes(), bytes].concat();
+        self.write(node, &framed);
+    }
+
+    /// Writes bytes to its control stream to `node`, as they are.
+    pub(super) fn write(&mut self, node: &mut Process, bytes: &[u8]) {
+        let host = address::peer(&address_of(node)).unwrap();
+        let Self { side, runtime, line, .. } = self;
+        runtime.block_on(async {
+            if line.is_none() {
+                *line = timeout(PATIENCE, side.open(host, CONTROL)).await.expect("a stream");
+            }
+            let Some(line) = line else { return };
+            // Fails once it has been thrown out, which the story looks for.
+            let _ = timeout(PATIENCE, async {
+                line.write_all(bytes).await?;
+                line.flush().await
+            })
+            .await;
+        });
+    }
+
+    /// Lives on until `node` has written an event that `accepts` does.
+    pub(super) fn sees(
+        &mut self,
+        node: &mut Process,
+        what: &str,
+        accepts: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let start = Instant::now();
+        loop {
+            self.live(Duration::from_millis(50));
+            if let Some(event) = node.events().unwrap().into_iter().find(&accepts) {
+                return event;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {:#?}", rare_events(node));
+        }
+    }
+
+    /// Lives on for a while.
+    pub(super) fn live(&mut self, length: Duration) {
+        let Self { side, runtime, .. } = self;
+        let life = async {
+            loop {
+                side.next().await;
+            }
+        };
+        let _: Result<(), _> = runtime.block_on(async { timeout(length, life).await });
+    }
+
+    /// Waits until a node has closed the connection, then finds its door shut.
+    pub(super) fn expect_to_be_kept_out(&mut self, node: &mut Process) {
+        let host = address::peer(&address_of(node)).unwrap();
+        let gone = |event: &Event| match event {
+            SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
+                (*peer_id == host).then_some(())
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id, .. } => {
+                (*peer_id == Some(host)).then_some(())
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Streams(incoming)) if incoming.peer == host => {
+                panic!("it is welcome")
+            }
+            _ => None,
+        };
+        if self.side.swarm.is_connected(&host) {
+            self.until("being thrown out", gone);
+        }
+        self.line = None;
+        self.dial(node);
+        self.until("being kept out", gone);
+    }
+
+    /// Lives on until something happens that `pick` takes.
+    pub(super) fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        let Self { side, runtime, .. } = self;
+        let wait = async {
+            loop {
+                if let Some(picked) = pick(&side.next().await) {
+                    return picked;
+                }
+            }
+        };
+        runtime.block_on(async { timeout(PATIENCE, wait).await }).expect(what)
+    }
+
+    /// What happens next, if anything does for so long.
+    pub(super) fn happens(&mut self, within: Duration) -> Option<Event> {
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async { timeout(within, side.next()).await.ok() })
+    }
+
+    /// Opens a stream to a node and writes to it; `None` where it is not let in any more.
+    pub(super) fn open_and_write(
+        &mut self,
+        to: PeerId,
+        protocol: StreamProtocol,
+        bytes: &[u8],
+    ) -> Option<Stream> {
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async {
+            let mut stream = timeout(PATIENCE, side.open(to, protocol)).await.ok()??;
+            stream.write_all(bytes).await.ok()?;
+            stream.flush().await.ok()?;
+            Some(stream)
+        })
+    }
+
+    /// Lets something go on beside it.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+}
+
+impl Side {
+    /// Inside a runtime.
+    fn new(seed: u8, run: RunId, version: &str) -> Self {
+        let key = identity::Keypair::ed25519_from_bytes([seed; 32]).unwrap();
+        let (transport, _) = transport::build(&key).unwrap();
+        let topic = |name| IdentTopic::new(format!("/intellect/1/{}/{name}", run.hex()));
+        let (beat, control) = (topic("beat"), topic("ctl"));
+        let config = gossipsub::ConfigBuilder::default()
+            .validation_mode(ValidationMode::Anonymous)
+            .message_id_fn(message_id)
+            .max_transmit_size(128 * 1024)
+            .build()
+            .unwrap();
+        let mut gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config).unwrap();
+        for topic in [&beat, &control] {
+            gossip.subscribe(topic).unwrap();
+        }
+        let behaviour = Behaviour {
+            identify: identify::Behaviour::new(identify::Config::new(
+                version.to_owned(),
+                key.public(),
+            )),
+            gossip,
+            streams: streams::Behaviour::new(&[CONTROL, RING]),
+        };
+        let me = key.public().to_peer_id();
+        let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
+        swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
+        Self { swarm, beat, control, heard: Vec::new(), connections: Vec::new() }
+    }
+
+    /// The next thing that happens.
+    pub(super) async fn next(&mut self) -> Event {
+        let event = self.swarm.select_next_some().await;
+        match &event {
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
+                self.connections.push((*peer_id, *connection_id));
+            }
+            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+                self.connections.retain(|(_, id)| id != connection_id);
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message {
+                message,
+                ..
+            })) => {
+                let beat = message.topic == self.beat.hash();
+                self.heard.push(Heard { beat, bytes: message.data.clone() });
+            }
+            _ => {}
+        }
+        event
+    }
+
+    pub(super) fn publish(&mut self, beat: bool, bytes: Vec<u8>) {
+        let topic = if beat { &self.beat } else { &self.control };
+        // One that has been thrown out has nobody to tell, which the story looks for.
+        let _ = self.swarm.behaviour_mut().gossip.publish(topic.clone(), bytes);
+    }
+
+    /// Opens a stream on the oldest connection to a node.
+    async fn open(&mut self, to: PeerId, protocol: StreamProtocol) -> Option<Stream> {
+        let (_, connection) = *self.connections.iter().find(|(peer, _)| *peer == to)?;
+        let mut opening = self.swarm.behaviour_mut().streams.open(to, connection, protocol);
+        loop {
+            tokio::select! {
+                stream = &mut opening => return stream.ok()?.ok(),
+                _ = self.next() => {}
+            }
+        }
+    }
+}
+
+/// As the nodes count messages, so that what one wants the other knows.
+fn message_id(message: &gossipsub::Message) -> MessageId {
+    let topic = message.topic.as_str().as_bytes();
+    let length = u64::try_from(topic.len()).unwrap().to_le_bytes();
+    let bytes = [length.as_slice(), topic, &message.data].concat();
+    MessageId::new(blake3::hash(&bytes).as_bytes())
+}
+
+/// Where a node listens.
+fn address_of(node: &mut Process) -> Multiaddr {
+    let event = node.wait_for(PATIENCE, |event| event["event"] == "listening").unwrap();
+    event["addresses"][0].as_str().unwrap().parse().unwrap()
+}
+
+/// The run that a node is in.
+fn run_of(node: &mut Process) -> RunId {
+    let event = node.wait_for(PATIENCE, |event| event["run"].is_string()).unwrap();
+    RunId::from_hex(event["run"].as_str().unwrap()).unwrap()
+}
+
+/// What a failed story shows: all but the daily business of a node.
+fn rare_events(node: &Process) -> Vec<String> {
+    let daily = ["ready", "roster", "committed"];
+    let events = node.events().unwrap();
+    let rare = events.iter().filter(|e| !daily.iter().any(|kind| e["event"] == **kind));
+    rare.map(ToString::to_string).collect()
+}
