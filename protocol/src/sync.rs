@@ -320,10 +320,11 @@ impl State {
     fn look_beside(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
         for (peer, seen) in roll.live(now) {
             let beat = &seen.beat;
-            if self.asked.contains_key(peer) || beat.phase == Phase::Behind {
+            if self.asked.contains_key(peer) {
                 continue;
             }
-            let regrouped = beat.series.is_beside(&standing.series)
+            let regrouped = beat.phase != Phase::Behind
+                && beat.series.is_beside(&standing.series)
                 && beat.series != standing.series
                 && beat.series.regroup.is_some();
             let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);

@@ -270,7 +270,8 @@ impl State {
 }
 
 /// R35: reorders the ring so that no broken pair are neighbours. Where that cannot be, or is not
-/// found within [`SEPARATE_STEPS`], the later one of a broken pair has no place.
+/// found within [`SEPARATE_STEPS`], who is in most broken pairs has no place, of equals the later one:
+/// when a ring stalls, its other members blame a neighbour of the broken link.
 fn separate(
     mut ring: Vec<Member>,
     broken: &BTreeSet<(PeerId, PeerId)>,
@@ -283,10 +284,11 @@ fn separate(
         if arrange(&ring, &mut found, &apart, &mut steps) {
             return (found, without_place);
         }
-        let later = |m: &Member| ring.iter().any(|other| !apart(m, other));
-        match ring.iter().rposition(later) {
-            Some(index) => without_place.push(ring.remove(index)),
-            None => return (ring, without_place),
+        let breaks = |m: &Member| ring.iter().filter(|other| !apart(m, other)).count();
+        let most = (0..).zip(&ring).map(|(index, m)| (breaks(m), index)).max();
+        match most {
+            Some((1.., index)) => without_place.push(ring.remove(index)),
+            _ => return (ring, without_place),
         }
     }
 }
@@ -372,6 +374,13 @@ mod tests {
         assert_eq!((names(&found), names(&without)), (vec![0, 1], vec![2]));
         let (found, without) = separate(vec![member(0), member(2)], &broken);
         assert_eq!((names(&found), names(&without)), (vec![0], vec![2]));
+    }
+
+    #[test]
+    fn r35_who_is_in_most_broken_pairs_has_no_place() {
+        let broken = [(0, 1), (0, 2)].map(|(a, b)| pair(PeerId([a; 32]), PeerId([b; 32])));
+        let (found, without) = separate((0..3).map(member).collect(), &BTreeSet::from(broken));
+        assert_eq!((names(&found), names(&without)), (vec![1, 2], vec![0]));
     }
 
     #[test]

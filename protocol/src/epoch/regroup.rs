@@ -163,7 +163,9 @@ impl State {
         match self.chain.iter().position(|series| *series == beat.series) {
             Some(index) => {
                 let ours = self.chain.get(index + 1).and_then(|next| next.regroup);
-                beat.joined.is_some() && beat.joined != ours
+                // Who joined ours may have said before that it had joined one that never opened.
+                let news = seen.named(beat.series).is_some_and(|at| at > self.entered);
+                beat.joined.is_some() && beat.joined != ours && (news || ours.is_none())
             }
             None => true,
         }

@@ -226,6 +226,10 @@ impl State {
         let ours = |epoch: u64| self.state_after(epoch);
         let parted = chain.iter().find(|(epoch, state, _)| ours(*epoch) != Some(*state));
         let Some((first_epoch, state, r)) = parted.copied() else {
+            // It has followed us since, and its head is all that tells of where it was.
+            if ours(target.epoch).is_some_and(|state| state != target.state) {
+                self.tell_fork(target.epoch, target, out);
+            }
             self.remember(target.state);
             return;
         };
@@ -244,10 +248,17 @@ impl State {
         }
         if target.exceeds(&self.head) {
             self.ask_lineage(now, from, first_epoch.saturating_sub(1), out);
-        } else if mine.is_some() && !self.told.contains(&target.state) {
-            self.remember(target.state);
+        } else if mine.is_some() {
+            self.tell_fork(first_epoch, target, out);
+        }
+    }
+
+    /// R26: another lineage exists, and ours stays.
+    fn tell_fork(&mut self, first_epoch: u64, theirs: Head, out: &mut Vec<Output>) {
+        if !self.told.contains(&theirs.state) {
+            self.remember(theirs.state);
             let mine = self.head;
-            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs: target, undone: 0 }));
+            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone: 0 }));
         }
     }
 

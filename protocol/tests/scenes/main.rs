@@ -8,6 +8,8 @@
 
 mod ordinary;
 mod votes;
+mod regroups;
+mod heads;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ fn commit_three_peers() -> Played {
     let (mut stage, all) = founded(3, 0, None)?;
     reach(&mut stage, &all, 3)?;
     assert!(stage.same(&all));
+    assert_eq!(commit(&stage, all[0], 1).attempt, 1, "the founders take turns");
     for (host, epoch) in all.iter().flat_map(|host| [(*host, 2), (*host, 3)]) {
         let committed = commit(&stage, host, epoch);
         assert_eq!((committed.attempt, committed.regrouped), (1, false));

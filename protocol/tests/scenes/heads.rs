@@ -1,0 +1,96 @@
+//! Lineages that part and meet, and links that carry one way: R23–R27, R35.
+
+use intellect_protocol::event::Event;
+
+use super::*;
+
+/// R35: `b` never hears `a` directly; the ring keeps them apart, and no fork appears.
+#[test]
+fn one_way_link() -> Played {
+    for count in [3, 5] {
+        let (mut stage, all) = founded(count, 0, None)?;
+        let [a, b, ..] = all[..] else { unreachable!() };
+        stage.break_link(a, b);
+        reach(&mut stage, &all, 6)?;
+        let mut counted = Vec::new();
+        for epoch in 2..=6 {
+            let committed = commit(&stage, a, epoch);
+            let members = committed.receipt.members.iter().filter(|m| m.weight > 0);
+            let ring: Vec<usize> = members.map(|m| stage.host(&m.peer).unwrap()).collect();
+            let next = ring.iter().cycle().skip(1);
+            let beside = ring.iter().zip(next).any(|(i, j)| sorted(&[*i, *j]) == sorted(&[a, b]));
+            assert!(!beside, "{a} and {b} are neighbours in {ring:?}");
+            counted.extend(ring);
+        }
+        assert!(all.iter().all(|host| counted.contains(host)), "{counted:?}");
+        for host in &all {
+            assert!(forks(&stage, *host).is_empty() && regroups(&stage, *host).is_empty());
+        }
+    }
+    Ok(())
+}
+
+/// R7, R12, R23, R26: voters count, not peers; and when the halves meet, everyone says so.
+#[test]
+fn halves_with_joiners() -> Played {
+    let (mut stage, all) = founded(4, 6, None)?;
+    let [a, b, c, d] = all[..] else { unreachable!() };
+    let (one, other) = ([a, b, 4, 5, 6], [c, d, 7, 8, 9]);
+    stage.play(100)?;
+    stage.cut(&other, 1);
+    stage.start(&[4, 5, 6, 7, 8, 9]);
+    stage.play(GRACE_MS - 1_000)?;
+    assert!(stage.epoch(a) > 1 && stage.epoch(c) == 1, "only the half with the first voter");
+    let members = |stage: &Stage, of: &[usize]| {
+        of.iter().all(|host| stage.epoch(*host) > 2 && sorted(&stage.voters(*host)) == sorted(of))
+    };
+    let grown = |stage: &mut Stage| members(stage, &one) && members(stage, &other);
+    assert!(stage.until(END_MS, grown)?);
+    assert!(regroups(&stage, a).is_empty());
+    // Newcomers that know the head by then take part.
+    let [(voters, absent)] = &regroups(&stage, c)[..] else { unreachable!() };
+    assert!(voters.contains(&c) && voters.contains(&d) && *absent == sorted(&[a, b]));
+    let parted = one.iter().chain(&other).copied().collect::<Vec<_>>();
+    stage.mend();
+    let met = |stage: &mut Stage| {
+        stage.same(&parted) && stage.voters(a).len() == 10 && members(stage, &parted)
+    };
+    assert!(stage.until(END_MS, met)?);
+    let undone = |host: &usize| forks(&stage, *host).iter().sum::<u64>() > 0;
+    assert!(parted.iter().all(|host| !forks(&stage, *host).is_empty()), "someone is silent");
+    let lost = if undone(&a) { one } else { other };
+    for host in &parted {
+        assert_eq!(undone(host), lost.contains(host), "{host}");
+    }
+    Ok(())
+}
+
+/// R25: `c` alone has gone further than the others; it stops just as they want to follow it.
+#[test]
+fn greater_head_that_nobody_serves() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    stage.train_in(a, 20_000);
+    stage.train_in(b, 20_000);
+    stage.cut(&[c], 1);
+    stage.play(60_000)?;
+    let far = stage.head(c).unwrap();
+    assert!(far.exceeds(&stage.head(a).unwrap()) && stage.epoch(a) >= 2, "{far:?}");
+    stage.mend();
+    let behind = |stage: &mut Stage| {
+        [a, b].iter().any(|host| told(stage, *host, |e| matches!(e, Event::Behind { .. })))
+    };
+    assert!(stage.until(END_MS, behind)?);
+    stage.pause(c);
+    let epoch = stage.epoch(a).max(stage.epoch(b));
+    reach(&mut stage, &[a, b], epoch + 2)?;
+    assert!(forks(&stage, a).is_empty() && forks(&stage, b).is_empty(), "they went on");
+    stage.resume(c);
+    let taken = |stage: &mut Stage| stage.same(&all) && stage.epoch(a) > far.epoch;
+    assert!(stage.until(END_MS, taken)?);
+    for host in [a, b] {
+        assert!(forks(&stage, host).iter().sum::<u64>() > 0, "{host} left its lineage silently");
+        assert!(told(&stage, host, |e| matches!(e, Event::CaughtUp { .. })));
+    }
+    Ok(())
+}
