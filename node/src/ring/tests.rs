@@ -165,12 +165,16 @@ struct Neighbours {
 }
 
 fn neighbours(delta: Option<Vec<f32>>) -> Neighbours {
-    let (to_us, from) = io::duplex(1 << 20);
-    let (to, from_us) = io::duplex(1 << 12);
     let mut job = job(1, 3, 3 * FRAME);
     if let Some(delta) = delta {
         job.delta = Arc::new(delta);
     }
+    neighbours_of(job)
+}
+
+fn neighbours_of(job: Job) -> Neighbours {
+    let (to_us, from) = io::duplex(1 << 21);
+    let (to, from_us) = io::duplex(1 << 12);
     Neighbours { to_us, from_us, task: tokio::spawn(member_of(job, Some((from, to)), no_limit())) }
 }
 
@@ -247,6 +251,31 @@ async fn what_a_predecessor_must_not_send_is_its_fault() {
         let RingError::Fault { who, fault } = &error else { panic!("{expected}: {error:?}") };
         assert_eq!(*who, key(0).peer());
         assert!(fault.to_string().contains(expected), "{expected}: {fault}");
+    }
+}
+
+/// A delta of NaN, by itself or behind a scale: the first who reads it names the one who sent it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_that_are_none_are_the_fault_of_who_sends_them() {
+    let subnormal = f32::MIN_POSITIVE / 2.0;
+    let scales = [f32::NAN, f32::INFINITY, f32::MAX, -1.0, -0.0, subnormal];
+    let numbers = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    let cases = scales.map(|scale| (Codec::Int8, scale)).into_iter();
+    for (codec, number) in cases.chain(numbers.map(|number| (Codec::F32, number))) {
+        let elements = 1_000;
+        let job = Job { codec, delta: delta(1, 3 * elements), ..job(1, 3, 3 * elements) };
+        let range = Cut::new(job.delta.len(), 3).frame(0, 0);
+        let mut payload = vec![0; codec.encoded_bytes(range.len())];
+        // The first number, or the scale of the second block.
+        let at = if codec == Codec::Int8 { codec.encoded_bytes(256) } else { 0 };
+        payload[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        let mut ours = neighbours_of(job);
+        let item = [&frame_header(&payload).to_bytes(), payload.as_slice()].concat();
+        ours.to_us.write_all(&item).await.unwrap();
+        let error = ours.error().await;
+        let RingError::Fault { who, fault } = &error else { panic!("{codec:?} {number}: {error}") };
+        assert_eq!(*who, key(0).peer());
+        assert_eq!(fault.to_string(), "bad frame: a frame that does not decode", "{number}");
     }
 }
 
