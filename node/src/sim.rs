@@ -8,6 +8,7 @@
 //!
 //! It shares no code path with what it judges but the formats of events and checkpoints.
 
+mod journal;
 mod ledger;
 mod observer;
 mod process;
@@ -41,6 +42,7 @@ use crate::{
     offline, os,
 };
 
+use journal::Journal;
 use ledger::Ledger;
 use observer::{Observer, Request};
 use process::POLL;
@@ -147,15 +149,18 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let observer = Observer::start(gauge).map_err(folder_error)?;
     let begin = Request { epoch: 0, path: PathBuf::new(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE).and_then(|(_, answer)| answer.ok());
+    let mut journal = Journal::open(&plan, entropies.floor).map_err(folder_error)?;
+    journal.write(0, before);
 
     let mut stage = Stage::open(&plan, scenario)?;
-    let (evaluations, failure) = watch(&mut stage, &observer, out)?;
+    let (evaluations, failure) = watch(&mut stage, &observer, &mut journal, out)?;
     let wall = stage.wall();
     let last = stage.ledger().committed();
     let after = stage.checkpoint(last).and_then(|path| {
         let request = Request { epoch: last, path, tokens: REPORT_TOKENS };
         observer.measure(request, MEASURE_PATIENCE)?.1.ok()
     });
+    journal.write(last, after);
     let (ledger, outcomes, judged) = stage.close();
 
     let measured = Measured { before, after, entropies };
@@ -240,6 +245,7 @@ fn folder(args: &SimArgs) -> Result<PathBuf, SimError> {
 fn watch(
     stage: &mut Stage<'_>,
     observer: &Observer,
+    journal: &mut Journal,
     out: &mut dyn Write,
 ) -> Result<(BTreeMap<u64, Evaluation>, Option<String>), SimError> {
     let mut evaluations = BTreeMap::new();
@@ -253,7 +259,10 @@ fn watch(
         }
         while let Some((epoch, answer)) = observer.answer() {
             match answer {
-                Ok(evaluation) => drop(evaluations.insert(epoch, evaluation)),
+                Ok(evaluation) => {
+                    journal.write(epoch, Some(evaluation));
+                    evaluations.insert(epoch, evaluation);
+                }
                 // The file was pruned under way; the next epoch will do.
                 Err(error) => tracing::debug!(epoch, %error, "not measured"),
             }

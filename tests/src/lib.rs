@@ -256,6 +256,14 @@ impl Sim {
         read_events(&self.folder.join(format!("peer-{peer}/events.jsonl")))
     }
 
+    /// What the simulation itself measured, `sim.jsonl`.
+    ///
+    /// # Errors
+    /// There is no such file, or it has a line that is no JSON.
+    pub fn journal(&self) -> Result<Vec<Value>> {
+        read_events(&self.folder.join("sim.jsonl"))
+    }
+
     /// The state that each epoch was committed with, if `peers` agree on all that any of them has.
     ///
     /// # Errors

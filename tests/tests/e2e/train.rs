@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use e2e::{SMALL, Sim};
+use serde_json::Value;
 
 use crate::story;
 
@@ -68,4 +69,18 @@ fn the_report_and_the_events_agree() {
     }
     let (before, after) = (&sim.report["held_out"]["before"], &sim.report["held_out"]["after"]);
     assert!(after["loss"].as_f64().unwrap() < before["loss"].as_f64().unwrap());
+    let journal = sim.journal().unwrap();
+    for (event, epoch, measured) in [(&journal[0], 0, before), (journal.last().unwrap(), 2, after)]
+    {
+        assert_eq!((&event["event"], &event["epoch"]), (&"evaluated".into(), &epoch.into()));
+        assert_eq!((&event["loss"], &event["excess"]), (&measured["loss"], &measured["excess"]));
+        assert_eq!(event["floor"], sim.report["entropies"]["floor"]);
+        assert_eq!(event["run"], sim.report["run"]);
+    }
+    for row in table.iter().filter(|row| row["held_out_loss"].is_number()) {
+        let same = |event: &&Value| {
+            event["epoch"] == row["epoch"] && event["loss"] == row["held_out_loss"]
+        };
+        assert!(journal.iter().any(|event| same(&event)), "{row}");
+    }
 }

@@ -1,0 +1,40 @@
+//! `sim.jsonl`: what the simulation measured, as events (docs/FORMATS.md), while it runs.
+//!
+//! The simulation is nobody's peer: its lines bear the organiser's name, in whose run it measures. A
+//! line that cannot be written costs a warning; the nodes go on.
+
+use std::io::{self, Write as _};
+
+use intellect_model::eval::Evaluation;
+
+use crate::events::{Event, Sink};
+
+use super::stage::Plan;
+
+/// An open journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    sink: Sink,
+    /// Entropy rate of the source, where it is known.
+    floor: Option<f64>,
+}
+
+impl Journal {
+    /// Begins it, in the folder of the simulation.
+    pub(super) fn open(plan: &Plan, floor: Option<f64>) -> io::Result<Self> {
+        let path = plan.folder.join("sim.jsonl");
+        let mut sink = Sink::open(Some(&path), plan.manifest.run.organiser.into())?;
+        sink.set_run(plan.manifest.id.into());
+        Ok(Self { sink, floor })
+    }
+
+    /// Writes what the state of `epoch` was measured at, if it was.
+    pub(super) fn write(&mut self, epoch: u64, evaluation: Option<Evaluation>) {
+        let Some(Evaluation { loss, excess, .. }) = evaluation else { return };
+        let event = Event::Evaluated { loss: Some(loss), floor: self.floor, excess };
+        if let Err(error) = self.sink.emit(Some(epoch), event) {
+            // Standard error may be closed; the simulation goes on.
+            let _ = writeln!(io::stderr(), "warning: sim.jsonl is not written: {error}");
+        }
+    }
+}
