@@ -146,7 +146,7 @@ impl Driver {
 
     fn next_deadline(&self) -> Instant {
         let now = self.now();
-        let due = self.peer.deadline(now).map_or(IDLE, |at| at.since(now));
+        let due = self.peer.deadline().map_or(IDLE, |at| at.since(now));
         // Below a millisecond the clock of the state would not have moved.
         let due = Instant::now() + due.clamp(Duration::from_millis(1), IDLE);
         self.finish.deadline().map_or(due, |at| due.min(at))

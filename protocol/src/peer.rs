@@ -171,6 +171,7 @@ pub struct State {
     last_beat: Option<(Phase, u32, Head, Series, Option<Digest>)>,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
+    due: Option<Time>,
     left: bool,
 }
 
@@ -221,6 +222,7 @@ impl State {
             beat_at: now,
             last_beat: None,
             replied: BTreeMap::new(),
+            due: Some(now),
             left: false,
         }
     }
@@ -235,10 +237,21 @@ impl State {
             _ => None,
         };
         match input {
-            Input::Tick => self.see(now, view::Input::Tick, out),
-            Input::Message(message) => self.on_message(now, message, out),
-            Input::Unlinked(peer) => self.see(now, view::Input::Unlinked(peer), out),
-            Input::RoundTrip(peer, ms) => self.see(now, view::Input::RoundTrip(peer, ms), out),
+            Input::Tick => {
+                self.see(now, view::Input::Tick, out);
+            }
+            Input::Message(message) => {
+                if !self.on_message(now, message, out) {
+                    return;
+                }
+            }
+            Input::Unlinked(peer) => {
+                self.see(now, view::Input::Unlinked(peer), out);
+            }
+            Input::RoundTrip(peer, ms) => {
+                self.see(now, view::Input::RoundTrip(peer, ms), out);
+                return;
+            }
             Input::Reachable(direct) => self.direct = direct,
             Input::Trained { tokens, norm } => {
                 self.turn(now, epoch::Input::Trained { tokens, norm }, out);
@@ -272,19 +285,15 @@ impl State {
         let standing = self.standing();
         self.follow(now, sync::Input::Tick(standing), out);
         self.beat(now, out);
+        let epoch = self.epoch.deadline(now, self.view.roll());
+        let all = [Some(self.beat_at), self.view.deadline(), epoch, self.sync.deadline(now)];
+        self.due = all.into_iter().flatten().min().filter(|_| !self.left);
     }
 
     /// When to call with [`Input::Tick`] if nothing happens before.
     #[must_use]
-    pub fn deadline(&self, now: Time) -> Option<Time> {
-        if self.left {
-            return None;
-        }
-        let epoch = self.epoch.deadline(now, self.view.roll());
-        [Some(self.beat_at), self.view.deadline(), epoch, self.sync.deadline(now)]
-            .into_iter()
-            .flatten()
-            .min()
+    pub fn deadline(&self) -> Option<Time> {
+        self.due
     }
 
     /// What we answer to another peer's question about our lineage.
@@ -327,21 +336,24 @@ impl State {
         sync::Standing { series: self.epoch.series(), decided: self.epoch.decided().is_some() }
     }
 
-    fn on_message(&mut self, now: Time, message: Arc<Verified<Message>>, out: &mut Vec<Output>) {
+    /// Whether anything may follow from it: most heartbeats only say that their author lives.
+    fn on_message(
+        &mut self,
+        now: Time,
+        message: Arc<Verified<Message>>,
+        out: &mut Vec<Output>,
+    ) -> bool {
         let author = message.author();
         if author == self.me {
-            return;
+            return false;
         }
         match message.body() {
-            Message::Heartbeat(beat) => {
-                self.see(now, view::Input::Heartbeat(author, beat), out);
-            }
-            Message::Leaving(leaving) => {
-                self.see(now, view::Input::Leaving(author, leaving), out);
-            }
+            Message::Heartbeat(beat) => self.see(now, view::Input::Heartbeat(author, beat), out),
+            Message::Leaving(leaving) => self.see(now, view::Input::Leaving(author, leaving), out),
             _ => {
                 self.reply_with_commit(now, &message, out);
                 self.turn(now, epoch::Input::Message(message), out);
+                true
             }
         }
     }
@@ -371,9 +383,9 @@ impl State {
         out.push(Output::Send(author, self.seal(commit)));
     }
 
-    fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) {
+    fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) -> bool {
         let mut seen = Vec::new();
-        self.view.handle(now, input, &mut seen);
+        let news = self.view.handle(now, input, &mut seen);
         out.extend(seen.into_iter().map(|change| {
             Output::Event(match change {
                 view::Output::Found(who) => Event::PeerFound { who },
@@ -381,6 +393,7 @@ impl State {
             })
         }));
         self.replied.retain(|_, at| now < *at + COMMIT_GAP);
+        news
     }
 
     fn turn(&mut self, now: Time, input: epoch::Input, out: &mut Vec<Output>) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::event::Cause;
 use crate::id::PeerId;
-use crate::message::{Heartbeat, Leaving};
+use crate::message::{Heartbeat, Leaving, Phase};
 use crate::roll::{Roll, Seen};
 use crate::time::Time;
 
@@ -71,12 +71,17 @@ impl State {
         &self.roll
     }
 
-    /// Takes one input.
-    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
+    /// Takes one input; whether it changed anything that others decide by. Most heartbeats do not.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) -> bool {
+        let told = out.len();
+        let mut news = true;
         let about = match input {
-            Input::Tick => return self.look_at_all(now, out),
+            Input::Tick => {
+                self.look_at_all(now, out);
+                return true;
+            }
             Input::Heartbeat(author, beat) => {
-                self.on_heartbeat(now, author, beat);
+                news = self.on_heartbeat(now, author, beat);
                 author
             }
             Input::Leaving(author, leaving) => {
@@ -97,6 +102,7 @@ impl State {
             }
         };
         self.look_at(now, about, out);
+        news || out.len() > told
     }
 
     /// When somebody falls silent next.
@@ -107,18 +113,24 @@ impl State {
         self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
     }
 
-    fn on_heartbeat(&mut self, now: Time, author: PeerId, beat: &Heartbeat) {
+    fn on_heartbeat(&mut self, now: Time, author: PeerId, beat: &Heartbeat) -> bool {
         if author == self.me {
-            return;
+            return false;
         }
         let peers = &mut self.roll.peers;
         if let Some(seen) = peers.get_mut(&author) {
-            if (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count) {
+            let newer = (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count);
+            let news = newer && stand(beat) != stand(&seen.beat);
+            if newer {
                 seen.hear(beat, now);
             }
-        } else if peers.len() < PEERS_MAX {
+            return news;
+        }
+        let room = peers.len() < PEERS_MAX;
+        if room {
             peers.insert(author, Seen::new(beat, now));
         }
+        room
     }
 
     /// Ages the peer so that the next missing heartbeat declares it lost.
@@ -158,6 +170,12 @@ impl State {
             out.push(Output::Lost(peer, cause));
         }
     }
+}
+
+/// What a heartbeat says that a decision may depend on.
+fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
+    let Heartbeat { log, incarnation, head, series, joined, phase, ready, direct, .. } = *beat;
+    (log, incarnation, head, series, joined, phase == Phase::Behind, ready, direct)
 }
 
 /// Smoothed round trip: RFC 6298's gain of 1/8.

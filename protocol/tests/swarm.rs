@@ -36,6 +36,14 @@ fn churn_seeds_hold() {
 }
 
 #[test]
+fn two_hundred_peers_commit_three_epochs() {
+    let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
+    let report = sim::run(&config).unwrap();
+    println!("{report}");
+    assert_eq!((report.epochs, report.commits, report.duels), (3, 600, 0), "{report}");
+}
+
+#[test]
 fn a_seed_repeats_exactly() {
     let config = Config { peers: 7, epochs: 4, seed: 5, faults: Faults::Churn, without: None };
     assert_eq!(sim::run(&config).unwrap(), sim::run(&config).unwrap());

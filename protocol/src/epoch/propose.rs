@@ -22,13 +22,14 @@ impl State {
         let idle = matches!(self.stage, Stage::Idle { patience: None });
         let ready = self.frozen.is_some() || self.forced.is_some();
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
-        if !(idle && ready && able && self.majority_present(now, roll)) {
-            self.turn_since = None;
-            return false;
-        }
-        let due = self.forced.is_some()
-            || self.everyone_ready(now, roll)
-            || self.grace_until(now).is_some_and(|until| now >= until);
+        // The cheapest first: most messages come while somebody still trains.
+        let due = idle
+            && ready
+            && able
+            && (self.forced.is_some()
+                || self.grace_until(now).is_some_and(|until| now >= until)
+                || self.everyone_ready(now, roll))
+            && self.majority_present(now, roll);
         if !due {
             self.turn_since = None;
             return false;

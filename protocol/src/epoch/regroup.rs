@@ -129,6 +129,16 @@ impl State {
 
     /// Whether `voter` is here, or may yet come, as far as we heard.
     pub(super) fn present(&self, voter: &Voter, now: Time, roll: &Roll) -> bool {
+        // The usual case, in short: heard in this very series just now.
+        if let Some(seen) = roll.peers.get(&voter.peer)
+            && seen.beat.series == self.series
+            && seen.beat.log == voter.log
+            && seen.beat.joined.is_none()
+            && !seen.has_left()
+            && now.since(seen.heard) < roll.grace
+        {
+            return true;
+        }
         matches!(self.absence(voter, now, roll), None | Some(Absence::Mute))
     }
 

@@ -128,19 +128,15 @@ impl Process {
             let silent = now_ms.saturating_sub(last_ms.max(self.started_ms)) >= grace_ms;
             let left = self.left.get(&voter.peer);
             let left = left.is_some_and(|i| beat.is_none_or(|beat| *i >= beat.incarnation));
-            let holds = match absence {
-                Absence::Silent => silent,
-                Absence::Left => left,
-                Absence::OtherLog => beat.is_some_and(|beat| beat.log != voter.log),
-                Absence::Elsewhere => beat.is_some_and(|beat| {
-                    beat.series.is_beside(&regroup.series)
-                        && (beat.series != regroup.series || beat.joined.is_some())
-                }),
-                Absence::Mute => true,
-            };
-            let excused = silent || left || beat.is_some_and(|beat| beat.log != voter.log);
-            require(holds || excused, "S7", || {
-                format!("{me} joins without {}, which is not {absence:?}: {beat:?}", voter.peer)
+            let other_log = beat.is_some_and(|beat| beat.log != voter.log);
+            let elsewhere = beat.is_some_and(|beat| {
+                beat.series.is_beside(&regroup.series)
+                    && (beat.series != regroup.series || beat.joined.is_some())
+            });
+            // Each member needs a reason of its own; which one its proposer had does not matter.
+            let mute = *absence == Absence::Mute;
+            require(silent || left || other_log || elsewhere || mute, "S7", || {
+                format!("{me} joins without {}, who is present ({absence:?}): {beat:?}", voter.peer)
             })?;
         }
         Ok(())

@@ -62,6 +62,9 @@ struct Run {
     bytes: Option<Arc<Vec<u8>>>,
 }
 
+/// Over how many half hops the members of a ring finish, at most.
+const SPREAD_HOPS: u64 = 32;
+
 /// All rings that have been started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
@@ -96,7 +99,8 @@ impl Rings {
         run.bytes = run.reduce().map(Arc::new);
         let hops = 2 * (count as u64 - 1);
         // The last hop of each half ends at another position, so members finish one after another.
-        let end = |i: usize| 1 + hop_ms * hops + hop_ms * ((i as u64 * 5) % (hops + 1)) / 2;
+        let after = |i: usize| (i as u64 * 5) % (hops + 1).min(SPREAD_HOPS);
+        let end = |i: usize| 1 + hop_ms * hops + hop_ms * after(i) / 2;
         let mut due: Vec<Due> = (0..count).map(|i| run.due(end(i), i, Notice::Finish)).collect();
         due.extend(run.part(Loss::Stalled, carries));
         due

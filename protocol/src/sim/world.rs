@@ -311,9 +311,8 @@ impl World {
 
     fn schedule_tick(&mut self, host: usize) {
         let now_ms = self.now_ms;
-        let clock = self.clock(host);
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(deadline) = process.machine.deadline(clock) else { return };
+        let Some(deadline) = process.machine.deadline() else { return };
         // A deadline that a Tick did not move is late by a millisecond, so that time always passes.
         let at_ms = (process.judged.started_ms + deadline.0).max(now_ms + 1);
         if process.tick_ms.is_none_or(|tick| at_ms < tick) {
