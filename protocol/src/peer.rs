@@ -254,6 +254,7 @@ impl State {
             }
             Input::Reachable(direct) => self.direct = direct,
             Input::Trained { tokens, norm } => {
+                self.follow(now, sync::Input::Frozen, out);
                 self.turn(now, epoch::Input::Trained { tokens, norm }, out);
             }
             Input::RingFinished { roster, update, send_rate } => {

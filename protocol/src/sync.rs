@@ -18,8 +18,8 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
 use crate::message::{
-    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Phase, Series,
-    Voter,
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Phase, Receipt,
+    Series, Voter,
 };
 use crate::roll::{Roll, Seen};
 use crate::time::Time;
@@ -58,6 +58,8 @@ pub enum Input<'a> {
         /// Whether a majority of its voters is present (R24).
         majority: bool,
     },
+    /// Our delta for the epoch after our head is frozen, and may be spent there.
+    Frozen,
     /// The epoch machine committed.
     Committed(Head, Box<Link>),
     /// A checkpoint is loaded.
@@ -90,7 +92,7 @@ pub enum Output {
         r: Digest,
         /// Who serves it.
         donors: Vec<PeerId>,
-        /// Whether a link on the way has spent our frozen delta.
+        /// Whether a link on the way has spent some of what is unspent here (R27).
         spent: bool,
     },
     /// A proof of our open epoch's result.
@@ -130,6 +132,9 @@ pub struct State {
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
+    /// The heads after which we froze what is still unspent here: a receipt of another lineage that
+    /// follows one of them and names us has spent it.
+    frozen_after: Vec<Digest>,
     /// Parted lineages already told of, by head.
     told: BTreeSet<Digest>,
     /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
@@ -161,6 +166,7 @@ impl State {
             asked: BTreeMap::new(),
             set_aside: BTreeMap::new(),
             ahead_since: None,
+            frozen_after: Vec::new(),
             told: BTreeSet::new(),
             forkable: BTreeMap::new(),
         }
@@ -173,7 +179,13 @@ impl State {
             Input::Answer { from, answer, standing, majority } => {
                 self.on_answer(now, roll, from, answer, (standing, majority), out);
             }
-            Input::Committed(head, link) => self.push(Arc::from(link), head),
+            Input::Frozen => self.note_frozen(),
+            Input::Committed(head, link) => {
+                if self.spends(&link.receipt) {
+                    self.frozen_after.clear();
+                }
+                self.push(Arc::from(link), head);
+            }
             Input::Loaded(head) => self.on_loaded(head, out),
             Input::LoadFailed(head) => self.on_load_failed(now, roll, head, out),
         }
@@ -227,6 +239,21 @@ impl State {
                 Answer::Chain(entries.iter().take(CHAIN_MAX).map(link).collect())
             }
         }
+    }
+
+    fn note_frozen(&mut self) {
+        if self.frozen_after.len() >= REMEMBERED_MAX {
+            self.frozen_after.remove(0);
+        }
+        if self.frozen_after.last() != Some(&self.head.state) {
+            self.frozen_after.push(self.head.state);
+        }
+    }
+
+    /// Whether a receipt has spent some of what is unspent here.
+    fn spends(&self, receipt: &Receipt) -> bool {
+        receipt.spends(&self.config.me, self.config.incarnation)
+            && self.frozen_after.contains(&receipt.series.parent)
     }
 
     fn entry(&self, epoch: u64) -> Option<&Entry> {
@@ -343,6 +370,9 @@ impl State {
         let Some(Work::Load { target, base, links }) = self.work.take() else { return };
         if target != head {
             return;
+        }
+        if links.iter().any(|link| self.spends(&link.receipt)) {
+            self.frozen_after.clear();
         }
         self.rewind(base, head, out);
         let mut links = links.into_iter().peekable();

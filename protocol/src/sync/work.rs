@@ -185,14 +185,7 @@ impl State {
             out.push(Output::Link(from, Box::new(link.clone())));
             return;
         }
-        let (me, incarnation) = (self.config.me, self.config.incarnation);
-        // R27: more of ours was spent there than on our own lineage since the two parted.
-        let of_us = |link: &Link| {
-            let member = link.receipt.member(&me, incarnation);
-            member.map_or(0, |member| member.weight)
-        };
-        let ours = (base.saturating_add(1)..=self.head.epoch).filter_map(|epoch| self.link(epoch));
-        let spent = links.iter().map(of_us).sum::<u64>() > ours.map(|link| of_us(link)).sum();
+        let spent = links.iter().any(|link| self.spends(&link.receipt));
         let serving = roll.live(now).filter(|(_, seen)| seen.beat.head == target);
         let mut donors: Vec<PeerId> = serving.map(|(peer, _)| *peer).collect();
         donors.sort_by_key(|peer| *peer != from);
