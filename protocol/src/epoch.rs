@@ -152,6 +152,8 @@ pub struct State {
     broken: BTreeSet<(PeerId, PeerId)>,
     /// Voters that vote for an update which they do not deliver (R8).
     mute: BTreeSet<PeerId>,
+    /// Who refuses for ever, having joined a Regroup of this series (R13).
+    closed: BTreeSet<PeerId>,
     /// Who had voted for the value that we last chose to adopt.
     adopted_from: BTreeSet<PeerId>,
     /// Decided values whose bytes nobody serves (R25).
@@ -201,6 +203,7 @@ impl State {
             lost: BTreeMap::new(),
             broken: BTreeSet::new(),
             mute: BTreeSet::new(),
+            closed: BTreeSet::new(),
             adopted_from: BTreeSet::new(),
             unserved: BTreeSet::new(),
             commit_heard: None,
@@ -308,7 +311,7 @@ impl State {
             Message::Status(status) => self.on_status(from, status),
             Message::Roster(roster) => self.on_roster(now, roll, message, roster, out),
             Message::Accept(accept) => self.on_accept(now, from, accept, out),
-            Message::Refuse(refuse) => self.on_refuse(now, refuse, out),
+            Message::Refuse(refuse) => self.on_refuse(now, from, refuse, out),
             Message::Lost(lost) => self.on_lost(now, from, lost, out),
             Message::Done(done) => self.on_done(now, message, done, out),
             Message::Commit(commit) => self.on_commit(now, roll, from, commit, out),
@@ -374,6 +377,7 @@ impl State {
         self.gathering = Gathering::default();
         self.turn_since = None;
         self.mute.clear();
+        self.closed.clear();
         self.replied.clear();
         self.fetching = None;
         self.fetch_after = now;

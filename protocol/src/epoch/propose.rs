@@ -49,8 +49,22 @@ impl State {
             self.ready_of(peer, beat.incarnation).is_some()
                 || !beat.direct
                 || beat.phase == Phase::Behind
-                || !(beat.series == self.series || self.is_coming(peer, seen, now, roll))
+                || !self.may_take_part(peer, seen, now, roll)
         })
+    }
+
+    /// Whether a live peer may accept a roster of this series. Who has joined a Regroup of it has
+    /// left it for ever (R13).
+    fn may_take_part(&self, peer: &PeerId, seen: &Seen, now: Time, roll: &Roll) -> bool {
+        if seen.beat.series == self.series {
+            return !self.has_closed(peer, seen);
+        }
+        self.is_coming(peer, seen, now, roll)
+    }
+
+    pub(super) fn has_closed(&self, peer: &PeerId, seen: &Seen) -> bool {
+        let here = seen.beat.series == self.series;
+        here && (seen.beat.joined.is_some() || self.closed.contains(peer))
     }
 
     /// Whether it is a live voter of ours that names a series before this one: it is on its way.
@@ -80,10 +94,12 @@ impl State {
         let key =
             |peer: &PeerId| order(Order::Turn, &self.config.law.run, &self.series.parent, k, peer);
         let mine = key(&self.config.me);
-        // Who is on its way into the series may be here already: its heartbeat is older.
+        // Who is on its way counts as well: just after a Regroup opens, nobody has named it yet.
+        let joined = matches!(self.stage, Stage::Joined { .. });
         let here = roll.live(now).filter(|(peer, seen)| {
-            (seen.beat.series == self.series || self.is_coming(peer, seen, now, roll))
-                && seen.beat.phase != Phase::Behind
+            seen.beat.phase != Phase::Behind
+                && ((joined && seen.beat.series == self.series)
+                    || self.may_take_part(peer, seen, now, roll))
         });
         let rank = here.filter(|(peer, _)| !self.is_lost(roll, peer) && key(peer) < mine).count();
         let slot = (2 * roll.round_trip(now)).max(SLOT_MIN);
@@ -144,7 +160,9 @@ impl State {
     pub(super) fn finish_asking(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
         let Some(asking) = &self.asking else { return false };
         let mut live = roll.live_in(self.series, now);
-        let answered = live.all(|(p, _)| asking.statuses.contains_key(p) || self.is_lost(roll, p));
+        let answered = live.all(|(p, seen)| {
+            asking.statuses.contains_key(p) || self.is_lost(roll, p) || self.has_closed(p, seen)
+        });
         if !answered && now < asking.until {
             return false;
         }
@@ -227,7 +245,7 @@ impl State {
     fn compose(&self, now: Time, roll: &Roll, attempt: u32) -> Vec<Member> {
         let me = (self.config.me, self.config.log, self.config.incarnation, self.frozen_weight());
         let others = roll.live(now).filter(|(peer, seen)| {
-            (seen.beat.series == self.series || self.is_coming(peer, seen, now, roll))
+            self.may_take_part(peer, seen, now, roll)
                 && seen.beat.phase != Phase::Behind
                 && !self.is_lost(roll, peer)
         });

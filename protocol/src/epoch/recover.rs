@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::id::{Digest, PeerId};
-use crate::message::{Lost, Message, Refuse, Roster};
+use crate::message::{Lost, MEMBERS_MAX, Message, Refuse, Roster};
 use crate::roll::Roll;
 use crate::sign::Verified;
 use crate::time::Time;
@@ -67,9 +67,17 @@ impl State {
         }
     }
 
-    pub(super) fn on_refuse(&mut self, now: Time, refuse: &Refuse, out: &mut Vec<Output>) {
+    pub(super) fn on_refuse(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        refuse: &Refuse,
+        out: &mut Vec<Output>,
+    ) {
         if refuse.promised < u32::MAX {
             self.attempt_seen = self.attempt_seen.max(refuse.promised);
+        } else if self.closed.len() < MEMBERS_MAX {
+            self.closed.insert(from);
         }
         let refused = self.roster(&refuse.what).is_some_and(|r| r.proposer == self.config.me);
         if refused && matches!(self.stage, Stage::Accepted { roster, .. } if roster == refuse.what)
