@@ -5,157 +5,26 @@
 //! [`State::deadline`]. Time never goes back. Nothing here can fail: what a peer did wrong comes
 //! out as [`Output::Fault`], what a person may want to see as [`Output::Event`].
 
+mod interface;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::epoch::{self, Apply, Ring, Rule};
+use crate::epoch;
 use crate::event::{Committed, Event};
-use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::roll::Roll;
-use crate::sign::{Keypair, Verified};
+use crate::sign::Verified;
 use crate::sync;
 use crate::time::Time;
 use crate::view;
 use crate::wire;
 
-/// What a peer must know before it starts; all but the last group is equal for every peer of a run.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The run.
-    pub run: RunId,
-    /// State digest of genesis, epoch 0.
-    pub genesis: Digest,
-    /// Peers that must be present to found the run.
-    pub peers_min: usize,
-    /// The voters of genesis under `quorum = "majority"`, which forbids every Regroup; `None` is
-    /// `quorum = "available"`.
-    pub founders: Option<Vec<Voter>>,
-    /// Heartbeat interval.
-    pub heartbeat: Duration,
-    /// Upper bound of the wait for others to be Ready.
-    pub ready_grace: Duration,
-    /// How long a voter must be silent before others go on without it.
-    pub minority_grace: Duration,
-    /// The greatest weight that a Ready may declare, in tokens.
-    pub weight_max: u64,
-    /// Bytes of one update, for the ring's deadline.
-    pub update_bytes: u64,
+pub use interface::{ASK_TIMEOUT, Config, Input, Output};
 
-    /// Our key.
-    pub key: Keypair,
-    /// The log that binds us.
-    pub log: LogId,
-    /// Which start of this peer this is: rises with each.
-    pub incarnation: u64,
-    /// A rule that is turned off, to see that tests notice. `None` in every program.
-    pub without: Option<Rule>,
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Time has passed.
-    Tick,
-    /// A control message, whichever way it came.
-    Message(Arc<Verified<Message>>),
-    /// The last direct connection to a peer closed.
-    Unlinked(PeerId),
-    /// A round trip to a peer was measured, in milliseconds.
-    RoundTrip(PeerId, u32),
-    /// Whether bulk can reach us without a relay; until told, it can.
-    Reachable(bool),
-    /// The epoch's budget is used up, and the delta is frozen until [`Output::Apply`].
-    Trained {
-        /// Tokens behind the delta, those carried from earlier epochs included. Never 0.
-        tokens: u64,
-        /// Norm of the delta, for people.
-        norm: f32,
-    },
-    /// The ring of a roster gave the whole update, and it is held.
-    RingFinished {
-        /// Digest of the roster.
-        roster: Digest,
-        /// Digest of the update's bytes.
-        update: Digest,
-        /// Bytes per second that we sent.
-        send_rate: u64,
-    },
-    /// The ring of a roster lost a neighbour.
-    RingLost {
-        /// Digest of the roster.
-        roster: Digest,
-        /// The neighbour.
-        neighbour: PeerId,
-    },
-    /// A fetched update is held.
-    UpdateHeld(Digest),
-    /// None of the peers asked delivered the update.
-    UpdateMissing(Digest),
-    /// The outer step of [`Output::Apply`] gave this state digest.
-    Applied {
-        /// State digest.
-        state: Digest,
-    },
-    /// The answer to an [`Output::Ask`]; `None` when there was none.
-    Answer(PeerId, Option<Arc<Answer>>),
-    /// The checkpoint of an [`Output::Fetch`] is loaded.
-    Loaded(Head),
-    /// It could not be fetched from any of the peers named, or delivered nothing for a while.
-    LoadFailed(Head),
-    /// The user wants to leave.
-    Leave,
-}
-
-/// What the caller has to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Gossip a message; the count tells repeats apart.
-    Gossip(Arc<Verified<Message>>),
-    /// Send a message directly to a peer; where no stream is open, gossip it with a count.
-    Send(PeerId, Arc<Verified<Message>>),
-    /// Run the ring of a roster: we hold all its Accepts.
-    Ring(Arc<Ring>),
-    /// Give up the ring of a roster, if it still runs.
-    Abandon(Digest),
-    /// Fetch an update by digest from any of these peers, in this order.
-    FetchUpdate(Digest, Vec<PeerId>),
-    /// Take the outer step of a committed epoch.
-    Apply(Arc<Apply>),
-    /// Ask a peer about its lineage; answer with [`Input::Answer`], at the latest after
-    /// [`ASK_TIMEOUT`].
-    Ask(PeerId, Ask),
-    /// Fetch and load the checkpoint of a verified head from any of these peers.
-    Fetch {
-        /// The head.
-        head: Head,
-        /// Digest of the receipt that leads to it.
-        r: Digest,
-        /// Who serves it.
-        donors: Vec<PeerId>,
-        /// Whether our unshared work is in it already (R27, R34).
-        spent: bool,
-    },
-    /// Train the next epoch, from this many committed tokens on.
-    Train {
-        /// The epoch to train.
-        epoch: u64,
-        /// Tokens committed on the lineage so far.
-        tokens: u64,
-    },
-    /// A peer broke a rule: drop it.
-    Fault(PeerId, Fault),
-    /// Something that people may want to see.
-    Event(Event),
-    /// We have said farewell: nothing more will come.
-    Left,
-}
-
-/// How long the caller waits for an answer before it reports `None`.
-pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// One peer.
 #[derive(Clone, Debug)]
 pub struct State {

@@ -23,10 +23,11 @@ use std::ops::Range;
 
 use check::Violation;
 use faults::Director;
-use report::{Failure, Report, Summary};
+use report::{Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
 use crate::epoch::Rule;
+use crate::message::Head;
 
 /// Which class of faults strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,11 +155,12 @@ impl Story {
         self.disturb()?;
         self.heal();
         let healed_ms = self.world.now_ms;
-        let next = self.greatest() + 1;
-        self.reach(next, bound_ms(self.peers))?;
+        let before = self.greatest();
+        self.reach(|head| before.is_none_or(|before| head.exceeds(&before)), bound_ms(self.peers))?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
-        let last = self.epochs.max(next + 1);
-        self.reach(last, bound_ms(self.peers) * (last - next))?;
+        let now = self.greatest().map_or(0, |head| head.epoch);
+        let last = self.epochs.max(now + 1);
+        self.reach(|head| head.epoch >= last, bound_ms(self.peers) * (last - now))?;
         let ends = self.world.running();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
         self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
@@ -182,35 +184,35 @@ impl Story {
         }
     }
 
-    /// L1 and L2: every live peer reaches `epoch` within `bound_ms`, all on one lineage.
-    fn reach(&mut self, epoch: u64, bound_ms: u64) -> Result<(), Violation> {
+    /// L1 and L2: every live peer's head is there within `bound_ms`, all on one lineage.
+    fn reach(&mut self, there: impl Fn(&Head) -> bool, bound_ms: u64) -> Result<(), Violation> {
         let until_ms = self.world.now_ms + bound_ms;
         let mut checked = 0;
         while self.world.now_ms < until_ms {
             self.world.step(until_ms)?;
-            let committed = self.world.moments.drain(..).any(|(_, e, _)| e >= epoch);
-            if (committed || self.world.now_ms > checked + 100) && self.all_at(epoch) {
+            let committed = self.world.moments.drain(..).any(|(.., m)| m == Moment::Committed);
+            if (committed || self.world.now_ms > checked + 100) && self.all_are(&there) {
                 return Ok(());
             }
             checked = self.world.now_ms;
         }
         let hosts = self.world.running().into_iter();
         let heads: Vec<String> = hosts.map(|host| self.world.describe(host)).collect();
-        let what = format!("not everyone is at epoch {epoch} after {bound_ms} ms: {heads:?}");
+        let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}");
         Err(Violation { invariant: "L1", what })
     }
 
-    fn all_at(&self, epoch: u64) -> bool {
+    fn all_are(&self, there: impl Fn(&Head) -> bool) -> bool {
         let running = self.world.running();
-        let there = |host: &usize| self.world.head(*host).is_some_and(|head| head.epoch >= epoch);
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
-        running.iter().all(there) && running.windows(2).all(agree)
+        running.iter().all(|host| self.world.head(*host).is_some_and(|head| there(&head)))
+            && running.windows(2).all(agree)
     }
 
-    /// The epoch of the head that all must follow: the greatest, not the longest lineage (R23).
-    fn greatest(&self) -> u64 {
+    /// The head that all must follow: not that of the longest lineage, R23.
+    fn greatest(&self) -> Option<Head> {
         let heads = self.world.running().into_iter().filter_map(|host| self.world.head(host));
-        heads.reduce(|a, b| if b.exceeds(&a) { b } else { a }).map_or(0, |head| head.epoch)
+        heads.reduce(|a, b| if b.exceeds(&a) { b } else { a })
     }
 }
 
