@@ -177,7 +177,7 @@ impl World {
     /// Lets one millisecond pass: what is due arrives, and who wanted to be called is called.
     fn step(&mut self) {
         // A deadline lies in the future: it is asked for before time passes.
-        let deadlines = |peer: &Peer| peer.machine.deadline(Time(self.now_ms));
+        let deadlines = |peer: &Peer| peer.machine.deadline();
         let deadlines: Vec<Option<Time>> = self.peers.iter().map(deadlines).collect();
         self.now_ms += 1;
         while let Some(next) = self.queue.first_entry().filter(|e| e.key().0 <= self.now_ms) {

@@ -394,6 +394,8 @@ impl State {
         if undone > 0 {
             let (first_epoch, mine) = (base.saturating_add(1), self.head);
             out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
+            // Others who still stand where we stood are no other fork.
+            self.remember(mine.state);
         }
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);

@@ -186,7 +186,9 @@ impl State {
             return;
         }
         let spent = links.iter().any(|link| self.spends(&link.receipt));
-        let serving = roll.live(now).filter(|(_, seen)| seen.beat.head == target);
+        // Who has answered serves it, whatever its last heartbeat said.
+        let serves = |peer: &PeerId, head: &Head| *peer == from || *head == target;
+        let serving = roll.live(now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
         let mut donors: Vec<PeerId> = serving.map(|(peer, _)| *peer).collect();
         donors.sort_by_key(|peer| *peer != from);
         let Some(last) = links.last() else { return };
@@ -255,7 +257,7 @@ impl State {
         }
     }
 
-    fn remember(&mut self, state: Digest) {
+    pub(super) fn remember(&mut self, state: Digest) {
         if self.told.len() >= REMEMBERED_MAX {
             self.told.pop_first();
         }

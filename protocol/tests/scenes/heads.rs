@@ -1,6 +1,8 @@
 //! Lineages that part and meet, and links that carry one way: R23–R27, R35.
 
 use intellect_protocol::event::Event;
+use intellect_protocol::message::Message;
+use intellect_protocol::sim::stage::Fate;
 
 use super::*;
 
@@ -51,16 +53,26 @@ fn halves_with_joiners() -> Played {
     let [(voters, absent)] = &regroups(&stage, c)[..] else { unreachable!() };
     assert!(voters.contains(&c) && voters.contains(&d) && *absent == sorted(&[a, b]));
     let parted = one.iter().chain(&other).copied().collect::<Vec<_>>();
+    // The greater side hears of the other first; who withdraws does so within milliseconds here.
+    let greater = stage.head(a).unwrap().exceeds(&stage.head(c).unwrap());
+    let (kept, lost) = if greater { (one, other) } else { (other, one) };
+    stage.direct(move |from, _, message| match message {
+        Message::Heartbeat(_) if kept.contains(&from) => Fate::Delay(600),
+        _ => Fate::Deliver,
+    });
     stage.mend();
+    let heard = |stage: &mut Stage| parted.iter().all(|host| !forks(stage, *host).is_empty());
+    assert!(stage.until(END_MS, heard)?, "someone is silent");
+    stage.relent();
     let met = |stage: &mut Stage| {
         stage.same(&parted) && stage.voters(a).len() == 10 && members(stage, &parted)
     };
     assert!(stage.until(END_MS, met)?);
-    let undone = |host: &usize| forks(&stage, *host).iter().sum::<u64>() > 0;
-    assert!(parted.iter().all(|host| !forks(&stage, *host).is_empty()), "someone is silent");
-    let lost = if undone(&a) { one } else { other };
-    for host in &parted {
-        assert_eq!(undone(host), lost.contains(host), "{host}");
+    for host in kept {
+        assert!(forks(&stage, host).iter().all(|undone| *undone == 0), "{host} stays");
+    }
+    for host in lost {
+        assert!(matches!(forks(&stage, host)[..], [undone] if undone > 0), "{host} withdraws");
     }
     Ok(())
 }
