@@ -79,21 +79,21 @@ fn last_survivor_is_a_joiner() -> Played {
 fn joined_a_regroup_that_never_opened() -> Played {
     let (mut stage, all) = founded(4, 0, None)?;
     let [a, b, c, d] = all[..] else { unreachable!() };
-    let proposer: Noted<Option<usize>> = Rc::default();
-    let noted = proposer.clone();
+    let joined: Noted<Option<usize>> = Rc::default();
+    let noted = joined.clone();
     stage.direct(move |from, _, message| match message {
-        Message::Regroup(_) => {
+        Message::Join(_) => {
             noted.borrow_mut().get_or_insert(from);
             Fate::Drop
         }
-        Message::Join(_) => Fate::Drop,
+        Message::Regroup(_) => Fate::Drop,
         _ => Fate::Deliver,
     });
     stage.play(100)?;
     stage.pause(a);
     stage.kill(&[b]);
-    assert!(stage.until(END_MS, |_| proposer.borrow().is_some())?);
-    let p = proposer.borrow().unwrap();
+    assert!(stage.until(END_MS, |_| joined.borrow().is_some())?);
+    let p = joined.borrow().unwrap();
     let q = if p == c { d } else { c };
     stage.kill(&[q]);
     stage.resume(a);
