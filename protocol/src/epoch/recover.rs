@@ -75,6 +75,9 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         if refuse.promised < u32::MAX {
+            if !self.follows(from, refuse.promised, out) {
+                return;
+            }
             self.attempt_seen = self.attempt_seen.max(refuse.promised);
         } else if self.closed.len() < MEMBERS_MAX {
             self.closed.insert(from);

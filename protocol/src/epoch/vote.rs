@@ -17,6 +17,10 @@ use crate::wire;
 
 use super::{Output, RingState, Rule, Stage, State, Vote};
 
+/// Attempts of one series that a peer can have missed. Only where a majority is present are any made,
+/// and the largest timers make that days.
+const ATTEMPTS_MISSED_MAX: u32 = 1 << 16;
+
 /// What binds a voter, per series of the open epoch (R1).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Votes(BTreeMap<Series, Bound>);
@@ -59,6 +63,9 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let attempt = query.attempt;
+        if !self.follows(from, attempt, out) {
+            return;
+        }
         if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
             return;
         }
@@ -75,6 +82,17 @@ impl State {
         self.promise(now, roll, attempt, out);
         let status = self.status(now, roll, attempt);
         out.push(Output::Send(from, self.seal(Message::Status(status))));
+    }
+
+    /// R37: attempts rise one by one, so whoever names one far above all that were seen wants to use
+    /// them up: from the last one on nothing could be decided.
+    pub(super) fn follows(&self, from: PeerId, attempt: u32, out: &mut Vec<Output>) -> bool {
+        let bound = self.votes.of(self.series).promised.max(self.attempt_seen);
+        let follows = attempt <= bound.saturating_add(ATTEMPTS_MISSED_MAX);
+        if !follows {
+            out.push(Output::Fault(from, Fault::Attempt("far above all that were seen")));
+        }
+        follows
     }
 
     /// R38: while its deadline runs, a roster is disturbed by its own members only.
@@ -154,6 +172,9 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let proposer = message.author();
+        if !self.follows(proposer, roster.attempt, out) {
+            return;
+        }
         if let Err(why) = self.check_roster(proposer, roster) {
             out.push(Output::Fault(proposer, Fault::Roster(why)));
             return;
