@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, time::Duration};
 use e2e::{Process, Story};
 use intellect_protocol::{
     base58,
-    id::{PeerId, RunId},
-    message::{Heartbeat, Member, Message, Ready, Roster},
+    id::{Digest, PeerId, RunId},
+    message::{Heartbeat, Member, Message, Query, Ready, Refusal, Refuse, Roster},
     wire,
 };
 use serde_json::Value;
@@ -218,6 +218,12 @@ fn who_sends_too_much_is_dropped_and_named() {
         stranger.gossip(true, [count.to_le_bytes().as_slice(), &bytes].concat());
     }
     expect_fault(&mut stranger, node, "more messages than anybody needs to send");
+    // What is too long for everybody, although one alone might send it.
+    let mut stranger = Stranger::enter(143, node);
+    for repeat in 0..8 {
+        stranger.gossip(false, vec![repeat; 70_000]);
+    }
+    expect_fault(&mut stranger, node, "gossip of 70000 bytes, at most 65536 are allowed");
     honest.expect_no_harm();
 }
 
@@ -292,7 +298,8 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
     let node = &mut honest.one;
     let mine = name(node);
     let undeclared = "bad roster: a weight that nobody declared";
-    let cases: [Lie; 5] = [
+    let attempt = "bad attempt: far above all that were seen";
+    let cases: [Lie; 8] = [
         // While it still trains: whatever others may believe, it knows that it has said nothing.
         (undeclared, |liar, honest, to_itself| {
             (to_itself && honest.1.ready == 0).then(|| liar_with(liar, honest, WEIGHT))
@@ -307,6 +314,22 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
         }),
         ("bad roster: proposer is no member", |liar, (_, beat), _| {
             Some(roster(beat, liar.key.peer(), Vec::new()))
+        }),
+        // From the last attempt on nothing could be decided: one message would end the run.
+        (attempt, |_, (_, beat), _| {
+            let (series, lost) = (beat.series, Vec::new());
+            Some(Message::Query(Query { series, attempt: u32::MAX - 1, lost }))
+        }),
+        (attempt, |_, (_, beat), _| {
+            let (series, what, head) = (beat.series, Digest::ZERO, beat.head);
+            let (promised, reason) = (u32::MAX - 1, Refusal::Promised);
+            Some(Message::Refuse(Refuse { series, what, promised, head, reason }))
+        }),
+        (attempt, |liar, (_, beat), _| {
+            let Message::Roster(roster) = roster(beat, liar.key.peer(), Vec::new()) else {
+                return None;
+            };
+            Some(Message::Roster(Roster { attempt: u32::MAX - 1, ..roster }))
         }),
         ("bad ready: weight of zero, or more than an epoch can hold", |_, (_, beat), _| {
             let (series, incarnation) = (beat.series, 1);
