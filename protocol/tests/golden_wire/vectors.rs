@@ -1,6 +1,23 @@
 //! The golden bytes of the examples, in their order: hex, in which `07*32` is the byte 07 thirty-two
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
+/// The domain tags of the kinds of message, by their number on the wire.
+pub(crate) const TAGS: [&str; 13] = [
+    "heartbeat",
+    "ready",
+    "query",
+    "status",
+    "roster",
+    "accept",
+    "refuse",
+    "lost",
+    "done",
+    "commit",
+    "regroup",
+    "join",
+    "leaving",
+];
+
 /// Message, body, signature.
 pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
