@@ -44,7 +44,7 @@ use crate::{
 
 use journal::Journal;
 use ledger::Ledger;
-use observer::{Observer, Request};
+use observer::{Answer, Observer, Request};
 use process::POLL;
 use scenario::{Action, Scenario, ScenarioError};
 use stage::{Plan, Progress, Stage, StageError};
@@ -148,7 +148,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
     let observer = Observer::start(gauge).map_err(folder_error)?;
     let begin = Request { epoch: 0, path: PathBuf::new(), tokens: REPORT_TOKENS };
-    let before = observer.measure(begin, MEASURE_PATIENCE).and_then(|(_, answer)| answer.ok());
+    let before = observer.measure(begin, MEASURE_PATIENCE);
     let mut journal = Journal::open(&plan, entropies.floor).map_err(folder_error)?;
     journal.write(0, before);
 
@@ -158,7 +158,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let last = stage.ledger().committed();
     let after = stage.checkpoint(last).and_then(|path| {
         let request = Request { epoch: last, path, tokens: REPORT_TOKENS };
-        observer.measure(request, MEASURE_PATIENCE)?.1.ok()
+        observer.measure(request, MEASURE_PATIENCE)
     });
     journal.write(last, after);
     let (ledger, outcomes, judged) = stage.close();
@@ -257,8 +257,8 @@ fn watch(
         for action in done {
             writeln!(out, "{:>6}  {}", "", describe(action))?;
         }
-        while let Some((epoch, answer)) = observer.answer() {
-            match answer {
+        while let Some(Answer { epoch, result, .. }) = observer.answer() {
+            match result {
                 Ok(evaluation) => {
                     journal.write(epoch, Some(evaluation));
                     evaluations.insert(epoch, evaluation);

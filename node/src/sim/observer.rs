@@ -31,7 +31,15 @@ pub(super) struct Request {
 }
 
 /// What a request came to.
-pub(super) type Answer = (u64, Result<Evaluation, GaugeError>);
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The request's epoch.
+    pub(super) epoch: u64,
+    /// On how many tokens it asked.
+    pub(super) tokens: usize,
+    /// What was measured.
+    pub(super) result: Result<Evaluation, GaugeError>,
+}
 
 /// The handle of the thread; dropping it ends the thread after the request in work.
 #[derive(Debug)]
@@ -49,12 +57,12 @@ impl Observer {
         let work = move || {
             os::lower_thread_priority();
             for Request { epoch, path, tokens } in inbox {
-                let answer = if epoch == 0 {
+                let result = if epoch == 0 {
                     gauge.genesis(tokens)
                 } else {
                     gauge.load(&path).and_then(|_| gauge.evaluate(tokens))
                 };
-                if outbox.send((epoch, answer)).is_err() {
+                if outbox.send(Answer { epoch, tokens, result }).is_err() {
                     return;
                 }
             }
@@ -74,8 +82,8 @@ impl Observer {
     }
 
     /// Measures now, throwing other answers away; `None` when it takes longer than `patience`.
-    pub(super) fn measure(&self, request: Request, patience: Duration) -> Option<Answer> {
-        let epoch = request.epoch;
+    pub(super) fn measure(&self, request: Request, patience: Duration) -> Option<Evaluation> {
+        let wanted = (request.epoch, request.tokens);
         let mut waiting = Some(request);
         let start = std::time::Instant::now();
         while start.elapsed() < patience {
@@ -85,7 +93,8 @@ impl Observer {
                 waiting = Some(request);
             }
             match self.answers.recv_timeout(Duration::from_millis(50)) {
-                Ok(answer) if answer.0 == epoch && waiting.is_none() => return Some(answer),
+                // The same state may be in the queue already, to be measured on fewer tokens.
+                Ok(answer) if (answer.epoch, answer.tokens) == wanted => return answer.result.ok(),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
