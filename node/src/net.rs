@@ -55,7 +55,7 @@ use self::{
 
 pub(crate) use self::{
     enter::{EnterError, Offer},
-    fetch::FetchError,
+    fetch::{FetchError, TIMEOUT as FETCH_TIMEOUT},
     peers::Link,
     reach::Reachability,
 };

@@ -1,21 +1,34 @@
 //! What is fetched from other peers: lineages, updates and checkpoints, each believed only by what
 //! it hashes to.
 //!
-//! Every function asks the peers it is given in turn until one delivers, and returns who failed,
-//! so that the caller can go on with others. An answer is at most 1 MiB (docs/FORMATS.md).
+//! An answer is at most 1 MiB (docs/FORMATS.md), and every answer but the last one of a thing is
+//! that long: a donor that sends less, or something else, is not asked again. One that takes longer
+//! than [`PATIENCE`] is asked once more, with the patience of a slow line, after all the others. So
+//! whatever donors do, a transfer ends, and a silent one costs ten seconds.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::time::Duration;
 
 use intellect_model::state::State;
-use intellect_protocol::checkpoint::{HEADER_BYTES, Header, Table};
+use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use intellect_protocol::wire;
 use tokio::time::timeout;
 
-use crate::net::Handle;
+use crate::net::{FETCH_TIMEOUT, FetchError, Handle};
 
-/// Most bytes of an update or a table in one answer.
+/// Most bytes of an update or a table in one answer, and of a piece.
 pub(crate) const PART_BYTES: usize = 1 << 20;
+const _: () = assert!(PIECE_BYTES <= PART_BYTES);
+
+/// How long a part may take while other donors may be faster: a line of 1 Mbit/s needs eight.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take when all others have failed: a line of 0.5 Mbit/s needs half of it.
+const LAST_PATIENCE: Duration = FETCH_TIMEOUT;
 
 /// A question about another peer's lineage; `None` if there is no good answer in time.
 pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
@@ -24,21 +37,17 @@ pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> 
     wire::open_answer(&bytes)
 }
 
-/// The update of this digest and length, from the first of `from` that has it.
+/// The update of this digest and length, from the first of `from` that delivers all of it.
 pub(crate) async fn update(
     net: &Handle,
     update: Digest,
     length: usize,
     from: &[PeerId],
 ) -> Option<Vec<u8>> {
-    for peer in from {
-        let part = |offset| Request::Update { update, offset };
-        let bytes = whole(net, *peer, length, part).await;
-        if let Some(bytes) = bytes.filter(|b| *blake3::hash(b).as_bytes() == update.0) {
-            return Some(bytes);
-        }
-    }
-    None
+    let part = |offset| Request::Update { update, offset };
+    let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == update.0;
+    let fetch = |peer, request| net.fetch(peer, request);
+    Donors::new(fetch, from, PATIENCE, LAST_PATIENCE).whole(length, part, good).await
 }
 
 /// A state as it comes in.
@@ -51,7 +60,8 @@ pub(crate) struct Progress {
     pub(crate) donor: PeerId,
 }
 
-/// The checkpoint with this header and digest, from the first donor that delivers all of it.
+/// The checkpoint with this header and digest. What one donor has delivered stays when another one
+/// goes on.
 pub(crate) async fn checkpoint(
     net: &Handle,
     header: Header,
@@ -59,59 +69,100 @@ pub(crate) async fn checkpoint(
     donors: &[PeerId],
     mut progress: impl FnMut(Progress),
 ) -> Option<(Table, State)> {
-    for donor in donors {
-        if let Some(found) = checkpoint_of(net, header, state, *donor, &mut progress).await {
-            return Some(found);
-        }
-    }
-    None
-}
-
-async fn checkpoint_of(
-    net: &Handle,
-    header: Header,
-    state: Digest,
-    donor: PeerId,
-    progress: &mut impl FnMut(Progress),
-) -> Option<(Table, State)> {
+    let fetch = |peer, request| net.fetch(peer, request);
+    let mut donors = Donors::new(fetch, donors, PATIENCE, LAST_PATIENCE);
     let length = HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?;
     let part = |offset| Request::Table { state, offset };
-    let table = whole(net, donor, length, part).await?;
-    let table = Table::from_bytes(&table, &state).ok().filter(|t| *t.header() == header)?;
-    let parameters = usize::try_from(header.parameters).ok()?;
-    let mut fetched = State::genesis(vec![0.0; parameters]);
+    let open = |bytes: &[u8]| {
+        Table::from_bytes(bytes, &state).ok().filter(|table| *table.header() == header)
+    };
+    let table = donors.whole(length, part, |bytes| open(bytes).is_some()).await?;
+    let table = open(&table)?;
+    let mut fetched = State::genesis(vec![0.0; usize::try_from(header.parameters).ok()?]);
     let want_bytes = header.parameters.saturating_mul(8);
     let mut have_bytes = 0;
-    for (index, digest) in table.pieces().iter().enumerate() {
-        let request = Request::Piece { state, index: u32::try_from(index).ok()? };
-        let piece = net.fetch(donor, wire::request(&request)).await.ok()?;
-        if *blake3::hash(&piece).as_bytes() != digest.0 {
-            return None;
-        }
-        fetched.put_piece(index, &piece).ok()?;
+    for (place, digest) in table.pieces().iter().enumerate() {
+        let (index, length) = (u32::try_from(place).ok()?, 4 * table.piece(place)?.len());
+        let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == digest.0;
+        let piece = donors.whole(length, |_| Request::Piece { state, index }, good).await?;
+        fetched.put_piece(place, &piece).ok()?;
         have_bytes += piece.len() as u64;
+        let donor = donors.first()?;
         progress(Progress { have_bytes, want_bytes, donor });
     }
     Some((table, fetched))
 }
 
-/// `length` bytes, part by part.
-async fn whole(
-    net: &Handle,
-    peer: PeerId,
-    length: usize,
-    part: impl Fn(u64) -> Request,
-) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let request = wire::request(&part(bytes.len() as u64));
-        let more = net.fetch(peer, request).await.ok()?;
-        if more.is_empty() || more.len() > length - bytes.len() {
-            return None;
-        }
-        bytes.extend_from_slice(&more);
+/// Those who may still deliver, the one that is asked first, and how to ask.
+struct Donors<F> {
+    fetch: F,
+    queue: VecDeque<(PeerId, Duration)>,
+    last_patience: Duration,
+}
+
+/// Why a donor did not deliver.
+enum Failure {
+    Slow,
+    Wrong,
+}
+
+impl<F, Fetched> Donors<F>
+where
+    F: Fn(PeerId, Vec<u8>) -> Fetched,
+    Fetched: Future<Output = Result<Vec<u8>, FetchError>>,
+{
+    fn new(fetch: F, donors: &[PeerId], patience: Duration, last_patience: Duration) -> Self {
+        let queue = donors.iter().map(|donor| (*donor, patience)).collect();
+        Self { fetch, queue, last_patience }
     }
-    Some(bytes)
+
+    fn first(&self) -> Option<PeerId> {
+        self.queue.front().map(|(donor, _)| *donor)
+    }
+
+    /// `length` bytes that are `good`, all from one donor; it is the first one then.
+    async fn whole(
+        &mut self,
+        length: usize,
+        part: impl Fn(u64) -> Request,
+        good: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        while let Some((donor, patience)) = self.queue.front().copied() {
+            match self.from(donor, patience, length, &part).await {
+                Ok(bytes) if good(&bytes) => return Some(bytes),
+                Err(Failure::Slow) if patience < self.last_patience => {
+                    self.queue.pop_front();
+                    self.queue.push_back((donor, self.last_patience));
+                }
+                Ok(_) | Err(Failure::Slow | Failure::Wrong) => drop(self.queue.pop_front()),
+            }
+        }
+        None
+    }
+
+    async fn from(
+        &self,
+        donor: PeerId,
+        patience: Duration,
+        length: usize,
+        part: impl Fn(u64) -> Request,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let request = wire::request(&part(bytes.len() as u64));
+            let answer = timeout(patience, (self.fetch)(donor, request)).await;
+            let more = match answer {
+                Ok(Ok(more)) => more,
+                Ok(Err(FetchError::Timeout)) | Err(_) => return Err(Failure::Slow),
+                Ok(Err(_)) => return Err(Failure::Wrong),
+            };
+            if more.len() != PART_BYTES.min(length - bytes.len()) {
+                return Err(Failure::Wrong);
+            }
+            bytes.extend_from_slice(&more);
+        }
+        Ok(bytes)
+    }
 }
 
 /// The part of `bytes` that begins at `offset`, as it is served.
@@ -123,6 +174,57 @@ pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DRIP: PeerId = PeerId([1; 32]);
+    const SILENT: PeerId = PeerId([2; 32]);
+    const LIAR: PeerId = PeerId([3; 32]);
+    const HONEST: PeerId = PeerId([4; 32]);
+
+    fn thing() -> Vec<u8> {
+        (0..2 * PART_BYTES + 5).map(|i| i.to_le_bytes()[0]).collect()
+    }
+
+    /// Tries `donors` in turn: what came, and the order in which they were asked.
+    fn fetched(donors: &[PeerId]) -> (Option<Vec<u8>>, Vec<PeerId>) {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let asked_of = &asked;
+        let fetch = |peer, request: Vec<u8>| async move {
+            asked_of.borrow_mut().push(peer);
+            let Some(Request::Update { offset, .. }) = wire::open_request(&request) else {
+                return Err(FetchError::Refused);
+            };
+            let part = part_of(&thing(), offset).ok_or(FetchError::Refused)?;
+            match peer {
+                DRIP => Ok(part[..1].to_vec()),
+                LIAR => Ok(vec![7; part.len()]),
+                SILENT => std::future::pending().await,
+                _ => Ok(part),
+            }
+        };
+        let update = Digest([0; 32]);
+        let part = |offset| Request::Update { update, offset };
+        let (first, last) = (Duration::from_millis(1), Duration::from_millis(2));
+        let mut donors = Donors::new(fetch, donors, first, last);
+        let good = |bytes: &[u8]| bytes == thing();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let got = runtime.block_on(donors.whole(thing().len(), part, good));
+        drop(donors);
+        (got, asked.into_inner())
+    }
+
+    #[test]
+    fn a_donor_that_drips_or_lies_is_left_for_the_next_one() {
+        let (got, asked) = fetched(&[DRIP, LIAR, HONEST]);
+        assert_eq!(got, Some(thing()));
+        assert_eq!(asked, [DRIP, LIAR, LIAR, LIAR, HONEST, HONEST, HONEST]);
+    }
+
+    #[test]
+    fn a_silent_donor_is_asked_again_after_the_others_and_then_no_more() {
+        assert_eq!(fetched(&[SILENT, DRIP]), (None, vec![SILENT, DRIP, SILENT]));
+        let (got, asked) = fetched(&[SILENT, HONEST]);
+        assert_eq!((got, asked), (Some(thing()), vec![SILENT, HONEST, HONEST, HONEST]));
+    }
 
     #[test]
     fn parts_cover_the_whole_and_end() {

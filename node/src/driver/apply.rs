@@ -5,7 +5,8 @@ use std::sync::Arc;
 use intellect_protocol::checkpoint::Header;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::Output;
-use intellect_protocol::{id::Digest, wire};
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::wire;
 
 use super::{Done, Driver};
 use crate::net::SendError;
@@ -63,7 +64,14 @@ impl Driver {
         self.peer.roll().round_trip(self.now())
     }
 
-    fn fetch_update(&mut self, update: Digest, from: Vec<intellect_protocol::id::PeerId>) {
+    /// Who is heard comes first: a dead donor costs its patience.
+    fn living_first(&self, donors: &mut [PeerId]) {
+        let (roll, now) = (self.peer.roll(), self.now());
+        donors.sort_by_key(|donor| !roll.alive(donor, now));
+    }
+
+    fn fetch_update(&mut self, update: Digest, mut from: Vec<PeerId>) {
+        self.living_first(&mut from);
         let net = self.net.clone();
         let length = self.update_bytes();
         self.jobs.spawn(async move {
@@ -96,9 +104,10 @@ impl Driver {
         &mut self,
         head: Head,
         r: Digest,
-        donors: Vec<intellect_protocol::id::PeerId>,
+        mut donors: Vec<PeerId>,
         spent: bool,
     ) {
+        self.living_first(&mut donors);
         let header = Header {
             run: self.manifest.id,
             epoch: head.epoch,

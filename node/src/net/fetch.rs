@@ -90,7 +90,7 @@ pub(super) async fn answer(
 }
 
 /// 1 MiB over a home line of 0.5 Mbit/s takes half of that.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Small enough that other bulk gets its turn under a low rate.
 const SLICE_BYTES: usize = 64 * 1024;
