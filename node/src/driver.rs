@@ -38,6 +38,7 @@ use crate::worker::{self, Report, Snapshot};
 
 pub(crate) use enter::{EnterError, run};
 
+use apply::Unapplied;
 use budget::{Budgets, Ruling};
 use finish::Finish;
 use serve::Updates;
@@ -60,6 +61,8 @@ struct Driver {
     /// The frozen delta of the open epoch.
     delta: Option<Arc<Vec<f32>>>,
     updates: Updates,
+    /// The outer step that waits for its update.
+    unapplied: Option<Unapplied>,
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
@@ -91,6 +94,8 @@ enum Done {
         loss: f64,
         norm: f32,
     },
+    /// The pause is over, after an update could not be had.
+    Refetch,
     Progress,
 }
 
@@ -123,7 +128,7 @@ impl Driver {
                 Some(event) = ring_events.recv() => self.on_ring(event),
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
                     if let Ok(done) = done {
-                        self.on_done(done);
+                        self.on_done(done)?;
                     }
                 }
                 event = net.events.recv() => match event {
@@ -252,7 +257,7 @@ impl Driver {
                 });
             }
             Report::State(snapshot, origin) => self.on_state(snapshot, origin),
-            Report::SatOut { epoch, why } => self.tell.sat_out(epoch, &why),
+            Report::Diverged { epoch, why } => self.tell.training_diverged(epoch, &why),
             Report::Failed(why) => return Err(Error::Worker(why)),
         }
         Ok(())
@@ -262,7 +267,7 @@ impl Driver {
         let header = *snapshot.table.header();
         let state = snapshot.table.state();
         self.newest = snapshot;
-        self.delta = None;
+        (self.delta, self.unapplied) = (None, None);
         self.entered = Instant::now();
         match origin {
             worker::Origin::Genesis => {}
@@ -291,11 +296,10 @@ impl Driver {
                 self.net.drop_peer(who, fault.to_string());
                 self.input(Input::RingLost { roster, neighbour: who });
             }
-            rings::Event::Unfit { why } => self.tell.sat_out(self.peer.head().epoch + 1, &why),
         }
     }
 
-    fn on_done(&mut self, done: Done) {
+    fn on_done(&mut self, done: Done) -> Result<(), Error> {
         match done {
             Done::Answer(peer, answer) => {
                 self.input(Input::Answer(peer, answer.map(Arc::new)));
@@ -303,8 +307,13 @@ impl Driver {
             Done::Update(digest, Some(bytes)) if self.decodes(&bytes) => {
                 self.updates.hold(digest, Arc::new(bytes));
                 self.input(Input::UpdateHeld(digest));
+                self.on_fetched(digest)?;
             }
-            Done::Update(digest, _) => self.input(Input::UpdateMissing(digest)),
+            Done::Update(digest, _) => {
+                self.input(Input::UpdateMissing(digest));
+                self.on_fetched(digest)?;
+            }
+            Done::Refetch => self.fetch_unapplied(),
             Done::Checkpoint(_, spent, Some(found)) => {
                 let (table, state) = *found;
                 let state = Box::new(state);
@@ -320,6 +329,7 @@ impl Driver {
             }
             Done::Progress => {}
         }
+        Ok(())
     }
 
     /// Whether an update of the right digest can be applied: nobody votes for one that cannot.

@@ -52,6 +52,15 @@ pub(crate) enum Error {
     /// Nothing more can be computed.
     #[error("training cannot go on: {0}")]
     Worker(String),
+    /// A decided update was not kept, and nobody else has it any more.
+    #[error(
+        "the update of epoch {epoch} was lost, and nobody serves it: start the node again, it \
+         fetches the state"
+    )]
+    UpdateLost {
+        /// The epoch.
+        epoch: u64,
+    },
     /// The events file.
     #[error("cannot open the events file")]
     Events(#[source] io::Error),
@@ -87,6 +96,7 @@ impl Error {
             | Self::Store(_)
             | Self::Network
             | Self::Worker(_)
+            | Self::UpdateLost { .. }
             | Self::Events(_)
             | Self::Runtime(_)
             | Self::Output(_) => 1,

@@ -1,16 +1,30 @@
 //! What the state decided, done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use intellect_protocol::checkpoint::Header;
+use intellect_protocol::epoch::{Apply, Ring};
+use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::Output;
-use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::wire;
 
 use super::{Done, Driver};
+use crate::error::Error;
 use crate::net::SendError;
 use crate::{ring, transfer, worker};
+
+/// A decided epoch whose update was not kept.
+pub(super) struct Unapplied {
+    apply: Arc<Apply>,
+    fetches: u32,
+}
+
+/// How often its update is asked for, of everybody, before the node gives up, and the pause between:
+/// who restarts fetches the state instead.
+const FETCHES: u32 = 5;
+const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn apply(&mut self, output: Output) {
@@ -25,7 +39,7 @@ impl Driver {
             Output::Ring(ring) => self.start_ring(&ring),
             Output::Abandon(roster) => self.rings.abandon(roster),
             Output::FetchUpdate(update, from) => self.fetch_update(update, from),
-            Output::Apply(apply) => self.apply_update(&apply),
+            Output::Apply(apply) => self.apply_update(apply),
             Output::Ask(peer, ask) => {
                 let net = self.net.clone();
                 self.jobs
@@ -42,7 +56,7 @@ impl Driver {
         }
     }
 
-    fn start_ring(&mut self, ring: &intellect_protocol::epoch::Ring) {
+    fn start_ring(&mut self, ring: &Ring) {
         let Some(delta) = self.delta.clone() else {
             tracing::error!("a ring without a frozen delta");
             return;
@@ -60,7 +74,7 @@ impl Driver {
         });
     }
 
-    fn round_trip(&self) -> std::time::Duration {
+    fn round_trip(&self) -> Duration {
         self.peer.roll().round_trip(self.now())
     }
 
@@ -83,9 +97,11 @@ impl Driver {
         self.manifest.run.codec.encoded_bytes(self.newest.state.theta().len())
     }
 
-    fn apply_update(&mut self, apply: &intellect_protocol::epoch::Apply) {
+    fn apply_update(&mut self, apply: Arc<Apply>) {
         let Some(update) = self.updates.get(&apply.update) else {
-            tracing::error!("an epoch without its update");
+            // It was one of very many of this epoch. Whoever has decided it has it.
+            self.unapplied = Some(Unapplied { apply, fetches: 0 });
+            self.fetch_unapplied();
             return;
         };
         self.updates.commit(apply.update);
@@ -100,13 +116,35 @@ impl Driver {
         self.command(worker::Command::Apply { header, update, spent: apply.spent });
     }
 
-    fn fetch_state(
-        &mut self,
-        head: Head,
-        r: Digest,
-        mut donors: Vec<PeerId>,
-        spent: bool,
-    ) {
+    /// Fetches what the outer step waits for, if it does.
+    pub(super) fn fetch_unapplied(&mut self) {
+        let Some(waiting) = &mut self.unapplied else { return };
+        waiting.fetches += 1;
+        let update = waiting.apply.update;
+        let living = self.peer.roll().live(self.now()).map(|(peer, _)| *peer).collect();
+        self.fetch_update(update, living);
+    }
+
+    /// An update has come, or not; the outer step may be waiting for it.
+    pub(super) fn on_fetched(&mut self, update: Digest) -> Result<(), Error> {
+        let Some(waiting) = self.unapplied.take_if(|waiting| waiting.apply.update == update) else {
+            return Ok(());
+        };
+        if self.updates.get(&update).is_some() {
+            self.apply_update(waiting.apply);
+        } else if waiting.fetches < FETCHES {
+            self.unapplied = Some(waiting);
+            self.jobs.spawn(async {
+                tokio::time::sleep(FETCH_PAUSE).await;
+                Done::Refetch
+            });
+        } else {
+            return Err(Error::UpdateLost { epoch: waiting.apply.epoch });
+        }
+        Ok(())
+    }
+
+    fn fetch_state(&mut self, head: Head, r: Digest, mut donors: Vec<PeerId>, spent: bool) {
         self.living_first(&mut donors);
         let header = Header {
             run: self.manifest.id,

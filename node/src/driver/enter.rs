@@ -359,6 +359,7 @@ impl Parts<'_> {
             tell,
             delta: None,
             updates: Updates::default(),
+            unapplied: None,
             newest: self.genesis,
             saved: VecDeque::new(),
             saving: false,
