@@ -152,9 +152,6 @@ pub(crate) enum RingError {
         /// What.
         fault: Fault,
     },
-    /// Our own delta, or the sum with it, cannot be encoded: we cannot take part.
-    #[error("our delta cannot be sent: {0}")]
-    Delta(ReduceError),
     /// The thread that computes is gone: the program is ending.
     #[error("the ring's thread has stopped")]
     Stopped,
@@ -361,7 +358,11 @@ impl Ring {
             Reply::Reduced(Err(ReduceError::Decode(_))) | Reply::Kept(Err(_)) => {
                 Err(self.fault("a frame that does not decode"))
             }
-            Reply::Reduced(Err(error @ ReduceError::Encode(_))) => Err(RingError::Delta(error)),
+            // Our own delta times its weight is finite, so it is what came that is too large. Who
+            // made it so is not seen from here: the predecessor goes, not its reputation.
+            Reply::Reduced(Err(error @ ReduceError::Encode(_))) => {
+                Err(self.lost(self.predecessor(), &error.to_string()))
+            }
             Reply::Kept(Ok(())) => Ok(()),
             Reply::Hashed(chunk, digest) => {
                 self.input(Input::Hashed(chunk, digest), Vec::new()).await

@@ -49,11 +49,6 @@ pub(crate) enum Event {
         /// What it did.
         fault: Fault,
     },
-    /// Our own delta cannot be sent.
-    Unfit {
-        /// Why.
-        why: String,
-    },
 }
 
 enum Command {
@@ -264,6 +259,5 @@ async fn exchange(
             Some(Event::Lost { roster, neighbour })
         }
         Err(RingError::Fault { who, fault }) => Some(Event::Fault { roster, who, fault }),
-        Err(RingError::Delta(error)) => Some(Event::Unfit { why: error.to_string() }),
     }
 }

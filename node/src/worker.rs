@@ -28,6 +28,10 @@ use crate::os;
 /// Commands that may wait: the driver never has more than one of each kind under way.
 const COMMANDS: usize = 8;
 
+/// How often in a row training may give no finite number: a bad batch does it once, a learning rate
+/// that is too high does it for ever.
+const FAILURES_MAX: u32 = 3;
+
 /// Reports that may wait. The worker stops while the driver is this far behind.
 const REPORTS: usize = 64;
 
@@ -103,8 +107,8 @@ pub(crate) enum Report {
     },
     /// The outer step is taken, or the fetched state loaded.
     State(Arc<Snapshot>, Origin),
-    /// This epoch cannot be contributed to; the next one may be.
-    SatOut {
+    /// Training gave no finite number; it begins anew at the agreed weights.
+    Diverged {
         /// The epoch.
         epoch: u64,
         /// Why.
@@ -193,6 +197,8 @@ struct Worker {
     /// Tokens trained that no receipt has spent, and their losses' sum.
     unspent: u64,
     unspent_loss: f64,
+    /// How often in a row training gave no finite number.
+    failures: u32,
     reports: tasks::Sender<Report>,
 }
 
@@ -200,8 +206,9 @@ struct Training {
     epoch: u64,
     committed: u64,
     seed: [u8; 32],
-    /// Of this epoch's stream.
+    /// Of this epoch's stream: the next step, and the first one that counts.
     step: u64,
+    first: u64,
     before: Done,
     tokens: u64,
     began: Instant,
@@ -218,7 +225,7 @@ struct Done {
 impl Training {
     fn done(&self) -> Done {
         Done {
-            steps: self.before.steps + self.step,
+            steps: self.before.steps + (self.step - self.first),
             tokens: self.before.tokens + self.tokens,
             length: self.before.length + self.began.elapsed(),
         }
@@ -251,6 +258,7 @@ impl Worker {
             carried: Done::default(),
             unspent: 0,
             unspent_loss: 0.0,
+            failures: 0,
             reports,
         };
         worker.publish(header, Origin::Genesis)?;
@@ -293,9 +301,9 @@ impl Worker {
                 let seed = stream_seed(&self.config.run, epoch, &self.config.me);
                 let (began, before) = (Instant::now(), std::mem::take(&mut self.carried));
                 let committed = tokens;
-                let training =
-                    Training { epoch, committed, seed, step: 0, before, tokens: 0, began };
-                self.training = Some(training);
+                let (step, first, tokens) = (0, 0, 0);
+                self.training =
+                    Some(Training { epoch, committed, seed, step, first, before, tokens, began });
                 Ok(())
             }
             Command::Apply { header, update, spent } => self.apply(header, &update, spent),
@@ -327,43 +335,57 @@ impl Worker {
                 };
                 let full = done >= self.config.epoch.amount;
                 self.report(Report::Step { loss: step.loss, tokens: step.tokens });
-                if full { self.freeze().map_err(|error| error.to_string()) } else { Ok(()) }
+                if full { self.freeze() } else { Ok(()) }
             }
-            // A step that gave no number: the epoch is sat out, the weights are as before.
-            Err(TrainError::Optim(error)) => {
-                let epoch = training.epoch;
-                self.training = None;
-                self.give_up(epoch, error.to_string()).map_err(|error| error.to_string())
-            }
+            Err(TrainError::Optim(error)) => self.begin_anew(&error.to_string()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn freeze(&mut self) -> Result<(), TrainError> {
-        let Some(training) = self.training.take() else { return Ok(()) };
-        self.trainer.store(&mut self.local)?;
+    fn freeze(&mut self) -> Result<(), String> {
+        let Some(training) = &self.training else { return Ok(()) };
+        let epoch = training.epoch;
+        self.trainer.store(&mut self.local).map_err(|error| error.to_string())?;
         let anchor = self.agreed.theta();
         let delta: Vec<f32> = anchor.iter().zip(&self.local).map(|(a, l)| a - l).collect();
-        let square = delta.iter().map(|d| f64::from(*d) * f64::from(*d)).sum::<f64>();
-        if !square.is_finite() {
-            return self.give_up(training.epoch, "the delta is not finite".to_owned());
+        let norm = delta.iter().map(|d| f64::from(*d) * f64::from(*d)).sum::<f64>().sqrt();
+        let tokens = self.unspent.min(self.config.weight_max);
+        #[expect(clippy::cast_precision_loss, reason = "an order of magnitude")]
+        let sent = norm * tokens as f64;
+        // In a ring the delta travels times its weight.
+        if !sent.is_finite() || sent > f64::from(f32::MAX) / 2.0 {
+            return self.begin_anew("the delta is not finite");
         }
+        (self.training, self.failures) = (None, 0);
         self.at_ready = Some(self.local.clone());
         #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
         let loss = self.unspent_loss / self.unspent.max(1) as f64;
         #[expect(clippy::cast_possible_truncation, reason = "a norm for people")]
-        let norm = square.sqrt() as f32;
-        let (epoch, tokens) = (training.epoch, self.unspent.min(self.config.weight_max));
+        let norm = norm as f32;
         self.report(Report::Trained { epoch, tokens, loss, norm, delta: Arc::new(delta) });
         Ok(())
     }
 
-    /// Throws away what was learnt since the anchor.
-    fn give_up(&mut self, epoch: u64, why: String) -> Result<(), TrainError> {
+    /// Throws away what was learnt since the anchor and trains the epoch again, from the next step
+    /// of its stream on: the data may be to blame. A run that diverges ends here.
+    fn begin_anew(&mut self, why: &str) -> Result<(), String> {
+        let Some(training) = &mut self.training else { return Ok(()) };
+        let epoch = training.epoch;
+        self.failures += 1;
+        if self.failures >= FAILURES_MAX {
+            return Err(format!(
+                "epoch {epoch}: {FAILURES_MAX} times in a row it gave no finite number ({why}). The \
+                 learning rate of this run (train.lr) is too high, or its data is damaged: only \
+                 its organiser can change that, with another manifest"
+            ));
+        }
+        training.step += 1;
+        training.first = training.step;
+        (training.before, training.tokens, training.began) = (Done::default(), 0, Instant::now());
         self.local.copy_from_slice(self.agreed.theta());
-        self.trainer.load(&self.local)?;
+        self.trainer.load(&self.local).map_err(|error| error.to_string())?;
         (self.unspent, self.unspent_loss) = (0, 0.0);
-        self.report(Report::SatOut { epoch, why });
+        self.report(Report::Diverged { epoch, why: why.to_owned() });
         Ok(())
     }
 

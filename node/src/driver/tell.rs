@@ -151,9 +151,9 @@ impl Teller {
         self.emit(Some(epoch), event);
     }
 
-    pub(super) fn sat_out(&self, epoch: u64, why: &str) {
+    pub(super) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
-            "epoch {epoch}: this peer sits out, its training gave no finite numbers ({why})"
+            "epoch {epoch}: training gave no finite number ({why}); once more, with other data"
         ));
         let reason = why.to_owned();
         let phase = "train".to_owned();

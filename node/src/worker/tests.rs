@@ -35,9 +35,13 @@ fn first() -> State {
 
 /// A worker that has said what its genesis is.
 fn begin(weight_max: u64) -> (Handle, tasks::Receiver<Report>) {
-    let (handle, mut reports) = start(config(weight_max), || {
-        let source = data::Source::open(&work(), 7, None).map_err(|error| error.to_string())?;
-        let trainer = intellect_model::trainer(&work(), Arc::new(source), Device::Cpu, None);
+    begin_with(weight_max, work())
+}
+
+fn begin_with(weight_max: u64, work: Work) -> (Handle, tasks::Receiver<Report>) {
+    let (handle, mut reports) = start(config(weight_max), move || {
+        let source = data::Source::open(&work, 7, None).map_err(|error| error.to_string())?;
+        let trainer = intellect_model::trainer(&work, Arc::new(source), Device::Cpu, None);
         Ok((trainer.map_err(|error| error.to_string())?, first()))
     })
     .unwrap();
@@ -140,6 +144,22 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
 #[test]
 fn a_weight_above_the_bound_is_declared_as_the_bound() {
     assert_eq!(train(&mut begin(budget() - 1), 1).0, budget() - 1);
+}
+
+/// A run that diverges ends, and does not wait for ever for a delta that cannot come.
+#[test]
+fn training_that_gives_no_numbers_is_tried_again_and_then_ends_with_the_remedy() {
+    let mut work = work();
+    (work.train.lr, work.train.warmup_tokens) = (1e30, 0);
+    let (handle, mut reports) = begin_with(u64::MAX, work);
+    assert!(handle.command(Command::Train { epoch: 4, tokens: 0 }));
+    for _ in 1..FAILURES_MAX {
+        let Report::Diverged { epoch, .. } = next(&mut reports) else { panic!() };
+        assert_eq!(epoch, 4);
+    }
+    let Report::Failed(why) = next(&mut reports) else { panic!() };
+    assert!(why.contains("epoch 4") && why.contains("train.lr"), "{why}");
+    assert!(reports.blocking_recv().is_none());
 }
 
 #[test]
