@@ -131,11 +131,11 @@ impl Driver {
                         self.on_done(done)?;
                     }
                 }
+                Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
                 event = net.events.recv() => match event {
                     Some(event) => self.on_net(event),
                     None => return Err(Error::Network),
                 },
-                Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
                 () = tokio::time::sleep_until(deadline.into()) => self.input(Input::Tick),
             }
             self.consider_finishing();

@@ -423,8 +423,9 @@ const COMMANDS: usize = 1_024;
 /// Events that wait for the driver. 256 of them may hold a megabyte each.
 const EVENTS: usize = 256;
 
-/// Ring streams that wait: one predecessor, and a few attempts.
-const RINGS: usize = 16;
+/// Ring streams that wait to be taken, which the driver does at once: eight peers may open at the
+/// same moment as many as they may.
+const RINGS: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 //! A task of its own. To the successor it opens a stream and says what it is for; from the
 //! predecessor it takes the stream that says the same. A stream may come before its roster has
 //! opened here: it waits, unread, so that the transport holds the sender back. Whoever sends a
-//! stream that fits no ring of ours commits no fault: it may be early or late.
+//! stream that fits no ring of ours commits no fault: it may be early or late. But of one peer only
+//! a few wait, so that it takes no other's place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +19,21 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::net::{ByteStream, Handle};
 use crate::ring::{self, Held, Job, Pace, RingError};
 
-/// Commands that may wait: a few per ring, and streams, of which the network keeps few.
+/// Commands that may wait: a few per ring.
 const COMMANDS: usize = 64;
 
+/// Streams that wait to be looked at. They have a queue of their own: they come from strangers.
+const ARRIVALS: usize = 64;
+
 /// Streams that wait for their roster, and for how long: an Accept may be repeated once or twice.
-const EARLY_MAX: usize = 16;
+const EARLY_MAX: usize = 64;
 const EARLY_WAIT: Duration = Duration::from_secs(10);
 
 /// Streams whose first bytes are being read.
-const ARRIVING_MAX: usize = 32;
+const ARRIVING_MAX: usize = 64;
+
+/// Of one peer, in either place: one, and one of the attempt before.
+const PER_PEER: usize = 2;
 
 /// What becomes of rings.
 #[derive(Debug)]
@@ -54,18 +61,21 @@ pub(crate) enum Event {
 enum Command {
     Start(Box<Job>),
     Abandon(Digest),
-    Arrive(PeerId, ByteStream),
 }
 
 /// Starts and ends rings.
-pub(crate) struct Rings(mpsc::Sender<Command>);
+pub(crate) struct Rings {
+    commands: mpsc::Sender<Command>,
+    arrivals: mpsc::Sender<(PeerId, ByteStream)>,
+}
 
 impl Rings {
     /// Starts the task; it ends when this is dropped.
     pub(crate) fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
         let (commands, inbox) = mpsc::channel(COMMANDS);
-        tokio::spawn(Actor::new(net, events).run(inbox));
-        Self(commands)
+        let (arrivals, arrived) = mpsc::channel(ARRIVALS);
+        tokio::spawn(Actor::new(net, events).run(inbox, arrived));
+        Self { commands, arrivals }
     }
 
     /// Runs the ring of a roster that has opened.
@@ -80,12 +90,13 @@ impl Rings {
 
     /// Takes a stream that a peer has opened.
     pub(crate) fn arrive(&self, from: PeerId, stream: ByteStream) {
-        self.send(Command::Arrive(from, stream));
+        // One that finds no room is reset.
+        let _ = self.arrivals.try_send((from, stream));
     }
 
     fn send(&self, command: Command) {
         // A ring that does not start is a ring that times out.
-        if self.0.try_send(command).is_err() {
+        if self.commands.try_send(command).is_err() {
             tracing::warn!("too many rings at once");
         }
     }
@@ -97,8 +108,10 @@ struct Actor {
     events: mpsc::Sender<Event>,
     running: BTreeMap<Digest, Running>,
     /// Streams whose preamble is known and whose ring is not.
-    early: Vec<(Instant, PeerId, Preamble, ByteStream)>,
-    arriving: JoinSet<Option<(PeerId, Preamble, ByteStream)>>,
+    early: Early<(Preamble, ByteStream)>,
+    arriving: JoinSet<(PeerId, Option<(Preamble, ByteStream)>)>,
+    /// How many of each peer are arriving.
+    arriving_of: BTreeMap<PeerId, usize>,
     tasks: JoinSet<Digest>,
 }
 
@@ -121,22 +134,28 @@ impl Actor {
             pace,
             events,
             running: BTreeMap::new(),
-            early: Vec::new(),
+            early: Early(Vec::new()),
             arriving: JoinSet::new(),
+            arriving_of: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
 
-    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+        mut arrived: mpsc::Receiver<(PeerId, ByteStream)>,
+    ) {
         loop {
             tokio::select! {
                 command = inbox.recv() => match command {
                     Some(command) => self.obey(command),
                     None => return,
                 },
+                Some((from, stream)) = arrived.recv() => self.arrive(from, stream),
                 Some(arrived) = self.arriving.join_next() => {
-                    if let Ok(Some((from, preamble, stream))) = arrived {
-                        self.pair(from, preamble, stream);
+                    if let Ok((from, arrived)) = arrived {
+                        self.on_arrived(from, arrived);
                     }
                 }
                 Some(ended) = self.tasks.join_next() => {
@@ -156,14 +175,29 @@ impl Actor {
                     running.task.abort();
                 }
             }
-            Command::Arrive(from, mut stream) => {
-                if self.arriving.len() < ARRIVING_MAX {
-                    self.arriving.spawn(async move {
-                        let preamble = ring::read_preamble(&mut stream).await.ok()?;
-                        Some((from, preamble, stream))
-                    });
-                }
-            }
+        }
+    }
+
+    /// Reads what a stream is for, unless its peer has too many that do not say.
+    fn arrive(&mut self, from: PeerId, mut stream: ByteStream) {
+        let of_peer = self.arriving_of.get(&from).copied().unwrap_or(0);
+        if of_peer >= PER_PEER || self.arriving.len() >= ARRIVING_MAX {
+            return;
+        }
+        self.arriving_of.insert(from, of_peer + 1);
+        self.arriving.spawn(async move {
+            let preamble = ring::read_preamble(&mut stream).await;
+            (from, preamble.ok().map(|preamble| (preamble, stream)))
+        });
+    }
+
+    fn on_arrived(&mut self, from: PeerId, arrived: Option<(Preamble, ByteStream)>) {
+        match self.arriving_of.get_mut(&from) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.arriving_of.remove(&from)),
+        }
+        if let Some((preamble, stream)) = arrived {
+            self.pair(from, preamble, stream);
         }
     }
 
@@ -201,8 +235,7 @@ impl Actor {
             roster
         });
         self.running.insert(roster, Running { task, predecessor, stream: Some(sender) });
-        self.early.retain(|(since, ..)| since.elapsed() < EARLY_WAIT);
-        for (_, from, preamble, stream) in std::mem::take(&mut self.early) {
+        for (from, (preamble, stream)) in self.early.take(Instant::now()) {
             self.pair(from, preamble, stream);
         }
     }
@@ -217,13 +250,34 @@ impl Actor {
                 }
             }
             Some(_) => {}
-            None => {
-                if self.early.len() >= EARLY_MAX {
-                    self.early.remove(0);
-                }
-                self.early.push((Instant::now(), from, preamble, stream));
-            }
+            None => self.early.keep(Instant::now(), from, (preamble, stream)),
         }
+    }
+}
+
+/// What came before it can be used, and when: the oldest first.
+struct Early<T>(Vec<(Instant, PeerId, T)>);
+
+impl<T> Early<T> {
+    /// A peer that has too many loses its oldest one, which later attempts have made useless;
+    /// where there is no room at all, `thing` is dropped and no other peer's.
+    fn keep(&mut self, now: Instant, from: PeerId, thing: T) {
+        self.0.retain(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
+        let mut places = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
+        let oldest = places.next().map(|(place, _)| place);
+        if let Some(oldest) = oldest.filter(|_| 1 + places.count() >= PER_PEER) {
+            self.0.remove(oldest);
+        }
+        if self.0.len() < EARLY_MAX {
+            self.0.push((now, from, thing));
+        }
+    }
+
+    /// All that is not too old.
+    fn take(&mut self, now: Instant) -> Vec<(PeerId, T)> {
+        let early = std::mem::take(&mut self.0).into_iter();
+        let fresh = early.filter(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
+        fresh.map(|(_, from, thing)| (from, thing)).collect()
     }
 }
 
@@ -259,5 +313,31 @@ async fn exchange(
             Some(Event::Lost { roster, neighbour })
         }
         Err(RingError::Fault { who, fault }) => Some(Event::Fault { roster, who, fault }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRANGER: PeerId = PeerId([1; 32]);
+    const PREDECESSOR: PeerId = PeerId([2; 32]);
+
+    #[test]
+    fn what_a_stranger_sends_early_displaces_only_its_own() {
+        let (mut early, start) = (Early(Vec::new()), Instant::now());
+        early.keep(start, PREDECESSOR, 0);
+        for number in 1..1_000 {
+            early.keep(start, STRANGER, number);
+        }
+        let kept = early.take(start);
+        assert_eq!(kept, [(PREDECESSOR, 0), (STRANGER, 998), (STRANGER, 999)]);
+        // Not even a crowd takes a place; but a place is kept for a while only.
+        for peer in 0..=u8::MAX {
+            early.keep(start, PeerId([peer; 32]), 0);
+        }
+        assert_eq!(early.0.len(), EARLY_MAX);
+        early.keep(start + EARLY_WAIT, PREDECESSOR, 7);
+        assert_eq!(early.take(start + EARLY_WAIT), [(PREDECESSOR, 7)]);
     }
 }

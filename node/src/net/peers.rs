@@ -317,9 +317,10 @@ pub(super) const FAULTS_MAX: u32 = 8;
 /// the worst case; in practice a hundredth.
 const GOSSIP_PER_SECOND: u32 = 64 * 64;
 const GOSSIP_BURST: u32 = 256 * 64;
-/// A ring lasts for seconds at least; its attempts may follow one another faster for a while.
-const RINGS_PER_SECOND: u32 = 8;
-const RINGS_BURST: u32 = 32;
+/// One stream for each attempt: a ring lasts for seconds at least; its attempts may follow one
+/// another faster for a while.
+const RINGS_PER_SECOND: u32 = 2;
+const RINGS_BURST: u32 = 8;
 const ANSWERS_PER_PEER: usize = 16;
 /// One, and one that is being replaced.
 const LINES_PER_PEER: usize = 2;
