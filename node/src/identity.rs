@@ -115,7 +115,7 @@ pub(crate) struct Home {
 impl Home {
     /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
-        fs::create_dir_all(folder).map_err(|source| IdentityError::Io {
+        os::create_folder(folder).map_err(|source| IdentityError::Io {
             what: "create",
             path: folder.to_owned(),
             source,
@@ -202,23 +202,45 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the identity to `path`, which must not exist, readable by nobody else.
+    /// Writes the identity to `path`, which must not exist, readable by nobody else: whole or not
+    /// at all, after a power cut too.
     pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
         let io_error = |source| IdentityError::Io { what: "write", path: path.to_owned(), source };
-        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-        {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(IdentityError::Exists { path: path.to_owned() });
+        if path.symlink_metadata().is_ok() {
+            return Err(IdentityError::Exists { path: path.to_owned() });
+        }
+        let mut temporary = path.to_owned().into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        let written = self.write(&temporary).and_then(|()| {
+            // Unlike a rename it takes no name away that another process has just given; but not
+            // every file system has links.
+            match fs::hard_link(&temporary, path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    fs::rename(&temporary, path)
+                }
+                linked => linked,
             }
-            Err(error) => return Err(io_error(error)),
-        };
-        let written = file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all());
-        written.map_err(|source| {
-            // It is ours and torn: the next start must not find it.
-            let _ = fs::remove_file(path);
-            io_error(source)
-        })
+            .and_then(|()| os::sync_parent(path))
+        });
+        // Ours or a crash's; the key has its name, or there is none.
+        let _ = fs::remove_file(&temporary);
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(IdentityError::Exists { path: path.to_owned() })
+            }
+            other => other.map_err(io_error),
+        }
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(self.to_text().as_bytes())?;
+        file.sync_all()
     }
 
     /// The keys that sign for this peer.

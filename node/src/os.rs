@@ -8,6 +8,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -43,6 +44,30 @@ impl Interrupts {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// Makes a folder and those above it that are missing, for this user alone, so that it is still
+/// there after a power cut.
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    folder.parent().map_or(Ok(()), create_folder)?;
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(_) if folder.is_dir() => Ok(()),
+        made => made.and_then(|()| sync_parent(folder)),
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes the name of a file or folder durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_folder(parent.unwrap_or_else(|| Path::new(".")))
 }
 
 /// Why a folder could not be locked. Nothing has been changed.
@@ -201,6 +226,21 @@ mod tests {
         assert!(refusal.to_string().contains("--data-dir"), "{refusal}");
         drop(first);
         FolderLock::acquire(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_is_made_with_those_above_it_and_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let top = tempfile::tempdir().unwrap();
+        let (outer, inner) = (top.path().join("a"), top.path().join("a/b"));
+        create_folder(&inner).unwrap();
+        create_folder(&inner).unwrap();
+        for folder in [&outer, &inner] {
+            assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        fs::write(top.path().join("file"), "").unwrap();
+        assert!(create_folder(&top.path().join("file")).is_err());
+        assert!(create_folder(&top.path().join("file/inside")).is_err());
     }
 
     #[test]

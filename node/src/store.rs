@@ -6,8 +6,13 @@
 //!
 //! `votes.log` is appended to only. A record is `length u32 LE ‖ first 16 bytes of BLAKE3 ‖ bytes`; a
 //! torn one at the end is cut. Today it holds log ids and incarnations: a node that restarts has
-//! forgotten its votes, so it draws another log id and is another voter (R19). The incarnation is
-//! the greater of the last one + 1 and the time, so that it rises across a lost log too (R20).
+//! forgotten its votes, so it draws another log id and is another voter (R19). That the identity's
+//! own log id was used in a run is noted outside of `runs/` first, so that it is not used again when
+//! the log is lost. The incarnation is the greater of the last one + 1 and the time, so that it rises
+//! across a lost log too (R20).
+//!
+//! The age of a checkpoint is the order of writing, kept as its time of modification: after a fork
+//! a smaller epoch may be the newer state, and a clock may be set back.
 //!
 //! No name of a file comes from a peer. Reading a checkpoint for use is `checkpoint`'s.
 
@@ -18,6 +23,7 @@ use std::{
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use intellect_protocol::{
@@ -35,6 +41,8 @@ pub(crate) const CHECKPOINTS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
+    /// Exists if the identity's own log id was used in this run.
+    used: PathBuf,
 }
 
 /// Which log binds this start of the node, and which start it is.
@@ -97,10 +105,10 @@ pub(crate) enum StoreError {
 impl Store {
     /// Makes the folder of `run` if need be, and removes what a crash left half written.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
-        let store = Self { folder: data_dir.join("runs").join(run.hex()) };
+        let folder = data_dir.join("runs").join(run.hex());
+        let store = Self { folder, used: data_dir.join("used").join(run.hex()) };
         let checkpoints = store.checkpoints_folder();
-        fs::create_dir_all(&checkpoints)
-            .map_err(|source| failed("create", &checkpoints, source))?;
+        os::create_folder(&checkpoints).map_err(|source| failed("create", &checkpoints, source))?;
         for folder in [&store.folder, &checkpoints] {
             for path in files(folder)? {
                 if path.extension() == Some(OsStr::new(TEMPORARY)) {
@@ -120,11 +128,11 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(failed("read", &path, source)),
         };
-        let log = match found {
-            None => first,
-            Some(_) => {
-                LogId(os::random().map_err(|source| failed("draw a log id for", &path, source))?)
-            }
+        let unused = self.claim_first().map_err(|source| failed("write", &self.used, source))?;
+        let log = if unused && found.is_none() {
+            first
+        } else {
+            LogId(os::random().map_err(|source| failed("draw a log id for", &path, source))?)
         };
         let kept = match found.as_deref().map(read_log) {
             None => Log::default(),
@@ -144,10 +152,20 @@ impl Store {
             file.set_len(kept.bytes)?;
             file.write_all(&records)?;
             file.sync_all()?;
-            sync_folder(&self.folder)
+            os::sync_folder(&self.folder)
         };
         append().map_err(|source| failed("write", &path, source))?;
         Ok(Start { log, incarnation })
+    }
+
+    /// Notes, durably, that the identity's own log id is used; false if it was before.
+    fn claim_first(&self) -> io::Result<bool> {
+        self.used.parent().map_or(Ok(()), os::create_folder)?;
+        match File::create_new(&self.used) {
+            Ok(file) => file.sync_all().and_then(|()| os::sync_parent(&self.used)).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Keeps the signed manifest.
@@ -167,13 +185,15 @@ impl Store {
     ) -> Result<Saved, StoreError> {
         let path = self.checkpoints_folder().join(format!("{}.ckpt", table.header().epoch));
         let temporary = path.with_extension(TEMPORARY);
-        let file = write_checkpoint(&temporary, &table, theta, momentum)
+        let newest = self.dated()?.first().map(|(modified, _)| *modified);
+        let file = write_checkpoint(&temporary, &table, theta, momentum, newest)
             .and_then(|()| self.take_over(&temporary, &path, &table))
             .inspect_err(|_| {
                 // The error that brought us here says more than one of this.
                 let _ = fs::remove_file(&temporary);
             })?;
-        for old in self.checkpoints()?.into_iter().skip(CHECKPOINTS) {
+        let old = self.checkpoints()?.into_iter().skip(CHECKPOINTS);
+        for old in old.filter(|old| *old != path) {
             fs::remove_file(&old).map_err(|source| failed("remove", &old, source))?;
         }
         Ok(Saved { path, state: table.state(), table, file: Arc::new(file) })
@@ -181,6 +201,11 @@ impl Store {
 
     /// The checkpoints on disk, the last one written first.
     pub(crate) fn checkpoints(&self) -> Result<Vec<PathBuf>, StoreError> {
+        Ok(self.dated()?.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// The same, with the time of modification.
+    fn dated(&self) -> Result<Vec<(SystemTime, PathBuf)>, StoreError> {
         let mut found = Vec::new();
         for path in files(&self.checkpoints_folder())? {
             if path.extension() == Some(OsStr::new("ckpt")) {
@@ -188,9 +213,8 @@ impl Store {
                 found.push((modified.map_err(|source| failed("read", &path, source))?, path));
             }
         }
-        // By time and not by epoch: after a fork a smaller epoch may be the newer state.
         found.sort_by(|a, b| b.cmp(a));
-        Ok(found.into_iter().map(|(_, path)| path).collect())
+        Ok(found)
     }
 
     /// Reads `temporary` back, and gives it its name.
@@ -211,7 +235,7 @@ impl Store {
             return Err(StoreError::ReadBack { path: temporary.to_owned() });
         }
         fs::rename(temporary, path)
-            .and_then(|()| sync_folder(&self.checkpoints_folder()))
+            .and_then(|()| os::sync_folder(&self.checkpoints_folder()))
             .map_err(|source| failed("rename", temporary, source))?;
         Ok(file)
     }
@@ -221,7 +245,7 @@ impl Store {
         let folder = self.folder.join("damaged");
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let target = folder.join(format!("{name}.{now_ms}"));
-        fs::create_dir_all(&folder)
+        os::create_folder(&folder)
             .and_then(|()| fs::rename(path, &target))
             .map_err(|source| failed("set aside", path, source))
     }
@@ -246,12 +270,14 @@ impl Saved {
     }
 }
 
-/// Writes `header ‖ table ‖ pieces`, down to the disk.
+/// Writes `header ‖ table ‖ pieces`, down to the disk, and makes it younger than `newest` whatever
+/// the clock says.
 fn write_checkpoint(
     path: &Path,
     table: &Table,
     theta: &[f32],
     momentum: &[f32],
+    newest: Option<SystemTime>,
 ) -> Result<(), StoreError> {
     let failed = |source| failed("write", path, source);
     let mut file = File::create(path).map_err(failed)?;
@@ -267,6 +293,10 @@ fn write_checkpoint(
             file.write_all(bytes).map_err(failed)?;
         }
     }
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+    if let Some(newest) = newest.filter(|newest| *newest >= modified) {
+        file.set_modified(newest + Duration::from_millis(1)).map_err(failed)?;
+    }
     file.sync_all().map_err(failed)
 }
 
@@ -277,12 +307,7 @@ fn replace(path: &Path, write: impl Fn(&mut File) -> io::Result<()>) -> io::Resu
     write(&mut file)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    path.parent().map_or(Ok(()), sync_folder)
-}
-
-/// Makes the names in a folder durable.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+    os::sync_parent(path)
 }
 
 /// The files in a folder.

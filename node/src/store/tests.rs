@@ -28,8 +28,8 @@ fn save(store: &Store, epoch: u64, parameters: usize) -> Saved {
 /// As if it had been written that many hours ago.
 fn set_age(saved: &Saved, hours: u64) {
     let file = File::options().write(true).open(&saved.path).unwrap();
-    let age = std::time::Duration::from_secs(3_600 * hours);
-    file.set_modified(std::time::SystemTime::now() - age).unwrap();
+    let age = Duration::from_secs(3_600 * hours);
+    file.set_modified(SystemTime::now() - age).unwrap();
 }
 
 #[test]
@@ -44,6 +44,19 @@ fn the_first_log_is_the_identitys_and_every_later_start_draws_another() {
     let third = store.begin(FIRST, 500).unwrap();
     assert_eq!(third.incarnation, 2_001);
     assert!(third.log != second.log && third.log != FIRST);
+}
+
+/// R19: whoever has forgotten what it voted is another voter, however it forgot.
+#[test]
+fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
+    let (folder, store) = open();
+    assert_eq!(store.begin(FIRST, 1_000).unwrap().log, FIRST);
+    fs::remove_dir_all(folder.path().join("runs")).unwrap();
+    let store = Store::open(folder.path(), RUN).unwrap();
+    assert_ne!(store.begin(FIRST, 1_000).unwrap().log, FIRST);
+    // Another run is another vote.
+    let other = Store::open(folder.path(), RunId([8; 32])).unwrap();
+    assert_eq!(other.begin(FIRST, 1_000).unwrap().log, FIRST);
 }
 
 #[test]
@@ -110,6 +123,27 @@ fn the_newest_three_are_kept_and_a_pruned_one_can_still_be_served() {
     let names: Vec<_> = kept.iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["3.ckpt", "2.ckpt", "1.ckpt"]);
     assert!(first.piece(0).is_ok());
+}
+
+#[test]
+fn a_clock_that_is_set_back_prunes_nothing_new() {
+    let (_folder, store) = open();
+    let ahead = SystemTime::now() + Duration::from_secs(3_600);
+    for epoch in 1..=3 {
+        let saved = save(&store, epoch, 10);
+        let file = File::options().write(true).open(&saved.path).unwrap();
+        file.set_modified(ahead + Duration::from_secs(epoch)).unwrap();
+    }
+    // As after a fork that was lost: the smaller epoch is the newer state.
+    for epoch in [2, 1, 5] {
+        let saved = save(&store, epoch, 10);
+        assert_eq!(store.checkpoints().unwrap()[0], saved.path);
+    }
+    let epochs = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(
+        store.checkpoints().unwrap().iter().map(epochs).collect::<Vec<_>>(),
+        ["5", "1", "2"]
+    );
 }
 
 #[test]
