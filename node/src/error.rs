@@ -1,6 +1,6 @@
 //! What ends the program: one variant per stage, each with its source, and the exit code.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use crate::{
     bench::BenchError,
@@ -62,8 +62,13 @@ pub(crate) enum Error {
         epoch: u64,
     },
     /// The events file.
-    #[error("cannot open the events file")]
-    Events(#[source] io::Error),
+    #[error("cannot write events to {}: name another file with --events", path.display())]
+    Events {
+        /// As typed.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused threads or signals.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
@@ -77,10 +82,13 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
-            | Self::Offline(OfflineError::Usage(_) | OfflineError::Preset { .. })
+            | Self::Offline(
+                OfflineError::Usage(_) | OfflineError::Preset { .. } | OfflineError::Draft(_),
+            )
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Sim(
                 SimError::Usage(_)
+                | SimError::Draft(_)
                 | SimError::TooFew { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },
@@ -97,7 +105,7 @@ impl Error {
             | Self::Network
             | Self::Worker(_)
             | Self::UpdateLost { .. }
-            | Self::Events(_)
+            | Self::Events { .. }
             | Self::Runtime(_)
             | Self::Output(_) => 1,
         }

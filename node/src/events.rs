@@ -251,10 +251,14 @@ enum Trouble {
 }
 
 impl Sink {
-    /// Appends to `path`, which is created if need be; without a path events are dropped.
+    /// Events of `peer` go to `file`; without one they are dropped.
+    pub(crate) fn new(file: Option<File>, peer: PeerName) -> Self {
+        Self { peer, run: None, file, trouble: Trouble::None }
+    }
+
+    /// The same with the file at `path`.
     pub(crate) fn open(path: Option<&Path>, peer: PeerName) -> io::Result<Self> {
-        let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self { peer, run: None, file: path.map(open).transpose()?, trouble: Trouble::None })
+        Ok(Self::new(path.map(append_to).transpose()?, peer))
     }
 
     /// From now on events belong to `run`.
@@ -294,6 +298,11 @@ impl Sink {
             }
         }
     }
+}
+
+/// Opens a file of events, which is created if need be.
+pub(crate) fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
 }
 
 /// The clock of `t_ms`.

@@ -85,8 +85,16 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     if local.origin == identity::Origin::Simulated {
         os::die_with_parent();
     }
+    // Before anything is made, so that a wrong name leaves nothing behind.
+    let events = match &local.events {
+        Some(path) => Some(events::append_to(path).map_err(|source| {
+            let path = path.clone();
+            Error::Events { path, source }
+        })?),
+        None => None,
+    };
     let home = identity::Home::open(&local.data_dir, local.origin)?;
-    driver::run(&local, &home)
+    driver::run(&local, &home, events)
 }
 
 /// Sends what is logged to standard error, so that standard output stays readable.

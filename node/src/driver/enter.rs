@@ -4,6 +4,7 @@
 //! the number that is missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -108,22 +109,21 @@ pub(crate) enum EnterError {
 }
 
 /// Runs a node until it is done.
-pub(crate) fn run(local: &Local, home: &Home) -> Result<(), Error> {
+pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(Error::Runtime)?;
-    let result = runtime.block_on(enter(local, home));
+    let result = runtime.block_on(enter(local, home, events));
     // Jobs that still run are nobody's any more.
     runtime.shutdown_background();
     result
 }
 
-async fn enter(local: &Local, home: &Home) -> Result<(), Error> {
+async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), Error> {
     let interrupts = Interrupts::new().map_err(Error::Runtime)?;
-    let me = home.identity.peer();
-    let sink = Sink::open(local.events.as_deref(), PeerName::from(me)).map_err(Error::Events)?;
+    let sink = Sink::new(events, PeerName::from(home.identity.peer()));
     let mut tell = Teller::new(sink, local.voice);
     let stop = CancellationToken::new();
     let result = join(local, home, &mut tell, interrupts, &stop).await;
@@ -163,7 +163,11 @@ async fn join(
     let start = store.begin(home.identity.log_id(), unix_ms()?)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| Error::Worker(error.to_string()))?;
-    let (worker, mut reports) = start_worker(local, home, &manifest)?;
+    let source = tokio::select! {
+        source = open_data(local, &manifest) => source?,
+        () = interrupts.next() => return Ok(()),
+    };
+    let (worker, mut reports) = start_worker(local, home, &manifest, source)?;
     let genesis = tokio::select! {
         genesis = genesis_of(&mut reports) => genesis?,
         () = interrupts.next() => return Ok(()),
@@ -277,14 +281,22 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     Ok(())
 }
 
+/// Reads the whole file of a run on a text, to compare its digest.
+async fn open_data(local: &Local, manifest: &Arc<Manifest>) -> Result<Arc<data::Source>, Error> {
+    let (manifest, path) = (Arc::clone(manifest), local.data.clone());
+    let open = move || data::Source::open(&manifest.work, manifest.run.seed, path.as_deref());
+    let source = tokio::task::spawn_blocking(open).await;
+    let source = source.map_err(|error| Error::Worker(error.to_string()))?;
+    Ok(Arc::new(source.map_err(EnterError::Data)?))
+}
+
 fn start_worker(
     local: &Local,
     home: &Home,
     manifest: &Manifest,
+    source: Arc<data::Source>,
 ) -> Result<(worker::Handle, mpsc::Receiver<Report>), Error> {
     let seed = manifest.run.seed;
-    let source = data::Source::open(&manifest.work, seed, local.data.as_deref());
-    let source = Arc::new(source.map_err(EnterError::Data)?);
     let outer = manifest.run.outer;
     let config = worker::Config {
         run: manifest.id,

@@ -336,11 +336,15 @@ impl Driver {
                 tell.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, members, absent } => {
-                tell.say(&format!(
-                    "regrouped: {} peers go on, without {} that are silent",
-                    members.len(),
-                    absent.len()
-                ));
+                tell.say(&if epoch == 1 && absent.is_empty() {
+                    format!("founded: {} peers begin the run", members.len())
+                } else {
+                    format!(
+                        "regrouped: {} peers go on, without {} that are silent",
+                        members.len(),
+                        absent.len()
+                    )
+                });
                 let members = members.into_iter().map(Into::into).collect();
                 let absent = absent.into_iter().map(Into::into).collect();
                 tell.emit(Some(epoch), events::Event::Regroup { members, absent });

@@ -60,7 +60,7 @@ fn manifest_keys_are_checked_by_name() {
         ("nonsense", vec!["key=value"]),
     ] {
         let arguments = ["manifest", "new", "--out", &out, "--key", &key, "--set", setting];
-        story.node(&arguments).unwrap().expect_failure(1, &words).unwrap();
+        story.node(&arguments).unwrap().expect_failure(2, &words).unwrap();
         assert!(!story.path("run.toml").exists(), "{setting}");
     }
 }
