@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Answer, Head};
+use intellect_protocol::message::{Answer, Ask, Head};
 use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
 use intellect_protocol::time::Time;
 use intellect_protocol::{message::Message, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +94,8 @@ enum Done {
         loss: f64,
         norm: f32,
     },
+    /// A question whose turn has come.
+    Asked(Ask, oneshot::Sender<Vec<u8>>),
     /// The pause is over, after an update could not be had.
     Refetch,
     Progress,
@@ -313,6 +315,7 @@ impl Driver {
                 self.input(Input::UpdateMissing(digest));
                 self.on_fetched(digest)?;
             }
+            Done::Asked(ask, reply) => self.answer(&ask, reply),
             Done::Refetch => self.fetch_unapplied(),
             Done::Checkpoint(_, spent, Some(found)) => {
                 let (table, state) = *found;

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use intellect_protocol::id::PeerId;
 
 /// The budgets of all authors.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Budgets {
     own: Buckets,
     brought: Buckets,
+    asks: Buckets,
 }
 
 /// Whether a message is to be read.
@@ -29,6 +30,14 @@ pub(super) enum Ruling {
     Ignore,
     /// Its author sends more than anybody needs to.
     Fault,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        let messages = || Buckets::new(MESSAGES_PER_S, MESSAGES_BURST);
+        let asks = Buckets::new(ASKS_PER_S, ASKS_BURST);
+        Self { own: messages(), brought: messages(), asks }
+    }
 }
 
 impl Budgets {
@@ -43,10 +52,21 @@ impl Budgets {
             (false, false) => Ruling::Ignore,
         }
     }
+
+    /// How long a question of `from` about our lineage waits for its answer: each costs up to 64
+    /// links, encoded on the loop. `None`: it has asked so much that it gets none. Honest peers ask
+    /// one after the other, and begin anew where an answer does not come, so they wait.
+    pub(super) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
+        self.asks.reserve(from, now)
+    }
 }
 
-#[derive(Debug, Default)]
-struct Buckets(BTreeMap<PeerId, Bucket>);
+#[derive(Debug)]
+struct Buckets {
+    of: BTreeMap<PeerId, Bucket>,
+    per_s: f64,
+    burst: f64,
+}
 
 #[derive(Debug)]
 struct Bucket {
@@ -55,28 +75,55 @@ struct Bucket {
 }
 
 impl Buckets {
+    fn new(per_s: f64, burst: f64) -> Self {
+        Self { of: BTreeMap::new(), per_s, burst }
+    }
+
     fn take(&mut self, author: PeerId, now: Instant) -> bool {
-        if self.0.len() >= AUTHORS_MAX && !self.0.contains_key(&author) {
-            self.0.retain(|_, bucket| now.duration_since(bucket.at) < FORGET_AFTER);
-            if self.0.len() >= AUTHORS_MAX {
-                return false;
-            }
-        }
-        let bucket = self.0.entry(author).or_insert(Bucket { left: MESSAGES_BURST, at: now });
-        let since = now.duration_since(bucket.at).as_secs_f64();
-        bucket.left = (bucket.left + since * MESSAGES_PER_S).min(MESSAGES_BURST);
-        bucket.at = now;
+        let Some(bucket) = self.filled(author, now) else { return false };
         let free = bucket.left >= 1.0;
         if free {
             bucket.left -= 1.0;
         }
         free
     }
+
+    /// Takes one that will be there after the time that is returned.
+    fn reserve(&mut self, author: PeerId, now: Instant) -> Option<Duration> {
+        let per_s = self.per_s;
+        let bucket = self.filled(author, now)?;
+        let wait = Duration::from_secs_f64((1.0 - bucket.left).max(0.0) / per_s);
+        let fair = wait <= ASK_WAIT_MAX;
+        if fair {
+            bucket.left -= 1.0;
+        }
+        fair.then_some(wait)
+    }
+
+    fn filled(&mut self, author: PeerId, now: Instant) -> Option<&mut Bucket> {
+        if self.of.len() >= AUTHORS_MAX && !self.of.contains_key(&author) {
+            self.of.retain(|_, bucket| now.duration_since(bucket.at) < FORGET_AFTER);
+            if self.of.len() >= AUTHORS_MAX {
+                return None;
+            }
+        }
+        let bucket = self.of.entry(author).or_insert(Bucket { left: self.burst, at: now });
+        let since = now.duration_since(bucket.at).as_secs_f64();
+        bucket.left = (bucket.left + since * self.per_s).min(self.burst);
+        bucket.at = now;
+        Some(bucket)
+    }
 }
 
 /// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
 pub(super) const MESSAGES_PER_S: f64 = 64.0;
 const MESSAGES_BURST: f64 = 256.0;
+
+/// Questions a second and peer that are answered, and how many at once (docs/FORMATS.md); what is
+/// above waits, well below the patience of who asks.
+const ASKS_PER_S: f64 = 16.0;
+const ASKS_BURST: f64 = 16.0;
+const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Authors whose messages are counted: what the view can hold.
 const AUTHORS_MAX: usize = 1_024;
@@ -109,6 +156,18 @@ mod tests {
         let later = now + Duration::from_secs(1);
         assert!((0..64).all(|_| budgets.take(A, A, later) == Ruling::Read));
         assert_eq!(budgets.take(A, A, later), Ruling::Fault);
+    }
+
+    #[test]
+    fn questions_wait_for_their_turn_and_too_many_get_none() {
+        let (mut budgets, now) = (Budgets::default(), Instant::now());
+        let waits: Vec<_> = (0..100).map_while(|_| budgets.ask(A, now)).collect();
+        assert_eq!(waits.len(), 16 + 32);
+        assert!(waits[..16].iter().all(Duration::is_zero));
+        assert_eq!((waits[16].as_millis(), waits[47].as_millis()), (62, 2_000));
+        assert_eq!(budgets.ask(B, now), Some(Duration::ZERO));
+        assert_eq!(budgets.ask(A, now + Duration::from_secs(4)), Some(Duration::ZERO));
+        assert_eq!(budgets.take(A, A, now), Ruling::Read);
     }
 
     #[test]

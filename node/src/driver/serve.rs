@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::Request;
+use intellect_protocol::message::{Ask, Request};
 use intellect_protocol::wire;
 use tokio::sync::oneshot;
 
@@ -72,7 +73,15 @@ impl Driver {
             return;
         };
         let answer = match request {
-            Request::Ask(ask) => Some(wire::answer(&self.peer.answer(&ask))),
+            Request::Ask(ask) => {
+                if let Some(wait) = self.budgets.ask(from, Instant::now()) {
+                    self.jobs.spawn(async move {
+                        tokio::time::sleep(wait).await;
+                        Done::Asked(ask, reply)
+                    });
+                }
+                return;
+            }
             Request::Update { update, offset } => {
                 self.updates.get(&update).and_then(|bytes| transfer::part_of(&bytes, offset))
             }
@@ -88,6 +97,12 @@ impl Driver {
             // Whoever asked may be gone.
             let _ = reply.send(answer);
         }
+    }
+
+    /// Answers a question about our lineage whose turn has come.
+    pub(super) fn answer(&self, ask: &Ask, reply: oneshot::Sender<Vec<u8>>) {
+        // Whoever asked may be gone.
+        let _ = reply.send(wire::answer(&self.peer.answer(ask)));
     }
 
     fn table(&self, state: &Digest) -> Option<Vec<u8>> {

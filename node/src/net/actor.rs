@@ -389,7 +389,13 @@ impl Actor {
             }
         } else if protocol == CONTROL {
             if let Ok(permit) = entry.lines.clone().try_acquire_owned() {
-                self.tasks.spawn(line::receive(peer, stream, notes, permit));
+                self.tasks.spawn(line::receive(
+                    peer,
+                    stream,
+                    notes,
+                    entry.messages.clone(),
+                    permit,
+                ));
             }
         } else if protocol == FETCH {
             if let Ok(permit) = entry.answers.clone().try_acquire_owned() {

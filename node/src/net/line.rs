@@ -4,7 +4,10 @@
 //! block one another. A message waits in a bounded queue; when that is full the sender is told,
 //! and the protocol repeats what matters.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _};
 use intellect_bootstrap::{
@@ -59,17 +62,19 @@ async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads what a peer writes, and hands it on.
+/// Reads what a peer writes, and hands it on. `bucket` is one for all streams of the peer, or who
+/// opens another would have another burst.
 pub(super) async fn receive(
     peer: PeerId,
     mut stream: Stream,
     notes: mpsc::Sender<Note>,
+    bucket: Arc<Mutex<Bucket>>,
     _permit: OwnedSemaphorePermit,
 ) {
-    let mut bucket = Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, Instant::now());
+    let fair = || bucket.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
     loop {
         let note = match frame::read(&mut stream, MESSAGE_BYTES_MAX).await {
-            Ok(Some(bytes)) if bucket.take(Instant::now()) => Note::Message { peer, bytes },
+            Ok(Some(bytes)) if fair() => Note::Message { peer, bytes },
             Ok(Some(_)) => {
                 let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
                 Note::Fault { peer, why, weight: 1 }
@@ -88,7 +93,11 @@ pub(super) async fn receive(
     }
 }
 
-/// docs/FORMATS.md.
+/// What a peer may send over all its streams (docs/FORMATS.md).
+pub(super) fn bucket(now: Instant) -> Arc<Mutex<Bucket>> {
+    Arc::new(Mutex::new(Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, now)))
+}
+
 const MESSAGES_PER_SECOND: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
 

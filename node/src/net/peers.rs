@@ -9,14 +9,18 @@
 //! Redial: after failure k in 2^k seconds, at most a minute, spread by a quarter either way so that
 //! peers that lost one another at once do not dial at once. The smaller peer id dials first.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use intellect_bootstrap::address;
 use intellect_protocol::rng::Rng;
 use libp2p::{Multiaddr, PeerId, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::pace::Bucket;
+use super::{line, pace::Bucket};
 
 /// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +85,9 @@ pub(super) struct Peer {
     pub(super) rings: Bucket,
     /// Answers for it that are under way.
     pub(super) answers: Arc<Semaphore>,
-    /// Control streams that it has open.
+    /// Control streams that it has open, and the messages that it may send on them.
     pub(super) lines: Arc<Semaphore>,
+    pub(super) messages: Arc<Mutex<Bucket>>,
     faults: u32,
     failures: u32,
     dial_at: Instant,
@@ -102,6 +107,7 @@ impl Peer {
             gossip: Bucket::new(GOSSIP_PER_SECOND, GOSSIP_BURST, now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
             lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
+            messages: line::bucket(now),
             faults: 0,
             failures: 0,
             dial_at: now,
