@@ -147,6 +147,16 @@ fn a_folder_that_cannot_be_made_is_named() {
     done.expect_failure(1, &[&inside]).unwrap();
 }
 
+/// And nothing is made: whoever mistypes the name finds no data folder.
+#[test]
+fn an_events_file_that_cannot_be_made_is_named() {
+    let story = story();
+    let (data, events) = (story.text("data"), story.text("absent/events.jsonl"));
+    let line = ["--bootstrap", &entry(), "--data-dir", &data, "--events", &events];
+    story.node(&line).unwrap().expect_failure(1, &[&events, "--events"]).unwrap();
+    assert!(!story.path("data").exists());
+}
+
 #[test]
 fn a_simulation_is_checked_before_anything_starts() {
     let story = story();

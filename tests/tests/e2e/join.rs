@@ -81,14 +81,16 @@ fn a_manifest_that_was_changed_on_the_way_is_refused() {
 #[test]
 fn a_dead_bootstrap_is_named_with_what_to_do() {
     let story = story();
-    // Bound and not accepting: a port that nobody else takes meanwhile.
+    // Nobody listens there any more; the system hands a port out again only after many others.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let entry = format!(
         "/ip4/127.0.0.1/tcp/{port}/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
     );
     let node = story.start_node("node", &entry, &[]).unwrap();
     let done = node.wait(PATIENCE).unwrap();
-    done.expect_failure(1, &[&format!("/ip4/127.0.0.1/tcp/{port}")]).unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{port}");
+    let remedy = "Check that it runs and that its port is open";
+    done.expect_failure(1, &[&address, "no bootstrap could be reached", remedy]).unwrap();
 }
 
 #[test]
@@ -147,26 +149,45 @@ fn a_full_disk_under_the_events_stops_nobody() {
     assert_eq!(said.matches("events are not written").count(), 1, "{said}");
 }
 
-/// A file-size limit stops checkpoints and events of one node; it says so, and the run goes on.
+/// A file-size limit refuses every checkpoint of one node, as a full disk does. It says so, as an
+/// event too, leaves no half file, takes part all the same, and ends as if nothing were.
 #[test]
 fn a_file_size_limit_stops_nobody() {
     let story = story();
-    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let settings = [CALM[0], "model.ffn=256"];
+    let manifest = story.manifest("run.toml", &settings).unwrap();
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
-    let data = story.text("limited-data");
+    let (data, events) = (story.text("limited-data"), story.path("limited-events"));
+    // 32 KiB are enough for the events of four epochs, and not for a checkpoint.
     let limited = Command::new("sh")
-        .args(["-c", "ulimit -f 8; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_node")])
+        .args(["-c", "ulimit -f 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_node")])
         .args(["--bootstrap", &entry, "--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data])
-        .args(["--threads", "1", "--epochs", "4"])
+        .args(["--threads", "1", "--epochs", "4", "--events", events.to_str().unwrap()])
         .stderr(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     let mut other = story.start_node("other", &entry, &["--epochs", "4"]).unwrap();
-    other.wait_for_commit(4, PATIENCE).unwrap();
+    let commit = other.wait_for_commit(4, PATIENCE).unwrap();
+    assert_eq!(commit["members"].as_array().unwrap().len(), 2, "{commit}");
     let limited = limited.wait_with_output().unwrap();
     let said =
         String::from_utf8(limited.stdout).unwrap() + &String::from_utf8(limited.stderr).unwrap();
-    assert!(limited.status.code().is_some(), "a signal ended it: {said}");
-    assert!(said.contains("File too large"), "{said}");
+    assert_eq!(limited.status.code(), Some(0), "{said}");
+    assert!(said.contains("training goes on, free some space"), "{said}");
+
+    let seen: Vec<Value> = fs::read_to_string(&events)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |name| seen.iter().filter(move |event| event["event"] == name);
+    let disk = of("disk").next().unwrap()["error"].as_str().unwrap();
+    assert!(disk.contains("checkpoints") && disk.contains("File too large"), "{disk}");
+    let (last, stopped) = (of("committed").next_back().unwrap(), seen.last().unwrap());
+    assert_eq!((&last["epoch"], &last["state"]), (&commit["epoch"], &commit["state"]));
+    assert_eq!((&stopped["event"], &stopped["code"]), (&"stopped".into(), &0.into()));
+    let run = fs::read_dir(story.path("limited-data/runs")).unwrap().next().unwrap().unwrap();
+    assert_eq!(fs::read_dir(run.path().join("checkpoints")).unwrap().count(), 0);
+    other.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
