@@ -134,8 +134,8 @@ pub(crate) enum Origin {
 pub(crate) struct Snapshot {
     /// Header and piece digests.
     pub(crate) table: Arc<Table>,
-    /// θ and v.
-    pub(crate) state: State,
+    /// θ and v; the worker's own, which it never writes to.
+    pub(crate) state: Arc<State>,
 }
 
 /// Why an update could not be applied.
@@ -186,7 +186,7 @@ where
 struct Worker {
     config: Config,
     trainer: Box<dyn Trainer>,
-    agreed: State,
+    agreed: Arc<State>,
     local: Vec<f32>,
     /// θ_local when the delta was frozen.
     at_ready: Option<Vec<f32>>,
@@ -251,7 +251,7 @@ impl Worker {
         let worker = Self {
             config,
             trainer,
-            agreed,
+            agreed: Arc::new(agreed),
             local,
             at_ready: None,
             training: None,
@@ -392,8 +392,9 @@ impl Worker {
     fn apply(&mut self, header: Header, update: &[u8], spent: bool) -> Result<(), ApplyError> {
         let mut delta = vec![0.0; self.local.len()];
         self.config.codec.decode(update, &mut delta)?;
-        let mut state = self.agreed.clone();
+        let mut state = State::clone(&self.agreed);
         state.step(&self.config.outer, header.epoch, &delta);
+        drop(delta);
         self.move_to(state, spent)?;
         self.publish(header, Origin::Applied)
     }
@@ -412,7 +413,7 @@ impl Worker {
             *local = new + (*local - from);
         }
         self.trainer.load(&self.local)?;
-        self.agreed = state;
+        self.agreed = Arc::new(state);
         self.carried = self.training.take().map_or_else(Done::default, |t| t.done());
         if spent {
             (self.unspent, self.unspent_loss) = (0, 0.0);
@@ -422,7 +423,7 @@ impl Worker {
 
     fn publish(&self, header: Header, origin: Origin) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
-        let snapshot = Snapshot { table: Arc::new(table), state: self.agreed.clone() };
+        let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };
         self.report(Report::State(Arc::new(snapshot), origin));
         Ok(())
     }

@@ -105,6 +105,8 @@ impl Driver {
             return;
         };
         self.updates.commit(apply.update);
+        // No ring of this epoch starts any more; the worker keeps what it needs.
+        self.delta = None;
         let header = Header {
             run: self.manifest.id,
             epoch: apply.epoch,

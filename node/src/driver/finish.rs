@@ -102,7 +102,6 @@ impl Driver {
         }
         self.stop.cancel();
         drop(tokio::time::timeout(CLOSE, net.task).await);
-        self.tell.stopped(0);
     }
 }
 

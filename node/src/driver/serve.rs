@@ -14,7 +14,7 @@ use crate::store::{CHECKPOINTS, Saved, StoreError};
 use crate::transfer;
 
 /// Committed updates that are kept for peers that were too slow for the ring.
-const COMMITTED: usize = 4;
+pub(super) const COMMITTED: usize = 4;
 
 /// Updates of one epoch that are not decided: one per attempt, of which honest peers need few.
 const OPEN: usize = 16;

@@ -46,7 +46,7 @@ fn begin_with(weight_max: u64, work: Work) -> (Handle, tasks::Receiver<Report>) 
     })
     .unwrap();
     let genesis = state(&mut reports, Origin::Genesis);
-    assert_eq!(genesis.state, first());
+    assert_eq!(*genesis.state, first());
     (handle, reports)
 }
 
@@ -112,7 +112,7 @@ fn an_epoch_of_one_peer_leads_where_it_trained() {
     let snapshot = apply(&mut worker, 1, &delta, true);
     let mut expected = first();
     expected.step(&config(0).outer, 1, &delta);
-    assert_eq!(snapshot.state, expected);
+    assert_eq!(*snapshot.state, expected);
     assert_ne!(snapshot.state.theta(), first().theta());
     let table = Table::of(header(1), expected.theta(), expected.momentum()).unwrap();
     assert_eq!(snapshot.table.state(), table.state());
@@ -172,7 +172,7 @@ fn a_fetched_state_replaces_the_anchor() {
     let load = Command::Load { table, state: Box::new(fetched.clone()), spent: true };
     assert!(worker.0.command(load));
     let snapshot = state(&mut worker.1, Origin::Loaded);
-    assert_eq!((&snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
+    assert_eq!((&*snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
     // Our delta is in it, so nothing is offered twice.
     assert_eq!(train(&mut worker, 10).0, budget());
 }
