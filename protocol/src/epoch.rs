@@ -19,6 +19,7 @@
 //! and forks (`sync`), who is alive (`view`).
 
 mod interface;
+mod gate;
 mod ready;
 mod standing;
 mod vote;
@@ -49,8 +50,12 @@ use vote::Votes;
 /// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
 const BALLOTS_MAX: usize = 512;
 
-/// Messages kept for a series that we have not entered yet.
-const EARLY_MAX: usize = 2_048;
+/// Rosters that are known only from votes on them.
+const UNKNOWN_MAX: usize = 128;
+
+/// Messages kept for a series that we have not entered yet: of all authors, and of each.
+const EARLY_MAX: usize = 4_096;
+const EARLY_OF_ONE_MAX: usize = 16;
 
 /// How long a leaving peer waits for the open ring (R29), within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);
@@ -93,6 +98,23 @@ struct Vote {
     r: Digest,
     update: Digest,
     signature: Signature,
+}
+
+impl Ballot {
+    /// The value that most have voted for. One roster has one value (R11): with honest voters, all.
+    fn value(&self) -> Option<Vote> {
+        let first = self.dones.values().next()?;
+        let count = |vote: &Vote| self.dones.values().filter(|other| other.r == vote.r).count();
+        if count(first) == self.dones.len() {
+            return Some(*first);
+        }
+        self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
+    }
+
+    /// Whether `peer` has voted for `r`.
+    fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
+        self.dones.get(peer).is_some_and(|vote| vote.r == r)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,10 +327,15 @@ impl State {
             return;
         }
         let from = message.author();
+        if !self.is_possible(message.body(), from, out)
+            || !self.has_say(roll, &from, message.body())
+        {
+            return;
+        }
         match message.body() {
             Message::Ready(ready) => self.on_ready(now, from, ready, out),
             Message::Query(query) => self.on_query(now, roll, from, query, out),
-            Message::Status(status) => self.on_status(from, status),
+            Message::Status(status) => self.on_status(from, status, out),
             Message::Roster(roster) => self.on_roster(now, roll, message, roster, out),
             Message::Accept(accept) => self.on_accept(now, from, accept, out),
             Message::Refuse(refuse) => self.on_refuse(now, from, refuse, out),
@@ -325,10 +352,14 @@ impl State {
     fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
         let next = series.epoch == self.series.epoch.saturating_add(1);
         let beside = series.is_beside(&self.series) && series.regroup.is_some();
-        if next || beside {
-            if self.early.len() >= EARLY_MAX {
-                self.early.pop_front();
-            }
+        // A Commit is large, and is served again to whoever asks.
+        let small = !matches!(message.body(), Message::Commit(_));
+        let same = |m: &&Arc<Verified<Message>>| m.author() == message.author();
+        if (next || beside)
+            && small
+            && self.early.len() < EARLY_MAX
+            && self.early.iter().filter(same).count() < EARLY_OF_ONE_MAX
+        {
             self.early.push_back(Arc::clone(message));
         }
     }
@@ -413,12 +444,25 @@ impl State {
         self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
     }
 
-    /// The ballot of that digest, made if there is room.
-    fn ballot(&mut self, digest: Digest) -> Option<&mut Ballot> {
+    /// The ballot of a roster. Where there is no room, one of the lowest attempt gives way that binds
+    /// nobody here.
+    fn ballot(&mut self, digest: Digest) -> &mut Ballot {
         if self.ballots.len() >= BALLOTS_MAX && !self.ballots.contains_key(&digest) {
-            return None;
+            let me = self.config.me;
+            let binds = |b: &Ballot| b.accepts.contains(&me) || b.dones.contains_key(&me);
+            let attempt = |b: &Ballot| b.roster.as_ref().map_or(0, |roster| roster.attempt);
+            let free = self.ballots.iter().filter(|(_, ballot)| !binds(ballot));
+            let lowest = free.min_by_key(|(_, ballot)| attempt(ballot)).map(|(digest, _)| *digest);
+            lowest.and_then(|lowest| self.ballots.remove(&lowest));
         }
-        Some(self.ballots.entry(digest).or_default())
+        self.ballots.entry(digest).or_default()
+    }
+
+    /// The ballot that somebody votes on, if its roster is known, or there is room to wait for it.
+    fn ballot_voted_on(&mut self, digest: Digest) -> Option<&mut Ballot> {
+        let unknown = |ballot: &&Ballot| ballot.roster.is_none();
+        let room = || self.ballots.values().filter(unknown).count() < UNKNOWN_MAX;
+        (self.ballots.contains_key(&digest) || room()).then(|| self.ballot(digest))
     }
 
     fn is_voter(&self) -> bool {

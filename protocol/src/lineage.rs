@@ -1,10 +1,13 @@
 //! What proves a lineage: a link holds when a majority of the voters that the link before it names
 //! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23).
 
+use std::collections::BTreeSet;
+
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{
-    Done, Join, Link, Message, Opening, Receipt, Roster, Series, Voter, majority,
+    Done, Join, Link, MEMBERS_MAX, Message, Opening, Receipt, Regroup, Roster, Series, Voted,
+    Voter, majority,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -48,31 +51,51 @@ impl Law {
         openings: &[Opening],
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let mut place = (base, voters.to_vec());
-        for opening in openings {
-            place = self.check_opening(place.0, &place.1, opening)?;
+        for (depth, opening) in (0..).zip(openings) {
+            place = self.check_opening(place.0, &place.1, depth, opening)?;
         }
         Ok(place)
+    }
+
+    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15): what needs no
+    /// eyes of one's own.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of its proposer.
+    pub fn check_regroup(&self, voters: &[Voter], regroup: &Regroup) -> Result<(), Fault> {
+        let Regroup { members, absent, .. } = regroup;
+        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
+        require(!members.is_empty(), "Regroup of nobody")?;
+        require(members.len() <= MEMBERS_MAX, "Regroup of too many")?;
+        let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+        require(peers.len() == members.len(), "Regroup that names a member twice")?;
+        let founding = voters.is_empty();
+        require(!founding || members.len() >= self.peers_min, "founded by too few")?;
+        let outside = voters.iter().filter(|voter| !members.contains(voter));
+        require(
+            outside.eq(absent.iter().map(|(voter, _)| voter)),
+            "Regroup that hides who is absent",
+        )
     }
 
     fn check_opening(
         &self,
         series: Series,
         voters: &[Voter],
+        depth: u32,
         opening: &Opening,
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let regroup = &opening.regroup;
-        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
         require(regroup.series == series, "Regroup of another series")?;
-        let founding = voters.is_empty();
-        require(!founding || regroup.members.len() >= self.peers_min, "founded by too few")?;
-        require(!regroup.members.is_empty(), "Regroup of nobody")?;
+        self.check_regroup(voters, regroup)?;
+        // One Join each, in the order of the members: no signature is looked at twice.
+        require(opening.joins.len() == regroup.members.len(), "not one Join of each member")?;
         let digest = wire::regroup_digest(&self.run, regroup);
-        for member in &regroup.members {
-            let joined = opening.joins.iter().any(|(author, join, signature)| {
-                *author == member.peer
-                    && (join.regroup, join.series, join.log) == (digest, series, member.log)
-                    && self.signed(author, Message::Join(join.clone()), signature)
-            });
+        for (member, (author, join, signature)) in regroup.members.iter().zip(&opening.joins) {
+            let joined = *author == member.peer
+                && (join.regroup, join.series, join.log) == (digest, series, member.log)
+                && can_have_voted(join, depth)
+                && self.signed(author, Message::Join(join.clone()), signature);
             require(joined, "Regroup that a member has not joined")?;
         }
         Ok((series.regrouped(digest), regroup.members.clone()))
@@ -89,6 +112,8 @@ impl Law {
         receipt: &Receipt,
         dones: &[(PeerId, Signature)],
     ) -> Result<(), Fault> {
+        let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
+        require(authors.len() == dones.len(), "two votes of one voter")?;
         let done = self.done(roster, receipt);
         let signers: Vec<PeerId> = dones
             .iter()
@@ -117,6 +142,15 @@ impl Law {
     pub fn signed(&self, author: &PeerId, message: Message, signature: &Signature) -> bool {
         wire::check(&self.key, &self.run, author, &message, signature)
     }
+}
+
+/// Whether the vote that a Join in a series at `depth` carries can have been given: in that series, or
+/// in one that it descends from.
+#[must_use]
+pub fn can_have_voted(join: &Join, depth: u32) -> bool {
+    let possible =
+        |done: &Voted| done.receipt.series.is_beside(&join.series) && done.depth <= depth;
+    join.done.as_ref().is_none_or(possible)
 }
 
 /// The Join of `author` in an opening.

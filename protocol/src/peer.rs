@@ -141,7 +141,9 @@ impl State {
             Input::Answer(from, answer) => {
                 let (standing, answer) = (self.standing(), answer.as_deref());
                 let majority = self.epoch.majority_present(now, self.view.roll());
-                let input = sync::Input::Answer { from, answer, standing, majority };
+                let openings = self.epoch.openings().to_vec();
+                let openings = openings.as_slice();
+                let input = sync::Input::Answer { from, answer, standing, majority, openings };
                 self.follow(now, input, out);
             }
             Input::Loaded(head) => self.follow(now, sync::Input::Loaded(head), out),

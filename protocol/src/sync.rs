@@ -18,14 +18,14 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
 use crate::message::{
-    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Phase, Receipt,
-    Series, Voter,
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Opening, Phase,
+    Receipt, Series, Voter,
 };
 use crate::roll::{Roll, Seen};
 use crate::time::Time;
 use crate::wire;
 
-use work::Work;
+use work::{Open, Work};
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
@@ -57,6 +57,8 @@ pub enum Input<'a> {
         standing: Standing,
         /// Whether a majority of its voters is present (R24).
         majority: bool,
+        /// Its Regroups.
+        openings: &'a [Opening],
     },
     /// Our delta for the epoch after our head is frozen, and may be spent there.
     Frozen,
@@ -128,7 +130,10 @@ pub struct State {
     /// Epoch e at index e − 1.
     entries: Vec<Entry>,
     work: Option<Work>,
+    /// Until when a peer is not asked again.
     asked: BTreeMap<PeerId, Time>,
+    /// Answers to the open question and to those that followed from it.
+    rounds: u32,
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
@@ -150,6 +155,9 @@ const LINK_WAIT: Duration = Duration::from_secs(6);
 /// The shortest interval between questions to one peer.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Answers of one peer that a question may take: 65,536 links. A lineage that never fits ends here.
+const ROUNDS_MAX: u32 = 1_024;
+
 /// Heads remembered as set aside or told.
 const REMEMBERED_MAX: usize = 1_024;
 
@@ -164,6 +172,7 @@ impl State {
             entries: Vec::new(),
             work: None,
             asked: BTreeMap::new(),
+            rounds: 0,
             set_aside: BTreeMap::new(),
             ahead_since: None,
             frozen_after: Vec::new(),
@@ -176,8 +185,9 @@ impl State {
     pub fn handle(&mut self, now: Time, roll: &Roll, input: Input<'_>, out: &mut Vec<Output>) {
         match input {
             Input::Tick(standing) => self.on_tick(now, roll, standing, out),
-            Input::Answer { from, answer, standing, majority } => {
-                self.on_answer(now, roll, from, answer, (standing, majority), out);
+            Input::Answer { from, answer, standing, majority, openings } => {
+                let open = Open { standing, majority, openings };
+                self.on_answer(now, roll, from, answer, open, out);
             }
             Input::Frozen => self.note_frozen(),
             Input::Committed(head, link) => {
@@ -311,12 +321,15 @@ impl State {
 
     fn on_tick(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
         self.set_aside.retain(|_, until| *until > now);
-        self.asked.retain(|_, at| now < *at + ASK_INTERVAL);
+        self.asked.retain(|_, until| now < *until);
         if self.work.is_some() || standing.decided {
             return;
         }
+        self.rounds = 0;
         let Some((peer, head)) = self.greatest(now, roll) else {
-            self.ahead_since = None;
+            if !roll.live(now).any(|(_, seen)| self.is_ahead(seen, &self.head)) {
+                self.ahead_since = None;
+            }
             self.look_beside(now, roll, standing, out);
             return;
         };
@@ -332,15 +345,17 @@ impl State {
     fn greatest(&self, now: Time, roll: &Roll) -> Option<(PeerId, Head)> {
         let mut best: Option<(PeerId, Head)> = None;
         for (peer, seen) in roll.live(now) {
-            let head = seen.beat.head;
-            let able = seen.beat.phase != Phase::Behind
-                && !self.set_aside.contains_key(&head.state)
-                && !self.asked.contains_key(peer);
-            if able && head.exceeds(&best.map_or(self.head, |(_, head)| head)) {
-                best = Some((*peer, head));
+            let least = best.map_or(self.head, |(_, head)| head);
+            if !self.asked.contains_key(peer) && self.is_ahead(seen, &least) {
+                best = Some((*peer, seen.beat.head));
             }
         }
         best
+    }
+
+    fn is_ahead(&self, seen: &Seen, than: &Head) -> bool {
+        let Heartbeat { phase, head, .. } = &seen.beat;
+        *phase != Phase::Behind && !self.set_aside.contains_key(&head.state) && head.exceeds(than)
     }
 
     /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.

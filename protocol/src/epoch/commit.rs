@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
-use crate::message::{Certificate, Commit, Done, Head, Link, Message, Series, Voter, majority};
+use crate::message::{Certificate, Commit, Done, Head, Link, Message, Series, majority};
 use crate::roll::Roll;
 use crate::sign::Signature;
 use crate::time::Time;
@@ -33,18 +33,14 @@ impl State {
         }
         let certified = self.ballots.iter().find(|(_, ballot)| {
             let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series);
-            let voted = |v: &Voter| ballot.dones.contains_key(&v.peer);
-            let served = ballot.dones.values().next().is_some_and(|vote| {
-                !self.unserved.contains(&vote.r) || self.held.contains(&vote.update)
-            });
             let enough = 2 * ballot.dones.len() >= self.voters.len();
-            enough && here && served && majority(&self.voters, voted)
+            let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
+            let served = !self.unserved.contains(&value.r) || self.held.contains(&value.update);
+            served && majority(&self.voters, |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
-        let (Some(roster), Some(vote)) = (&ballot.roster, ballot.dones.values().next()) else {
-            return false;
-        };
-        let signatures = ballot.dones.iter().filter(|(peer, _)| self.names_voter(peer));
+        let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
+        let signatures = ballot.dones.iter().filter(|(p, v)| v.r == vote.r && self.names_voter(p));
         let dones = signatures.map(|(peer, vote)| (*peer, vote.signature)).collect();
         let link = Link {
             receipt: roster.receipt(vote.update),
@@ -56,7 +52,7 @@ impl State {
         true
     }
 
-    fn names_voter(&self, peer: &PeerId) -> bool {
+    pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
         self.voters.iter().any(|voter| voter.peer == *peer)
     }
 
@@ -202,7 +198,7 @@ impl State {
         let Some(ballot) = self.ballots.get(&digest) else { return };
         let Some(roster) = &ballot.roster else { return };
         let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
-            && ballot.dones.values().all(|vote| vote.r == done.r);
+            && dones.len() <= self.voters.len();
         let new: Vec<_> = dones
             .iter()
             .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
@@ -218,10 +214,9 @@ impl State {
             return;
         }
         self.commit_heard = Some(digest);
-        if let Some(ballot) = self.ballot(digest) {
-            let vote = |signature| Vote { r: done.r, update: done.update, signature };
-            ballot.dones.extend(new.into_iter().map(|(peer, signature)| (peer, vote(signature))));
-        }
+        let vote = |signature| Vote { r: done.r, update: done.update, signature };
+        let votes = new.into_iter().map(|(peer, signature)| (peer, vote(signature)));
+        self.ballot(digest).dones.extend(votes);
     }
 
     /// R16, R24: a whole proof of this epoch's result, in our series or another one.

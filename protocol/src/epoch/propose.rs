@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::Fault;
 use crate::id::{LogId, PeerId};
 use crate::message::{
-    MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voter, majority,
+    MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted, Voter, majority,
 };
 use crate::ring::{Order, order};
 use crate::roll::{Roll, Seen};
@@ -110,6 +111,8 @@ impl State {
     pub(super) fn ask(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
         let Stage::Recover { attempt, since } = self.stage else { return false };
         let able = !self.behind && self.leaving.is_none() && self.asking.is_none();
+        // Nobody reads a question of who could be no member of the roster that follows.
+        let able = able && (self.is_voter() || self.frozen.is_some());
         if !able || self.voters.is_empty() || !self.majority_present(now, roll) {
             return false;
         }
@@ -139,7 +142,16 @@ impl State {
         true
     }
 
-    pub(super) fn on_status(&mut self, from: PeerId, status: &Status) {
+    pub(super) fn on_status(&mut self, from: PeerId, status: &Status, out: &mut Vec<Output>) {
+        let possible = |done: &Voted| {
+            done.receipt.series.is_beside(&self.series)
+                && done.depth <= self.depth()
+                && done.attempt <= status.attempt
+        };
+        if !status.done.as_ref().is_none_or(possible) {
+            out.push(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
+            return;
+        }
         // Whoever answers lives, whatever was reported of it.
         self.lost.remove(&from);
         if let Some((incarnation, weight)) = status.ready {
@@ -236,9 +248,15 @@ impl State {
         let proposer = self.config.me;
         let roster = Roster { series: self.series, attempt, proposer, members, heard, adopt };
         let message = self.seal(Message::Roster(roster.clone()));
-        out.push(Output::Gossip(Arc::clone(&message)));
-        self.on_roster(now, roll, &message, &roster, out);
-        matches!(self.stage, Stage::Accepted { .. })
+        let mut then = Vec::new();
+        self.on_roster(now, roll, &message, &roster, &mut then);
+        // What we would not accept ourselves is never said.
+        let accepted = matches!(self.stage, Stage::Accepted { .. });
+        if accepted {
+            out.push(Output::Gossip(message));
+            out.append(&mut then);
+        }
+        accepted
     }
 
     /// Everyone alive: first the ring in its order, then voters without a place (R36).

@@ -43,7 +43,11 @@ impl State {
     /// Somebody else's neighbour is lost: the ring cannot end.
     pub(super) fn on_lost(&mut self, now: Time, from: PeerId, lost: &Lost, out: &mut Vec<Output>) {
         let Some(roster) = self.roster(&lost.roster) else { return };
-        if roster.member(&from).is_none() || roster.member(&lost.who).is_none() {
+        let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
+        let count = roster.ring().count();
+        let around = [(place + 1) % count, (place + count - 1) % count];
+        let is_lost = |at: &usize| roster.ring().nth(*at).is_some_and(|m| m.peer == lost.who);
+        if from == lost.who || !around.iter().any(is_lost) {
             return;
         }
         if lost.who != self.config.me {
@@ -75,14 +79,13 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         if refuse.promised < u32::MAX {
-            if !self.follows(from, refuse.promised, out) {
-                return;
-            }
             self.attempt_seen = self.attempt_seen.max(refuse.promised);
         } else if self.closed.len() < MEMBERS_MAX {
             self.closed.insert(from);
         }
-        let refused = self.roster(&refuse.what).is_some_and(|r| r.proposer == self.config.me);
+        let me = self.config.me;
+        let asked = |r: &Arc<Roster>| r.proposer == me && r.member(&from).is_some();
+        let refused = self.roster(&refuse.what).is_some_and(asked);
         if refused && matches!(self.stage, Stage::Accepted { roster, .. } if roster == refuse.what)
         {
             self.recover(now, "refused", out);
@@ -151,7 +154,7 @@ impl State {
         if let Stage::Idle { patience } = &self.stage {
             let count = roll.live_in(self.series, now).count() + 1;
             let wait = self.accept_time(now, roll, attempt)
-                + self.ring_time_of(now, roll, count, attempt)
+                + self.ring_time_of(now, roll, count, None, attempt)
                 + self.done_time(now, roll, attempt);
             let until = (now + 3 * wait).max(patience.unwrap_or(now));
             self.stage = Stage::Idle { patience: Some(until) };
@@ -224,17 +227,22 @@ impl State {
     }
 
     pub(super) fn ring_time(&self, now: Time, roll: &Roll, roster: &Roster) -> Duration {
-        self.ring_time_of(now, roll, roster.ring().count(), roster.attempt)
+        let seen = roster.ring().filter_map(|m| roll.peers.get(&m.peer));
+        let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
+        self.ring_time_of(now, roll, roster.ring().count(), rate, roster.attempt)
     }
 
-    /// T_ring: three times what the slowest known rate needs.
-    fn ring_time_of(&self, now: Time, roll: &Roll, count: usize, attempt: u32) -> Duration {
+    /// T_ring: three times what the slowest rate needs.
+    fn ring_time_of(
+        &self,
+        now: Time,
+        roll: &Roll,
+        count: usize,
+        rate: Option<u64>,
+        attempt: u32,
+    ) -> Duration {
         let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
-        let rates = roll.live_in(self.series, now).map(|(_, seen)| match seen.beat.send_rate {
-            0 => RATE_UNKNOWN,
-            rate => rate,
-        });
-        let rate = rates.min().unwrap_or(RATE_UNKNOWN).max(1);
+        let rate = rate.unwrap_or(RATE_UNKNOWN);
         let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
         let trips = roll.round_trip(now) * u32::try_from(n).unwrap_or(u32::MAX);
         let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
@@ -345,6 +353,13 @@ const ACCEPT_BASE: Duration = Duration::from_millis(300);
 
 /// A peer whose rate is unknown counts as 1 Mbit/s (docs/PROTOCOL.md).
 const RATE_UNKNOWN: u64 = 125_000;
+
+/// Nobody is waited for as if it were slower: 64 kbit/s; guess: what such a peer could add is little.
+const RATE_LEAST: u64 = 8_000;
+
+fn known_rate(rate: u64) -> u64 {
+    if rate == 0 { RATE_UNKNOWN } else { rate.max(RATE_LEAST) }
+}
 
 /// Flushing and hashing, bytes per millisecond: 100 MB/s; guess: a slow disk.
 const FLUSH_BYTES_PER_MS: u64 = 100_000;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
+use crate::lineage::can_have_voted;
 use crate::message::{
     Absence, Join, MEMBERS_MAX, Message, Opening, Refusal, Refuse, Regroup, Series, Voted, Voter,
 };
@@ -40,8 +41,12 @@ struct Known {
     joins: BTreeMap<PeerId, (Join, Signature)>,
 }
 
-/// Regroups remembered of one series.
+/// Regroups remembered of one series, and those that are known only from a Join.
 const KNOWN_MAX: usize = 128;
+const UNKNOWN_MAX: usize = 32;
+
+/// Regroups of one series that a peer can have missed.
+const NUMBERS_MISSED_MAX: u32 = 1 << 10;
 
 /// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
 const FOUNDING_HEARTBEATS: u32 = 4;
@@ -204,15 +209,21 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let proposer = message.author();
-        if self.config.law.majority_only || regroup.proposer != proposer {
-            out.push(Output::Fault(proposer, Fault::Certificate("an unlawful Regroup")));
+        if regroup.proposer != proposer {
+            out.push(Output::Fault(proposer, Fault::Certificate("a Regroup of somebody else")));
             return;
         }
-        if regroup.members.len() > MEMBERS_MAX || regroup.number == u32::MAX {
+        if let Err(fault) = self.config.law.check_regroup(&self.voters, regroup) {
+            out.push(Output::Fault(proposer, fault));
+            return;
+        }
+        // Numbers rise one by one; a jump would use them up.
+        let most = self.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
+        if regroup.number > most || regroup.number == u32::MAX {
             return;
         }
         let digest = wire::regroup_digest(&self.config.law.run, regroup);
-        let Some(known) = self.known(digest) else { return };
+        let known = self.known(digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
         self.gathering.number_seen = self.gathering.number_seen.max(regroup.number);
@@ -278,9 +289,7 @@ impl State {
         let (series, log, me) = (self.series, self.config.log, self.config.me);
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));
-        if let Some(known) = self.known(digest) {
-            known.joins.insert(me, (join, message.signature()));
-        }
+        self.known(digest).joins.insert(me, (join, message.signature()));
         let until = now + self.accept_time(now, roll, regroup.number);
         self.stage = Stage::Joined { regroup: digest, until };
         self.repeat_at = now + self.repeat_interval(now, roll);
@@ -310,7 +319,20 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let (from, digest, me) = (message.author(), join.regroup, self.config.me);
-        let Some(known) = self.known(digest) else { return };
+        if !can_have_voted(join, self.depth()) {
+            out.push(Output::Fault(from, Fault::Certificate("a Join with an impossible vote")));
+            return;
+        }
+        let all = &self.gathering.known;
+        let unknown = all.values().filter(|known| known.regroup.is_none()).count();
+        if !all.contains_key(&digest) && unknown >= UNKNOWN_MAX {
+            return;
+        }
+        let known = self.known(digest);
+        let member = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == from);
+        if known.regroup.as_ref().is_some_and(|regroup| !member(regroup)) {
+            return;
+        }
         let room = known.joins.len() < MEMBERS_MAX;
         let repeated =
             room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
@@ -412,11 +434,17 @@ impl State {
         }
     }
 
-    fn known(&mut self, digest: Digest) -> Option<&mut Known> {
+    /// What is known of a Regroup. Where there is no room, the one of the lowest number gives way that
+    /// does not bind us.
+    fn known(&mut self, digest: Digest) -> &mut Known {
+        let me = self.config.me;
         let known = &mut self.gathering.known;
         if known.len() >= KNOWN_MAX && !known.contains_key(&digest) {
-            return None;
+            let number = |known: &Known| known.regroup.as_ref().map_or(0, |r| r.number);
+            let free = known.iter().filter(|(_, known)| !known.joins.contains_key(&me));
+            let lowest = free.min_by_key(|(_, known)| number(known)).map(|(digest, _)| *digest);
+            lowest.and_then(|lowest| known.remove(&lowest));
         }
-        Some(known.entry(digest).or_default())
+        known.entry(digest).or_default()
     }
 }

@@ -7,8 +7,8 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Message, Query, Receipt, Refusal, Refuse, Roster, Series, Status,
-    Voted, Voter, majority,
+    Accept, Done, MEMBERS_MAX, Member, Message, Query, Receipt, Refusal, Refuse, Roster, Series,
+    Status, Voted, Voter, majority,
 };
 use crate::roll::Roll;
 use crate::sign::Verified;
@@ -16,10 +16,6 @@ use crate::time::Time;
 use crate::wire;
 
 use super::{Output, RingState, Rule, Stage, State, Vote};
-
-/// Attempts of one series that a peer can have missed. Only where a majority is present are any made,
-/// and the largest timers make that days.
-const ATTEMPTS_MISSED_MAX: u32 = 1 << 16;
 
 /// What binds a voter, per series of the open epoch (R1).
 #[derive(Clone, Debug, Default)]
@@ -63,9 +59,6 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let attempt = query.attempt;
-        if !self.follows(from, attempt, out) {
-            return;
-        }
         if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
             return;
         }
@@ -76,23 +69,12 @@ impl State {
             self.refuse(from, Digest::ZERO, Refusal::Promised, out);
             return;
         }
-        for peer in &query.lost {
+        for peer in query.lost.iter().filter(|peer| roll.peers.contains_key(peer)) {
             self.lost.entry(*peer).or_insert(now);
         }
         self.promise(now, roll, attempt, out);
         let status = self.status(now, roll, attempt);
         out.push(Output::Send(from, self.seal(Message::Status(status))));
-    }
-
-    /// R37: attempts rise one by one, so whoever names one far above all that were seen wants to use
-    /// them up: from the last one on nothing could be decided.
-    pub(super) fn follows(&self, from: PeerId, attempt: u32, out: &mut Vec<Output>) -> bool {
-        let bound = self.votes.of(self.series).promised.max(self.attempt_seen);
-        let follows = attempt <= bound.saturating_add(ATTEMPTS_MISSED_MAX);
-        if !follows {
-            out.push(Output::Fault(from, Fault::Attempt("far above all that were seen")));
-        }
-        follows
     }
 
     /// R38: while its deadline runs, a roster is disturbed by its own members only.
@@ -172,17 +154,16 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let proposer = message.author();
-        if !self.follows(proposer, roster.attempt, out) {
-            return;
-        }
         if let Err(why) = self.check_roster(proposer, roster) {
             out.push(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
         let digest = wire::roster_digest(&self.config.law.run, roster);
-        let Some(ballot) = self.ballot(digest) else { return };
-        ballot.signed.get_or_insert_with(|| Arc::clone(message));
-        let roster = Arc::clone(ballot.roster.get_or_insert_with(|| Arc::new(roster.clone())));
+        let mine = proposer == self.config.me;
+        if !mine && (!self.takes_part(&proposer) || self.has_proposed_another(digest, roster)) {
+            return;
+        }
+        let roster = self.note_roster(digest, message, roster);
         self.attempt_seen = self.attempt_seen.max(roster.attempt);
         if self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest) {
             if self.may_reply(now, proposer, 0) {
@@ -206,12 +187,43 @@ impl State {
         }
     }
 
+    /// Whether the proposer, in the same incarnation, has proposed another roster at this attempt.
+    fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
+        let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
+        let known = self.ballots.iter().filter(|(other, _)| **other != digest);
+        let mut rosters = known.filter_map(|(_, ballot)| ballot.roster.as_ref());
+        rosters.any(|other| start(other) == start(roster))
+    }
+
+    /// Remembers a roster; votes on it that came before and do not fit it are none.
+    fn note_roster(
+        &mut self,
+        digest: Digest,
+        message: &Arc<Verified<Message>>,
+        roster: &Roster,
+    ) -> Arc<Roster> {
+        let run = self.config.law.run;
+        let ballot = self.ballot(digest);
+        ballot.signed.get_or_insert_with(|| Arc::clone(message));
+        if let Some(known) = &ballot.roster {
+            return Arc::clone(known);
+        }
+        let fits = |vote: &Vote| {
+            let receipt = roster.receipt(vote.update);
+            receipt.update == vote.update && wire::receipt_digest(&run, &receipt) == vote.r
+        };
+        ballot.dones.retain(|_, vote| fits(vote));
+        let roster = Arc::new(roster.clone());
+        ballot.roster = Some(Arc::clone(&roster));
+        roster
+    }
+
     /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
     fn check_roster(&self, proposer: PeerId, roster: &Roster) -> Result<(), &'static str> {
         let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
         peers.sort_unstable();
         let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
-        let voter = |m: &crate::message::Member| self.voters.contains(&m.voter());
+        let voter = |m: &Member| self.voters.contains(&m.voter());
         let heard = |v: &Voter| roster.heard.contains(v);
         let rules = [
             (roster.proposer == proposer, "proposer is not its author"),
@@ -234,19 +246,13 @@ impl State {
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
     }
 
-    /// Whether a member's weight does not contradict what it declared itself, as far as is known
-    /// here; of ourselves all is known.
-    fn declared(&self, member: &crate::message::Member) -> bool {
-        let other = |(incarnation, weight): &(u64, u64)| {
-            *incarnation == member.incarnation && *weight != member.weight
-        };
-        let contradicts = if member.peer == self.config.me {
-            let weight = self.frozen.map_or(0, |frozen| frozen.weight);
-            other(&(self.config.incarnation, weight))
-        } else {
-            self.ready.get(&member.peer).is_some_and(other)
-        };
-        member.weight == 0 || (member.weight <= self.config.weight_max && !contradicts)
+    /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
+    /// peer may have told its proposer something else than us.
+    fn declared(&self, member: &Member) -> bool {
+        let mine = self.frozen.map_or(0, |frozen| frozen.weight);
+        let is_me = member.peer == self.config.me && member.incarnation == self.config.incarnation;
+        member.weight <= self.config.weight_max
+            && (member.weight == 0 || !is_me || member.weight == mine)
     }
 
     /// R3, R4: what only this voter can know.
@@ -257,6 +263,13 @@ impl State {
             return Err(Refusal::Promised);
         }
         let Some(me) = roster.member(&self.config.me) else { return Err(Refusal::Rule) };
+        let contradicts = |m: &Member| {
+            let declared = self.ready.get(&m.peer).filter(|(start, _)| *start == m.incarnation);
+            m.weight > 0 && declared.is_some_and(|(_, weight)| *weight != m.weight)
+        };
+        if roster.members.iter().any(contradicts) {
+            return Err(Refusal::Weight);
+        }
         let weight = self.frozen.map(|frozen| frozen.weight);
         let mine = me.incarnation == self.config.incarnation && Some(me.weight) == weight;
         if me.log != self.config.log || (me.weight > 0 && !mine) {
@@ -289,9 +302,7 @@ impl State {
         self.stage = Stage::Accepted { roster: digest, until };
         self.repeat_at = now + self.repeat_interval(now, roll);
         let me = self.config.me;
-        if let Some(ballot) = self.ballot(digest) {
-            ballot.accepts.insert(me);
-        }
+        self.ballot(digest).accepts.insert(me);
         out.push(Output::Gossip(self.accept_message(digest, roster)));
         out.push(Output::Event(Event::Roster {
             epoch: self.series.epoch,
@@ -321,7 +332,7 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let digest = accept.roster;
-        let Some(ballot) = self.ballot(digest) else { return };
+        let Some(ballot) = self.ballot_voted_on(digest) else { return };
         let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
         let Some(roster) = ballot.roster.clone() else { return };
         let mine = self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest);
@@ -340,7 +351,7 @@ impl State {
     ) {
         let from = message.author();
         let run = self.config.law.run;
-        let Some(ballot) = self.ballot(done.roster) else { return };
+        let Some(ballot) = self.ballot_voted_on(done.roster) else { return };
         if let Some(roster) = &ballot.roster {
             let receipt = roster.receipt(done.update);
             if wire::receipt_digest(&run, &receipt) != done.r || receipt.update != done.update {
@@ -348,8 +359,8 @@ impl State {
                 return;
             }
         }
-        let mine = ballot.computed.is_some_and(|update| update != done.update);
-        if mine || ballot.dones.values().any(|other| other.r != done.r) {
+        // Two voters who differ prove nothing of either: who has the majority is right.
+        if ballot.dones.get(&from).is_some_and(|other| other.r != done.r) {
             out.push(Output::Fault(from, Fault::Done("two values of one roster")));
             return;
         }
@@ -394,9 +405,7 @@ impl State {
         if let (true, Some(index)) = (roster.is_free(), index) {
             let members = roster.ring().copied().collect();
             out.push(Output::Ring(Arc::new(super::Ring { roster: digest, members, index })));
-            if let Some(ballot) = self.ballot(digest) {
-                ballot.ring = RingState::Running;
-            }
+            self.ballot(digest).ring = RingState::Running;
         }
         true
     }
@@ -411,7 +420,7 @@ impl State {
     ) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.ballots.get(&digest) else { return false };
-        let voted = ballot.dones.values().next().map(|vote| vote.update);
+        let voted = ballot.value().map(|vote| vote.update);
         let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
         let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
         if self.held.contains(&update) {
@@ -441,16 +450,14 @@ impl State {
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
             return false;
         }
-        let voted = ballot.dones.values().next().map(|vote| vote.update);
+        let voted = ballot.value().map(|vote| vote.update);
         let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
         let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
         let receipt = roster.receipt(update);
         let done = self.config.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
-        if let Some(ballot) = self.ballot(digest) {
-            ballot.dones.insert(me, vote);
-        }
+        self.ballot(digest).dones.insert(me, vote);
         self.votes.of_mut(self.series).dones.insert(roster.attempt, receipt);
         out.push(Output::Gossip(message));
         true

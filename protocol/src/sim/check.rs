@@ -119,9 +119,11 @@ impl Process {
     }
 
     /// S7: nobody leaves a voter behind without its reason.
-    fn earned(&self, now_ms: u64, grace_ms: u64, regroup: &Regroup) -> Verdict {
+    fn earned(&self, now_ms: u64, grace_ms: u64, voters: &[Voter], regroup: &Regroup) -> Verdict {
         let me = self.voter.peer;
-        for (voter, absence) in &regroup.absent {
+        for voter in voters.iter().filter(|voter| !regroup.members.contains(voter)) {
+            let absence = regroup.absent.iter().find(|(absent, _)| absent == voter);
+            let absence = absence.map(|(_, why)| why);
             let beat = self.heard.get(&voter.peer);
             let named = self.named.get(&(voter.peer, regroup.series));
             let last_ms = named.filter(|(_, log)| *log == voter.log).map_or(0, |(at, _)| *at);
@@ -134,7 +136,7 @@ impl Process {
                     && (beat.series != regroup.series || beat.joined.is_some())
             });
             // Each member needs a reason of its own; which one its proposer had does not matter.
-            let mute = *absence == Absence::Mute;
+            let mute = absence == Some(&Absence::Mute);
             require(silent || left || other_log || elsewhere || mute, "S7", || {
                 format!("{me} joins without {}, who is present ({absence:?}): {beat:?}", voter.peer)
             })?;
@@ -195,7 +197,8 @@ impl Check {
                     what: format!("{} joins a Regroup that nobody proposed", voter.peer),
                 })?;
                 if self.votes.is_new(voter, join) {
-                    who.earned(now_ms, self.grace_ms, &regroup)?;
+                    let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
+                    who.earned(now_ms, self.grace_ms, &voters, &regroup)?;
                 }
                 self.votes.on_join(&self.run, voter, join)
             }

@@ -24,7 +24,7 @@ impl State {
         base: u64,
         out: &mut Vec<Output>,
     ) {
-        self.asked.insert(from, now);
+        self.asked.insert(from, now + super::ASK_INTERVAL);
         self.work = Some(Work::Lineage { from, base, links: Vec::new() });
         out.push(Output::Ask(from, Ask::Lineage { from_epoch: base.saturating_add(1) }));
     }
@@ -49,7 +49,7 @@ impl State {
         from_epoch: u64,
         out: &mut Vec<Output>,
     ) {
-        self.asked.insert(from, now);
+        self.asked.insert(from, now + super::ASK_INTERVAL);
         self.work = Some(Work::Chain { from, target, from_epoch });
         out.push(Output::Ask(from, Ask::Chain { from_epoch }));
     }
@@ -60,7 +60,7 @@ impl State {
         roll: &Roll,
         from: PeerId,
         answer: Option<&Answer>,
-        (standing, majority): (Standing, bool),
+        open: Open<'_>,
         out: &mut Vec<Output>,
     ) {
         let expected = match &self.work {
@@ -70,12 +70,14 @@ impl State {
         if expected != Some(from) {
             return;
         }
+        self.rounds += 1;
+        let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
         match (self.work.take(), answer) {
             (
                 Some(Work::Lineage { base, links, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
-                let told = Told { from, head: *head, openings, standing, majority };
+                let told = Told { from, head: *head, openings, open };
                 self.on_lineage(now, roll, &told, base, links, more, out);
             }
             (Some(Work::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
@@ -86,7 +88,8 @@ impl State {
             (_, Some(_)) => {
                 out.push(Output::Fault(from, Fault::Answer("answers another question")));
             }
-            (_, None) => {}
+            // R25: its head may be a lie, or it has died; others may have it too.
+            (_, None) => drop(self.asked.insert(from, now + roll.grace)),
         }
     }
 
@@ -166,18 +169,23 @@ impl State {
         links: Vec<Link>,
         out: &mut Vec<Output>,
     ) {
-        let Told { from, head: target, standing, majority, .. } = *told;
-        if !target.exceeds(&self.head) || standing.decided {
+        let Told { from, head: target, open, .. } = *told;
+        if !target.exceeds(&self.head) || open.standing.decided {
             return;
         }
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         let regrouped = links.iter().any(|link| {
             let mine = self.link(link.receipt.series.epoch);
-            !link.openings.is_empty() && mine.is_none_or(|mine| mine.openings != link.openings)
+            let ours = mine.map_or(open.openings, |mine| &mine.openings);
+            !link.openings.iter().all(|opening| ours.contains(opening))
         });
         let on_ours = base == self.head.epoch;
-        if one_longer && regrouped && majority && !on_ours {
+        if one_longer && regrouped && open.majority {
             self.put_aside(target.state, now + super::ASK_INTERVAL);
+            return;
+        }
+        if self.is_outvoted(roll, &target, &links) {
+            self.put_aside(target.state, now + roll.grace);
             return;
         }
         let waited = self.ahead_since.is_some_and(|since| now >= since + LINK_WAIT);
@@ -201,6 +209,18 @@ impl State {
         }));
         out.push(Output::Fetch { head: target, r, donors, spent });
         self.work = Some(Work::Load { target, base, links });
+    }
+
+    /// Links prove receipts, and the state before each; the state after the last one is only said. Where
+    /// more of its voters say another one than this, it is not followed.
+    fn is_outvoted(&self, roll: &Roll, target: &Head, links: &[Link]) -> bool {
+        let voters = links.last().map(|last| last.receipt.voters()).unwrap_or_default();
+        let heads = voters.iter().filter_map(|voter| roll.peers.get(&voter.peer));
+        let same = heads
+            .map(|seen| seen.beat.head)
+            .filter(|head| (head.epoch, head.tokens) == (target.epoch, target.tokens));
+        let (for_it, against): (Vec<_>, Vec<_>) = same.partition(|head| head.state == target.state);
+        against.len() > for_it.len()
     }
 
     /// R26: the first epoch in which two chains differ.
@@ -270,6 +290,14 @@ struct Told<'a> {
     from: PeerId,
     head: Head,
     openings: &'a [Opening],
-    standing: Standing,
-    majority: bool,
+    open: Open<'a>,
+}
+
+/// Our open epoch, when an answer comes.
+#[derive(Clone, Copy)]
+pub(super) struct Open<'a> {
+    pub(super) standing: Standing,
+    /// Whether a majority of its voters is present (R24).
+    pub(super) majority: bool,
+    pub(super) openings: &'a [Opening],
 }
