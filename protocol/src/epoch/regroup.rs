@@ -48,6 +48,10 @@ const UNKNOWN_MAX: usize = 32;
 /// Regroups of one series that a peer can have missed.
 const NUMBERS_MISSED_MAX: u32 = 1 << 10;
 
+/// Regroups that a peer without a vote may let pass before the others go on without it; guess: each
+/// was repeated to it for as long as its deadline.
+const PASSED_MAX: usize = 3;
+
 /// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
 const FOUNDING_HEARTBEATS: u32 = 4;
 
@@ -58,7 +62,7 @@ impl State {
             self.gathering.turn = None;
             return false;
         }
-        let candidates = || roll.live_in(self.series, now).map(|(peer, _)| *peer);
+        let candidates = || self.candidates_beside(now, roll).map(|(peer, _)| *peer);
         let number = self.gathering.number_seen.saturating_add(1);
         let Gathering { turn, candidates: before, .. } = &self.gathering;
         let same = before.iter().copied().eq(candidates());
@@ -95,7 +99,29 @@ impl State {
     }
 
     fn enough_to_found(&self, now: Time, roll: &Roll) -> bool {
-        roll.live_in(self.series, now).count() + 1 >= self.config.law.peers_min
+        self.candidates_beside(now, roll).count() + 1 >= self.config.law.peers_min
+    }
+
+    /// Who would take part beside us: everyone alive in this very series, but for those without a
+    /// vote here that have let several Regroups pass.
+    fn candidates_beside<'a>(
+        &'a self,
+        now: Time,
+        roll: &'a Roll,
+    ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
+        roll.live_in(self.series, now).filter(|(peer, _)| !self.keeps_away(peer))
+    }
+
+    /// Whether a peer has not joined several Regroups that named it and that we have joined.
+    fn keeps_away(&self, peer: &PeerId) -> bool {
+        let me = self.config.me;
+        let passed = |known: &&Known| {
+            let names = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == *peer);
+            known.joins.contains_key(&me)
+                && !known.joins.contains_key(peer)
+                && known.regroup.as_ref().is_some_and(names)
+        };
+        !self.names_voter(peer) && self.gathering.known.values().filter(passed).count() > PASSED_MAX
     }
 
     fn is_member_or_absent(&self, voter: &Voter, now: Time, roll: &Roll) -> bool {
@@ -118,8 +144,8 @@ impl State {
 
     /// Everyone alive in this very series, ourselves included, by hash.
     fn candidates(&self, now: Time, roll: &Roll) -> Vec<Voter> {
-        let others = roll
-            .live_in(self.series, now)
+        let others = self
+            .candidates_beside(now, roll)
             .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
         let mut all: Vec<Voter> = others.chain([self.as_voter()]).collect();
         let key = |v: &Voter| {
@@ -262,8 +288,8 @@ impl State {
             }
         }
         if self.voters.is_empty() {
-            let outside = roll
-                .live_in(self.series, now)
+            let outside = self
+                .candidates_beside(now, roll)
                 .find(|(peer, _)| !regroup.members.iter().any(|m| m.peer == **peer));
             if let Some((peer, _)) = outside {
                 return Err(Refusal::Present(*peer));

@@ -10,6 +10,8 @@ use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
 use crate::epoch::Rule;
 use crate::event::{Committed, Event};
+use crate::fault::Fault;
+use crate::id::{PeerId, RunId};
 use crate::message::{Head, Message};
 
 /// What becomes of one message on one way.
@@ -23,6 +25,12 @@ pub enum Fate {
     Delay(u64),
     /// It takes its usual time, and arrives once more so many milliseconds later.
     Again(u64),
+}
+
+/// The peer that a stranger is.
+#[must_use]
+pub fn stranger(name: u8) -> PeerId {
+    PeerId([name; 32])
 }
 
 /// A scene being played.
@@ -53,6 +61,25 @@ impl Stage {
     /// Decides the fate of every message from now on: from which host, to which.
     pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
         self.world.filter = Some(Box::new(fate));
+    }
+
+    /// A stranger, whose name is made of `name`, says something to some hosts.
+    pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
+        for host in hosts {
+            self.world.bring(*host, stranger(name), message.clone());
+        }
+    }
+
+    /// Which strangers were found at fault, and why.
+    #[must_use]
+    pub fn blamed(&self) -> &[(PeerId, Fault)] {
+        &self.world.blamed
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.world.run()
     }
 
     /// Lets every message through again.
@@ -160,13 +187,13 @@ impl Stage {
 
     /// The host that a peer is.
     #[must_use]
-    pub fn host(&self, peer: &crate::id::PeerId) -> Option<usize> {
+    pub fn host(&self, peer: &PeerId) -> Option<usize> {
         self.world.host(peer)
     }
 
     /// The peer that a host is.
     #[must_use]
-    pub fn name(&self, host: usize) -> crate::id::PeerId {
+    pub fn name(&self, host: usize) -> PeerId {
         self.world.name(host)
     }
 

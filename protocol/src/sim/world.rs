@@ -23,6 +23,7 @@ use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
 use crate::epoch::{Apply, Rule};
 use crate::event::Event;
+use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::message::{Ask, Head, Message, Voter};
 use crate::peer::{self, Input, Output};
@@ -144,6 +145,8 @@ pub(super) struct World {
     /// What hosts have told, when somebody wants to read it.
     pub(super) told: Option<Vec<(usize, Event)>>,
     pub(super) filter: Option<Filter>,
+    /// Who that is nobody here was found at fault.
+    pub(super) blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
     spare: Vec<Output>,
 }
@@ -184,6 +187,7 @@ impl World {
             moments: Vec::new(),
             told: None,
             filter: None,
+            blamed: Vec::new(),
             broken: None,
             spare: Vec::new(),
             setup,
@@ -351,10 +355,7 @@ impl World {
                 self.load(host, head, r, donors, spent);
             }
             Output::Train { .. } => self.train(host),
-            Output::Fault(who, fault) => {
-                let whom = self.hosts[host].name;
-                self.break_with("fault", format!("{whom} says of {who}: {fault}"));
-            }
+            Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.stop(host),
         }

@@ -1,7 +1,8 @@
 //! What happens to processes from outside: starts, deaths, pauses, cuts.
 
 use super::{
-    CODEC, Duration, ELEMENTS, Head, Input, Keypair, Process, Running, Toy, Voter, WEIGHT_MAX, peer,
+    Arc, CODEC, Duration, ELEMENTS, Fault, Head, Input, Keypair, Message, PeerId, Process, RunId,
+    Running, Toy, Voter, WEIGHT_MAX, peer, wire,
 };
 use super::{Happening, World, log_id};
 use crate::sim::rings::Loss;
@@ -67,6 +68,27 @@ impl World {
                 self.push(delay_ms, other, Happening::Input(Input::Unlinked(name)));
             }
         }
+    }
+
+    /// Lets a message of nobody here arrive at a process, at once.
+    pub(in crate::sim) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
+        let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
+        self.push(0, host, Happening::Input(Input::Message(Arc::new(sealed))));
+    }
+
+    /// Nobody here does wrong, whoever says so; a stranger may.
+    pub(super) fn blame(&mut self, host: usize, who: PeerId, fault: Fault) {
+        if self.names.contains_key(&who) {
+            let whom = self.hosts[host].name;
+            self.break_with("fault", format!("{whom} says of {who}: {fault}"));
+        } else {
+            self.blamed.push((who, fault));
+        }
+    }
+
+    /// The run.
+    pub(in crate::sim) fn run(&self) -> RunId {
+        self.run
     }
 
     /// Asks a process to leave.

@@ -1,0 +1,159 @@
+//! What a stranger says, well signed and well formed, about things in which it has no part: nobody
+//! moves, nothing fills up, and no honest peer is blamed for it.
+
+use intellect_protocol::id::{Digest, LogId};
+use intellect_protocol::message::{
+    Accept, Heartbeat, Join, Phase, Refusal, Refuse, Regroup, Roster, Series, Voter,
+};
+use intellect_protocol::sim::stage::{Fate, stranger};
+use intellect_protocol::wire;
+
+use super::*;
+
+const STRANGER: u8 = 200;
+
+fn digest(n: u32) -> Digest {
+    Digest::derive("a stranger's", &n.to_le_bytes())
+}
+
+/// Plays until a roster of `epoch` is on its way.
+fn next_roster(stage: &mut Stage, epoch: u64) -> Result<Roster, Violation> {
+    let seen: Noted<Option<Roster>> = Rc::default();
+    let note = Rc::clone(&seen);
+    stage.direct(move |_, _, message| {
+        if let Message::Roster(roster) = message
+            && roster.series.epoch == epoch
+        {
+            note.borrow_mut().get_or_insert_with(|| roster.clone());
+        }
+        Fate::Deliver
+    });
+    assert!(stage.until(END_MS, |_| seen.borrow().is_some())?);
+    stage.relent();
+    let roster = seen.borrow().clone();
+    Ok(roster.unwrap())
+}
+
+/// The stranger lives beside `host`, for as long as it repeats itself.
+fn heartbeat(stage: &Stage, host: usize, count: u64) -> Message {
+    let head = stage.head(host).unwrap();
+    Message::Heartbeat(Heartbeat {
+        count,
+        head,
+        series: Series::after(&head),
+        joined: None,
+        log: LogId([STRANGER; 16]),
+        incarnation: 1,
+        phase: Phase::Train,
+        attempt: 0,
+        ready: 0,
+        direct: true,
+        round_trips: Vec::new(),
+        send_rate: 1,
+        serves: head.epoch,
+    })
+}
+
+/// Everyone commits `epoch` at once, and nobody is blamed.
+fn undisturbed(stage: &mut Stage, all: &[usize], epoch: u64) -> Played {
+    reach(stage, all, epoch)?;
+    for host in all {
+        assert_eq!(commit(stage, *host, epoch).attempt, 1);
+    }
+    assert!(stage.same(all) && stage.blamed().is_empty());
+    Ok(())
+}
+
+/// R11: a vote of nobody is no vote, however early it comes.
+#[test]
+fn a_stranger_votes_for_another_value() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let roster = next_roster(&mut stage, 2)?;
+    let receipt = roster.receipt(digest(1));
+    let (roster_digest, r) =
+        (wire::roster_digest(&stage.run(), &roster), wire::receipt_digest(&stage.run(), &receipt));
+    let done = Done { series: roster.series, roster: roster_digest, r, update: receipt.update };
+    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
+    stage.say(&all, STRANGER, &Message::Done(done));
+    undisturbed(&mut stage, &all, 2)
+}
+
+/// R37: only who is asked can refuse.
+#[test]
+fn a_stranger_refuses_a_roster() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let roster = next_roster(&mut stage, 2)?;
+    let what = wire::roster_digest(&stage.run(), &roster);
+    let head = stage.head(all[0]).unwrap();
+    for promised in [1, 7, u32::MAX] {
+        let refuse =
+            Refuse { series: roster.series, what, promised, head, reason: Refusal::Promised };
+        stage.say(&all, STRANGER, &Message::Refuse(refuse));
+    }
+    undisturbed(&mut stage, &all, 2)
+}
+
+/// Votes on rosters and Regroups that do not exist leave room for those that do.
+#[test]
+fn strangers_fill_no_table() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let head = stage.head(all[0]).unwrap();
+    let series = Series::after(&head);
+    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
+    for n in 0..700 {
+        let (roster, log) = (digest(n), LogId([STRANGER; 16]));
+        let done = Done { series, roster, r: digest(n + 1), update: digest(n) };
+        stage.say(&all, STRANGER, &Message::Done(done));
+        stage.say(&all, STRANGER, &Message::Accept(Accept { series, roster, lacks: Vec::new() }));
+        let join = Join { series, regroup: roster, log, done: None };
+        stage.say(&all, STRANGER, &Message::Join(join));
+    }
+    undisturbed(&mut stage, &all, 2)
+}
+
+/// R13: numbers of Regroups cannot be used up, and R12: who lives and never joins is left out.
+#[test]
+fn a_stranger_stops_no_regroup() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let [a, b, c, d] = all[..] else { unreachable!() };
+    let head = stage.head(a).unwrap();
+    stage.kill(&[a, b]);
+    let members: Vec<Voter> = commit(&stage, c, 1).receipt.voters();
+    let regroup = Regroup {
+        series: Series::after(&head),
+        number: u32::MAX - 1,
+        proposer: stranger(STRANGER),
+        members,
+        absent: Vec::new(),
+    };
+    for count in 1..240 {
+        let beat = heartbeat(&stage, c, count);
+        stage.say(&[c, d], STRANGER, &beat);
+        stage.say(&[c, d], STRANGER, &Message::Regroup(regroup.clone()));
+        stage.play(500)?;
+    }
+    assert!(all_at(&stage, &[c, d], 3), "{:?}", [stage.head(c), stage.head(d)]);
+    assert_eq!(regroups(&stage, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
+    assert!(stage.blamed().is_empty());
+    Ok(())
+}
+
+/// R12, R14: a Regroup that hides who is absent, or counts a member twice, is its proposer's fault.
+#[test]
+fn a_regroup_that_hides_a_voter_is_a_fault() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let series = Series::after(&stage.head(all[0]).unwrap());
+    let voters = commit(&stage, all[0], 1).receipt.voters();
+    let proposer = stranger(STRANGER);
+    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
+    stage.play(10)?;
+    for members in [voters[..2].to_vec(), [voters.clone(), voters[..1].to_vec()].concat()] {
+        let regroup = Regroup { series, number: 1, proposer, members, absent: Vec::new() };
+        stage.say(&all[..1], STRANGER, &Message::Regroup(regroup));
+    }
+    reach(&mut stage, &all, 2)?;
+    let why: Vec<String> = stage.blamed().iter().map(|(_, fault)| fault.to_string()).collect();
+    assert!(stage.blamed().iter().all(|(who, _)| *who == proposer));
+    assert!(why.iter().any(|why| why.contains("hides")) && why.iter().any(|w| w.contains("twice")));
+    Ok(())
+}
