@@ -1,7 +1,7 @@
 //! What the state decided, done.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use intellect_protocol::checkpoint::Header;
 use intellect_protocol::epoch::{Apply, Ring};
@@ -31,7 +31,9 @@ impl Driver {
         match output {
             Output::Gossip(message) => self.gossip(0, &message),
             Output::Send(to, message) => {
-                if self.net.send(to, wire::envelope(&message)) == Err(SendError::NoStream) {
+                let sent = self.net.send(to, wire::envelope(&message));
+                let lost = sent == Err(SendError::NoStream);
+                if lost && self.budgets.answer(Instant::now()) {
                     self.repeats = self.repeats.wrapping_add(1);
                     self.gossip(self.repeats, &message);
                 }

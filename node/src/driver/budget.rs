@@ -19,6 +19,7 @@ pub(super) struct Budgets {
     own: Buckets,
     brought: Buckets,
     asks: Buckets,
+    answers: Buckets,
 }
 
 /// Whether a message is to be read.
@@ -36,7 +37,8 @@ impl Default for Budgets {
     fn default() -> Self {
         let messages = || Buckets::new(MESSAGES_PER_S, MESSAGES_BURST);
         let asks = Buckets::new(ASKS_PER_S, ASKS_BURST);
-        Self { own: messages(), brought: messages(), asks }
+        let answers = Buckets::new(ANSWERS_PER_S, ANSWERS_BURST);
+        Self { own: messages(), brought: messages(), asks, answers }
     }
 }
 
@@ -58,6 +60,12 @@ impl Budgets {
     /// one after the other, and begin anew where an answer does not come, so they wait.
     pub(super) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
         self.asks.reserve(from, now)
+    }
+
+    /// Whether a message to one peer may be gossiped, because no stream leads to it. Who asks under
+    /// many names must not make a flood of our answers: at the others it would be our fault.
+    pub(super) fn answer(&mut self, now: Instant) -> bool {
+        self.answers.take(ANYBODY, now)
     }
 }
 
@@ -125,6 +133,11 @@ const ASKS_PER_S: f64 = 16.0;
 const ASKS_BURST: f64 = 16.0;
 const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// Messages to single peers a second that are gossiped: with our own ones far below what others read.
+const ANSWERS_PER_S: f64 = 16.0;
+const ANSWERS_BURST: f64 = 64.0;
+const ANYBODY: PeerId = PeerId([0; 32]);
+
 /// Authors whose messages are counted: what the view can hold.
 const AUTHORS_MAX: usize = 1_024;
 
@@ -146,6 +159,15 @@ mod tests {
         assert_eq!(brought(&mut budgets), Ruling::Ignore);
         assert_eq!(budgets.take(A, A, now), Ruling::Read);
         assert_eq!(budgets.take(B, B, now), Ruling::Read);
+    }
+
+    #[test]
+    fn answers_to_many_names_stay_below_what_others_read_of_us() {
+        let (mut budgets, now) = (Budgets::default(), Instant::now());
+        let answered = (0..1_000).filter(|_| budgets.answer(now)).count();
+        let later = now + Duration::from_secs(1);
+        let then = (0..1_000).filter(|_| budgets.answer(later)).count();
+        assert_eq!((answered, then), (64, 16));
     }
 
     #[test]
