@@ -304,10 +304,9 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
         (undeclared, |liar, honest, to_itself| {
             (to_itself && honest.1.ready == 0).then(|| liar_with(liar, honest, WEIGHT))
         }),
-        // Another one than the other node has declared.
+        // More than anybody can declare, for another node than the one that hears it.
         (undeclared, |liar, honest, to_itself| {
-            let declared = honest.1.ready;
-            (!to_itself && declared > 0).then(|| liar_with(liar, honest, declared + 1))
+            (!to_itself).then(|| liar_with(liar, honest, u64::MAX))
         }),
         ("bad roster: proposer is not its author", |_, (author, beat), _| {
             Some(roster(beat, author, Vec::new()))
