@@ -34,6 +34,14 @@ impl State {
         out: &mut Vec<Output>,
     ) -> bool {
         let attempt = match message {
+            Message::Ready(ready) => {
+                let possible = self.can_weigh(ready.weight);
+                if !possible {
+                    let why = "weight of zero, or more than an epoch can hold";
+                    out.push(Output::Fault(author, Fault::Ready(why)));
+                }
+                return possible;
+            }
             Message::Query(query) => query.attempt,
             Message::Roster(roster) => roster.attempt,
             Message::Refuse(refuse) if refuse.promised < u32::MAX => refuse.promised,

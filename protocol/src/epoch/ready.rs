@@ -68,8 +68,8 @@ impl State {
         incarnation: u64,
         weight: u64,
     ) -> Result<(), &'static str> {
-        if weight == 0 || weight > self.config.weight_max {
-            return Err("weight of zero, or more than an epoch can hold");
+        if !self.can_weigh(weight) {
+            return Ok(());
         }
         match self.ready.get(&peer) {
             Some((known, frozen)) if *known == incarnation => {
@@ -81,11 +81,17 @@ impl State {
             }
             Some((known, _)) if *known > incarnation => Ok(()),
             _ => {
-                self.ready.insert(peer, (incarnation, weight));
-                self.ready_after.push(now.since(self.began));
+                if self.ready.insert(peer, (incarnation, weight)).is_none() {
+                    self.ready_after.push(now.since(self.began));
+                }
                 Ok(())
             }
         }
+    }
+
+    /// Whether an epoch can hold that weight.
+    pub(super) fn can_weigh(&self, weight: u64) -> bool {
+        (1..=self.config.weight_max).contains(&weight)
     }
 }
 
