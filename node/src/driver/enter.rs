@@ -418,3 +418,6 @@ impl Parts<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

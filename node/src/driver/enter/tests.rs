@@ -1,0 +1,90 @@
+//! A driver with a network that nobody else is in.
+
+use clap::Parser as _;
+use intellect_model::config::Work;
+use intellect_protocol::epoch::Apply;
+use intellect_protocol::id::Digest;
+use intellect_protocol::manifest::Run;
+use intellect_protocol::peer::Output;
+
+use super::super::Done;
+use super::*;
+use crate::cli::{Cli, RunArgs};
+use crate::config::Voice;
+use crate::identity::Origin;
+use crate::manifest::Draft;
+
+const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+
+/// A driver at genesis, and what its worker reports.
+async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
+    let listen = "/ip4/127.0.0.1/tcp/0";
+    let line = ["intellect-node", "--bootstrap", ENTRY, "--listen", listen, "--data-dir"];
+    let line = line.into_iter().map(Into::into).chain([folder.as_os_str().to_owned()]);
+    let args: RunArgs = Cli::try_parse_from(line).unwrap().run;
+    let local = Local::new(args).unwrap();
+    let home = Home::open(folder, Origin::Random).unwrap();
+    let identity = &home.identity;
+    let draft = Draft::new(&Run::new(identity.peer(), 1), &Work::synthetic()).unwrap();
+    let manifest = Arc::new(draft.sign(&identity.keypair()).unwrap());
+    let store = Store::open(folder, manifest.id).unwrap();
+    let start = store.begin(identity.log_id(), 1).unwrap();
+    let source = open_data(&local, &manifest).await.unwrap();
+    let (worker, mut reports) = start_worker(&local, &home, &manifest, source).unwrap();
+    let genesis = genesis_of(&mut reports).await.unwrap();
+    let stop = CancellationToken::new();
+    let config = net::Config {
+        key_seed: identity.seed(),
+        listen: local.listen.clone(),
+        external: Vec::new(),
+        bootstrap: local.bootstrap.clone(),
+        rate: 0,
+    };
+    let net = net::start(config, stop.clone()).unwrap();
+    let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);
+    let local = &local;
+    let parts = Parts { local, home: &home, manifest, start, store, worker, genesis, stop };
+    (parts.driver(&net, tell).0, reports)
+}
+
+fn decide(driver: &mut Driver, update: Digest) {
+    let (r, tokens) = (Digest([6; 32]), 9);
+    let apply = Apply { epoch: 1, r, tokens, update, spent: false };
+    driver.apply(Output::Apply(Arc::new(apply)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decided_update_that_was_not_kept_is_fetched_and_then_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut driver, mut reports) = driver(folder.path()).await;
+    let (codec, elements) = (driver.manifest.run.codec, driver.newest.state.theta().len());
+    let mut update = vec![0; codec.encoded_bytes(elements)];
+    codec.encode(&vec![0.0; elements], &mut update).unwrap();
+    let digest = Digest(*blake3::hash(&update).as_bytes());
+    decide(&mut driver, digest);
+    // There is nobody to ask.
+    let done = driver.jobs.join_next().await.unwrap().unwrap();
+    assert!(matches!(done, Done::Update(missing, None) if missing == digest));
+    driver.on_done(done).unwrap();
+    driver.on_done(Done::Update(digest, Some(update))).unwrap();
+    let Some(Report::State(snapshot, worker::Origin::Applied)) = reports.recv().await else {
+        panic!("the outer step was not taken")
+    };
+    assert_eq!(snapshot.table.header().epoch, 1);
+    assert!(driver.unapplied.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decided_update_that_nobody_has_ends_the_node_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut driver, _reports) = driver(folder.path()).await;
+    let digest = Digest([5; 32]);
+    decide(&mut driver, digest);
+    let end = (0..100).find_map(|_| {
+        let missing = driver.on_done(Done::Update(digest, None));
+        missing.and_then(|()| driver.on_done(Done::Refetch)).err()
+    });
+    let end = end.unwrap();
+    assert!(matches!(end, Error::UpdateLost { epoch: 1 }), "{end}");
+    assert!(end.to_string().contains("start the node again"), "{end}");
+}
