@@ -64,6 +64,7 @@ fn peer(index: u8) -> Peer {
         ready_grace: Duration::from_secs(30),
         minority_grace: Duration::from_secs(8),
         weight_max: 1_000,
+        weight_medians: None,
         update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
         key,
         log: LogId([index; 16]),

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
-use crate::message::{Head, Message, Opening, Roster, Series, Status, Voted, Voter};
+use crate::message::{Head, Leaving, Message, Opening, Roster, Series, Status, Voted, Voter};
 use crate::roll::Roll;
 use crate::sign::{Signature, Verified};
 use crate::time::Time;
@@ -168,6 +168,8 @@ pub struct State {
     ready: BTreeMap<PeerId, (u64, u64)>,
     ready_after: Vec<Duration>,
     ready_median: Option<Duration>,
+    /// The greatest weight that a Ready may declare.
+    weight_max: u64,
     /// Ring neighbours reported lost, and when.
     lost: BTreeMap<PeerId, Time>,
     /// Pairs whose link is broken although both live (R35).
@@ -200,6 +202,7 @@ impl State {
     #[must_use]
     pub fn new(now: Time, config: Config, head: Head, voters: Vec<Voter>) -> Self {
         Self {
+            weight_max: config.weight_max,
             config,
             head,
             series: Series::after(&head),
@@ -266,7 +269,8 @@ impl State {
                     self.recover(now, "behind", out);
                 }
             }
-            Input::Enter { head, voters } => {
+            Input::Enter { head, voters, median } => {
+                self.limit_weight(median);
                 // Not before: between the old epoch and the new head nothing may move.
                 self.behind = false;
                 self.drop_frozen(out);
@@ -433,8 +437,7 @@ impl State {
             return false;
         }
         self.left = true;
-        let Config { incarnation, .. } = self.config;
-        let leaving = crate::message::Leaving { head: self.head, incarnation };
+        let leaving = Leaving { head: self.head, incarnation: self.config.incarnation };
         out.push(Output::Gossip(self.seal(Message::Leaving(leaving))));
         out.push(Output::Left);
         false

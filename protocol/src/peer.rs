@@ -73,6 +73,7 @@ impl State {
             incarnation: config.incarnation,
             ready_grace: config.ready_grace,
             weight_max: config.weight_max,
+            weight_medians: config.weight_medians,
             update_bytes: config.update_bytes,
             without: config.without,
         };
@@ -331,8 +332,8 @@ impl State {
                 sync::Output::Openings(from, openings) => {
                     self.turn(now, epoch::Input::Openings(from, openings), out);
                 }
-                sync::Output::Enter { head, voters } => {
-                    self.turn(now, epoch::Input::Enter { head, voters }, out);
+                sync::Output::Enter { head, voters, median } => {
+                    self.turn(now, epoch::Input::Enter { head, voters, median }, out);
                 }
                 sync::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
                 sync::Output::Event(event) => out.push(Output::Event(event)),

@@ -107,6 +107,8 @@ pub enum Output {
         head: Head,
         /// Its voters.
         voters: Vec<Voter>,
+        /// The median weight in its receipt.
+        median: Option<u64>,
     },
     /// A peer broke a rule.
     Fault(PeerId, Fault),
@@ -399,7 +401,9 @@ impl State {
             at = Head { epoch, tokens, state: next.unwrap_or(head.state) };
             self.push(Arc::new(link), at);
         }
-        out.push(Output::Enter { head: self.head, voters: self.voters_at(self.head.epoch) });
+        let (head, voters) = (self.head, self.voters_at(self.head.epoch));
+        let median = self.link(head.epoch).and_then(|link| link.receipt.median_weight());
+        out.push(Output::Enter { head, voters, median });
         out.push(Output::Event(Event::CaughtUp { head: self.head }));
     }
 

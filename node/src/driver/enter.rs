@@ -14,7 +14,7 @@ use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data, genesis};
 use intellect_protocol::id::RunId;
-use intellect_protocol::manifest::Quorum;
+use intellect_protocol::manifest::{Budget, Quorum};
 use intellect_protocol::peer;
 use intellect_protocol::time::Time;
 use tokio::sync::mpsc;
@@ -331,7 +331,7 @@ fn start_worker(
 
 fn weight_max(manifest: &Manifest) -> u64 {
     let epoch = manifest.run.epoch_tokens(manifest.work.tokens_per_step());
-    // Unbounded where seconds bound an epoch; sums of 256 weights still fit.
+    // Where seconds bound an epoch, the last receipt does; sums of 256 weights still fit.
     epoch.map_or(u64::MAX >> 16, |tokens| tokens.saturating_mul(WEIGHT_FACTOR))
 }
 
@@ -410,6 +410,7 @@ impl Parts<'_> {
             ready_grace: members.ready_grace,
             minority_grace: members.minority_grace,
             weight_max: weight_max(&self.manifest),
+            weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
             update_bytes: run.codec.encoded_bytes(elements) as u64,
             key: self.home.identity.keypair(),
             log: self.start.log,

@@ -161,6 +161,7 @@ impl State {
         }
         let voters =
             if self.keeps(Rule::R18) { receipt.voters() } else { link.certificate.roster.voters() };
+        self.limit_weight(receipt.median_weight());
         out.push(Output::Committed { head, link: Box::new(link), by_commit });
         self.enter(now, roll, head, voters, out);
     }

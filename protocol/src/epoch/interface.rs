@@ -38,6 +38,8 @@ pub struct Config {
     pub ready_grace: Duration,
     /// The greatest weight that a Ready may declare, in tokens.
     pub weight_max: u64,
+    /// How many times the median weight of the last receipt it may be, where an epoch's budget is time.
+    pub weight_medians: Option<u64>,
     /// Bytes of one update.
     pub update_bytes: u64,
     /// A rule that is turned off; `None` in every program.
@@ -92,6 +94,8 @@ pub enum Input {
         head: Head,
         /// Its voters.
         voters: Vec<Voter>,
+        /// The median weight in its receipt.
+        median: Option<u64>,
     },
     /// The user wants to leave.
     Leave,

@@ -156,7 +156,7 @@ impl State {
         self.lost.remove(&from);
         if let Some((incarnation, weight)) = status.ready {
             let known = self.ready.get(&from).map_or(0, |(known, _)| *known);
-            if incarnation > known && (1..=self.config.weight_max).contains(&weight) {
+            if incarnation > known && self.can_weigh(weight) {
                 self.ready.insert(from, (incarnation, weight));
             }
         }

@@ -22,7 +22,7 @@ pub(super) struct Frozen {
 
 impl State {
     pub(super) fn on_trained(&mut self, now: Time, tokens: u64, norm: f32, out: &mut Vec<Output>) {
-        let weight = tokens.min(self.config.weight_max);
+        let weight = tokens.min(self.weight_max);
         self.frozen = Some(Frozen { weight, norm, at: now });
         self.say_ready(out);
     }
@@ -91,7 +91,14 @@ impl State {
 
     /// Whether an epoch can hold that weight.
     pub(super) fn can_weigh(&self, weight: u64) -> bool {
-        (1..=self.config.weight_max).contains(&weight)
+        (1..=self.weight_max).contains(&weight)
+    }
+
+    /// Where an epoch is so many seconds, nothing but the last receipt tells what a peer can do in it.
+    pub(super) fn limit_weight(&mut self, median: Option<u64>) {
+        if let (Some(medians), Some(median)) = (self.config.weight_medians, median) {
+            self.weight_max = medians.saturating_mul(median).min(self.config.weight_max);
+        }
     }
 }
 
@@ -99,4 +106,45 @@ impl State {
 pub(super) fn median(lengths: &mut [Duration]) -> Option<Duration> {
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::id::{Digest, LogId, RunId};
+    use crate::lineage::Law;
+    use crate::message::Head;
+    use crate::sign::Keypair;
+
+    use super::*;
+
+    fn at_genesis(weight_medians: Option<u64>) -> State {
+        let (run, me) = (RunId([1; 32]), PeerId([2; 32]));
+        let law = Law { run, key: Keypair::simulated(me), peers_min: 1, majority_only: false };
+        let config = Config {
+            law,
+            me,
+            log: LogId([3; 16]),
+            incarnation: 1,
+            ready_grace: Duration::from_secs(30),
+            weight_max: 1_000,
+            weight_medians,
+            update_bytes: 1,
+            without: None,
+        };
+        let genesis = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
+        State::new(Time::ZERO, config, genesis, Vec::new())
+    }
+
+    #[test]
+    fn r31_where_time_is_the_budget_the_last_receipt_bounds_a_weight() {
+        let mut state = at_genesis(Some(8));
+        assert!(state.can_weigh(1_000) && !state.can_weigh(1_001) && !state.can_weigh(0));
+        state.limit_weight(Some(10));
+        assert!(state.can_weigh(80) && !state.can_weigh(81));
+        state.limit_weight(Some(u64::MAX));
+        assert!(state.can_weigh(1_000) && !state.can_weigh(1_001));
+        let mut counted = at_genesis(None);
+        counted.limit_weight(Some(10));
+        assert!(counted.can_weigh(1_000));
+    }
 }

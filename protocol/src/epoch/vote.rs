@@ -251,8 +251,7 @@ impl State {
     fn declared(&self, member: &Member) -> bool {
         let mine = self.frozen.map_or(0, |frozen| frozen.weight);
         let is_me = member.peer == self.config.me && member.incarnation == self.config.incarnation;
-        member.weight <= self.config.weight_max
-            && (member.weight == 0 || !is_me || member.weight == mine)
+        member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
     }
 
     /// R3, R4: what only this voter can know.

@@ -133,6 +133,15 @@ impl Receipt {
         members.any(|m| m.peer == *peer && m.incarnation == incarnation && m.weight > 0)
     }
 
+    /// The middle one of the weights in the sum.
+    #[must_use]
+    pub fn median_weight(&self) -> Option<u64> {
+        let weights = self.members.iter().map(|m| m.weight).filter(|weight| *weight > 0);
+        let mut weights: Vec<u64> = weights.collect();
+        weights.sort_unstable();
+        weights.get(weights.len() / 2).copied()
+    }
+
     /// Tokens that the epoch adds to its lineage.
     #[must_use]
     pub fn tokens(&self) -> u64 {

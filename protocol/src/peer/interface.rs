@@ -30,6 +30,8 @@ pub struct Config {
     pub minority_grace: Duration,
     /// The greatest weight that a Ready may declare, in tokens.
     pub weight_max: u64,
+    /// How many times the median weight of the last receipt it may be, where an epoch's budget is time.
+    pub weight_medians: Option<u64>,
     /// Bytes of one update, for the ring's deadline.
     pub update_bytes: u64,
 

@@ -35,6 +35,7 @@ impl World {
             ready_grace: Duration::from_secs(30),
             minority_grace: Duration::from_millis(self.setup.grace_ms),
             weight_max: WEIGHT_MAX,
+            weight_medians: None,
             update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
             key: Keypair::simulated(name),
             log,

@@ -62,6 +62,7 @@ impl Rogue {
             ready_grace: Duration::from_secs(30),
             minority_grace: Duration::from_secs(8),
             weight_max: 8 * WEIGHT,
+            weight_medians: None,
             update_bytes: u64::try_from(Codec::Int8.encoded_bytes(parameters)).unwrap(),
             key: stranger.key.clone(),
             log: LogId([seed; 16]),
