@@ -53,9 +53,11 @@ const BALLOTS_MAX: usize = 512;
 /// Rosters that are known only from votes on them.
 const UNKNOWN_MAX: usize = 128;
 
-/// Messages kept for a series that we have not entered yet: of all authors, and of each.
-const EARLY_MAX: usize = 4_096;
+/// Messages kept for a series that we have not entered yet: of all authors, of each, and the bytes of
+/// one, as many as can be gossiped.
+const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
+const EARLY_BYTES_MAX: usize = 64 << 10;
 
 /// How long a leaving peer waits for the open ring (R29), within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);
@@ -356,13 +358,11 @@ impl State {
     fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
         let next = series.epoch == self.series.epoch.saturating_add(1);
         let beside = series.is_beside(&self.series) && series.regroup.is_some();
-        // A Commit is large, and is served again to whoever asks.
-        let small = !matches!(message.body(), Message::Commit(_));
         let same = |m: &&Arc<Verified<Message>>| m.author() == message.author();
         if (next || beside)
-            && small
             && self.early.len() < EARLY_MAX
             && self.early.iter().filter(same).count() < EARLY_OF_ONE_MAX
+            && wire::envelope(message).len() <= EARLY_BYTES_MAX
         {
             self.early.push_back(Arc::clone(message));
         }

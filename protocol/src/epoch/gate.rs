@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `Done` | voters |
 //! | `Query`, `Status`, `Refuse`, `Roster` | voters, and who is Ready |
-//! | `Accept`, `Lost` | members of their roster; while that is unknown, voters and who is Ready |
+//! | `Accept` | members of its roster; while that is unknown, voters and who is Ready |
+//! | `Lost` | members of its roster |
 //! | `Ready`, `Regroup`, `Join` | who is heard in the run |
 //! | `Commit` | anybody: it proves itself |
 //!
