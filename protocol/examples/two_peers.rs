@@ -69,6 +69,7 @@ fn peer(index: u8) -> Peer {
         key,
         log: LogId([index; 16]),
         incarnation: 1,
+        recovered: None,
         without: None,
     };
     let machine = State::new(Time::ZERO, config);
@@ -132,7 +133,7 @@ impl World {
             Output::Fault(peer, fault) => println!("peer {who} says of {peer}: {fault}"),
             // Nothing is missed, given up or left in this story; a node does these too.
             Output::Abandon(_) | Output::Left => {}
-            Output::FetchUpdate(..) | Output::Ask(..) | Output::Fetch { .. } => {}
+            Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) | Output::Fetch { .. } => {}
         }
     }
 

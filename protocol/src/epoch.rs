@@ -20,6 +20,7 @@
 
 mod interface;
 mod gate;
+mod enter;
 mod ready;
 mod standing;
 mod vote;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
+use crate::log::Votes;
 use crate::message::{Head, Leaving, Message, Opening, Roster, Series, Status, Voted, Voter};
 use crate::roll::Roll;
 use crate::sign::{Signature, Verified};
@@ -45,7 +47,6 @@ pub use interface::{Apply, Config, Input, Output, Ring, Rule};
 use commit::Decided;
 use ready::Frozen;
 use regroup::Gathering;
-use vote::Votes;
 
 /// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
 const BALLOTS_MAX: usize = 512;
@@ -365,63 +366,6 @@ impl State {
             && wire::envelope(message).len() <= EARLY_BYTES_MAX
         {
             self.early.push_back(Arc::clone(message));
-        }
-    }
-
-    /// Begins the epoch after `head`.
-    fn enter(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        head: Head,
-        voters: Vec<Voter>,
-        out: &mut Vec<Output>,
-    ) {
-        self.ready_median = ready::median(&mut self.ready_after).or(self.ready_median);
-        self.head = head;
-        self.base = voters.clone();
-        self.began = now;
-        self.openings.clear();
-        self.chain.clear();
-        self.forced = None;
-        self.votes = Votes::default();
-        self.ballots.clear();
-        self.ready.clear();
-        self.ready_after.clear();
-        self.broken.clear();
-        self.lost.clear();
-        self.held.clear();
-        self.unserved.clear();
-        self.commit_heard = None;
-        self.frozen = None;
-        self.enter_series(now, Series::after(&head), voters);
-        self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
-        out.push(Output::Train(head));
-        roll.live(now).for_each(|(peer, _)| self.learn_ready(now, roll, *peer));
-        self.replay_early(now, roll, out);
-    }
-
-    fn enter_series(&mut self, now: Time, series: Series, voters: Vec<Voter>) {
-        self.series = series;
-        self.chain.push(series);
-        self.voters = voters;
-        self.entered = now;
-        self.stage = Stage::Idle { patience: None };
-        self.attempt_seen = 0;
-        self.asking = None;
-        self.gathering = Gathering::default();
-        self.turn_since = None;
-        self.mute.clear();
-        self.closed.clear();
-        self.replied.clear();
-        self.fetching = None;
-        self.fetch_after = now;
-        self.stuck_told = false;
-    }
-
-    fn replay_early(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
-        for message in std::mem::take(&mut self.early) {
-            self.on_message(now, roll, &message, out);
         }
     }
 

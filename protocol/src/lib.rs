@@ -15,6 +15,7 @@ pub mod wire;
 pub mod roll;
 pub mod event;
 pub mod lineage;
+pub mod log;
 
 pub mod codec;
 pub mod ring;

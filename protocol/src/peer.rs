@@ -15,6 +15,7 @@ use crate::epoch;
 use crate::event::{Committed, Event};
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
+use crate::log::{Recovered, Votes};
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::roll::Roll;
 use crate::sign::Verified;
@@ -54,9 +55,10 @@ const COMMIT_GAP: Duration = Duration::from_millis(300);
 const ROUND_TRIPS_MAX: usize = 16;
 
 impl State {
-    /// A peer at genesis. The caller starts to train epoch 1 at once.
+    /// A peer at genesis, or at the head that it recovered, bound by the votes of its log (R20). The
+    /// caller starts to train the epoch after it at once, and says which updates are held still.
     #[must_use]
-    pub fn new(now: Time, config: Config) -> Self {
+    pub fn new(now: Time, mut config: Config) -> Self {
         let me = config.key.peer();
         let genesis = Head { epoch: 0, tokens: 0, state: config.genesis };
         let founders = config.founders.clone().unwrap_or_default();
@@ -78,13 +80,18 @@ impl State {
             without: config.without,
         };
         let incarnation = config.incarnation;
-        let sync = sync::Config { law, me, incarnation, genesis, founders: founders.clone() };
+        let sync = sync::Config { law, me, incarnation, genesis, founders };
         let roll = Roll::new(config.heartbeat, config.minority_grace);
+        let Recovered { lineage, votes } = config.recovered.take().unwrap_or_default();
+        let votes = Votes::replay(&config.run, &votes);
+        let sync = sync::State::new(sync, lineage);
+        let (head, voters, median) = sync.tip();
+        let epoch = epoch::State::new(now, epoch, head, voters);
         Self {
             me,
+            epoch: epoch.bound_by(now, &roll, votes, median),
             view: view::State::new(me, roll),
-            epoch: epoch::State::new(now, epoch, genesis, founders),
-            sync: sync::State::new(sync),
+            sync,
             config,
             direct: true,
             send_rate: 0,
@@ -243,7 +250,8 @@ impl State {
                 | Message::Join(_)
         );
         let Some(series) = message.body().series().filter(|_| asks) else { return };
-        let open = self.epoch.decided().filter(|link| link.receipt.series.is_beside(&series));
+        let open =
+            self.epoch.decided_for_good().filter(|link| link.receipt.series.is_beside(&series));
         let past = self.sync.link(series.epoch).map(Arc::as_ref);
         let link = past.filter(|link| link.receipt.series.is_beside(&series)).or(open);
         let Some(link) = link.cloned() else { return };
@@ -274,6 +282,7 @@ impl State {
         self.epoch.handle(now, self.view.roll(), input, &mut decided);
         for output in decided {
             match output {
+                epoch::Output::Log(record) => out.push(Output::Log(record)),
                 epoch::Output::Gossip(message) => out.push(Output::Gossip(message)),
                 epoch::Output::Send(to, message) => out.push(Output::Send(to, message)),
                 epoch::Output::Ring(ring) => out.push(Output::Ring(ring)),
@@ -319,6 +328,7 @@ impl State {
         self.sync.handle(now, self.view.roll(), input, &mut found);
         for output in found {
             match output {
+                sync::Output::Log(record) => out.push(Output::Log(record)),
                 sync::Output::Ask(peer, ask) => out.push(Output::Ask(peer, ask)),
                 sync::Output::Behind(behind) => {
                     self.turn(now, epoch::Input::Behind(behind), out);

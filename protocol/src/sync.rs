@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
+use crate::log::Record;
 use crate::message::{
     Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Opening, Phase,
     Receipt, Series, Voter,
@@ -82,6 +83,8 @@ pub struct Standing {
 /// What to do.
 #[derive(Clone, Debug)]
 pub enum Output {
+    /// Have this on disk before any later output leaves the machine.
+    Log(Record),
     /// Ask a peer.
     Ask(PeerId, Ask),
     /// Whether a greater head is being fetched; `Enter` ends it as well.
@@ -164,11 +167,11 @@ const ROUNDS_MAX: u32 = 1_024;
 const REMEMBERED_MAX: usize = 1_024;
 
 impl State {
-    /// At genesis.
+    /// At the end of `lineage`, which starts at genesis.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, lineage: Vec<(Head, Link)>) -> Self {
         let head = config.genesis;
-        Self {
+        let mut state = Self {
             config,
             head,
             entries: Vec::new(),
@@ -180,7 +183,17 @@ impl State {
             frozen_after: Vec::new(),
             told: BTreeSet::new(),
             forkable: BTreeMap::new(),
-        }
+        };
+        lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
+        state
+    }
+
+    /// The head, its voters, and the median weight in its receipt.
+    #[must_use]
+    pub fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
+        let Head { epoch, .. } = self.head;
+        let median = self.link(epoch).and_then(|link| link.receipt.median_weight());
+        (self.head, self.voters_at(epoch), median)
     }
 
     /// Takes one input.
@@ -196,6 +209,7 @@ impl State {
                 if self.spends(&link.receipt) {
                     self.frozen_after.clear();
                 }
+                out.push(Output::Log(Record::Committed { head }));
                 self.push(Arc::from(link), head);
             }
             Input::Loaded(head) => self.on_loaded(head, out),
@@ -399,10 +413,11 @@ impl State {
             let tokens = at.tokens.saturating_add(link.receipt.tokens());
             let epoch = at.epoch.saturating_add(1);
             at = Head { epoch, tokens, state: next.unwrap_or(head.state) };
+            out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
+            out.push(Output::Log(Record::Committed { head: at }));
             self.push(Arc::new(link), at);
         }
-        let (head, voters) = (self.head, self.voters_at(self.head.epoch));
-        let median = self.link(head.epoch).and_then(|link| link.receipt.median_weight());
+        let (head, voters, median) = self.tip();
         out.push(Output::Enter { head, voters, median });
         out.push(Output::Event(Event::CaughtUp { head: self.head }));
     }
@@ -412,6 +427,7 @@ impl State {
         let undone = self.head.epoch.saturating_sub(base);
         if undone > 0 {
             let (first_epoch, mine) = (base.saturating_add(1), self.head);
+            out.push(Output::Log(Record::Rewound { epoch: base }));
             out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
             // Others who still stand where we stood are no other fork.
             self.remember(mine.state);

@@ -180,6 +180,15 @@ pub fn open_answer(bytes: &[u8]) -> Option<Answer> {
     (bytes.len() <= DIRECT_BYTES_MAX).then(|| read(bytes)).flatten()
 }
 
+/// Longest record of a log, in bytes: a Regroup with the Joins of all that a roster holds, several deep.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// Reads what [`canonical`] wrote to our own log; `None` if it is nothing of that kind.
+#[must_use]
+pub fn open_record<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
+    read_within(bytes, standard().with_limit::<RECORD_BYTES_MAX>())
+}
+
 /// The canonical bytes of a value of ours: what digests and signatures are made over.
 #[must_use]
 pub fn canonical<T: Serialize>(value: &T) -> Vec<u8> {
@@ -201,6 +210,13 @@ fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 fn read<T: DeserializeOwned + Serialize>(encoded: &[u8]) -> Option<T> {
-    let (value, used) = bincode::serde::decode_from_slice::<T, _>(encoded, CONFIG).ok()?;
+    read_within(encoded, CONFIG)
+}
+
+fn read_within<T: DeserializeOwned + Serialize>(
+    encoded: &[u8],
+    config: impl bincode::config::Config,
+) -> Option<T> {
+    let (value, used) = bincode::serde::decode_from_slice::<T, _>(encoded, config).ok()?;
     (used == encoded.len() && bytes(&value) == encoded).then_some(value)
 }

@@ -363,7 +363,7 @@ const WIRE: [&str; 3] =
 /// The modules of `protocol`: values, functions, machines, the root, the simulator.
 const LAYERS: [&[&str]; 5] = [
     &["base58", "event", "fault", "id", "message", "rng", "roll", "sign", "time", "wire"],
-    &["assign", "checkpoint", "codec", "lineage", "manifest", "ring"],
+    &["assign", "checkpoint", "codec", "lineage", "log", "manifest", "ring"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
     &["sim"],

@@ -415,6 +415,7 @@ impl Parts<'_> {
             key: self.home.identity.keypair(),
             log: self.start.log,
             incarnation: self.start.incarnation,
+            recovered: None,
             without: None,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
+use crate::log::Record;
 use crate::message::{Certificate, Commit, Done, Head, Link, Message, Series, majority};
 use crate::roll::Roll;
 use crate::sign::Signature;
@@ -123,6 +124,7 @@ impl State {
         let r = wire::receipt_digest(&law.run, receipt);
         let running = self.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
         out.extend(running.map(|(digest, _)| Output::Abandon(*digest)));
+        out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
         if !decided.by_commit {
             let Done { series, roster, r, update } = law.done(roster, receipt);
             let dones = link.certificate.dones.clone();

@@ -50,7 +50,7 @@ impl State {
         };
         // R37: attempts rise one by one, so whoever names one far above all that were seen wants to
         // use them up: from the last one on nothing could be decided.
-        let seen = self.votes.of(self.series).promised.max(self.attempt_seen);
+        let seen = self.votes.of(self.series).attempt().max(self.attempt_seen);
         let follows = attempt <= seen.saturating_add(ATTEMPTS_MISSED_MAX);
         if !follows {
             out.push(Output::Fault(author, Fault::Attempt("far above all that were seen")));

@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId};
 use crate::lineage::Law;
+use crate::log::Record;
 use crate::message::{Head, Link, Member, Message, Opening, Voter};
 use crate::sign::Verified;
 
@@ -104,6 +105,8 @@ pub enum Input {
 /// What the caller has to do.
 #[derive(Clone, Debug)]
 pub enum Output {
+    /// Have this on disk before any later output leaves the machine.
+    Log(Record),
     /// Gossip a message.
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly.

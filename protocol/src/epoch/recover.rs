@@ -95,7 +95,7 @@ impl State {
     /// Ends the attempt under way; the next one is due.
     pub(super) fn recover(&mut self, now: Time, reason: &'static str, out: &mut Vec<Output>) {
         self.abort(reason, out);
-        let promised = self.votes.of(self.series).promised;
+        let promised = self.votes.of(self.series).attempt();
         let attempt = self.attempt_seen.max(promised).max(1).saturating_add(1);
         self.stage = Stage::Recover { attempt, since: now };
     }
@@ -335,7 +335,7 @@ impl State {
     fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
         let roster = self.roster(&digest)?;
         let bound = self.votes.of(self.series);
-        match bound.dones.get(&roster.attempt) {
+        match bound.done(roster.attempt) {
             Some(receipt) => Some(self.seal(Message::Done(self.config.law.done(roster, receipt)))),
             None => self.frozen.map(|frozen| self.ready_message(frozen)),
         }

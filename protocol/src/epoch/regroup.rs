@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::can_have_voted;
+use crate::log::{Joined, Record};
 use crate::message::{
     Absence, Join, MEMBERS_MAX, Message, Opening, Refusal, Refuse, Regroup, Series, Voted, Voter,
 };
@@ -253,7 +254,7 @@ impl State {
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
         self.gathering.number_seen = self.gathering.number_seen.max(regroup.number);
-        let joined = self.votes.of(self.series).joined.map_or(0, |(number, _)| number);
+        let joined = self.votes.of(self.series).joined().map_or(0, |joined| joined.regroup.number);
         if regroup.number <= joined || !regroup.members.contains(&self.as_voter()) {
             return;
         }
@@ -310,8 +311,7 @@ impl State {
         self.abort("regroup", out);
         self.asking = None;
         let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
-        self.close_chain();
-        self.votes.of_mut(self.series).joined = Some((regroup.number, digest));
+        self.log(Record::Joined { regroup: regroup.clone(), done: done.clone() }, out);
         let (series, log, me) = (self.series, self.config.log, self.config.me);
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));
@@ -327,14 +327,6 @@ impl State {
         chain
             .filter_map(|(depth, series)| self.highest_done(*series, depth))
             .max_by_key(Voted::rank)
-    }
-
-    fn close_chain(&mut self) {
-        if self.keeps(Rule::R13) {
-            for series in &self.chain {
-                self.votes.of_mut(*series).closed = true;
-            }
-        }
     }
 
     pub(super) fn on_join(
@@ -391,20 +383,40 @@ impl State {
     }
 
     fn open(&mut self, now: Time, roll: &Roll, opening: Opening, out: &mut Vec<Output>) {
+        self.log(Record::Opened { opening: opening.clone() }, out);
+        let Regroup { members, absent, .. } = &opening.regroup;
+        out.push(Output::Event(Event::Regroup {
+            epoch: self.series.epoch,
+            members: members.iter().map(|v| v.peer).collect(),
+            absent: absent.iter().map(|(v, _)| v.peer).collect(),
+        }));
+        self.enter_opened(now, opening);
+        self.say_ready(out);
+        self.replay_early(now, roll, out);
+    }
+
+    /// Enters the series that a Regroup of ours opens, with what its Joins force there.
+    pub(super) fn enter_opened(&mut self, now: Time, opening: Opening) {
         let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
         let found = opening.joins.iter().filter_map(|(_, join, _)| join.done.clone());
         let highest = found.max_by_key(Voted::rank);
         self.forced = highest.or_else(|| self.forced.take());
         let voters = opening.regroup.members.clone();
-        out.push(Output::Event(Event::Regroup {
-            epoch: self.series.epoch,
-            members: voters.iter().map(|v| v.peer).collect(),
-            absent: opening.regroup.absent.iter().map(|(v, _)| v.peer).collect(),
-        }));
         self.openings.push(opening);
         self.enter_series(now, self.series.regrouped(digest), voters);
-        self.say_ready(out);
-        self.replay_early(now, roll, out);
+    }
+
+    /// R20: a Join that was logged binds, and is repeated, though the Regroup has not opened.
+    pub(super) fn resume_joined(&mut self, joined: Joined) -> Digest {
+        let Joined { digest, regroup, done } = joined;
+        let (series, log, me) = (self.series, self.config.log, self.config.me);
+        let join = Join { series, regroup: digest, log, done };
+        let signature = self.seal(Message::Join(join.clone())).signature();
+        self.gathering.number_seen = regroup.number;
+        let known = self.known(digest);
+        known.regroup = Some(Arc::new(regroup));
+        known.joins.insert(me, (join, signature));
+        digest
     }
 
     /// Regroups that somebody served. A member enters through its own Join; anybody else may go
@@ -437,13 +449,12 @@ impl State {
         for opening in openings.iter().skip(ours) {
             let digest = wire::regroup_digest(&self.config.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
-            let last = self.votes.of(self.series).joined.map(|(_, digest)| digest);
+            let last = self.votes.of(self.series).joined().map(|joined| joined.digest);
             let free = !member && (!self.is_voter() || !self.majority_present(now, roll));
             if !(last == Some(digest) || free) {
                 return;
             }
             self.abort("regroup", out);
-            self.close_chain();
             self.open(now, roll, opening.clone(), out);
         }
     }
@@ -451,11 +462,14 @@ impl State {
     /// To members whose Join is missing: the Regroup as its proposer signed it, and our Join.
     pub(super) fn repeat_join(&self, digest: Digest, out: &mut Vec<Output>) {
         let Some(known) = self.gathering.known.get(&digest) else { return };
-        let (Some(regroup), Some(signed)) = (&known.regroup, &known.signed) else { return };
+        let Some(regroup) = &known.regroup else { return };
         let Some((join, _)) = known.joins.get(&self.config.me) else { return };
         let join = self.seal(Message::Join(join.clone()));
         for member in regroup.members.iter().filter(|m| !known.joins.contains_key(&m.peer)) {
-            out.push(Output::Send(member.peer, Arc::clone(signed)));
+            // After a restart it is known, but no longer as its proposer signed it.
+            if let Some(signed) = &known.signed {
+                out.push(Output::Send(member.peer, Arc::clone(signed)));
+            }
             out.push(Output::Send(member.peer, Arc::clone(&join)));
         }
     }

@@ -41,11 +41,20 @@ impl State {
         }
     }
 
-    /// The link of the open epoch, once it is decided: what answers its messages (R16).
+    /// The link of the open epoch, once it is decided.
     #[must_use]
     pub fn decided(&self) -> Option<&Link> {
         match &self.stage {
             Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
+            _ => None,
+        }
+    }
+
+    /// The same once it is on disk, with the update: what may be passed on.
+    #[must_use]
+    pub fn decided_for_good(&self) -> Option<&Link> {
+        match &self.stage {
+            Stage::Applying(decided) => Some(&decided.link),
             _ => None,
         }
     }

@@ -1,14 +1,14 @@
 //! Voting: what a voter may answer, accept and sign (R1–R6, R11), kept in its log of votes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
+use crate::log::Record;
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Member, Message, Query, Receipt, Refusal, Refuse, Roster, Series,
-    Status, Voted, Voter, majority,
+    Accept, Done, MEMBERS_MAX, Member, Message, Query, Refusal, Refuse, Roster, Series, Status,
+    Voted, Voter, majority,
 };
 use crate::roll::Roll;
 use crate::sign::Verified;
@@ -17,36 +17,15 @@ use crate::wire;
 
 use super::{Output, RingState, Rule, Stage, State, Vote};
 
-/// What binds a voter, per series of the open epoch (R1).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Votes(BTreeMap<Series, Bound>);
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Bound {
-    pub(super) promised: u32,
-    /// A Join closed the series: a promise of infinity (R13).
-    pub(super) closed: bool,
-    pub(super) accepted: BTreeMap<u32, Digest>,
-    /// By attempt: the value voted for.
-    pub(super) dones: BTreeMap<u32, Receipt>,
-    /// The last Regroup joined, and its number.
-    pub(super) joined: Option<(u32, Digest)>,
-}
-
-impl Votes {
-    pub(super) fn of(&self, series: Series) -> Bound {
-        self.0.get(&series).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn of_mut(&mut self, series: Series) -> &mut Bound {
-        self.0.entry(series).or_default()
-    }
-}
-
 impl State {
+    /// R1: our votes change by nothing but what goes to the log.
+    pub(super) fn log(&mut self, record: Record, out: &mut Vec<Output>) {
+        self.votes.append(&self.config.law.run, &record);
+        out.push(Output::Log(record));
+    }
+
     pub(super) fn promised(&self) -> u32 {
-        let bound = self.votes.of(self.series);
-        if bound.closed { u32::MAX } else { bound.promised }
+        self.votes.of(self.series).promised()
     }
 
     /// R2, R38: the answer is a promise.
@@ -91,9 +70,8 @@ impl State {
 
     /// Promises `attempt` and gives up what lies below it.
     pub(super) fn promise(&mut self, now: Time, roll: &Roll, attempt: u32, out: &mut Vec<Output>) {
-        if self.keeps(Rule::R2) {
-            let bound = self.votes.of_mut(self.series);
-            bound.promised = bound.promised.max(attempt);
+        if self.keeps(Rule::R2) && self.promised() < attempt {
+            self.log(Record::Promised { series: self.series, attempt }, out);
         }
         self.attempt_seen = self.attempt_seen.max(attempt);
         let under_way = match &self.stage {
@@ -140,9 +118,8 @@ impl State {
     }
 
     pub(super) fn highest_done(&self, series: Series, depth: u32) -> Option<Voted> {
-        let dones = self.votes.of(series).dones;
-        let (attempt, receipt) = dones.last_key_value()?;
-        Some(Voted { depth, attempt: *attempt, receipt: receipt.clone() })
+        let (attempt, receipt) = self.votes.of(series).highest_done()?;
+        Some(Voted { depth, attempt, receipt: receipt.clone() })
     }
 
     pub(super) fn on_roster(
@@ -165,8 +142,8 @@ impl State {
         }
         let roster = self.note_roster(digest, message, roster);
         self.attempt_seen = self.attempt_seen.max(roster.attempt);
-        if self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest) {
-            if self.may_reply(now, proposer, 0) {
+        if self.votes.of(self.series).accepted(roster.attempt) == Some(digest) {
+            if self.stands_by(&roster) && self.may_reply(now, proposer, 0) {
                 out.push(Output::Send(proposer, self.accept_message(digest, &roster)));
             }
             return;
@@ -256,8 +233,8 @@ impl State {
 
     /// R3, R4: what only this voter can know.
     fn acceptable(&self, digest: Digest, roster: &Roster) -> Result<(), Refusal> {
-        let bound = self.votes.of(self.series);
-        let rival = bound.accepted.get(&roster.attempt).is_some_and(|other| *other != digest);
+        let accepted = self.votes.of(self.series).accepted(roster.attempt);
+        let rival = accepted.is_some_and(|other| other != digest);
         if roster.attempt < self.promised() || (rival && self.keeps(Rule::R3)) {
             return Err(Refusal::Promised);
         }
@@ -290,9 +267,7 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         self.abort("a higher attempt", out);
-        let bound = self.votes.of_mut(self.series);
-        bound.promised = bound.promised.max(roster.attempt);
-        bound.accepted.insert(roster.attempt, digest);
+        self.log(Record::Accepted { roster: Box::new(roster.as_ref().clone()) }, out);
         if self.asking.as_ref().is_some_and(|asking| asking.attempt <= roster.attempt) {
             self.asking = None;
         }
@@ -309,6 +284,12 @@ impl State {
             members: roster.members.iter().map(|m| m.peer).collect(),
             adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.config.law.run, r)),
         }));
+    }
+
+    /// R20: the place of an earlier start in the ring is gone with the delta.
+    fn stands_by(&self, roster: &Roster) -> bool {
+        let lost = |m: &Member| m.weight > 0 && m.incarnation != self.config.incarnation;
+        !(roster.is_free() && roster.member(&self.config.me).is_some_and(lost))
     }
 
     pub(super) fn accept_message(&self, digest: Digest, roster: &Roster) -> Arc<Verified<Message>> {
@@ -334,7 +315,8 @@ impl State {
         let Some(ballot) = self.ballot_voted_on(digest) else { return };
         let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
         let Some(roster) = ballot.roster.clone() else { return };
-        let mine = self.votes.of(self.series).accepted.get(&roster.attempt) == Some(&digest);
+        let accepted = self.votes.of(self.series).accepted(roster.attempt);
+        let mine = accepted == Some(digest) && self.stands_by(&roster);
         if repeated && mine && self.may_reply(now, from, 1) {
             out.push(Output::Send(from, self.accept_message(digest, &roster)));
         }
@@ -444,8 +426,8 @@ impl State {
             ballot.accepts.contains(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
         };
         let majority = majority(&self.voters, accepted) || !self.keeps(Rule::R5);
-        let bound_to_it = bound.accepted.get(&roster.attempt) == Some(&digest);
-        let free = bound.promised <= roster.attempt && !bound.closed;
+        let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
+        let free = bound.promised() <= roster.attempt;
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
             return false;
         }
@@ -457,7 +439,8 @@ impl State {
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
         self.ballot(digest).dones.insert(me, vote);
-        self.votes.of_mut(self.series).dones.insert(roster.attempt, receipt);
+        let (series, attempt) = (roster.series, roster.attempt);
+        self.log(Record::Voted { series, attempt, receipt }, out);
         out.push(Output::Gossip(message));
         true
     }

@@ -7,6 +7,7 @@ use crate::epoch::{Apply, Ring, Rule};
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::log::{Record, Recovered};
 use crate::message::{Answer, Ask, Head, Message, Voter};
 use crate::sign::{Keypair, Verified};
 
@@ -39,8 +40,10 @@ pub struct Config {
     pub key: Keypair,
     /// The log that binds us.
     pub log: LogId,
-    /// Which start of this peer this is: rises with each.
+    /// Which start of this peer this is: rises with each. On disk before the first message.
     pub incarnation: u64,
+    /// What its disk still has of an earlier start, with this very log.
+    pub recovered: Option<Recovered>,
     /// A rule that is turned off, to see that tests notice. `None` in every program.
     pub without: Option<Rule>,
 }
@@ -65,7 +68,7 @@ pub enum Input {
         /// Norm of the delta, for people.
         norm: f32,
     },
-    /// The ring of a roster gave the whole update, and it is held.
+    /// The ring of a roster gave the whole update, and its bytes are on disk and flushed.
     RingFinished {
         /// Digest of the roster.
         roster: Digest,
@@ -81,7 +84,7 @@ pub enum Input {
         /// The neighbour.
         neighbour: PeerId,
     },
-    /// A fetched update is held.
+    /// A fetched update is on disk and flushed; after a start also one that still is there.
     UpdateHeld(Digest),
     /// None of the peers asked delivered the update.
     UpdateMissing(Digest),
@@ -92,7 +95,7 @@ pub enum Input {
     },
     /// The answer to an [`Output::Ask`]; `None` when there was none.
     Answer(PeerId, Option<Arc<Answer>>),
-    /// The checkpoint of an [`Output::Fetch`] is loaded.
+    /// The checkpoint of an [`Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
     /// It could not be fetched from any of the peers named, or delivered nothing for a while.
     LoadFailed(Head),
@@ -103,6 +106,8 @@ pub enum Input {
 /// What the caller has to do.
 #[derive(Clone, Debug)]
 pub enum Output {
+    /// Append this to the log, and flush it before the first later output that leaves the machine.
+    Log(Record),
     /// Gossip a message; the count tells repeats apart.
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.

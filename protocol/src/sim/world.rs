@@ -327,6 +327,7 @@ impl World {
 
     fn apply(&mut self, host: usize, output: Output) {
         match output {
+            Output::Log(_) => {}
             Output::Gossip(message) => {
                 self.note_sent(host, &message);
                 self.gossip(host, &message);

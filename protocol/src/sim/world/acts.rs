@@ -40,6 +40,7 @@ impl World {
             key: Keypair::simulated(name),
             log,
             incarnation,
+            recovered: None,
             without: self.setup.without,
         };
         let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);

@@ -1,0 +1,313 @@
+//! The log of a peer: what it must have on disk before it goes on (R1, R13, R16, R19–R21).
+//!
+//! A machine changes its votes only by a [`Record`] that it also hands out, so votes are a fold over
+//! records: whoever folds the records that a disk still has is bound as before (R20). The caller
+//! appends each record in the order in which it came out, and flushes it before it applies the first
+//! later output that leaves the machine.
+//!
+//! | record | before |
+//! |---|---|
+//! | `Promised` | `Query(k)`, `Status(k)` |
+//! | `Accepted` | `Accept` |
+//! | `Voted` | `Done(r)`; the update's bytes are flushed already |
+//! | `Joined` | `Join` |
+//! | `Opened` | anything in the series that a Regroup opens |
+//! | `Decided` | `Commit` |
+//! | `Committed`, `Rewound` | a heartbeat with that head, anything of the epoch after it |
+//!
+//! The last three are of the lineage ([`Record::is_of_lineage`]), the others are votes; a log of each
+//! kind is whole by itself. What this does not do: files, flushing, torn tails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Digest, RunId};
+use crate::message::{Head, Link, Opening, Receipt, Regroup, Roster, Series, Voted};
+use crate::wire;
+
+/// What a peer must have on disk before it goes on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Record {
+    /// Nothing below this attempt is accepted or voted for any more (R2).
+    Promised {
+        /// The series.
+        series: Series,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// The roster accepted at its attempt, which is promised by that (R3).
+    Accepted {
+        /// Its body.
+        roster: Box<Roster>,
+    },
+    /// A vote on the roster accepted at that attempt (R5).
+    Voted {
+        /// The series of the roster.
+        series: Series,
+        /// Its attempt.
+        attempt: u32,
+        /// The value.
+        receipt: Receipt,
+    },
+    /// A Regroup joined: its series, and those that this one descends from, are left for ever (R13).
+    Joined {
+        /// Its body.
+        regroup: Regroup,
+        /// The highest vote that went along.
+        done: Option<Voted>,
+    },
+    /// The series of a Regroup is entered; the one before is left for ever, also by who had no vote.
+    Opened {
+        /// The Regroup with all its Joins.
+        opening: Opening,
+    },
+    /// An epoch is decided: its receipt, certificate and Regroups. The update is on disk.
+    Decided {
+        /// All that proves it.
+        link: Box<Link>,
+    },
+    /// The epoch that was decided last is committed.
+    Committed {
+        /// The new head.
+        head: Head,
+    },
+    /// What lies beyond this epoch is given up (R23).
+    Rewound {
+        /// The last epoch that stays.
+        epoch: u64,
+    },
+}
+
+impl Record {
+    /// Its bytes, at most [`wire::RECORD_BYTES_MAX`].
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        wire::canonical(self)
+    }
+
+    /// Reads one; `None` if the bytes are not the canonical form of any.
+    #[must_use]
+    pub fn open(bytes: &[u8]) -> Option<Self> {
+        wire::open_record(bytes)
+    }
+
+    /// Whether it is of the lineage, and not a vote.
+    #[must_use]
+    pub fn is_of_lineage(&self) -> bool {
+        match self {
+            Self::Decided { .. } | Self::Committed { .. } | Self::Rewound { .. } => true,
+            Self::Promised { .. }
+            | Self::Accepted { .. }
+            | Self::Voted { .. }
+            | Self::Joined { .. }
+            | Self::Opened { .. } => false,
+        }
+    }
+}
+
+/// What a restarted peer still has.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// The epochs up to the head of the restored state, from the first one on ([`lineage`]).
+    pub lineage: Vec<(Head, Link)>,
+    /// Every record of its votes, in order, of epochs beyond that head too.
+    pub votes: Vec<Record>,
+}
+
+/// The epochs that `records` commit after `genesis`. What does not follow on what is before it is left
+/// out: then the log is damaged, and the rest is fetched from others.
+#[must_use]
+pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
+    let mut lineage: Vec<(Head, Link)> = Vec::new();
+    let mut decided = None;
+    let place = |epoch: u64| usize::try_from(epoch).unwrap_or(usize::MAX);
+    for record in records {
+        match record {
+            Record::Decided { link } => decided = Some(link),
+            Record::Committed { head } => {
+                let Some(link) = decided.take() else { continue };
+                lineage.truncate(place(head.epoch.saturating_sub(1)));
+                let before = lineage.last().map_or(genesis, |(head, _)| *head);
+                if follows(&before, &head, &link.receipt) {
+                    lineage.push((head, *link));
+                }
+            }
+            Record::Rewound { epoch } => lineage.truncate(place(epoch)),
+            Record::Promised { .. }
+            | Record::Accepted { .. }
+            | Record::Voted { .. }
+            | Record::Joined { .. }
+            | Record::Opened { .. } => {}
+        }
+    }
+    lineage
+}
+
+fn follows(before: &Head, head: &Head, receipt: &Receipt) -> bool {
+    receipt.series.is_beside(&Series::after(before))
+        && head.epoch == receipt.series.epoch
+        && head.tokens == before.tokens.saturating_add(receipt.tokens())
+}
+
+/// R19: the first update that `votes` vote for in an epoch beyond `epoch` and that is not `readable`.
+/// Where there is one, the log counts as lost: it is never written again, and its owner creates another.
+#[must_use]
+pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> Option<Digest> {
+    let voted = votes.iter().filter_map(|record| match record {
+        Record::Voted { series, receipt, .. } if series.epoch > epoch => Some(receipt.update),
+        _ => None,
+    });
+    voted.filter(|update| !readable.contains(update)).min()
+}
+
+/// What binds a voter, per series (R1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Votes(BTreeMap<Series, Bound>);
+
+/// What binds a voter in one series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    promised: u32,
+    closed: bool,
+    accepted: BTreeMap<u32, (Digest, Arc<Roster>)>,
+    dones: BTreeMap<u32, Receipt>,
+    joined: Option<Joined>,
+    opened: Option<Opening>,
+}
+
+/// A Regroup that binds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Its digest.
+    pub digest: Digest,
+    /// Its body.
+    pub regroup: Regroup,
+    /// The highest vote that went along.
+    pub done: Option<Voted>,
+}
+
+static UNBOUND: Bound = Bound {
+    promised: 0,
+    closed: false,
+    accepted: BTreeMap::new(),
+    dones: BTreeMap::new(),
+    joined: None,
+    opened: None,
+};
+
+impl Votes {
+    /// The votes that `records` tell of, in order.
+    #[must_use]
+    pub fn replay<'a>(run: &RunId, records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut votes = Self::default();
+        records.into_iter().for_each(|record| votes.append(run, record));
+        votes
+    }
+
+    /// What binds in `series`.
+    #[must_use]
+    pub fn of(&self, series: Series) -> &Bound {
+        self.0.get(&series).unwrap_or(&UNBOUND)
+    }
+
+    /// Takes one record; those of the lineage bind nobody.
+    pub fn append(&mut self, run: &RunId, record: &Record) {
+        match record {
+            Record::Promised { series, attempt } => {
+                let bound = self.of_mut(*series);
+                bound.promised = bound.promised.max(*attempt);
+            }
+            Record::Accepted { roster } => {
+                let digest = wire::roster_digest(run, roster);
+                let bound = self.of_mut(roster.series);
+                bound.promised = bound.promised.max(roster.attempt);
+                bound.accepted.insert(roster.attempt, (digest, Arc::new(*roster.clone())));
+            }
+            Record::Voted { series, attempt, receipt } => {
+                self.of_mut(*series).dones.insert(*attempt, receipt.clone());
+            }
+            Record::Joined { regroup, done } => {
+                self.close(regroup.series);
+                let digest = wire::regroup_digest(run, regroup);
+                let joined = Joined { digest, regroup: regroup.clone(), done: done.clone() };
+                self.of_mut(regroup.series).joined = Some(joined);
+            }
+            Record::Opened { opening } => {
+                self.close(opening.regroup.series);
+                self.of_mut(opening.regroup.series).opened = Some(opening.clone());
+            }
+            Record::Decided { .. } | Record::Committed { .. } | Record::Rewound { .. } => {}
+        }
+    }
+
+    /// Forgets what lies up to `epoch`.
+    pub fn forget(&mut self, epoch: u64) {
+        self.0.retain(|series, _| series.epoch > epoch);
+    }
+
+    /// R13: a promise of infinity, in `series` and in those that it descends from.
+    fn close(&mut self, series: Series) {
+        self.of_mut(series).closed = true;
+        // Each series of this epoch and parent that led to another one is left: the one before too.
+        let beside = self.0.iter_mut().filter(|(other, _)| other.is_beside(&series));
+        beside.filter(|(_, bound)| bound.opened.is_some()).for_each(|(_, b)| b.closed = true);
+    }
+
+    fn of_mut(&mut self, series: Series) -> &mut Bound {
+        self.0.entry(series).or_default()
+    }
+}
+
+impl Bound {
+    /// Nothing below this attempt is accepted or voted for any more; infinity after a Join.
+    #[must_use]
+    pub fn promised(&self) -> u32 {
+        if self.closed { u32::MAX } else { self.promised }
+    }
+
+    /// The highest attempt promised before a Join closed the series.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.promised
+    }
+
+    /// The roster accepted at an attempt.
+    #[must_use]
+    pub fn accepted(&self, attempt: u32) -> Option<Digest> {
+        self.accepted.get(&attempt).map(|(digest, _)| *digest)
+    }
+
+    /// Every roster accepted, by attempt.
+    pub fn rosters(&self) -> impl Iterator<Item = (Digest, &Arc<Roster>)> {
+        self.accepted.values().map(|(digest, roster)| (*digest, roster))
+    }
+
+    /// The value voted for at an attempt.
+    #[must_use]
+    pub fn done(&self, attempt: u32) -> Option<&Receipt> {
+        self.dones.get(&attempt)
+    }
+
+    /// The vote of the highest attempt.
+    #[must_use]
+    pub fn highest_done(&self) -> Option<(u32, &Receipt)> {
+        self.dones.last_key_value().map(|(attempt, receipt)| (*attempt, receipt))
+    }
+
+    /// The last Regroup joined.
+    #[must_use]
+    pub fn joined(&self) -> Option<&Joined> {
+        self.joined.as_ref()
+    }
+
+    /// The Regroup whose series was entered from here.
+    #[must_use]
+    pub fn opened(&self) -> Option<&Opening> {
+        self.opened.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests;
