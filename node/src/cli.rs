@@ -130,7 +130,10 @@ pub(crate) struct SimArgs {
     /// What happens to whom and when (TOML; docs/OPERATING.md shows one)
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Of keys, weights and data
+    /// Hurts peers at random: "kill every 5s for 5m", "kill each epoch"; also stop and cut
+    #[arg(long, value_name = "RULES")]
+    pub(crate) chaos: Option<String>,
+    /// Of keys, weights, data and chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
@@ -144,7 +147,7 @@ pub(crate) struct SimArgs {
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "set", "scenario", "seed", "out", "device", "rate",
+        "epochs", "data", "manifest", "set", "scenario", "chaos", "seed", "out", "device", "rate",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open

@@ -89,6 +89,7 @@ impl Error {
             | Self::Sim(
                 SimError::Usage(_)
                 | SimError::Draft(_)
+                | SimError::Chaos(_)
                 | SimError::TooFew { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },

@@ -1,13 +1,14 @@
 //! What the node asks of the operating system: signals, the lock on the data folder, thread
-//! priority, free memory and disk, random bytes.
+//! priority, free memory and disk, random bytes, networks for `sim`.
 //!
-//! Every call here has a safe wrapper (`std`, `rustix`, `tokio`), so this file holds no `unsafe`;
-//! it exists so that nothing else in the crate needs to know which system it runs on. Answers that
-//! a system does not give are `None`, never a guess.
+//! It exists so that nothing else in the crate needs to know which system it runs on. All but two
+//! calls have a safe wrapper (`std`, `rustix`, `tokio`). Answers that a system does not give are
+//! `None`, never a guess.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
+    net::Ipv4Addr,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
@@ -209,6 +210,118 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }
+
+/// A network of its own: devices, addresses, ports. It vanishes with the last process and the last
+/// handle. Linux only; elsewhere every call fails.
+#[derive(Debug)]
+pub(crate) struct NetworkSpace {
+    handle: File,
+}
+
+impl NetworkSpace {
+    /// The one that the calling thread is in.
+    pub(crate) fn current() -> io::Result<Self> {
+        File::open("/proc/thread-self/ns/net").map(|handle| Self { handle })
+    }
+
+    /// A new one without any way out; the calling thread moves in.
+    pub(crate) fn enter_new() -> io::Result<Self> {
+        unshare_network()?;
+        Self::current()
+    }
+
+    /// Moves the calling thread, and what it starts from now on, in here.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsFd as _;
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            Ok(rustix::thread::move_into_link_name_space(self.handle.as_fd(), kind)?)
+        }
+        #[cfg(not(target_os = "linux"))]
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+fn unshare_network() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        #[expect(unsafe_code, reason = "unsafe only for the flag that unshares the table of files")]
+        // SAFETY: that flag is not set, so no thread loses sight of a file of another one.
+        unsafe {
+            rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET)?;
+        }
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Makes a TUN device in the network of the calling thread, gives it `address` in a network of so
+/// many bits, and brings it and the loopback up. Reading takes whole IP packets from it, at once or
+/// never; it is gone when the file is closed.
+pub(crate) fn open_tun(
+    name: &str,
+    address: Ipv4Addr,
+    prefix_bits: u32,
+    packet_bytes: usize,
+) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    /// `IFF_TUN` without Ethernet, `IFF_NO_PI` without a header of the driver's own.
+    const TUN_FLAGS: u16 = 0x1001;
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let tun = OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/net/tun")?;
+    interface_request::<TUNSETIFF>(&tun, name, &TUN_FLAGS.to_ne_bytes())?;
+    // Any socket of this network will do to ask with.
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - prefix_bits).unwrap_or(0));
+    let bytes = i32::try_from(packet_bytes).map_err(io::Error::other)?.to_ne_bytes();
+    interface_request::<SIOCSIFADDR>(&socket, name, &socket_address(address))?;
+    interface_request::<SIOCSIFNETMASK>(&socket, name, &socket_address(mask))?;
+    interface_request::<SIOCSIFMTU>(&socket, name, &bytes)?;
+    interface_request::<SIOCSIFFLAGS>(&socket, name, &IFF_UP.to_ne_bytes())?;
+    interface_request::<SIOCSIFFLAGS>(&socket, "lo", &IFF_UP.to_ne_bytes())?;
+    Ok(tun)
+}
+
+/// `sockaddr_in`: family 2, no port, the address.
+fn socket_address(address: Ipv4Addr) -> [u8; 8] {
+    let ([f0, f1], [a, b, c, d]) = (2_u16.to_ne_bytes(), address.octets());
+    [f0, f1, 0, 0, a, b, c, d]
+}
+
+/// One of the requests below, whose argument is a `struct ifreq`: a name of 16 bytes, then a value.
+fn interface_request<const REQUEST: rustix::ioctl::Opcode>(
+    asked: impl std::os::fd::AsFd,
+    name: &str,
+    value: &[u8],
+) -> io::Result<()> {
+    let mut request = [0_u8; 40];
+    let (head, tail) = request.split_at_mut(16);
+    let fits = name.len() < head.len() && value.len() <= tail.len();
+    if !fits {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    head.iter_mut().zip(name.as_bytes()).for_each(|(to, from)| *to = *from);
+    tail.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+    #[expect(unsafe_code, reason = "no safe wrapper configures interfaces")]
+    // SAFETY: each request below reads and writes one ifreq, which is at most these 40 bytes long
+    // and may lie anywhere: the kernel copies it.
+    unsafe {
+        let request = rustix::ioctl::Updater::<REQUEST, _>::new(&mut request);
+        rustix::ioctl::ioctl(asked, request)?;
+    }
+    Ok(())
+}
+
+/// Requests of `linux/if_tun.h` and `linux/sockios.h`.
+const TUNSETIFF: rustix::ioctl::Opcode = 0x4004_54ca;
+const SIOCSIFFLAGS: rustix::ioctl::Opcode = 0x8914;
+const SIOCSIFADDR: rustix::ioctl::Opcode = 0x8916;
+const SIOCSIFNETMASK: rustix::ioctl::Opcode = 0x891c;
+const SIOCSIFMTU: rustix::ioctl::Opcode = 0x8922;
+/// The flag of an interface that is up.
+const IFF_UP: u16 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `sim`: a whole run on this machine, with real processes and a judgement.
 //!
 //! One bootstrap and N nodes, all of them this very program, train until the last epoch; a scenario
-//! file may kill, stop and start them on the way. What they did is read from their events files,
+//! file may kill, stop and start them on the way, and spoil the links between them. What they did is read from their events files,
 //! and how good the model became is measured here, from checkpoint files. The simulation succeeds
 //! only if every process ended as it should, all committed the same states, and the held-out loss
 //! fell.
@@ -10,13 +10,18 @@
 
 mod journal;
 mod ledger;
+mod links;
+mod network;
 mod observer;
 mod process;
 mod report;
 mod scenario;
+mod seat;
 mod stage;
+mod storm;
 mod swarm;
 mod table;
+mod toll;
 
 use std::{
     collections::BTreeMap,
@@ -44,10 +49,12 @@ use crate::{
 
 use journal::Journal;
 use ledger::Ledger;
+use network::{Emulation, Network};
 use observer::{Answer, Observer, Request};
 use process::POLL;
-use scenario::{Action, Scenario, ScenarioError};
-use stage::{Plan, Progress, Stage, StageError};
+use scenario::{Scenario, ScenarioError};
+use stage::{Closed, Plan, Progress, Stage, StageError};
+use storm::{Forecast, ForecastError};
 
 /// Why a simulation did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +80,12 @@ pub(crate) enum SimError {
     /// The scenario file.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    /// The rules of the storm.
+    #[error(transparent)]
+    Chaos(#[from] ForecastError),
+    /// The links cannot be what the scenario wants.
+    #[error("cannot emulate links: this needs root, /dev/net/tun and Linux")]
+    Links(#[source] io::Error),
     /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] ReadError),
@@ -161,17 +174,15 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         observer.measure(request, MEASURE_PATIENCE)
     });
     journal.write(last, after);
-    let (ledger, outcomes, judged) = stage.close();
+    let mut closed = stage.close();
 
     let measured = Measured { before, after, entropies };
-    let mut reasons: Vec<String> = failure.into_iter().collect();
-    reasons.extend(judged);
-    reasons.extend(measured.complaint());
-    report::write(&plan, &ledger, &outcomes, &evaluations, &measured, wall, &reasons)
-        .map_err(folder_error)?;
-    conclude(&plan, &ledger, &measured, wall, out)?;
-    if !reasons.is_empty() {
-        return Err(SimError::Failed { reasons, folder: plan.folder });
+    closed.reasons.splice(0..0, failure);
+    closed.reasons.extend(measured.complaint());
+    report::write(&plan, &closed, &evaluations, &measured, wall).map_err(folder_error)?;
+    conclude(&plan, &closed, &measured, wall, out)?;
+    if !closed.reasons.is_empty() {
+        return Err(SimError::Failed { reasons: closed.reasons, folder: plan.folder });
     }
     if args.out.is_none() {
         fs::remove_dir_all(&plan.folder).map_err(folder_error)?;
@@ -186,6 +197,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         Some(path) => Scenario::load(path, peers)?,
         None => Scenario::default(),
     };
+    let chaos = args.chaos.as_deref().map(str::parse::<Forecast>).transpose()?;
     let manifest = match &args.manifest {
         Some(path) => Manifest::load(path)?,
         None => built_in_manifest(args, peers)?,
@@ -198,6 +210,11 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
     let absolute = |path: &Path| {
         fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
     };
+    let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
+    let network = match wanted {
+        true => Network::Emulated(Emulation::open(peers + 1, args.seed).map_err(SimError::Links)?),
+        false => Network::Loopback,
+    };
     let plan = Plan {
         peers,
         epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
@@ -207,6 +224,8 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         rate: args.rate,
         threads: (os::cores() / peers).max(1),
         device: config::parse_device(&args.device)?,
+        chaos,
+        network,
         folder: absolute(&folder)?,
     };
     Ok((plan, scenario))
@@ -255,7 +274,7 @@ fn watch(
         let mut done = Vec::new();
         let progress = stage.step(&mut |action| done.push(action))?;
         for action in done {
-            writeln!(out, "{:>6}  {}", "", describe(action))?;
+            writeln!(out, "{:>6}  {action}", "")?;
         }
         while let Some(Answer { epoch, result, .. }) = observer.answer() {
             match result {
@@ -322,17 +341,8 @@ fn print_row(
     out.flush()
 }
 
-fn describe(action: Action) -> String {
-    match action {
-        Action::Kill(peer) => format!("kill -9 peer {peer}"),
-        Action::Interrupt(peer) => format!("Ctrl-C to peer {peer}"),
-        Action::Start(peer) => format!("start peer {peer}"),
-        Action::KillBootstrap => "kill -9 the bootstrap".to_owned(),
-    }
-}
-
 fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
-    let Plan { peers, epochs, manifest, threads, seed, .. } = plan;
+    let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
     writeln!(
         out,
         "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
@@ -341,6 +351,11 @@ fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Res
         offline::count(manifest.work.model.parameter_count()),
         offline::codec_name(manifest.run.codec),
     )?;
+    writeln!(out, "links: {}", network.word())?;
+    if let Some(chaos) = chaos {
+        let bound = plan.watchdog().as_secs();
+        writeln!(out, "chaos: {chaos}; it fails when nobody commits for {bound} s")?;
+    }
     match entropies.floor {
         Some(floor) => {
             writeln!(out, "data: synthetic, entropy rate H* = {floor:.4} nats per token")
@@ -356,11 +371,12 @@ fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Res
 /// The last lines.
 fn conclude(
     plan: &Plan,
-    ledger: &Ledger,
+    closed: &Closed,
     measured: &Measured,
     wall: Duration,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let ledger = &closed.ledger;
     let number = table::number_or_dash;
     let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
     writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
@@ -383,7 +399,8 @@ fn conclude(
         wall.as_secs_f64(),
         offline::count(tokens),
         offline::bytes(sent / plan.peers as u64)
-    )
+    )?;
+    closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
 }
 
 impl Measured {

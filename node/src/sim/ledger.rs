@@ -21,6 +21,20 @@ pub(super) struct Ledger {
     peers: Vec<Peer>,
     epochs: BTreeMap<u64, Epoch>,
     complaints: Vec<(Allowed, String)>,
+    tally: Tally,
+}
+
+/// What did not go smoothly, whoever said so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Attempts that ended without a decision.
+    pub(super) aborted: BTreeSet<(u64, u32)>,
+    /// Regroups, but for those that found the run: the epoch, and who went on.
+    pub(super) regroups: BTreeSet<(u64, Vec<PeerName>)>,
+    /// Times that a peer met another lineage.
+    pub(super) forks: u64,
+    /// Times that an epoch was committed without a peer's work.
+    pub(super) left_out: u64,
 }
 
 /// What one peer said.
@@ -58,7 +72,7 @@ pub(super) struct Epoch {
 pub(super) struct Outcome {
     /// How its last process ended; absent: it was never started, or did not end.
     pub(super) exit: Option<Exit>,
-    /// Whether the scenario killed that process.
+    /// Whether the scenario or the storm killed that process.
     pub(super) killed: bool,
 }
 
@@ -87,6 +101,7 @@ impl Ledger {
             peers: vec![Peer::default(); peers],
             epochs: BTreeMap::new(),
             complaints: Vec::new(),
+            tally: Tally::default(),
         }
     }
 
@@ -139,14 +154,28 @@ impl Ledger {
             Event::Fork { first_epoch, .. } => {
                 let text = format!("peer {index} met a fork that began with epoch {first_epoch}");
                 self.complaints.push((Allowed::Fork, text));
+                self.tally.forks += 1;
             }
             Event::Diverged { who, mine, theirs } => {
                 let (mine, theirs, who) = (mine.short(), theirs.short(), who.short());
                 let text = format!("peer {index} has state {mine} where {who} has {theirs}");
                 self.complaints.push((Allowed::Diverged, text));
             }
+            Event::Aborted { attempt, .. } => {
+                self.tally.aborted.insert((epoch, attempt));
+            }
+            Event::Regroup { mut members, .. } if epoch > 1 => {
+                members.sort();
+                self.tally.regroups.insert((epoch, members));
+            }
+            Event::LeftOut { .. } => self.tally.left_out += 1,
             _ => {}
         }
+    }
+
+    /// What did not go smoothly.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The committed epochs, by number.
@@ -157,6 +186,11 @@ impl Ledger {
     /// The greatest epoch that anybody has committed; 0 before the first.
     pub(super) fn committed(&self) -> u64 {
         self.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch)
+    }
+
+    /// When anybody first committed `epoch` or a later one, in Unix milliseconds.
+    pub(super) fn commit_ms(&self, epoch: u64) -> Option<u64> {
+        self.epochs.range(epoch..).map(|(_, entry)| entry.first_ms).min()
     }
 
     /// When `peer` first accepted a roster of `epoch` or a later one.
@@ -205,7 +239,9 @@ impl Ledger {
                 None => reasons.push(format!("peer {index} did not end by itself")),
             }
         }
-        let survivors = || (0..outcomes.len()).filter(|peer| scenario.survives(*peer));
+        let killed = |peer: usize| outcomes.get(peer).is_some_and(|outcome| outcome.killed);
+        let survives = |peer: &usize| scenario.survives(*peer) && !killed(*peer);
+        let survivors = || (0..outcomes.len()).filter(survives);
         for peer in survivors() {
             match self.head(peer) {
                 Some((epoch, _)) if *epoch == epochs => {}

@@ -54,13 +54,13 @@ impl Process {
         }
     }
 
-    /// As Ctrl-C.
-    pub(super) fn interrupt(&mut self) {
+    /// Sends a signal, unless it has ended.
+    pub(super) fn signal(&mut self, signal: Signal) {
         if self.exit().is_none() {
             let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
                 // Not waited for yet, so the number cannot belong to anybody else.
-                let _ = kill_process(pid, Signal::INT);
+                let _ = kill_process(pid, signal);
             }
         }
     }

@@ -7,21 +7,20 @@ use serde_json::{Value, json};
 
 use super::{
     Measured,
-    ledger::{Ledger, Outcome},
+    ledger::{Epoch, Ledger, Outcome},
     process::Exit,
-    stage::Plan,
+    stage::{Closed, Plan},
 };
 
 /// Writes the report of one simulation.
 pub(super) fn write(
     plan: &Plan,
-    ledger: &Ledger,
-    outcomes: &[Outcome],
+    closed: &Closed,
     evaluations: &BTreeMap<u64, Evaluation>,
     measured: &Measured,
     wall: Duration,
-    reasons: &[String],
 ) -> io::Result<()> {
+    let Closed { ledger, outcomes, reasons, toll } = closed;
     let report = json!({
         "succeeded": reasons.is_empty(),
         "reasons": reasons,
@@ -30,6 +29,8 @@ pub(super) fn write(
         "peers": plan.peers,
         "threads": plan.threads,
         "epochs": plan.epochs,
+        "links": plan.network.word(),
+        "chaos": toll.as_ref().map(|toll| toll.report()),
         "parameters": plan.manifest.work.model.parameter_count(),
         "wall_s": wall.as_secs_f64(),
         "held_out": { "before": evaluation(&measured.before), "after": evaluation(&measured.after) },
@@ -48,7 +49,7 @@ pub(super) fn write(
 }
 
 fn table(ledger: &Ledger, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value> {
-    let row = |(number, epoch): (&u64, &super::ledger::Epoch)| {
+    let row = |(number, epoch): (&u64, &Epoch)| {
         let evaluation = evaluations.get(number);
         json!({
             "epoch": number,

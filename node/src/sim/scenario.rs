@@ -4,8 +4,8 @@
 //! allow = ["fork"]        # events that would else fail the simulation: fault, fork, diverged
 //!
 //! [[step]]
-//! do = "kill"             # kill (as kill -9), interrupt (as Ctrl-C), start, kill-bootstrap
-//! peer = 2                # 0 is the first; not with kill-bootstrap
+//! do = "kill"             # kill (as kill -9), interrupt (as Ctrl-C), terminate (as kill), start,
+//! peer = 2                # stop and continue (as Ctrl-Z and fg); 0 is the first peer
 //! epoch = 3               # when anybody has committed epoch 3
 //!
 //! [[step]]
@@ -17,14 +17,49 @@
 //! do = "kill"
 //! peer = 1
 //! roster = 5              # when peer 1 has accepted a roster of epoch 5 or a later one …
-//! plus_ms = 200           # … and so much time has passed: in the middle of the ring
+//! plus_ms = 200           # … and so much time has passed; also after `epoch`
+//!
+//! [[step]]
+//! do = "kill-bootstrap"
+//! epoch = 1
+//!
+//! [[step]]
+//! do = "link"             # of the line that joins one peer to the rest, any of:
+//! peer = 0
+//! up = true               # false: nothing comes or goes
+//! rate = 1_000_000        # bytes per second each way, 0 for no limit
+//! delay_ms = 20           # each way
+//! loss = 0.001            # share of the packets, each way
+//! second = 0
+//!
+//! [[step]]
+//! do = "cut"              # off from all the others, not from each other
+//! peers = [0, 1]
+//! epoch = 4
+//!
+//! [[step]]
+//! do = "black-hole"       # what these two send to each other vanishes; connections stay open
+//! peer = 2
+//! to = 3
+//! one_way = false         # true: only what `peer` sends to `to`
+//! epoch = 5
+//!
+//! [[step]]
+//! do = "heal"             # every link up, no cut, no black hole; rate, delay and loss stay
+//! epoch = 5
+//! plus_ms = 4000
 //! ```
 //!
 //! Everything that can be wrong is found before a process starts.
 
-use std::{fs, io, path::PathBuf, time::Duration};
+mod text;
+
+use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
+
+use super::links::Change;
+use text::File;
 
 /// What is to happen, and what it may provoke.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,23 +84,54 @@ enum Progress {
 }
 
 /// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// SIGKILL to a peer.
-    Kill(usize),
-    /// SIGINT to a peer.
-    Interrupt(usize),
-    /// Starts a peer, for the first time or again.
-    Start(usize),
+    /// To the process of a peer.
+    Peer(Deed, usize),
     /// SIGKILL to the bootstrap.
     KillBootstrap,
+    /// To the links between them.
+    Links(Change),
+}
+
+/// What can be done to the process of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// SIGKILL.
+    Kill,
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
+    /// Starts it, for the first time or again.
+    Start,
+}
+
+/// To whom; what happens to one of them happens in the order of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    Peer(usize),
+    Bootstrap,
+    Links,
+}
+
+/// What the process of a peer does, as far as the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Absent,
+    Running,
+    Stopped,
 }
 
 /// When it is done.
 #[derive(Clone, Debug, PartialEq)]
 enum When {
-    /// Anybody has committed this epoch.
-    Epoch(u64),
+    /// So long after anybody first committed this epoch or a later one.
+    Epoch { epoch: u64, plus_ms: u64 },
     /// So long after the start.
     Elapsed(Duration),
     /// So long after this peer accepted a roster of this epoch or a later one.
@@ -92,6 +158,8 @@ pub(crate) trait Moment {
     fn unix_ms(&self) -> u64;
     /// The greatest epoch that anybody has committed.
     fn committed(&self) -> u64;
+    /// When anybody first committed `epoch` or a later one, in Unix milliseconds.
+    fn commit_ms(&self, epoch: u64) -> Option<u64>;
     /// When `peer` first accepted a roster of `epoch` or a later one, in Unix milliseconds.
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64>;
 }
@@ -123,38 +191,15 @@ pub(crate) enum ScenarioError {
         /// What is wrong, and what to write.
         why: String,
     },
-    /// Every peer is stopped for good.
+    /// A process that is stopped never ends.
+    #[error("peer {peer} stays stopped: continue it, or kill it, in a later step")]
+    StaysStopped {
+        /// The peer.
+        peer: usize,
+    },
+    /// No peer is left to reach the end.
     #[error("the scenario stops every peer: leave or restart at least one, to see the run go on")]
     NobodyLeft,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    allow: Vec<Allowed>,
-    #[serde(default)]
-    step: Vec<RawStep>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawStep {
-    r#do: Verb,
-    peer: Option<usize>,
-    epoch: Option<u64>,
-    second: Option<f64>,
-    roster: Option<u64>,
-    plus_ms: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Verb {
-    Kill,
-    Interrupt,
-    Start,
-    KillBootstrap,
 }
 
 impl Scenario {
@@ -173,13 +218,14 @@ impl Scenario {
         let mut steps = Vec::new();
         for (index, raw) in file.step.iter().enumerate() {
             let wrong = |why| ScenarioError::Step { number: index + 1, why };
-            let action = raw.action(peers).map_err(wrong)?;
-            let when = raw.when().map_err(wrong)?;
+            let (action, when) = raw.parse(peers).map_err(wrong)?;
             steps.push(Step { action, when, progress: Progress::Pending });
         }
         let scenario = Self { steps, allowed: file.allow };
         for peer in 0..peers {
-            scenario.check_order(peer)?;
+            if scenario.check_order(peer)? == Standing::Stopped {
+                return Err(ScenarioError::StaysStopped { peer });
+            }
         }
         if (0..peers).all(|peer| !scenario.survives(peer)) {
             return Err(ScenarioError::NobodyLeft);
@@ -187,38 +233,46 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A peer is started when it does not run, and stopped when it does.
-    fn check_order(&self, peer: usize) -> Result<(), ScenarioError> {
-        let mut running = !self.starts_later(peer);
-        for (index, step) in self.steps.iter().enumerate() {
-            let (concerned, starts) = match step.action {
-                Action::Start(one) => (one == peer, true),
-                Action::Kill(one) | Action::Interrupt(one) => (one == peer, false),
-                Action::KillBootstrap => (false, false),
-            };
-            if !concerned {
-                continue;
-            }
-            if starts == running {
-                let state = if running { "runs already" } else { "does not run" };
-                let why = format!("peer {peer} {state} at this point of the file");
-                return Err(ScenarioError::Step { number: index + 1, why });
-            }
-            running = starts;
+    /// How `peer` stands at the end of the file, if each of its steps can follow the one before.
+    fn check_order(&self, peer: usize) -> Result<Standing, ScenarioError> {
+        let mut standing =
+            if self.starts_later(peer) { Standing::Absent } else { Standing::Running };
+        for (number, deed) in self.deeds(peer) {
+            standing = standing.after(deed).map_err(|state| ScenarioError::Step {
+                number,
+                why: format!("peer {peer} {state} at this point of the file"),
+            })?;
         }
-        Ok(())
+        Ok(standing)
+    }
+
+    /// What is done to the process of `peer`, with the number of the step.
+    fn deeds(&self, peer: usize) -> impl Iterator<Item = (usize, Deed)> {
+        self.steps.iter().enumerate().filter_map(move |(index, step)| match step.action {
+            Action::Peer(deed, one) if one == peer => Some((index + 1, deed)),
+            Action::Peer(..) | Action::KillBootstrap | Action::Links(_) => None,
+        })
     }
 
     /// Whether the first thing that happens to `peer` is its start.
     pub(crate) fn starts_later(&self, peer: usize) -> bool {
-        let first = self.steps.iter().find(|step| step.action.peer() == Some(peer));
-        first.is_some_and(|step| step.action == Action::Start(peer))
+        self.deeds(peer).next().is_some_and(|(_, deed)| deed == Deed::Start)
     }
 
     /// Whether `peer` is meant to reach the end.
     pub(crate) fn survives(&self, peer: usize) -> bool {
-        let last = self.steps.iter().rfind(|step| step.action.peer() == Some(peer));
-        last.is_none_or(|step| step.action == Action::Start(peer))
+        let last = self.deeds(peer).last();
+        last.is_none_or(|(_, deed)| matches!(deed, Deed::Start | Deed::Continue))
+    }
+
+    /// Whether anything is done to the process of `peer`.
+    pub(crate) fn concerns(&self, peer: usize) -> bool {
+        self.deeds(peer).next().is_some()
+    }
+
+    /// Whether anything is done to links.
+    pub(crate) fn has_links(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Links(_)))
     }
 
     /// Whether such an event is no failure here.
@@ -232,11 +286,11 @@ impl Scenario {
         let mut due = Vec::new();
         for step in self.steps.iter_mut().filter(|step| step.progress == Progress::Pending) {
             // What happens to one peer happens in the order of the file.
-            if waiting.contains(&step.action.peer()) || !step.when.has_come(moment) {
-                waiting.push(step.action.peer());
+            if waiting.contains(&step.action.whom()) || !step.when.has_come(moment) {
+                waiting.push(step.action.whom());
             } else {
                 step.progress = Progress::Done;
-                due.push(step.action);
+                due.push(step.action.clone());
             }
         }
         due
@@ -253,66 +307,57 @@ impl Scenario {
 }
 
 impl Action {
-    /// The peer that it happens to.
-    fn peer(self) -> Option<usize> {
+    fn whom(&self) -> Whom {
         match self {
-            Self::Kill(peer) | Self::Interrupt(peer) | Self::Start(peer) => Some(peer),
-            Self::KillBootstrap => None,
+            Self::Peer(_, peer) => Whom::Peer(*peer),
+            Self::KillBootstrap => Whom::Bootstrap,
+            Self::Links(_) => Whom::Links,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(Deed::Kill, peer) => write!(f, "kill -9 peer {peer}"),
+            Self::Peer(Deed::Interrupt, peer) => write!(f, "Ctrl-C to peer {peer}"),
+            Self::Peer(Deed::Terminate, peer) => write!(f, "SIGTERM to peer {peer}"),
+            Self::Peer(Deed::Stop, peer) => write!(f, "stop peer {peer}"),
+            Self::Peer(Deed::Continue, peer) => write!(f, "continue peer {peer}"),
+            Self::Peer(Deed::Start, peer) => write!(f, "start peer {peer}"),
+            Self::KillBootstrap => f.write_str("kill -9 the bootstrap"),
+            Self::Links(change) => write!(f, "{change}"),
+        }
+    }
+}
+
+impl Standing {
+    /// What becomes of a process to which this is done; or what it is instead.
+    fn after(self, deed: Deed) -> Result<Self, &'static str> {
+        match (self, deed) {
+            (Self::Absent, Deed::Start) | (Self::Stopped, Deed::Continue) => Ok(Self::Running),
+            (Self::Running, Deed::Stop) => Ok(Self::Stopped),
+            (Self::Running, Deed::Kill | Deed::Interrupt | Deed::Terminate)
+            | (Self::Stopped, Deed::Kill) => Ok(Self::Absent),
+            (Self::Absent, _) => Err("does not run"),
+            (Self::Running, Deed::Start) => Err("runs already"),
+            (Self::Running, Deed::Continue) => Err("is not stopped"),
+            (Self::Stopped, _) => Err("is stopped (continue it first, or kill it)"),
         }
     }
 }
 
 impl When {
     fn has_come(&self, moment: &impl Moment) -> bool {
-        match *self {
-            Self::Epoch(epoch) => moment.committed() >= epoch,
-            Self::Elapsed(since) => moment.elapsed() >= since,
-            Self::Roster { peer, epoch, plus_ms } => moment
-                .roster_ms(peer, epoch)
-                .is_some_and(|at| moment.unix_ms() >= at.saturating_add(plus_ms)),
-        }
-    }
-}
-
-impl RawStep {
-    fn action(&self, peers: usize) -> Result<Action, String> {
-        let peer = match (self.r#do, self.peer) {
-            (Verb::KillBootstrap, None) => return Ok(Action::KillBootstrap),
-            (Verb::KillBootstrap, Some(_)) => {
-                return Err("kill-bootstrap has no `peer`: remove it".to_owned());
-            }
-            (_, None) => return Err("say which `peer`; 0 is the first".to_owned()),
-            (_, Some(peer)) => peer,
+        let passed = |at: Option<u64>, plus_ms: u64| {
+            at.is_some_and(|at| moment.unix_ms() >= at.saturating_add(plus_ms))
         };
-        if peer >= peers {
-            return Err(format!(
-                "there is no peer {peer}: with {peers} they are 0 to {}",
-                peers - 1
-            ));
-        }
-        Ok(match self.r#do {
-            Verb::Kill => Action::Kill(peer),
-            Verb::Interrupt => Action::Interrupt(peer),
-            Verb::Start => Action::Start(peer),
-            Verb::KillBootstrap => Action::KillBootstrap,
-        })
-    }
-
-    fn when(&self) -> Result<When, String> {
-        if self.plus_ms.is_some() && self.roster.is_none() {
-            return Err("`plus_ms` belongs to `roster`".to_owned());
-        }
-        match (self.epoch, self.second, self.roster) {
-            (Some(epoch), None, None) => Ok(When::Epoch(epoch)),
-            (None, Some(second), None) => Duration::try_from_secs_f64(second)
-                .map(When::Elapsed)
-                .map_err(|_| format!("`second = {second}` is no time after the start")),
-            (None, None, Some(epoch)) => {
-                let peer = self.peer.ok_or("only a peer has a `roster`")?;
-                let plus_ms = self.plus_ms.unwrap_or(0);
-                Ok(When::Roster { peer, epoch, plus_ms })
-            }
-            _ => Err("say when with exactly one of `epoch`, `second`, `roster`".to_owned()),
+        match *self {
+            // What everybody begins with is committed from the start on.
+            Self::Epoch { epoch: 0, plus_ms: 0 } => true,
+            Self::Epoch { epoch, plus_ms } => passed(moment.commit_ms(epoch), plus_ms),
+            Self::Elapsed(since) => moment.elapsed() >= since,
+            Self::Roster { peer, epoch, plus_ms } => passed(moment.roster_ms(peer, epoch), plus_ms),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The processes of a simulation: started, watched, stopped as the scenario says.
 //!
-//! One thread looks at everything every 20 ms: events, exits, the scenario, the watchdog. Nothing
+//! One thread looks at everything every 20 ms: events, exits, scenario, storm, watchdog. Nothing
 //! blocks it, and whichever way it is left, no process stays behind.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -18,8 +19,12 @@ use crate::{
 
 use super::{
     ledger::{Ledger, Outcome},
-    process::{Exit, Process, Tail, wait_for_line},
-    scenario::{Action, Moment, Scenario},
+    network::Network,
+    process::{Process, wait_for_line},
+    scenario::{Action, Deed, Moment, Scenario},
+    seat::{Seat, create},
+    storm::{Forecast, Storm},
+    toll::Toll,
 };
 
 /// What is to be simulated.
@@ -41,8 +46,22 @@ pub(super) struct Plan {
     pub(super) threads: usize,
     /// What the nodes train on.
     pub(super) device: Device,
+    /// Random harm, if any.
+    pub(super) chaos: Option<Forecast>,
+    /// What joins them: line i for peer i, the last one for the bootstrap.
+    pub(super) network: Network,
     /// Where everything is written.
     pub(super) folder: PathBuf,
+}
+
+impl Plan {
+    /// A simulation in which nobody commits for so long has failed. Under chaos the protocol may
+    /// wait on purpose: for the hurt to fall silent, to be ready, and to be given up.
+    pub(super) fn watchdog(&self) -> Duration {
+        let members = &self.manifest.run.members;
+        let graces = 4 * members.heartbeat + members.ready_grace + members.minority_grace;
+        if self.chaos.is_some() { WATCHDOG + graces } else { WATCHDOG }
+    }
 }
 
 /// Why a simulation could not begin or go on; what the nodes did wrong is not here.
@@ -74,6 +93,8 @@ pub(crate) enum StageError {
 pub(super) struct Stage<'a> {
     plan: &'a Plan,
     scenario: Scenario,
+    storm: Option<Storm>,
+    toll: Toll,
     ledger: Ledger,
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
@@ -86,14 +107,17 @@ pub(super) struct Stage<'a> {
     last_commit: Instant,
 }
 
-/// The place of one peer, whichever process has it.
+/// What a simulation leaves.
 #[derive(Debug)]
-struct Seat {
-    folder: PathBuf,
-    tail: Tail,
-    process: Option<Process>,
-    /// Whether the scenario has killed the process.
-    killed: bool,
+pub(super) struct Closed {
+    /// All that was heard.
+    pub(super) ledger: Ledger,
+    /// How each peer ended.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Why that is not good.
+    pub(super) reasons: Vec<String>,
+    /// What the storm did, if there was one.
+    pub(super) toll: Option<Toll>,
 }
 
 /// Whether there is anything left to watch.
@@ -114,6 +138,9 @@ impl<'a> Stage<'a> {
             fs::write(&path, text).map_err(|source| StageError::Io { path, source })
         };
         let entry_folder = plan.folder.join("bootstrap");
+        let create = |folder: &Path| {
+            create(folder).map_err(|source| StageError::Io { path: folder.to_owned(), source })
+        };
         create(&entry_folder)?;
         let manifest = plan.folder.join("run.toml");
         write(manifest.clone(), &plan.manifest.text)?;
@@ -123,15 +150,17 @@ impl<'a> Stage<'a> {
             let data = folder.join("data");
             create(&data)?;
             Identity::simulated(plan.seed, index as u64).create(&data.join(identity::FILE_NAME))?;
-            let tail = Tail::new(folder.join("events.jsonl"));
-            seats.push(Seat { folder, tail, process: None, killed: false });
+            seats.push(Seat::new(folder));
         }
-        let (bootstrap, entry) = start_bootstrap(&entry_folder, &manifest)?;
+        let (bootstrap, entry) = start_bootstrap(plan, &entry_folder, &manifest)?;
+        let storm = plan.chaos.clone().map(|chaos| Storm::new(chaos, plan.seed, plan.epochs));
         let started = Instant::now();
         let mut stage = Self {
             ledger: Ledger::new(plan.peers),
             plan,
             scenario,
+            storm,
+            toll: Toll::default(),
             bootstrap,
             bootstrap_killed: false,
             entry,
@@ -164,12 +193,20 @@ impl<'a> Stage<'a> {
             return Ok(Progress::Failed(why));
         }
         let mut scenario = std::mem::take(&mut self.scenario);
-        let due = scenario.take_due(self);
+        let mut due = scenario.take_due(self);
         self.scenario = scenario;
+        if let Some(mut storm) = self.storm.take() {
+            let running = self.occupied();
+            let spared =
+                (0..self.seats.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
+            due.extend(storm.take_due(self, &running, &spared));
+            self.storm = Some(storm);
+        }
         for action in due {
-            self.perform(action)?;
+            self.perform(&action)?;
             tell(action);
         }
+        self.dismiss_late();
         Ok(self.progress())
     }
 
@@ -190,19 +227,23 @@ impl<'a> Stage<'a> {
 
     /// Nodes that run now.
     pub(super) fn running(&mut self) -> usize {
-        let processes = self.seats.iter_mut().filter_map(|seat| seat.process.as_mut());
-        processes.filter_map(|process| process.exit().is_none().then_some(())).count()
+        self.occupied().len()
+    }
+
+    fn occupied(&mut self) -> BTreeSet<usize> {
+        let seats = self.seats.iter_mut().enumerate();
+        seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
     }
 
     /// A file that holds the state of `epoch`, if some node has written it.
     pub(super) fn checkpoint(&self, epoch: u64) -> Option<PathBuf> {
         let run = self.plan.manifest.id.hex();
         let inner = format!("data/runs/{run}/checkpoints/{epoch}.ckpt");
-        self.seats.iter().map(|seat| seat.folder.join(&inner)).find(|path| path.exists())
+        self.seats.iter().map(|seat| seat.path(&inner)).find(|path| path.exists())
     }
 
-    /// Ends everything that still runs. How each peer ended, and why that is not good.
-    pub(super) fn close(mut self) -> (Ledger, Vec<Outcome>, Vec<String>) {
+    /// Ends everything that still runs.
+    pub(super) fn close(mut self) -> Closed {
         for index in 0..self.seats.len() {
             // Unreadable events were a reason to stop already.
             let _ = self.read_events(index);
@@ -210,33 +251,53 @@ impl<'a> Stage<'a> {
         let outcomes: Vec<_> = self
             .seats
             .iter_mut()
-            .map(|seat| Outcome {
-                exit: seat.process.as_mut().and_then(Process::exit),
-                killed: seat.killed,
-            })
+            .map(|seat| Outcome { exit: seat.exit(), killed: seat.was_killed() })
             .collect();
         let mut reasons = self.ledger.judge(&outcomes, &self.scenario, self.plan.epochs);
         if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
             reasons.push("the bootstrap ended by itself".to_owned());
         }
-        (self.ledger, outcomes, reasons)
+        let toll = self.storm.map(|storm| {
+            self.toll.hurt = storm.counts();
+            self.toll.count(&self.ledger);
+            self.toll
+        });
+        Closed { ledger: self.ledger, outcomes, reasons, toll }
+    }
+
+    /// Ends peers that a storm has delayed, once everybody else has reached the end: nobody is left
+    /// from whom they could learn what it is.
+    fn dismiss_late(&mut self) {
+        let Some(storm) = &self.storm else { return };
+        let late = |peer: &usize| {
+            let head = self.ledger.head(*peer).map_or(0, |(epoch, _)| *epoch);
+            head < self.plan.epochs && storm.has_hurt(*peer)
+        };
+        if self.ledger.committed() < self.plan.epochs {
+            return;
+        }
+        let running = self.seats.iter_mut().enumerate();
+        let running: Vec<_> =
+            running.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect();
+        if running.iter().all(late) {
+            for index in running {
+                if let Some(seat) = self.seats.get_mut(index) {
+                    seat.perform(Deed::Kill);
+                    self.toll.late.push(index);
+                }
+            }
+        }
     }
 
     fn progress(&mut self) -> Progress {
         for (index, seat) in self.seats.iter_mut().enumerate() {
-            let exit = seat.process.as_mut().and_then(Process::exit);
-            let log = seat.folder.join("log.txt");
-            match exit {
-                Some(Exit::Code(0)) | None => {}
-                Some(_) if seat.killed => {}
-                Some(exit) => {
-                    let last = last_line(&log);
-                    return Progress::Failed(format!("peer {index} failed ({exit:?}): {last}"));
-                }
+            if let Some(why) = seat.failure() {
+                return Progress::Failed(format!("peer {index} {why}"));
             }
         }
-        if self.last_commit.elapsed() > WATCHDOG {
-            let seconds = WATCHDOG.as_secs();
+        let watchdog = self.plan.watchdog();
+        if self.last_commit.elapsed() > watchdog {
+            let seconds = watchdog.as_secs();
             return Progress::Failed(format!("nobody committed anything for {seconds} s"));
         }
         // Although nobody runs, the scenario may start somebody by the clock.
@@ -258,32 +319,31 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn perform(&mut self, action: Action) -> Result<(), StageError> {
+    fn perform(&mut self, action: &Action) -> Result<(), StageError> {
         match action {
-            Action::Start(index) => return self.start(index),
+            Action::Peer(Deed::Start, index) => return self.start(*index),
+            Action::Peer(deed, index) => {
+                if let Some(seat) = self.seats.get_mut(*index) {
+                    seat.perform(*deed);
+                }
+            }
             Action::KillBootstrap => {
                 self.bootstrap.kill();
                 self.bootstrap_killed = true;
             }
-            Action::Kill(index) | Action::Interrupt(index) => {
-                let Some(seat) = self.seats.get_mut(index) else { return Ok(()) };
-                let Some(process) = &mut seat.process else { return Ok(()) };
-                // One that is gone already ended by itself, and is judged for that.
-                if process.exit().is_none() {
-                    if action == Action::Kill(index) {
-                        process.kill();
-                        seat.killed = true;
-                    } else {
-                        process.interrupt();
-                    }
-                }
-            }
+            Action::Links(change) => self.plan.network.apply(change),
         }
         Ok(())
     }
 
     fn start(&mut self, index: usize) -> Result<(), StageError> {
         let Some(seat) = self.seats.get_mut(index) else { return Ok(()) };
+        if seat.is_running() {
+            return Ok(());
+        }
+        if seat.was_killed() {
+            self.toll.restarts += 1;
+        }
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut arguments: Vec<String> = [
             "run",
@@ -291,11 +351,11 @@ impl<'a> Stage<'a> {
             "--bootstrap",
             &self.entry,
             "--listen",
-            LISTEN,
+            &self.plan.network.listen(index),
             "--data-dir",
-            &text(&seat.folder.join("data")),
+            &text(&seat.path("data")),
             "--events",
-            &text(&seat.folder.join("events.jsonl")),
+            &text(&seat.path("events.jsonl")),
             "--epochs",
             &self.plan.epochs.to_string(),
             "--threads",
@@ -312,11 +372,12 @@ impl<'a> Stage<'a> {
         if let Some(data) = &self.plan.data {
             arguments.extend(["--data".to_owned(), text(data)]);
         }
-        let log = seat.folder.join("log.txt");
-        let process = Process::start(&arguments, &log)
+        let log = seat.log();
+        let network = &self.plan.network;
+        let process = network
+            .inside(index, || Process::start(&arguments, &log))
             .map_err(|source| StageError::Io { path: log, source })?;
-        seat.process = Some(process);
-        seat.killed = false;
+        seat.take(process);
         Ok(())
     }
 }
@@ -334,13 +395,21 @@ impl Moment for Stage<'_> {
         self.ledger.committed()
     }
 
+    fn commit_ms(&self, epoch: u64) -> Option<u64> {
+        self.ledger.commit_ms(epoch)
+    }
+
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         self.ledger.roster_ms(peer, epoch)
     }
 }
 
 /// Starts the entry point and waits until it says where it is.
-fn start_bootstrap(folder: &Path, manifest: &Path) -> Result<(Process, String), StageError> {
+fn start_bootstrap(
+    plan: &Plan,
+    folder: &Path,
+    manifest: &Path,
+) -> Result<(Process, String), StageError> {
     let log = folder.join("log.txt");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let arguments = [
@@ -348,13 +417,13 @@ fn start_bootstrap(folder: &Path, manifest: &Path) -> Result<(Process, String), 
         "--manifest",
         &text(manifest),
         "--listen",
-        LISTEN,
+        &plan.network.listen(plan.peers),
         "--data-dir",
         &text(&folder.join("data")),
     ]
     .map(str::to_owned);
-    let mut process = Process::start(&arguments, &log)
-        .map_err(|source| StageError::Io { path: log.clone(), source })?;
+    let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
+    let mut process = started.map_err(|source| StageError::Io { path: log.clone(), source })?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
         line.strip_prefix("intellect-node --bootstrap ").map(str::to_owned)
     })
@@ -362,25 +431,12 @@ fn start_bootstrap(folder: &Path, manifest: &Path) -> Result<(Process, String), 
     Ok((process, entry))
 }
 
-fn create(folder: &Path) -> Result<(), StageError> {
-    fs::create_dir_all(folder).map_err(|source| StageError::Io { path: folder.to_owned(), source })
-}
-
-/// What a process said last.
-fn last_line(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
-}
-
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Where simulated processes listen: a port that the system chooses, reachable by nobody else.
-const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
-
-/// A simulation in which nobody commits for so long has failed (docs/OPERATING.md).
+/// What an epoch may take where nothing waits on purpose (docs/OPERATING.md).
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A bootstrap that is not there after so long does not come.

@@ -122,6 +122,10 @@ fn survivors_end_together_at_the_last_epoch() {
         fn committed(&self) -> u64 {
             0
         }
+        fn commit_ms(&self, _: u64) -> Option<u64> {
+            None
+        }
+
         fn roster_ms(&self, _: usize, _: u64) -> Option<u64> {
             None
         }
@@ -159,4 +163,55 @@ fn rosters_are_found_by_epoch() {
     assert_eq!(ledger.roster_ms(1, 3), Some(4_000));
     assert_eq!(ledger.roster_ms(1, 5), None);
     assert_eq!(ledger.roster_ms(0, 4), None);
+}
+
+#[test]
+fn whom_the_storm_killed_need_not_reach_the_end() {
+    let mut ledger = Ledger::new(3);
+    for epoch in 1..=2 {
+        for peer in 0..2 {
+            ledger.record(peer, committed(peer, epoch, u8::try_from(epoch).unwrap()));
+        }
+    }
+    ledger.record(2, committed(2, 1, 1));
+    let killed = Outcome { exit: Some(Exit::Signal), killed: true };
+    assert_eq!(judge(&ledger, &[DONE, DONE, killed]), Vec::<String>::new());
+    assert_eq!(judge(&ledger, &[DONE; 3]).len(), 2, "else it ended early, and elsewhere");
+}
+
+#[test]
+fn what_does_not_go_smoothly_is_counted_once() {
+    let mut ledger = Ledger::new(2);
+    for peer in 0..2 {
+        let aborted = Event::Aborted { attempt: 1, phase: String::new(), reason: String::new() };
+        ledger.record(peer, record(peer, 3, aborted));
+        let mut members = vec![name(0), name(1)];
+        members.rotate_left(peer);
+        for epoch in [1, 3] {
+            let regroup = Event::Regroup { members: members.clone(), absent: Vec::new() };
+            ledger.record(peer, record(peer, epoch, regroup));
+        }
+        ledger.record(peer, record(peer, 3, Event::LeftOut { carried_tokens: 1 }));
+    }
+    let tally = ledger.tally();
+    assert_eq!((tally.aborted.len(), tally.regroups.len()), (1, 1));
+    assert_eq!((tally.forks, tally.left_out), (0, 2));
+}
+
+/// Commits at 1, 2, 4 and 6 s, of 30, 30, 15 and 30 tokens.
+#[test]
+fn goodput_is_beside_the_last_calm_epoch() {
+    let mut ledger = Ledger::new(2);
+    for (epoch, second, weight) in [(1, 1, 10), (2, 2, 10), (3, 4, 5), (4, 6, 10)] {
+        let mut line = committed(0, epoch, 1);
+        line.t_ms = 1_000 * second;
+        let Event::Committed { weights, .. } = &mut line.event else { panic!("a commit") };
+        *weights = vec![weight, 2 * weight];
+        ledger.record(0, line);
+    }
+    let mut toll = crate::sim::toll::Toll::default();
+    toll.count(&ledger);
+    let report = toll.report();
+    assert_eq!(report["goodput"], 0.75);
+    assert_eq!(report["pace"], 0.375);
 }

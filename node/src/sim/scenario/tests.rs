@@ -1,6 +1,7 @@
 //! Tests of `scenario`.
 
 use super::*;
+use crate::sim::links::Line;
 
 struct At {
     second: f64,
@@ -19,6 +20,11 @@ impl Moment for At {
 
     fn committed(&self) -> u64 {
         self.committed
+    }
+
+    /// Epoch e is committed at second e / 2.
+    fn commit_ms(&self, epoch: u64) -> Option<u64> {
+        (epoch <= self.committed).then_some(1_000 + 500 * epoch)
     }
 
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
@@ -46,7 +52,7 @@ fn steps_are_taken_once_when_their_moment_comes() {
     assert!(scenario.take_due(&at(1.0, 2)).is_empty());
     assert_eq!(scenario.take_due(&at(2.0, 2)), [Action::KillBootstrap]);
     assert_eq!(scenario.pending(), [1]);
-    assert_eq!(scenario.take_due(&at(2.5, 4)), [Action::Kill(1)]);
+    assert_eq!(scenario.take_due(&at(2.5, 4)), [Action::Peer(Deed::Kill, 1)]);
     assert!(scenario.take_due(&at(9.0, 9)).is_empty());
     assert!(scenario.pending().is_empty());
 }
@@ -59,7 +65,7 @@ fn a_roster_step_waits_for_its_peer_and_its_epoch() {
     assert!(scenario.take_due(&on(0, 5, 9.0)).is_empty());
     assert!(scenario.take_due(&on(1, 4, 9.0)).is_empty());
     assert!(scenario.take_due(&on(1, 5, 2.1)).is_empty());
-    assert_eq!(scenario.take_due(&on(1, 6, 2.3)), [Action::Kill(1)]);
+    assert_eq!(scenario.take_due(&on(1, 6, 2.3)), [Action::Peer(Deed::Kill, 1)]);
 }
 
 /// The later step of the same peer must not overtake the earlier one.
@@ -69,7 +75,10 @@ fn what_happens_to_one_peer_happens_in_order() {
         step("do = \"kill\"\npeer = 0\nepoch = 9") + &step("do = \"start\"\npeer = 0\nsecond = 1");
     let mut scenario = parse(&text, 2).unwrap();
     assert!(scenario.take_due(&at(5.0, 1)).is_empty());
-    assert_eq!(scenario.take_due(&at(6.0, 9)), [Action::Kill(0), Action::Start(0)]);
+    assert_eq!(
+        scenario.take_due(&at(6.0, 9)),
+        [Action::Peer(Deed::Kill, 0), Action::Peer(Deed::Start, 0)]
+    );
 }
 
 #[test]
@@ -97,7 +106,20 @@ fn every_mistake_is_named_before_anything_starts() {
         ("do = \"kill\"\npeer = 1\nepoch = 1\nsecond = 2", "exactly one of"),
         ("do = \"kill\"\npeer = 1\nsecond = -1", "no time"),
         ("do = \"kill\"\npeer = 1\nsecond = nan", "no time"),
-        ("do = \"kill\"\npeer = 1\nepoch = 1\nplus_ms = 3", "belongs to `roster`"),
+        ("do = \"kill\"\npeer = 1\nsecond = 1\nplus_ms = 3", "belongs to `roster`"),
+        ("do = \"kill\"\npeer = 1\nepoch = 1\nloss = 0.1", "kill has no `loss`"),
+        ("do = \"heal\"\npeer = 1\nepoch = 1", "heal has no `peer`"),
+        ("do = \"link\"\npeer = 1\nepoch = 1", "`up`, `rate`"),
+        ("do = \"link\"\nup = true\nepoch = 1", "which `peer`"),
+        ("do = \"link\"\npeer = 1\nloss = 1.1\nepoch = 1", "0 to 1"),
+        ("do = \"link\"\npeer = 1\nloss = nan\nepoch = 1", "0 to 1"),
+        ("do = \"link\"\npeer = 1\ndelay_ms = 60000\nepoch = 1", "at most 10000"),
+        ("do = \"cut\"\nepoch = 1", "which `peers`"),
+        ("do = \"cut\"\npeers = [0, 1, 2, 3]\nepoch = 1", "which `peers`"),
+        ("do = \"cut\"\npeers = [4]\nepoch = 1", "0 to 3"),
+        ("do = \"black-hole\"\npeer = 1\nepoch = 1", "`to` which"),
+        ("do = \"black-hole\"\npeer = 1\nto = 1\nepoch = 1", "name two"),
+        ("do = \"black-hole\"\npeer = 1\nto = 9\nepoch = 1", "0 to 3"),
         ("do = \"kill-bootstrap\"\nroster = 1", "only a peer"),
     ] {
         let error = parse(&step(what), 4).unwrap_err().to_string();
@@ -113,6 +135,56 @@ fn every_mistake_is_named_before_anything_starts() {
     assert!(parse(&again, 4).unwrap_err().to_string().contains("runs already"));
     let all = step("do = \"kill\"\npeer = 0\nepoch = 1");
     assert!(matches!(parse(&all, 1), Err(ScenarioError::NobodyLeft)));
+}
+
+#[test]
+fn a_stopped_process_is_continued_or_killed_and_hears_nothing_else() {
+    let steps = |deeds: &[&str]| -> String {
+        deeds.iter().map(|deed| step(&format!("do = \"{deed}\"\npeer = 1\nepoch = 1"))).collect()
+    };
+    for (deeds, survives) in [
+        (&["stop", "continue"][..], true),
+        (&["stop", "kill"], false),
+        (&["terminate"], false),
+        (&["stop", "kill", "start", "stop", "continue"], true),
+    ] {
+        assert_eq!(parse(&steps(deeds), 2).unwrap().survives(1), survives, "{deeds:?}");
+    }
+    for (deeds, words) in [
+        (&["continue"][..], "is not stopped"),
+        (&["stop", "interrupt"], "continue it first"),
+        (&["stop", "start"], "continue it first"),
+        (&["kill", "stop"], "does not run"),
+        (&["stop"], "stays stopped"),
+    ] {
+        let error = parse(&steps(deeds), 2).unwrap_err().to_string();
+        assert!(error.contains(words), "{deeds:?}: {error}");
+    }
+}
+
+#[test]
+fn steps_about_links_are_read_and_keep_their_order() {
+    let text = step("do = \"cut\"\npeers = [2, 0, 2]\nepoch = 3")
+        + &step("do = \"heal\"\nepoch = 3\nplus_ms = 2500")
+        + &step("do = \"black-hole\"\npeer = 1\nto = 2\none_way = true\nsecond = 0")
+        + &step(
+            "do = \"link\"\npeer = 1\nup = false\nrate = 5\ndelay_ms = 7\nloss = 0.5\nsecond = 0",
+        );
+    let mut scenario = parse(&text, 4).unwrap();
+    assert!(scenario.has_links() && !scenario.concerns(1) && scenario.survives(1));
+    assert!(scenario.take_due(&at(2.9, 2)).is_empty());
+    let cut = Action::Links(Change::Cut([0, 2].into()));
+    assert_eq!(scenario.take_due(&at(3.0, 3)), [cut]);
+    assert!(scenario.take_due(&at(3.9, 9)).is_empty());
+    let hole = Change::BlackHole { from: 1, to: 2, both: false };
+    let line = Line {
+        up: Some(false),
+        rate: Some(5),
+        delay: Some(Duration::from_millis(7)),
+        loss: Some(0.5),
+    };
+    let line = Change::Line { peer: 1, line };
+    assert_eq!(scenario.take_due(&at(4.0, 9)), [Change::Heal, hole, line].map(Action::Links));
 }
 
 #[test]

@@ -1,0 +1,282 @@
+//! What the links of a simulation do to packets: a switch in virtual time, without sockets.
+//!
+//! Each peer hangs on one line, and the lines meet here. A packet of b bytes waits until the line is
+//! free, takes b / rate to be sent, travels for `delay`, and does the same on the line of whom it is
+//! for:
+//!
+//! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
+//!
+//! A packet that would wait for longer than the line's buffer holds is dropped, as is a share `loss`
+//! of them on each line, and everything between two peers whom a cut or a black hole separates, also
+//! what is on the way. Nobody is told: what vanishes, vanishes silently.
+//!
+//! The clock is the caller's, chance comes from a seed: equal packets at equal times fare equally.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    fmt,
+    time::Duration,
+};
+
+use intellect_protocol::rng::Rng;
+
+/// What happens to the links.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// The line of one peer gets other properties.
+    Line {
+        /// Whose.
+        peer: usize,
+        /// Those that change.
+        line: Line,
+    },
+    /// These peers are cut off from all the others, not from each other.
+    Cut(BTreeSet<usize>),
+    /// What `from` sends to `to` vanishes.
+    BlackHole {
+        /// The sender.
+        from: usize,
+        /// The receiver.
+        to: usize,
+        /// Whether the other direction vanishes too.
+        both: bool,
+    },
+    /// Every line is up, no cut, no black hole. Rate, delay and loss stay.
+    Heal,
+}
+
+/// Properties of a line; what is absent stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Line {
+    /// Whether anything comes or goes.
+    pub(crate) up: Option<bool>,
+    /// Bytes per second each way; 0 is no limit.
+    pub(crate) rate: Option<u64>,
+    /// Each way.
+    pub(crate) delay: Option<Duration>,
+    /// Share of the packets that are lost, each way.
+    pub(crate) loss: Option<f64>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { peer, line } => {
+                write!(f, "link of peer {peer}:")?;
+                if let Some(up) = line.up {
+                    f.write_str(if up { " up" } else { " down" })?;
+                }
+                match line.rate {
+                    Some(0) => f.write_str(" no limit")?,
+                    Some(rate) => write!(f, " {rate} B/s")?,
+                    None => {}
+                }
+                line.delay.map_or(Ok(()), |delay| write!(f, " delay {} ms", delay.as_millis()))?;
+                line.loss.map_or(Ok(()), |loss| write!(f, " loss {} %", 100.0 * loss))
+            }
+            Self::Cut(peers) => write!(f, "cut off {peers:?}"),
+            Self::BlackHole { from, to, both: true } => write!(f, "black hole {from} ↔ {to}"),
+            Self::BlackHole { from, to, both: false } => write!(f, "black hole {from} → {to}"),
+            Self::Heal => f.write_str("heal the links"),
+        }
+    }
+}
+
+/// Who can hear whom, and how each line is.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    ports: Vec<Port>,
+    /// Sender and receiver of what vanishes.
+    holes: BTreeSet<(usize, usize)>,
+    /// Cuts so far.
+    cuts: u32,
+}
+
+/// Where one line ends.
+#[derive(Clone, Debug, Default)]
+struct Port {
+    down: bool,
+    rate: u64,
+    delay: Duration,
+    loss: f64,
+    /// Peers of different groups are cut off from each other.
+    group: u32,
+}
+
+impl Links {
+    /// Whole links of any speed between `count` peers.
+    pub(crate) fn new(count: usize) -> Self {
+        Self { ports: vec![Port::default(); count], holes: BTreeSet::new(), cuts: 0 }
+    }
+
+    /// Changes them from now on.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Line { peer, line } => {
+                if let Some(port) = self.ports.get_mut(*peer) {
+                    port.down = line.up.map_or(port.down, |up| !up);
+                    port.rate = line.rate.unwrap_or(port.rate);
+                    port.delay = line.delay.unwrap_or(port.delay);
+                    port.loss = line.loss.unwrap_or(port.loss);
+                }
+            }
+            Change::Cut(peers) => {
+                self.cuts += 1;
+                for peer in peers {
+                    if let Some(port) = self.ports.get_mut(*peer) {
+                        port.group = self.cuts;
+                    }
+                }
+            }
+            Change::BlackHole { from, to, both } => {
+                self.holes.insert((*from, *to));
+                if *both {
+                    self.holes.insert((*to, *from));
+                }
+            }
+            Change::Heal => {
+                self.holes.clear();
+                for port in &mut self.ports {
+                    (port.down, port.group) = (false, 0);
+                }
+            }
+        }
+    }
+
+    /// Whether anything that `from` sends reaches `to`.
+    pub(crate) fn join(&self, from: usize, to: usize) -> bool {
+        let (Some(a), Some(b)) = (self.ports.get(from), self.ports.get(to)) else { return false };
+        !a.down && !b.down && a.group == b.group && !self.holes.contains(&(from, to))
+    }
+}
+
+/// The switch: packets that are on their way.
+#[derive(Debug)]
+pub(super) struct Switch {
+    links: Links,
+    /// Until when each line is busy, out and in.
+    busy: Vec<[Duration; 2]>,
+    flying: BinaryHeap<Reverse<Packet>>,
+    /// Packets so far, so that those of one instant keep their order.
+    count: u64,
+    rng: Rng,
+}
+
+/// A packet between two lines, or on the second one. Ordered by when, then by age.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Packet {
+    at: Duration,
+    number: u64,
+    leg: Leg,
+    from: usize,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
+/// How far a packet has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Leg {
+    /// On the line of its sender.
+    Out,
+    /// On the line of its receiver.
+    In,
+}
+
+impl Switch {
+    /// Whole links of any speed between `count` peers; `seed` decides what is lost.
+    pub(super) fn new(count: usize, seed: u64) -> Self {
+        Self {
+            links: Links::new(count),
+            busy: vec![[Duration::ZERO; 2]; count],
+            flying: BinaryHeap::new(),
+            count: 0,
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Changes the links from now on.
+    pub(super) fn apply(&mut self, change: &Change) {
+        self.links.apply(change);
+    }
+
+    /// Takes a packet that `from` sends to `to` at `now`.
+    pub(super) fn offer(&mut self, now: Duration, from: usize, to: usize, bytes: Vec<u8>) {
+        if self.flying.len() < FLYING_MAX {
+            self.travel(
+                now,
+                Leg::Out,
+                Packet { at: now, number: 0, leg: Leg::Out, from, to, bytes },
+            );
+        }
+    }
+
+    /// The next packet that arrives until `now`, and where.
+    pub(super) fn arrival(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
+        while self.flying.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
+            let Reverse(packet) = self.flying.pop()?;
+            match packet.leg {
+                Leg::Out => self.travel(packet.at, Leg::In, packet),
+                Leg::In if self.links.join(packet.from, packet.to) => {
+                    return Some((packet.to, packet.bytes));
+                }
+                Leg::In => {}
+            }
+        }
+        None
+    }
+
+    /// When [`Self::arrival`] is worth asking again.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.flying.peek().map(|Reverse(packet)| packet.at)
+    }
+
+    /// Puts a packet on a line at time `t`, unless it is lost.
+    fn travel(&mut self, t: Duration, leg: Leg, packet: Packet) {
+        if !self.links.join(packet.from, packet.to) {
+            return;
+        }
+        let line = match leg {
+            Leg::Out => packet.from,
+            Leg::In => packet.to,
+        };
+        let (Some(port), Some(busy)) = (self.links.ports.get(line), self.busy.get_mut(line)) else {
+            return;
+        };
+        if port.loss > 0.0 && self.rng.chance(port.loss) {
+            return;
+        }
+        let free = &mut busy[usize::from(leg == Leg::In)];
+        let start = t.max(*free);
+        if port.rate > 0 && start - t > buffer(port.rate) {
+            return;
+        }
+        *free = start + sending(packet.bytes.len(), port.rate);
+        self.count += 1;
+        let packet = Packet { at: *free + port.delay, number: self.count, leg, ..packet };
+        self.flying.push(Reverse(packet));
+    }
+}
+
+/// b / rate; nothing on a line without a limit.
+fn sending(bytes: usize, rate: u64) -> Duration {
+    let nanos = (bytes as u64).saturating_mul(1_000_000_000).checked_div(rate);
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// How long a packet may wait for a line of this rate.
+fn buffer(rate: u64) -> Duration {
+    BUFFER.max(sending(BUFFER_PACKETS_MIN * PACKET_BYTES_MAX, rate))
+}
+
+/// Largest packet: what Ethernet carries.
+pub(super) const PACKET_BYTES_MAX: usize = 1_500;
+/// Drop-tail buffer of a line, in time; a guess at a home router.
+const BUFFER: Duration = Duration::from_millis(100);
+/// A slow line holds at least so many packets, or TCP never gets a window.
+const BUFFER_PACKETS_MIN: usize = 64;
+/// Packets on the way at once: 100 ms of 1 Gbit/s, and some.
+const FLYING_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests;

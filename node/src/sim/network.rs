@@ -1,0 +1,246 @@
+//! The network of a simulation: this machine's loopback, or links that can be bad.
+//!
+//! With links, every peer and the bootstrap run in a network namespace of their own, which has one
+//! TUN device and no way out but through it. A thread of the simulation reads the packets from all
+//! devices, lets [`Switch`] decide what becomes of them, and writes what arrives. Nothing of the
+//! machine's own network is touched, and everything vanishes with the processes, however they end.
+//!
+//! It needs the rights of root and `/dev/net/tun`.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    net::Ipv4Addr,
+    os::fd::AsFd as _,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::os::{self, NetworkSpace};
+
+use super::links::{Change, PACKET_BYTES_MAX, Switch};
+
+/// What joins the processes of a simulation.
+#[derive(Debug)]
+pub(super) enum Network {
+    /// Everybody reaches everybody at 127.0.0.1.
+    Loopback,
+    /// A namespace for each process, and a switch between them.
+    Emulated(Emulation),
+}
+
+/// Namespaces, devices, and the thread between them, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Emulation {
+    home: NetworkSpace,
+    rooms: Vec<NetworkSpace>,
+    switch: Arc<Mutex<Switch>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Network {
+    /// The address at which the process on line `index` listens, at a port that the system chooses.
+    pub(super) fn listen(&self, index: usize) -> String {
+        let address = match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST,
+            Self::Emulated(_) => address(index),
+        };
+        format!("/ip4/{address}/tcp/0")
+    }
+
+    /// Runs `start` where the process on line `index` is to live.
+    ///
+    /// # Errors
+    /// What `start` says, or that this thread cannot change places.
+    pub(super) fn inside<T>(
+        &self,
+        index: usize,
+        start: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Self::Emulated(Emulation { home, rooms, .. }) = self else { return start() };
+        let room = rooms.get(index).ok_or_else(|| io::Error::other("no such line"))?;
+        room.enter()?;
+        let started = start();
+        home.enter()?;
+        started
+    }
+
+    /// Changes the links from now on.
+    pub(super) fn apply(&self, change: &Change) {
+        if let Self::Emulated(emulation) = self {
+            lock(&emulation.switch).apply(change);
+        }
+    }
+
+    /// What it is, for people and the report.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Emulated(_) => "emulated",
+        }
+    }
+}
+
+impl Emulation {
+    /// Makes `count` namespaces, and joins them by whole links.
+    ///
+    /// # Errors
+    /// No right to do so, no `/dev/net/tun`, or no such thing on this system.
+    pub(super) fn open(count: usize, seed: u64) -> io::Result<Self> {
+        let home = NetworkSpace::current()?;
+        let made = (0..count).map(room).collect::<io::Result<Vec<_>>>();
+        // Wherever it stopped, this thread goes home.
+        home.enter()?;
+        let (rooms, devices): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let switch = Arc::new(Mutex::new(Switch::new(count, seed)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = {
+            let (switch, stop) = (switch.clone(), stop.clone());
+            move || carry(&devices, &switch, &stop)
+        };
+        let thread = std::thread::Builder::new().name("switch".to_owned()).spawn(work)?;
+        Ok(Self { home, rooms, switch, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed, and there is nothing to undo.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A namespace with one device; leaves this thread inside.
+fn room(index: usize) -> io::Result<(NetworkSpace, File)> {
+    let room = NetworkSpace::enter_new()?;
+    let device = os::open_tun(DEVICE, address(index), PREFIX_BITS, PACKET_BYTES_MAX)?;
+    Ok((room, device))
+}
+
+/// Moves packets until it is told to stop.
+fn carry(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
+    let start = Instant::now();
+    let mut buffer = [0; PACKET_BYTES_MAX];
+    while !stop.load(Ordering::Relaxed) {
+        let next = lock(switch).next();
+        let wait = next.map_or(IDLE, |next| next.saturating_sub(start.elapsed())).min(IDLE);
+        let mut polls: Vec<_> = devices
+            .iter()
+            .map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN))
+            .collect();
+        let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+        // Interrupted by a signal, it looks again.
+        let _ = poll(&mut polls, Some(&wait));
+        let readable: Vec<bool> =
+            polls.iter().map(|poll| poll.revents().contains(PollFlags::IN)).collect();
+        for (from, mut device) in devices.iter().enumerate().filter(|(at, _)| readable[*at]) {
+            for _ in 0..BURST {
+                // Nothing more to read, or nothing that could be helped.
+                let Ok(length) = device.read(&mut buffer) else { break };
+                let packet = &buffer[..length];
+                if let Some(to) = destination(packet).filter(|to| *to < devices.len()) {
+                    lock(switch).offer(start.elapsed(), from, to, packet.to_vec());
+                }
+            }
+        }
+        while let Some((to, packet)) = lock(switch).arrival(start.elapsed()) {
+            if let Some(mut device) = devices.get(to) {
+                // A full queue drops packets, as queues do.
+                let _ = device.write(&packet);
+            }
+        }
+    }
+}
+
+fn lock(switch: &Mutex<Switch>) -> MutexGuard<'_, Switch> {
+    switch.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address of a line: the first one is 10.77.0.1.
+fn address(index: usize) -> Ipv4Addr {
+    let [high, low] = u16::try_from(index + 1).unwrap_or(u16::MAX).to_be_bytes();
+    Ipv4Addr::new(NET[0], NET[1], high, low)
+}
+
+/// The line that an IPv4 packet is for.
+fn destination(packet: &[u8]) -> Option<usize> {
+    let version = packet.first()? >> 4;
+    let [a, b, high, low] = *packet.get(16..20)? else { return None };
+    let inside = version == 4 && [a, b] == NET;
+    usize::from(u16::from_be_bytes([high, low])).checked_sub(1).filter(|_| inside)
+}
+
+/// The network of all lines; private, so that nodes take its addresses for reachable.
+const NET: [u8; 2] = [10, 77];
+const PREFIX_BITS: u32 = 16;
+/// Name of the one device in a namespace.
+const DEVICE: &str = "line";
+/// Packets that are read from one device before the next one has its turn.
+const BURST: usize = 32;
+/// How often the thread looks whether it is to stop; below a second.
+const IDLE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::sim::links::Line;
+
+    #[test]
+    fn a_packet_finds_the_line_of_its_address() {
+        for index in [0, 1, 254, 255, 300] {
+            let mut packet = [0; 20];
+            packet[0] = 0x45;
+            packet[16..].copy_from_slice(&address(index).octets());
+            assert_eq!(destination(&packet), Some(index));
+            packet[0] = 0x60;
+            assert_eq!(destination(&packet), None, "IPv6");
+        }
+        let mut packet = [0x45; 20];
+        packet[16..].copy_from_slice(&[10, 77, 0, 0]);
+        assert_eq!(destination(&packet), None);
+        packet[16..].copy_from_slice(&[10, 78, 0, 1]);
+        assert_eq!(destination(&packet), None);
+        assert_eq!(destination(&[0x45; 19]), None);
+    }
+
+    /// What the kernel's own TCP sees: whole links carry it, a link that is down does not.
+    #[test]
+    fn tcp_passes_whole_links_and_no_others() {
+        let network = match Emulation::open(2, 1) {
+            Ok(emulation) => Network::Emulated(emulation),
+            Err(error) => return println!("skipped: no network namespaces ({error})"),
+        };
+        let listener = network.inside(1, || TcpListener::bind((address(1), 0))).unwrap();
+        let target = listener.local_addr().unwrap();
+        let dial = |patience| {
+            network.inside(0, || TcpStream::connect_timeout(&target, Duration::from_secs(patience)))
+        };
+        let mut there = dial(20).unwrap();
+        let (mut here, _) = listener.accept().unwrap();
+        let sent: Vec<u8> = (0..200_000_u32).map(|number| number.to_le_bytes()[1]).collect();
+        let got = std::thread::scope(|scope| {
+            scope.spawn(|| there.write_all(&sent).unwrap());
+            let mut got = vec![0; sent.len()];
+            here.read_exact(&mut got).unwrap();
+            got
+        });
+        assert!(got == sent, "the bytes arrived changed");
+        let down = Line { up: Some(false), ..Line::default() };
+        network.apply(&Change::Line { peer: 1, line: down });
+        assert!(dial(1).is_err());
+        let outside = TcpStream::connect_timeout(&target, Duration::from_secs(1));
+        assert!(outside.is_err(), "the machine's own network has nothing to do with it");
+    }
+}

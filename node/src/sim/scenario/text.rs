@@ -1,0 +1,191 @@
+//! A scenario file as it is typed: every key may be there, and is looked at here once.
+//!
+//! A step is a flat table, so that a file stays short; which keys belong to which verb is a table
+//! of its own here, and a key too many is as wrong as one too few.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Deserialize;
+
+use super::{Action, Allowed, Deed, When};
+use crate::sim::links::{Change, Line};
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    pub(super) allow: Vec<Allowed>,
+    #[serde(default)]
+    pub(super) step: Vec<Step>,
+}
+
+/// One step.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    r#do: Verb,
+    peer: Option<usize>,
+    peers: Option<Vec<usize>>,
+    to: Option<usize>,
+    one_way: Option<bool>,
+    up: Option<bool>,
+    rate: Option<u64>,
+    delay_ms: Option<u64>,
+    loss: Option<f64>,
+    epoch: Option<u64>,
+    second: Option<f64>,
+    roster: Option<u64>,
+    plus_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verb {
+    Kill,
+    Interrupt,
+    Terminate,
+    Stop,
+    Continue,
+    Start,
+    KillBootstrap,
+    Link,
+    Cut,
+    BlackHole,
+    Heal,
+}
+
+impl Step {
+    /// What it means among `peers` peers, or what to write instead.
+    pub(super) fn parse(&self, peers: usize) -> Result<(Action, When), String> {
+        let (verb, keys) = self.r#do.grammar();
+        let extra = self.given().into_iter().find(|key| !keys.contains(key));
+        if let Some(key) = extra {
+            return Err(format!("{verb} has no `{key}`: remove it"));
+        }
+        Ok((self.action(peers)?, self.when()?))
+    }
+
+    /// The keys that are there, but for those that say when.
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("peer", self.peer.is_some()),
+            ("peers", self.peers.is_some()),
+            ("to", self.to.is_some()),
+            ("one_way", self.one_way.is_some()),
+            ("up", self.up.is_some()),
+            ("rate", self.rate.is_some()),
+            ("delay_ms", self.delay_ms.is_some()),
+            ("loss", self.loss.is_some()),
+        ];
+        all.into_iter().filter(|(_, given)| *given).map(|(key, _)| key).collect()
+    }
+
+    fn action(&self, peers: usize) -> Result<Action, String> {
+        let deed = |deed| Ok(Action::Peer(deed, self.peer(peers)?));
+        match self.r#do {
+            Verb::Kill => deed(Deed::Kill),
+            Verb::Interrupt => deed(Deed::Interrupt),
+            Verb::Terminate => deed(Deed::Terminate),
+            Verb::Stop => deed(Deed::Stop),
+            Verb::Continue => deed(Deed::Continue),
+            Verb::Start => deed(Deed::Start),
+            Verb::KillBootstrap => Ok(Action::KillBootstrap),
+            Verb::Link => self.line(peers).map(Action::Links),
+            Verb::Cut => self.cut(peers).map(Action::Links),
+            Verb::BlackHole => self.black_hole(peers).map(Action::Links),
+            Verb::Heal => Ok(Action::Links(Change::Heal)),
+        }
+    }
+
+    fn peer(&self, peers: usize) -> Result<usize, String> {
+        known(self.peer.ok_or("say which `peer`; 0 is the first")?, peers)
+    }
+
+    fn line(&self, peers: usize) -> Result<Change, String> {
+        let peer = self.peer(peers)?;
+        let line = Line {
+            up: self.up,
+            rate: self.rate,
+            delay: self.delay_ms.map(Duration::from_millis),
+            loss: self.loss,
+        };
+        if line == Line::default() {
+            return Err("say how the link is to be: `up`, `rate`, `delay_ms`, `loss`".to_owned());
+        }
+        if let Some(loss) = line.loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
+            return Err(format!("`loss = {loss}` is no share of the packets: choose 0 to 1"));
+        }
+        if line.delay.is_some_and(|delay| delay > DELAY_MAX) {
+            return Err(format!("`delay_ms` is at most {}", DELAY_MAX.as_millis()));
+        }
+        Ok(Change::Line { peer, line })
+    }
+
+    fn cut(&self, peers: usize) -> Result<Change, String> {
+        let named = self.peers.as_deref().unwrap_or_default();
+        let group =
+            named.iter().map(|peer| known(*peer, peers)).collect::<Result<BTreeSet<_>, _>>();
+        let group = group?;
+        if group.is_empty() || group.len() == peers {
+            return Err("say which `peers` are cut off from the others, as in [0, 1]".to_owned());
+        }
+        Ok(Change::Cut(group))
+    }
+
+    fn black_hole(&self, peers: usize) -> Result<Change, String> {
+        let from = self.peer(peers)?;
+        let to = known(self.to.ok_or("say `to` which peer nothing comes")?, peers)?;
+        if from == to {
+            return Err("`peer` and `to` are the same: name two".to_owned());
+        }
+        Ok(Change::BlackHole { from, to, both: !self.one_way.unwrap_or(false) })
+    }
+
+    fn when(&self) -> Result<When, String> {
+        let plus_ms = self.plus_ms.unwrap_or(0);
+        match (self.epoch, self.second, self.roster) {
+            (Some(epoch), None, None) => Ok(When::Epoch { epoch, plus_ms }),
+            (None, Some(_), None) if self.plus_ms.is_some() => {
+                Err("`plus_ms` belongs to `roster` or `epoch`".to_owned())
+            }
+            (None, Some(second), None) => Duration::try_from_secs_f64(second)
+                .map(When::Elapsed)
+                .map_err(|_| format!("`second = {second}` is no time after the start")),
+            (None, None, Some(epoch)) => {
+                let peer = self.peer.ok_or("only a peer has a `roster`")?;
+                Ok(When::Roster { peer, epoch, plus_ms })
+            }
+            _ => Err("say when with exactly one of `epoch`, `second`, `roster`".to_owned()),
+        }
+    }
+}
+
+impl Verb {
+    /// As it is written, and the keys that belong to it beside those that say when.
+    fn grammar(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Kill => ("kill", &["peer"]),
+            Self::Interrupt => ("interrupt", &["peer"]),
+            Self::Terminate => ("terminate", &["peer"]),
+            Self::Stop => ("stop", &["peer"]),
+            Self::Continue => ("continue", &["peer"]),
+            Self::Start => ("start", &["peer"]),
+            Self::KillBootstrap => ("kill-bootstrap", &[]),
+            Self::Link => ("link", &["peer", "up", "rate", "delay_ms", "loss"]),
+            Self::Cut => ("cut", &["peers"]),
+            Self::BlackHole => ("black-hole", &["peer", "to", "one_way"]),
+            Self::Heal => ("heal", &[]),
+        }
+    }
+}
+
+fn known(peer: usize, peers: usize) -> Result<usize, String> {
+    if peer < peers {
+        return Ok(peer);
+    }
+    Err(format!("there is no peer {peer}: with {peers} they are 0 to {}", peers - 1))
+}
+
+/// Longer than any line on Earth, shorter than what every timer would take for a death.
+const DELAY_MAX: Duration = Duration::from_secs(10);

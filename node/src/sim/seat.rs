@@ -1,0 +1,99 @@
+//! The place of one peer in a simulation, whichever process has it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::Signal;
+
+use super::{
+    process::{Exit, Process, Tail},
+    scenario::Deed,
+};
+
+/// A folder, what is written there, and who writes it now.
+#[derive(Debug)]
+pub(super) struct Seat {
+    folder: PathBuf,
+    /// Its events.
+    pub(super) tail: Tail,
+    process: Option<Process>,
+    /// Whether the scenario or the storm has killed the process.
+    killed: bool,
+}
+
+impl Seat {
+    /// An empty seat, whose folder exists.
+    pub(super) fn new(folder: PathBuf) -> Self {
+        let tail = Tail::new(folder.join("events.jsonl"));
+        Self { folder, tail, process: None, killed: false }
+    }
+
+    /// A file or folder of this peer.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The log of its processes.
+    pub(super) fn log(&self) -> PathBuf {
+        self.path("log.txt")
+    }
+
+    /// Takes the process that has just been started.
+    pub(super) fn take(&mut self, process: Process) {
+        self.process = Some(process);
+        self.killed = false;
+    }
+
+    /// Does this to its process; one that is gone already ended by itself, and is judged for that.
+    pub(super) fn perform(&mut self, deed: Deed) {
+        let Some(process) = &mut self.process else { return };
+        match deed {
+            Deed::Kill if process.exit().is_none() => {
+                process.kill();
+                self.killed = true;
+            }
+            Deed::Interrupt => process.signal(Signal::INT),
+            Deed::Terminate => process.signal(Signal::TERM),
+            Deed::Stop => process.signal(Signal::STOP),
+            Deed::Continue => process.signal(Signal::CONT),
+            Deed::Kill | Deed::Start => {}
+        }
+    }
+
+    /// How its last process ended, if it has.
+    pub(super) fn exit(&mut self) -> Option<Exit> {
+        self.process.as_mut().and_then(Process::exit)
+    }
+
+    /// Whether it has a process that has not ended.
+    pub(super) fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.exit().is_none())
+    }
+
+    /// Whether its last process was killed on purpose.
+    pub(super) fn was_killed(&self) -> bool {
+        self.killed
+    }
+
+    /// Why its last process should not have ended as it did, if so.
+    pub(super) fn failure(&mut self) -> Option<String> {
+        match self.exit()? {
+            Exit::Code(0) => None,
+            _ if self.killed => None,
+            exit => Some(format!("failed ({exit:?}): {}", last_line(&self.log()))),
+        }
+    }
+}
+
+/// Makes a folder and those above it.
+pub(super) fn create(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+/// What a process said last.
+fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+}

@@ -1,0 +1,302 @@
+//! `--chaos`: peers that are hurt at random, and well again a moment later.
+//!
+//! `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`: a rule chooses, from a seed,
+//! one running peer whom nothing ails, and kills it (as kill -9), stops it, or takes its link down;
+//! 1 to 3 seconds later it is started, continued, or linked again. Two peers at least are always well
+//! before one is hurt, so the run never loses its last.
+//!
+//! A storm begins after the second commit, which shows what an undisturbed epoch takes, and is over
+//! three epochs before the end, so that everybody is there for the last one. It leaves alone whom a
+//! scenario file deals with.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+    time::Duration,
+};
+
+use intellect_protocol::rng::Rng;
+
+use super::{
+    links::{Change, Line},
+    scenario::{Action, Deed, Moment},
+};
+
+/// The rules of a storm, as they were typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forecast(Vec<Rule>);
+
+/// What happens how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    harm: Harm,
+    rhythm: Rhythm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Harm {
+    Kill,
+    Stop,
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rhythm {
+    /// Every so often, for so long.
+    Every { gap: Duration, length: Duration },
+    /// Once in each epoch, at a random instant of its first four fifths.
+    EachEpoch,
+}
+
+/// A wrong `--chaos`.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with commas \
+     between them; kill, stop or cut, and times in ms, s, m or h"
+)]
+pub(crate) struct ForecastError {
+    /// The rule that is not understood.
+    text: String,
+}
+
+impl FromStr for Forecast {
+    type Err = ForecastError;
+
+    fn from_str(text: &str) -> Result<Self, ForecastError> {
+        text.split(',').map(|rule| parse_rule(rule.trim())).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
+    let wrong = || ForecastError { text: text.to_owned() };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (harm, rhythm) = match words[..] {
+        [harm, "each", "epoch"] => (harm, Rhythm::EachEpoch),
+        [harm, "every", gap, "for", length] => {
+            let time = |text| parse_time(text).ok_or_else(wrong);
+            (harm, Rhythm::Every { gap: time(gap)?, length: time(length)? })
+        }
+        _ => return Err(wrong()),
+    };
+    let harm = match harm {
+        "kill" => Harm::Kill,
+        "stop" => Harm::Stop,
+        "cut" => Harm::Cut,
+        _ => return Err(wrong()),
+    };
+    Ok(Rule { harm, rhythm })
+}
+
+/// A number and its unit; nothing is no time.
+fn parse_time(text: &str) -> Option<Duration> {
+    let digits = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    let millis = number.parse::<u64>().ok()?.checked_mul(millis)?;
+    (millis > 0).then_some(Duration::from_millis(millis))
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Rule { harm, rhythm }) in self.0.iter().enumerate() {
+            f.write_str(if index > 0 { ", " } else { "" })?;
+            write!(f, "{}", harm.word())?;
+            match rhythm {
+                Rhythm::Every { gap, length } => write!(f, " every {gap:?} for {length:?}")?,
+                Rhythm::EachEpoch => f.write_str(" each epoch")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Forecast {
+    /// Whether links are touched.
+    pub(crate) fn has_links(&self) -> bool {
+        self.0.iter().any(|rule| rule.harm == Harm::Cut)
+    }
+}
+
+impl Harm {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Stop => "stop",
+            Self::Cut => "cut",
+        }
+    }
+
+    fn hurt(self, peer: usize) -> Action {
+        match self {
+            Self::Kill => Action::Peer(Deed::Kill, peer),
+            Self::Stop => Action::Peer(Deed::Stop, peer),
+            Self::Cut => up(peer, false),
+        }
+    }
+
+    fn cure(self, peer: usize) -> Action {
+        match self {
+            Self::Kill => Action::Peer(Deed::Start, peer),
+            Self::Stop => Action::Peer(Deed::Continue, peer),
+            Self::Cut => up(peer, true),
+        }
+    }
+}
+
+fn up(peer: usize, up: bool) -> Action {
+    Action::Links(Change::Line { peer, line: Line { up: Some(up), ..Line::default() } })
+}
+
+/// A storm that has begun, or will.
+#[derive(Debug)]
+pub(super) struct Storm {
+    forecast: Forecast,
+    rng: Rng,
+    /// The last epoch of the run.
+    epochs: u64,
+    /// For each rule, when it hurts somebody next.
+    due: Vec<Option<Duration>>,
+    /// Who is hurt, how, and until when.
+    hurt: BTreeMap<usize, (Harm, Duration)>,
+    began: Option<Duration>,
+    /// The greatest epoch that was seen, and when; how long it took.
+    epoch: (u64, Duration),
+    epoch_length: Duration,
+    counts: BTreeMap<Harm, u64>,
+    /// Everybody who was ever hurt.
+    touched: BTreeSet<usize>,
+}
+
+impl Storm {
+    /// A storm as forecast over a run of so many epochs.
+    pub(super) fn new(forecast: Forecast, seed: u64, epochs: u64) -> Self {
+        Self {
+            due: vec![None; forecast.0.len()],
+            forecast,
+            rng: Rng::new(seed),
+            epochs,
+            hurt: BTreeMap::new(),
+            began: None,
+            epoch: (0, Duration::ZERO),
+            epoch_length: Duration::ZERO,
+            counts: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// What happens now. `running` are the peers whose processes run, stopped ones too, of whom the
+    /// storm does not touch the `spared`.
+    pub(super) fn take_due(
+        &mut self,
+        moment: &impl Moment,
+        running: &BTreeSet<usize>,
+        spared: &BTreeSet<usize>,
+    ) -> Vec<Action> {
+        let now = moment.elapsed();
+        self.follow(moment.committed(), now);
+        let over = self.is_over();
+        let mut actions = Vec::new();
+        self.hurt.retain(|peer, (harm, until)| {
+            let well = over || *until <= now;
+            if well {
+                actions.push(harm.cure(*peer));
+            }
+            !well
+        });
+        if self.began.is_none() || over {
+            return actions;
+        }
+        for index in 0..self.due.len() {
+            let Some(rule) = self.forecast.0.get(index).copied() else { continue };
+            if self.due[index].is_none_or(|due| now < due) {
+                continue;
+            }
+            let Some(peer) = self.victim(running, spared) else { continue };
+            let until = now + WELL_AFTER_MIN + WELL_AFTER_RANGE.mul_f64(self.rng.unit());
+            self.hurt.insert(peer, (rule.harm, until));
+            self.touched.insert(peer);
+            *self.counts.entry(rule.harm).or_default() += 1;
+            actions.push(rule.harm.hurt(peer));
+            self.due[index] = match rule.rhythm {
+                Rhythm::Every { gap, length } => {
+                    let end = self.began.unwrap_or_default() + length;
+                    Some(now + gap).filter(|next| *next < end)
+                }
+                Rhythm::EachEpoch => None,
+            };
+        }
+        actions
+    }
+
+    /// Whether `peer` was ever hurt.
+    pub(super) fn has_hurt(&self, peer: usize) -> bool {
+        self.touched.contains(&peer)
+    }
+
+    /// How often somebody was killed, stopped and cut off.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
+        [Harm::Kill, Harm::Stop, Harm::Cut]
+            .map(|harm| (harm.word(), self.counts.get(&harm).copied().unwrap_or(0)))
+    }
+
+    /// Whether nobody is hurt any more from now on.
+    fn is_over(&self) -> bool {
+        self.epoch.0 + CALM_EPOCHS >= self.epochs
+    }
+
+    /// Takes note of the run's progress.
+    fn follow(&mut self, committed: u64, now: Duration) {
+        let (epoch, since) = self.epoch;
+        if committed <= epoch {
+            return;
+        }
+        self.epoch_length = now.saturating_sub(since);
+        self.epoch = (committed, now);
+        if committed < UNDISTURBED_EPOCHS {
+            return;
+        }
+        let first = self.began.is_none();
+        self.began.get_or_insert(now);
+        for (due, rule) in self.due.iter_mut().zip(&self.forecast.0) {
+            match rule.rhythm {
+                Rhythm::Every { gap, .. } if first => *due = Some(now + gap),
+                Rhythm::Every { .. } => {}
+                // One that is still due was meant for the epoch before, and comes at once.
+                Rhythm::EachEpoch if due.is_some() => *due = Some(now),
+                Rhythm::EachEpoch => {
+                    let share = EPOCH_SHARE * self.rng.unit();
+                    *due = Some(now + self.epoch_length.mul_f64(share));
+                }
+            }
+        }
+    }
+
+    /// A peer that may be hurt, if another one stays well.
+    fn victim(&mut self, running: &BTreeSet<usize>, spared: &BTreeSet<usize>) -> Option<usize> {
+        let well: Vec<usize> =
+            running.iter().copied().filter(|peer| !self.hurt.contains_key(peer)).collect();
+        let open: Vec<usize> = well.iter().copied().filter(|peer| !spared.contains(peer)).collect();
+        if well.len() < 2 { None } else { self.rng.pick(&open).copied() }
+    }
+}
+
+/// Commits before a storm begins; the last of these epochs is the measure of an undisturbed one.
+pub(super) const UNDISTURBED_EPOCHS: u64 = 2;
+/// Of the length of the last epoch: this one may be shorter, and has its harm too.
+const EPOCH_SHARE: f64 = 0.8;
+/// Epochs at the end without harm: a peer that has just come back needs two to take part.
+const CALM_EPOCHS: u64 = 3;
+/// Who is hurt is well again after 1 to 3 s: longer than "silent after" of the built-in manifest,
+/// or not; shorter than its `minority_grace`.
+const WELL_AFTER_MIN: Duration = Duration::from_secs(1);
+const WELL_AFTER_RANGE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

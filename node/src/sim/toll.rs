@@ -1,0 +1,98 @@
+//! What a storm cost: how often peers were hurt, what did not go smoothly, and goodput.
+//!
+//! The measure is the last epoch before the storm, with T tokens in t seconds. With e more epochs
+//! and C tokens committed in s seconds since,
+//!
+//! goodput = C / (e · T): of the tokens that these epochs would have had, the share that they have;
+//!
+//! pace = (C / s) / (T / t): tokens per second beside those before the storm.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::{ledger::Ledger, storm::UNDISTURBED_EPOCHS};
+
+/// The figures of one storm.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Toll {
+    /// How often somebody was killed, stopped and cut off.
+    pub(super) hurt: [(&'static str, u64); 3],
+    /// Processes that were started again.
+    pub(super) restarts: u64,
+    /// Peers that came back too late for the last epoch.
+    pub(super) late: Vec<usize>,
+    aborted: usize,
+    regroups: usize,
+    forks: u64,
+    left_out: u64,
+    goodput: Option<f64>,
+    pace: Option<f64>,
+}
+
+impl Toll {
+    /// Adds what the ledger knows.
+    pub(super) fn count(&mut self, ledger: &Ledger) {
+        let tally = ledger.tally();
+        self.aborted = tally.aborted.len();
+        self.regroups = tally.regroups.len();
+        self.forks = tally.forks;
+        self.left_out = tally.left_out;
+        (self.goodput, self.pace) = goodput(ledger).unzip();
+    }
+
+    /// The same for programs.
+    pub(super) fn report(&self) -> Value {
+        let [(_, kills), (_, stops), (_, cuts)] = self.hurt;
+        json!({
+            "kills": kills,
+            "stops": stops,
+            "cuts": cuts,
+            "restarts": self.restarts,
+            "late": self.late,
+            "aborted_attempts": self.aborted,
+            "regroups": self.regroups,
+            "forks": self.forks,
+            "left_out": self.left_out,
+            "goodput": self.goodput,
+            "pace": self.pace,
+        })
+    }
+}
+
+/// Goodput and pace, if the storm had an epoch before it and one within.
+fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
+    let epochs = ledger.epochs();
+    let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
+    let (last, end) = epochs.last_key_value()?;
+    let count = last.checked_sub(UNDISTURBED_EPOCHS).filter(|count| *count > 0)?;
+    let committed = epochs.range(UNDISTURBED_EPOCHS + 1..);
+    let committed: u64 = committed.map(|(_, epoch)| epoch.tokens).sum();
+    let share = committed as f64 / (count as f64 * calm.tokens as f64);
+    let calm_ms = calm.first_ms.saturating_sub(before.first_ms) as f64;
+    let stormy_ms = end.first_ms.saturating_sub(calm.first_ms) as f64;
+    let pace = share * count as f64 * calm_ms / stormy_ms;
+    (share.is_finite() && pace.is_finite()).then_some((share, pace))
+}
+
+impl fmt::Display for Toll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [(_, kills), (_, stops), (_, cuts)] = self.hurt;
+        write!(
+            f,
+            "chaos: {kills} kills · {} restarts · {stops} stops · {cuts} cuts · {} aborted attempts \
+             · {} regroups · {} forks · {} left out",
+            self.restarts, self.aborted, self.regroups, self.forks, self.left_out
+        )?;
+        if !self.late.is_empty() {
+            write!(f, " · too late for the end: peers {:?}", self.late)?;
+        }
+        let (Some(goodput), Some(pace)) = (self.goodput, self.pace) else { return Ok(()) };
+        write!(
+            f,
+            "\ngoodput {:.1} % of the tokens of a calm run, at {:.1} % of its pace",
+            100.0 * goodput,
+            100.0 * pace
+        )
+    }
+}
