@@ -66,6 +66,7 @@ fn peer(index: u8) -> Peer {
         weight_max: 1_000,
         weight_medians: None,
         update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
+        replay_max: 0,
         key,
         log: LogId([index; 16]),
         incarnation: 1,
@@ -133,7 +134,8 @@ impl World {
             Output::Fault(peer, fault) => println!("peer {who} says of {peer}: {fault}"),
             // Nothing is missed, given up or left in this story; a node does these too.
             Output::Abandon(_) | Output::Left => {}
-            Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) | Output::Fetch { .. } => {}
+            Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}
+            Output::Fetch { .. } | Output::Replay { .. } => {}
         }
     }
 

@@ -28,6 +28,7 @@ pub enum Event {
     Aborted { epoch: u64, attempt: u32, phase: &'static str, reason: &'static str },
     LeftOut { epoch: u64 },
     Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
+    Replayed { head: Head, to_epoch: u64 },
     CaughtUp { head: Head },
     Diverged { who: PeerId, mine: Digest, theirs: Digest },
     Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64 },

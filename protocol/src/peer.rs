@@ -24,7 +24,7 @@ use crate::time::Time;
 use crate::view;
 use crate::wire;
 
-pub use interface::{ASK_TIMEOUT, Config, Input, Output};
+pub use interface::{ASK_TIMEOUT, Config, Input, Output, UPDATES_KEPT};
 
 /// One peer.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ impl State {
             without: config.without,
         };
         let incarnation = config.incarnation;
-        let sync = sync::Config { law, me, incarnation, genesis, founders };
+        let replay_max = config.replay_max.min(UPDATES_KEPT);
+        let sync = sync::Config { law, me, incarnation, genesis, founders, replay_max };
         let roll = Roll::new(config.heartbeat, config.minority_grace);
         let Recovered { lineage, votes } = config.recovered.take().unwrap_or_default();
         let votes = Votes::replay(&config.run, &votes);
@@ -142,8 +143,14 @@ impl State {
                 self.turn(now, epoch::Input::RingLost { roster, neighbour }, out);
             }
             Input::UpdateHeld(update) => self.turn(now, epoch::Input::UpdateHeld(update), out),
+            Input::UpdateMissing(update) if self.sync.needs(&update) => {
+                self.follow(now, sync::Input::UpdateMissing(update), out);
+            }
             Input::UpdateMissing(update) => {
                 self.turn(now, epoch::Input::UpdateMissing(update), out);
+            }
+            Input::Applied { state } if self.sync.is_replaying() => {
+                self.follow(now, sync::Input::Applied(state), out);
             }
             Input::Applied { state } => self.turn(now, epoch::Input::Applied(state), out),
             Input::Answer(from, answer) => {
@@ -335,6 +342,13 @@ impl State {
                 }
                 sync::Output::Fetch { head, r, donors, spent } => {
                     out.push(Output::Fetch { head, r, donors, spent });
+                }
+                sync::Output::Replay { updates, donors } => {
+                    out.push(Output::Replay { updates, donors });
+                }
+                sync::Output::Apply { before, receipt, spent } => {
+                    let apply = epoch::Apply::of(&self.config.run, &before, &receipt, spent);
+                    out.push(Output::Apply(Arc::new(apply)));
                 }
                 sync::Output::Link(from, link) => {
                     self.turn(now, epoch::Input::Link(from, link), out);

@@ -2,12 +2,13 @@
 //!
 //! Heads are ordered by committed tokens, then by the smaller digest; the greatest whose links
 //! verify is followed. One question is open at a time: first the links after the last common
-//! epoch, and if they do not fit on ours, the chain, to find where the two part. A checkpoint is
-//! asked for only once every link to it is verified.
+//! epoch, and if they do not fit on ours, the chain, to find where the two part (`work`). Updates or
+//! a checkpoint are asked for only once every link to them is verified (`arrive`).
 //!
-//! What this does not do: votes (`epoch`), bytes of checkpoints, replay of updates.
+//! What this does not do: votes (`epoch`), bytes of checkpoints and updates.
 
 mod work;
+mod arrive;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Config {
     pub genesis: Head,
     /// The voters of epoch 1, before any Regroup.
     pub founders: Vec<Voter>,
+    /// A way of more updates than this is left to a checkpoint.
+    pub replay_max: usize,
 }
 
 /// What happened.
@@ -65,6 +68,10 @@ pub enum Input<'a> {
     Frozen,
     /// The epoch machine committed.
     Committed(Head, Box<Link>),
+    /// A replayed update gave this state.
+    Applied(Digest),
+    /// Nobody delivered an update that is replayed.
+    UpdateMissing(Digest),
     /// A checkpoint is loaded.
     Loaded(Head),
     /// Nobody delivered the checkpoint.
@@ -98,6 +105,22 @@ pub enum Output {
         /// Who serves it.
         donors: Vec<PeerId>,
         /// Whether a link on the way has spent some of what is unspent here (R27).
+        spent: bool,
+    },
+    /// Fetch these updates, the first one first.
+    Replay {
+        /// Epoch and digest of each.
+        updates: Vec<(u64, Digest)>,
+        /// Who serves them.
+        donors: Vec<PeerId>,
+    },
+    /// Take the outer step of an update that is replayed.
+    Apply {
+        /// The head that it is taken on.
+        before: Head,
+        /// Its receipt.
+        receipt: Box<Receipt>,
+        /// Whether some of what is unspent here is in it (R27).
         spent: bool,
     },
     /// A proof of our open epoch's result.
@@ -142,6 +165,8 @@ pub struct State {
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
+    /// Whether we follow a greater head, and have not told yet that we are there.
+    catching_up: bool,
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
     /// follows one of them and names us has spent it.
     frozen_after: Vec<Digest>,
@@ -180,6 +205,7 @@ impl State {
             rounds: 0,
             set_aside: BTreeMap::new(),
             ahead_since: None,
+            catching_up: false,
             frozen_after: Vec::new(),
             told: BTreeSet::new(),
             forkable: BTreeMap::new(),
@@ -212,6 +238,8 @@ impl State {
                 out.push(Output::Log(Record::Committed { head }));
                 self.push(Arc::from(link), head);
             }
+            Input::Applied(state) => self.on_applied(state, out),
+            Input::UpdateMissing(update) => self.on_update_missing(now, roll, &update, out),
             Input::Loaded(head) => self.on_loaded(head, out),
             Input::LoadFailed(head) => self.on_load_failed(now, roll, head, out),
         }
@@ -342,6 +370,7 @@ impl State {
             return;
         }
         self.rounds = 0;
+        self.note_caught_up(now, roll, out);
         let Some((peer, head)) = self.greatest(now, roll) else {
             if !roll.live(now).any(|(_, seen)| self.is_ahead(seen, &self.head)) {
                 self.ahead_since = None;
@@ -395,56 +424,6 @@ impl State {
                 return;
             }
         }
-    }
-
-    fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
-        let Some(Work::Load { target, base, links }) = self.work.take() else { return };
-        if target != head {
-            return;
-        }
-        if links.iter().any(|link| self.spends(&link.receipt)) {
-            self.frozen_after.clear();
-        }
-        self.rewind(base, head, out);
-        let mut links = links.into_iter().peekable();
-        let mut at = self.head;
-        while let Some(link) = links.next() {
-            let next = links.peek().map(|next: &Link| next.receipt.series.parent);
-            let tokens = at.tokens.saturating_add(link.receipt.tokens());
-            let epoch = at.epoch.saturating_add(1);
-            at = Head { epoch, tokens, state: next.unwrap_or(head.state) };
-            out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
-            out.push(Output::Log(Record::Committed { head: at }));
-            self.push(Arc::new(link), at);
-        }
-        let (head, voters, median) = self.tip();
-        out.push(Output::Enter { head, voters, median });
-        out.push(Output::Event(Event::CaughtUp { head: self.head }));
-    }
-
-    /// Gives up what lies beyond the last common epoch, and says so.
-    fn rewind(&mut self, base: u64, theirs: Head, out: &mut Vec<Output>) {
-        let undone = self.head.epoch.saturating_sub(base);
-        if undone > 0 {
-            let (first_epoch, mine) = (base.saturating_add(1), self.head);
-            out.push(Output::Log(Record::Rewound { epoch: base }));
-            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
-            // Others who still stand where we stood are no other fork.
-            self.remember(mine.state);
-        }
-        self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
-        self.forkable.retain(|epoch, _| *epoch <= base);
-        self.head = self.entries.last().map_or(self.config.genesis, |entry| entry.head);
-    }
-
-    /// R25: nobody serves it; go on with our own until somebody may.
-    fn on_load_failed(&mut self, now: Time, roll: &Roll, head: Head, out: &mut Vec<Output>) {
-        if !matches!(&self.work, Some(Work::Load { target, .. }) if *target == head) {
-            return;
-        }
-        self.work = None;
-        self.put_aside(head.state, now + roll.grace);
-        out.push(Output::Behind(false));
     }
 
     fn put_aside(&mut self, state: Digest, until: Time) {

@@ -121,7 +121,6 @@ impl State {
         let link = &decided.link;
         let law = &self.config.law;
         let (receipt, roster) = (&link.receipt, &link.certificate.roster);
-        let r = wire::receipt_digest(&law.run, receipt);
         let running = self.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
         out.extend(running.map(|(digest, _)| Output::Abandon(*digest)));
         out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
@@ -131,13 +130,8 @@ impl State {
             let short = Commit::Short { series, roster, r, update, dones };
             out.push(Output::Gossip(self.seal(Message::Commit(short))));
         }
-        out.push(Output::Apply(Arc::new(Apply {
-            epoch: receipt.series.epoch,
-            r,
-            tokens: self.head.tokens.saturating_add(receipt.tokens()),
-            update: receipt.update,
-            spent: receipt.spends(&self.config.me, self.config.incarnation),
-        })));
+        let spent = receipt.spends(&self.config.me, self.config.incarnation);
+        out.push(Output::Apply(Arc::new(Apply::of(&law.run, &self.head, receipt, spent))));
         self.stage = Stage::Applying(Box::new(decided));
     }
 

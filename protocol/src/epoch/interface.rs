@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId};
+use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::lineage::Law;
 use crate::log::Record;
-use crate::message::{Head, Link, Member, Message, Opening, Voter};
+use crate::message::{Head, Link, Member, Message, Opening, Receipt, Voter};
 use crate::sign::Verified;
+use crate::wire;
 
 /// The rules that a test can turn off, to see that it notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,4 +163,17 @@ pub struct Apply {
     pub update: Digest,
     /// Whether our frozen delta is in it (R34). If not, it is carried.
     pub spent: bool,
+}
+
+impl Apply {
+    /// The outer step of `receipt`, which follows on the head `before`.
+    pub(crate) fn of(run: &RunId, before: &Head, receipt: &Receipt, spent: bool) -> Self {
+        Self {
+            epoch: receipt.series.epoch,
+            r: wire::receipt_digest(run, receipt),
+            tokens: before.tokens.saturating_add(receipt.tokens()),
+            update: receipt.update,
+            spent,
+        }
+    }
 }

@@ -35,6 +35,8 @@ pub struct Config {
     pub weight_medians: Option<u64>,
     /// Bytes of one update, for the ring's deadline.
     pub update_bytes: u64,
+    /// Catching up by more updates than this costs more than a checkpoint; at most [`UPDATES_KEPT`].
+    pub replay_max: usize,
 
     /// Our key.
     pub key: Keypair,
@@ -120,6 +122,15 @@ pub enum Output {
     FetchUpdate(Digest, Vec<PeerId>),
     /// Take the outer step of a committed epoch.
     Apply(Arc<Apply>),
+    /// Fetch these updates from any of these peers, the first one first, as the `Apply` of each will
+    /// follow once that of the one before is done. One that nobody delivers is
+    /// [`Input::UpdateMissing`], when its `Apply` has come.
+    Replay {
+        /// Epoch and digest of each.
+        updates: Vec<(u64, Digest)>,
+        /// Who serves them.
+        donors: Vec<PeerId>,
+    },
     /// Ask a peer about its lineage; answer with [`Input::Answer`], at the latest after
     /// [`ASK_TIMEOUT`].
     Ask(PeerId, Ask),
@@ -148,6 +159,9 @@ pub enum Output {
     /// We have said farewell: nothing more will come.
     Left,
 }
+
+/// Committed updates that a peer keeps for others to replay: a day away at an epoch of 45 minutes.
+pub const UPDATES_KEPT: usize = 32;
 
 /// How long the caller waits for an answer before it reports `None`.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -222,16 +222,17 @@ impl Check {
         match event {
             Event::Committed(committed) => {
                 self.committed(who, committed, update)?;
-                let (peer, incarnation) = (who.voter.peer, who.incarnation);
-                let Some((spent, unspent)) = settled else { return Ok(()) };
-                let forgone =
-                    self.lineage.on_settled(peer, incarnation, &who.head, *spent, unspent)?;
-                require(forgone == 0, "S4", || format!("{peer} forgoes {forgone} at a commit"))
+                self.settled(who, settled)
             }
             Event::Fork { .. } => {
                 who.fork_raised = true;
                 who.fork_owed = None;
                 Ok(())
+            }
+            Event::Replayed { head, .. } => {
+                self.lineage.on_replayed(who.voter.peer, &who.head, head)?;
+                who.head = *head;
+                self.settled(who, settled)
             }
             Event::Diverged { who: other, .. } => require(false, "diverged", || {
                 format!("{} says that {other} has another state", who.voter.peer)
@@ -248,6 +249,14 @@ impl Check {
             | Event::Stuck { .. }
             | Event::Leaving => Ok(()),
         }
+    }
+
+    /// S4: an outer step takes what its receipt spends, and nothing else is lost.
+    fn settled(&self, who: &Process, settled: Option<&(bool, Range<u64>)>) -> Verdict {
+        let (peer, incarnation) = (who.voter.peer, who.incarnation);
+        let Some((spent, unspent)) = settled else { return Ok(()) };
+        let forgone = self.lineage.on_settled(peer, incarnation, &who.head, *spent, unspent)?;
+        require(forgone == 0, "S4", || format!("{peer} forgoes {forgone} at an outer step"))
     }
 
     /// A process goes on from a fetched state.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | every one | commits, members without a place, each moment of an epoch |
 //! | lossy | attempts from the second on, two proposers at one attempt, adopted Dones, commits by gossip |
-//! | churn | what lossy must, Regroups, forks healed |
+//! | churn | what lossy must, Regroups, forks healed, epochs replayed, checkpoints loaded |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -70,6 +70,10 @@ pub struct Report {
     pub forks: u64,
     /// Tokens of peers' own unshared work that were lost with a lineage given up.
     pub forgone: u64,
+    /// Epochs that were caught up with by their updates.
+    pub replayed: u64,
+    /// Checkpoints that were loaded.
+    pub loaded: u64,
     /// Commits that somebody else's `Commit` brought.
     pub by_commit: u64,
     /// Times that 256 attempts were not enough.
@@ -125,6 +129,8 @@ impl Report {
         self.regroups += other.regroups;
         self.forks += other.forks;
         self.forgone += other.forgone;
+        self.replayed += other.replayed;
+        self.loaded += other.loaded;
         self.by_commit += other.by_commit;
         self.stuck += other.stuck;
         self.messages += other.messages;
@@ -144,7 +150,7 @@ impl fmt::Display for Report {
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
              {} adopted Dones, {} without a place, {} Regroups, {} forks healed ({} \
-             tokens forgone), {} faults, \
+             tokens forgone), {} epochs replayed, {} checkpoints loaded, {} faults, \
              {} messages, {} KiB, {} virtual s, progress within {} ms",
             self.epochs,
             self.commits,
@@ -156,6 +162,8 @@ impl fmt::Display for Report {
             self.regroups,
             self.forks,
             self.forgone,
+            self.replayed,
+            self.loaded,
             self.faults.values().sum::<u64>(),
             self.messages,
             self.bytes >> 10,
@@ -234,7 +242,12 @@ impl Summary {
             ("adopted Dones", total.adopted),
             ("commits by gossip", total.by_commit),
         ];
-        let churned = [("Regroups", total.regroups), ("forks healed", total.forks)];
+        let churned = [
+            ("Regroups", total.regroups),
+            ("forks healed", total.forks),
+            ("epochs replayed", total.replayed),
+            ("checkpoints loaded", total.loaded),
+        ];
         let wanted: Vec<(&'static str, u64)> = match self.faults {
             Faults::Clean => each.to_vec(),
             Faults::Lossy => [each.as_slice(), &disturbed].concat(),

@@ -12,7 +12,7 @@ use crate::epoch::Rule;
 use crate::event::{Committed, Event};
 use crate::fault::Fault;
 use crate::id::{PeerId, RunId};
-use crate::message::{Head, Message};
+use crate::message::{Answer, Head, Message};
 
 /// What becomes of one message on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,11 @@ impl Stage {
         self.world.filter = Some(Box::new(fate));
     }
 
+    /// Changes every answer about a lineage from now on: of which host, to which.
+    pub fn forge(&mut self, forge: impl FnMut(usize, usize, &mut Answer) + 'static) {
+        self.world.forger = Some(Box::new(forge));
+    }
+
     /// A stranger, whose name is made of `name`, says something to some hosts.
     pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
         for host in hosts {
@@ -82,8 +87,9 @@ impl Stage {
         self.world.run()
     }
 
-    /// Lets every message through again.
+    /// Lets every message and answer through again, as it is.
     pub fn relent(&mut self) {
+        self.world.forger = None;
         self.world.filter = None;
     }
 
@@ -132,6 +138,11 @@ impl Stage {
     pub fn train_in(&mut self, host: usize, training_ms: u64) {
         self.world.set_training(host, training_ms);
         self.world.train_anew(host);
+    }
+
+    /// Sets how long a checkpoint takes to arrive at a host; an update takes an eighth.
+    pub fn load_in(&mut self, host: usize, loading_ms: u64) {
+        self.world.set_loading(host, loading_ms);
     }
 
     /// Plays until `done`, at most for `limit_ms`; whether it came to that.

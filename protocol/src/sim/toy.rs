@@ -9,7 +9,7 @@
 //! v ← μ·v + d̄;  θ ← θ − η·(d̄ + μ·v)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::codec::Codec;
 use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
 use crate::message::Head;
+use crate::peer::UPDATES_KEPT;
 use crate::rng::Rng;
 
 /// Elements of the toy's parameters: four blocks, the last one short.
@@ -95,7 +96,9 @@ pub(crate) struct Toy {
     pub(crate) anchor: Arc<Anchor>,
     /// Committed states, by digest; the newest [`KEPT`].
     served: BTreeMap<(u64, Digest), Arc<Anchor>>,
-    /// Bytes of updates, by digest.
+    /// Digests of committed updates; the newest [`UPDATES_KEPT`].
+    committed: VecDeque<Digest>,
+    /// Bytes of these and of those of the open epoch, by digest.
     pub(crate) updates: BTreeMap<Digest, Arc<Vec<u8>>>,
     pub(crate) frozen: Option<Frozen>,
     unspent: Vec<f32>,
@@ -113,6 +116,7 @@ impl Toy {
         Self {
             anchor: genesis,
             served: BTreeMap::new(),
+            committed: VecDeque::new(),
             updates: BTreeMap::new(),
             frozen: None,
             unspent: vec![0.0; ELEMENTS],
@@ -138,6 +142,13 @@ impl Toy {
     pub(crate) fn apply(&mut self, apply: &Apply) -> Option<Digest> {
         let next = self.anchor.step(apply, self.updates.get(&apply.update)?)?;
         self.settle(apply.spent);
+        self.committed.retain(|digest| *digest != apply.update);
+        self.committed.push_back(apply.update);
+        if self.committed.len() > UPDATES_KEPT {
+            self.committed.pop_front();
+        }
+        let committed = &self.committed;
+        self.updates.retain(|digest, _| committed.contains(digest));
         Some(self.enter(Arc::new(next)))
     }
 

@@ -7,6 +7,7 @@
 //! to it is in [`acts`].
 
 mod acts;
+mod queue;
 mod work;
 
 use std::cmp::Reverse;
@@ -15,17 +16,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue::{Entry, Happening};
+
 use super::check::{Check, Process, Violation};
 use super::network::Network;
 use super::report::{Moment, Report};
-use super::rings::{Notice, Rings};
+use super::rings::Rings;
 use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
-use crate::epoch::{Apply, Rule};
+use crate::epoch::Rule;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Ask, Head, Message, Voter};
+use crate::message::{Answer, Head, Message, Voter};
 use crate::peer::{self, Input, Output};
 use crate::rng::Rng;
 use crate::sign::{Keypair, Verified};
@@ -34,6 +37,9 @@ use crate::wire;
 
 /// Decides the fate of a message from one host to another.
 pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
+
+/// Changes what a host answers to another one.
+pub(super) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
 
 /// How a world is set up.
 #[derive(Clone, Debug)]
@@ -60,6 +66,8 @@ struct Host {
     incarnation: u64,
     /// How long an epoch's training takes, in milliseconds, before jitter.
     training_ms: u64,
+    /// How long a checkpoint takes to arrive, in milliseconds; an update takes an eighth.
+    loading_ms: u64,
     process: Option<Box<Running>>,
 }
 
@@ -77,52 +85,10 @@ struct Running {
     training: Option<u64>,
     /// Counts fetches, so that an abandoned one is known.
     fetches: u64,
+    /// Who serves the updates that are replayed; nobody when none are.
+    donors: Vec<PeerId>,
     /// What the last outer step took as spent or carried: which tokens.
     settled: Option<(bool, Range<u64>)>,
-}
-
-/// What happens to a process.
-#[derive(Clone, Debug)]
-enum Happening {
-    Input(Input),
-    Tick,
-    Measure,
-    Trained { epoch: u64 },
-    Step(Arc<Apply>),
-    TryUpdate { update: Digest, donors: Vec<PeerId> },
-    TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: bool },
-    Asked { donor: PeerId, ask: Ask },
-    Ringing { roster: Digest, notice: Notice },
-}
-
-/// A happening in the queue: which process of which host.
-#[derive(Debug)]
-struct Entry {
-    at_ms: u64,
-    number: u64,
-    host: usize,
-    incarnation: u64,
-    happening: Happening,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_ms, self.number).cmp(&(other.at_ms, other.number))
-    }
 }
 
 /// Everything that is simulated.
@@ -145,6 +111,7 @@ pub(super) struct World {
     /// What hosts have told, when somebody wants to read it.
     pub(super) told: Option<Vec<(usize, Event)>>,
     pub(super) filter: Option<Filter>,
+    pub(super) forger: Option<Forger>,
     /// Who that is nobody here was found at fault.
     pub(super) blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
@@ -162,7 +129,7 @@ impl World {
             .map(|index| {
                 let name = PeerId(derive("peer", setup.seed, index, 0));
                 let training_ms = 400 + rng.below(20 * setup.jitter_ms);
-                Host { name, incarnation: 0, training_ms, process: None }
+                Host { name, incarnation: 0, training_ms, loading_ms: 0, process: None }
             })
             .collect();
         let names = hosts.iter().enumerate().map(|(index, host)| (host.name, index)).collect();
@@ -187,6 +154,7 @@ impl World {
             moments: Vec::new(),
             told: None,
             filter: None,
+            forger: None,
             blamed: Vec::new(),
             broken: None,
             spare: Vec::new(),
@@ -289,10 +257,14 @@ impl World {
             }
             Happening::Measure => self.measure(host),
             Happening::Trained { epoch } => self.on_trained(host, epoch),
-            Happening::Step(apply) => self.on_step(host, &apply),
+            Happening::Step(apply) => self.on_step(host, apply),
             Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
+            Happening::TryStep { apply, donors } => self.on_try_step(host, apply, donors),
             Happening::TryLoad { serial, head, r, donors, spent } => {
                 self.on_try_load(host, serial, head, r, donors, spent);
+            }
+            Happening::Load { serial, head, anchor, spent } => {
+                self.on_load(host, serial, head, anchor, spent);
             }
             Happening::Asked { donor, ask } => self.on_asked(host, donor, &ask),
             Happening::Ringing { roster, notice } => self.on_ringing(host, roster, &notice),
@@ -354,6 +326,11 @@ impl World {
             Output::Ask(donor, ask) => self.push_soon(host, Happening::Asked { donor, ask }),
             Output::Fetch { head, r, donors, spent } => {
                 self.load(host, head, r, donors, spent);
+            }
+            Output::Replay { donors, .. } => {
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.donors = donors;
+                }
             }
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
@@ -435,6 +412,7 @@ impl World {
             }
             Event::Fork { undone, .. } => self.report.forks += u64::from(*undone > 0),
             Event::Stuck { .. } => self.report.stuck += 1,
+            Event::Replayed { .. } => self.report.replayed += 1,
             Event::PeerFound { .. }
             | Event::PeerLost { .. }
             | Event::Roster { .. }

@@ -1,8 +1,9 @@
 //! The one open question: what was asked, and what its answer leads to.
 
+use super::arrive::Way;
 use super::{
     Answer, Ask, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Opening, Output, PeerId,
-    REMEMBERED_MAX, Roll, Series, Standing, State, Time, Voter, wire,
+    REMEMBERED_MAX, Roll, Series, Standing, State, Time, Voter,
 };
 
 /// What is being found out.
@@ -12,8 +13,10 @@ pub(super) enum Work {
     Lineage { from: PeerId, base: u64, links: Vec<Link> },
     /// Where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
+    /// A verified head's updates.
+    Replay(Way),
     /// A verified head's checkpoint.
-    Load { target: Head, base: u64, links: Vec<Link> },
+    Load(Way),
 }
 
 impl State {
@@ -193,22 +196,8 @@ impl State {
             out.push(Output::Link(from, Box::new(link.clone())));
             return;
         }
-        let spent = links.iter().any(|link| self.spends(&link.receipt));
-        // Who has answered serves it, whatever its last heartbeat said.
-        let serves = |peer: &PeerId, head: &Head| *peer == from || *head == target;
-        let serving = roll.live(now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
-        let mut donors: Vec<PeerId> = serving.map(|(peer, _)| *peer).collect();
-        donors.sort_by_key(|peer| *peer != from);
-        let Some(last) = links.last() else { return };
-        let r = wire::receipt_digest(&self.config.law.run, &last.receipt);
-        out.push(Output::Behind(true));
-        out.push(Output::Event(Event::Behind {
-            from_epoch: self.head.epoch,
-            to_epoch: target.epoch,
-            donors: donors.clone(),
-        }));
-        out.push(Output::Fetch { head: target, r, donors, spent });
-        self.work = Some(Work::Load { target, base, links });
+        let links = links.into();
+        self.set_out(now, roll, Way { from, target, base, links }, out);
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where

@@ -10,6 +10,7 @@ mod ordinary;
 mod votes;
 mod regroups;
 mod heads;
+mod joins;
 mod strangers;
 
 use std::cell::{Cell, RefCell};

@@ -111,6 +111,14 @@ impl History {
         require(new.exceeds(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
     }
 
+    /// S3, R28: a replayed epoch extends the head by one that somebody committed.
+    pub(super) fn on_replayed(&self, peer: PeerId, old: &Head, new: &Head) -> Verdict {
+        let node = self.nodes.get(&new.state);
+        require(node.is_some_and(|n| n.parent == old.state && n.head == *new), "S3", || {
+            format!("{peer} replays {new:?} on {old:?}, which nobody committed there")
+        })
+    }
+
     /// S4: a process gives up what it has trained if the lineage that it goes on with holds some of
     /// it, and only then. What it trained after that part is forgone (R27): how many tokens.
     pub(super) fn on_settled(

@@ -10,6 +10,9 @@ use crate::sim::rings::Loss;
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
 
+/// A way of so many updates is replayed: few, so that checkpoints are loaded too.
+const REPLAY_MAX: usize = 5;
+
 impl World {
     /// Starts a process on a host where none runs: with a new log, at genesis, since it has no disk.
     pub(in crate::sim) fn start(&mut self, host: usize) {
@@ -37,6 +40,7 @@ impl World {
             weight_max: WEIGHT_MAX,
             weight_medians: None,
             update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
+            replay_max: REPLAY_MAX,
             key: Keypair::simulated(name),
             log,
             incarnation,
@@ -52,6 +56,7 @@ impl World {
             paused: None,
             training: None,
             fetches: 0,
+            donors: Vec::new(),
             settled: None,
         }));
         self.feed(host, Input::Tick);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Happening, World};
+use super::{Anchor, Happening, World};
 use crate::epoch::{Apply, Ring};
 use crate::id::{Digest, PeerId};
 use crate::message::{Ask, Head};
@@ -22,6 +22,11 @@ impl World {
         self.hosts[host].training_ms = training_ms;
     }
 
+    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds.
+    pub(in crate::sim) fn set_loading(&mut self, host: usize, loading_ms: u64) {
+        self.hosts[host].loading_ms = loading_ms;
+    }
+
     /// Begins the budget that is under way anew, if there is one.
     pub(in crate::sim) fn train_anew(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -37,6 +42,7 @@ impl World {
         let budget_ms = self.hosts[host].training_ms + jitter_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         process.toy.frozen = None;
+        process.donors.clear();
         let until_ms = process.training.unwrap_or(now_ms + budget_ms).max(now_ms);
         process.training = Some(until_ms);
         let epoch = process.judged.head().epoch + 1;
@@ -96,17 +102,48 @@ impl World {
         }
     }
 
-    pub(super) fn on_step(&mut self, host: usize, apply: &Apply) {
+    pub(super) fn on_step(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.settled =
-            process.toy.frozen.is_some().then(|| (apply.spent, process.toy.unspent()));
-        match process.toy.apply(apply) {
+        if !process.donors.is_empty() && !process.toy.updates.contains_key(&apply.update) {
+            let donors = process.donors.clone();
+            return self.on_try_step(host, apply, donors);
+        }
+        let unspent = process.toy.unspent();
+        process.settled = (!unspent.is_empty()).then_some((apply.spent, unspent));
+        match process.toy.apply(&apply) {
             Some(state) => self.feed(host, Input::Applied { state }),
             None => {
                 let what = format!("{} applies an update that it lacks", self.name(host));
                 self.break_with("S4", what);
             }
         }
+    }
+
+    /// Fetches an update that is replayed.
+    pub(super) fn on_try_step(&mut self, host: usize, apply: Arc<Apply>, mut donors: Vec<PeerId>) {
+        if donors.is_empty() {
+            return self.feed(host, Input::UpdateMissing(apply.update));
+        }
+        let donor = donors.remove(0);
+        let Some((from, bytes)) = self.served(host, &donor, &apply.update) else {
+            return self.push(SILENT_DONOR_MS, host, Happening::TryStep { apply, donors });
+        };
+        self.keep_update(host, bytes);
+        let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
+        let length_ms = self.hosts[host].loading_ms / 8;
+        self.push(delay_ms + length_ms, host, Happening::Step(apply));
+    }
+
+    /// The update that a donor serves, if it is reached.
+    fn served(
+        &mut self,
+        host: usize,
+        donor: &PeerId,
+        update: &Digest,
+    ) -> Option<(usize, Arc<Vec<u8>>)> {
+        let from = self.reach(host, donor)?;
+        let bytes = self.hosts[from].process.as_ref()?.toy.updates.get(update).cloned()?;
+        Some((from, bytes))
     }
 
     pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
@@ -118,11 +155,7 @@ impl World {
             return self.feed(host, Input::UpdateMissing(update));
         }
         let donor = donors.remove(0);
-        let served = self.reach(host, &donor).and_then(|from| {
-            let bytes = self.hosts[from].process.as_ref()?.toy.updates.get(&update).cloned()?;
-            Some((from, bytes))
-        });
-        match served {
+        match self.served(host, &donor, &update) {
             Some((from, bytes)) => {
                 self.keep_update(host, bytes);
                 let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
@@ -169,7 +202,24 @@ impl World {
             let again = Happening::TryLoad { serial, head, r, donors, spent };
             return self.push(SILENT_DONOR_MS, host, again);
         };
+        // A donor keeps what somebody is fetching.
+        let loading_ms = self.hosts[host].loading_ms;
+        self.push(loading_ms, host, Happening::Load { serial, head, anchor, spent });
+    }
+
+    pub(super) fn on_load(
+        &mut self,
+        host: usize,
+        serial: u64,
+        head: Head,
+        anchor: Arc<Anchor>,
+        spent: bool,
+    ) {
         let Some(process) = &mut self.hosts[host].process else { return };
+        if process.fetches != serial {
+            return;
+        }
+        self.report.loaded += 1;
         let unspent = process.toy.unspent();
         let verdict = self.check.loaded(&mut process.judged, head, spent, &unspent);
         process.toy.load(anchor, spent);
@@ -181,7 +231,10 @@ impl World {
 
     pub(super) fn on_asked(&mut self, host: usize, donor: PeerId, ask: &Ask) {
         let answer = self.reach(host, &donor).and_then(|from| {
-            let answer = self.hosts[from].process.as_ref()?.machine.answer(ask);
+            let mut answer = self.hosts[from].process.as_ref()?.machine.answer(ask);
+            if let Some(forger) = &mut self.forger {
+                forger(from, host, &mut answer);
+            }
             wire::open_answer(&wire::answer(&answer)).map(|answer| (from, Arc::new(answer)))
         });
         let (delay_ms, answer) = match answer {

@@ -1,0 +1,223 @@
+//! The way to a verified head: by its updates, or by its checkpoint (R21, R25, R27, R28).
+//!
+//! A short extension of our own head is *replayed*: each update is applied like that of a commit,
+//! and the next one only if its receipt's parent is the state that came out. So what is reached this
+//! way is computed, not believed. A longer way, or another lineage, begins with a checkpoint of the
+//! newest head; by the time it has arrived the run has gone further, and the rest is replayed. An
+//! update is an eighth of a checkpoint, so whoever can follow the run at all arrives.
+
+use std::collections::VecDeque;
+
+use super::work::Work;
+use super::{Arc, Digest, Event, Head, Link, Output, PeerId, Record, Roll, State, Time};
+
+/// A verified greater head, and how to get there.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// Who told of it.
+    pub(super) from: PeerId,
+    pub(super) target: Head,
+    /// The last common epoch.
+    pub(super) base: u64,
+    /// The links after it that are not taken yet.
+    pub(super) links: VecDeque<Link>,
+}
+
+impl State {
+    /// Sets out: by updates where that is the shorter way, and all of them lie before us.
+    pub(super) fn set_out(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+        self.catching_up = true;
+        out.push(Output::Behind(true));
+        out.push(Output::Event(Event::Behind {
+            from_epoch: self.head.epoch,
+            to_epoch: way.target.epoch,
+            donors: donors(now, roll, &way),
+        }));
+        if way.base == self.head.epoch && way.links.len() <= self.config.replay_max {
+            self.replay(now, roll, way, out);
+        } else {
+            self.load(now, roll, way, out);
+        }
+    }
+
+    fn replay(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+        let update = |link: &Link| (link.receipt.series.epoch, link.receipt.update);
+        out.push(Output::Replay {
+            updates: way.links.iter().map(update).collect(),
+            donors: donors(now, roll, &way),
+        });
+        self.take_step(way, out);
+    }
+
+    /// R28: the next update is applied only to the state that its receipt names.
+    fn take_step(&mut self, way: Way, out: &mut Vec<Output>) {
+        let next = way.links.front().map(|link| &link.receipt);
+        let theirs = next.map_or(way.target.state, |receipt| receipt.series.parent);
+        if theirs != self.head.state {
+            // The receipts up to here are ours too: one of the machines has computed wrongly (R26).
+            let (who, mine) = (way.from, self.head.state);
+            out.push(Output::Event(Event::Diverged { who, mine, theirs }));
+            self.remember(way.target.state);
+            self.give_up(way.target.state, Time(u64::MAX));
+            return self.arrive(out);
+        }
+        let Some(receipt) = next else { return self.arrive(out) };
+        let spent = self.spends(receipt);
+        let receipt = Box::new(receipt.clone());
+        out.push(Output::Apply { before: self.head, receipt, spent });
+        self.work = Some(Work::Replay(way));
+    }
+
+    /// Whether the outer step under way is one of ours.
+    #[must_use]
+    pub fn is_replaying(&self) -> bool {
+        matches!(self.work, Some(Work::Replay(_)))
+    }
+
+    /// Whether a replay goes on with this update.
+    #[must_use]
+    pub fn needs(&self, update: &Digest) -> bool {
+        let Some(Work::Replay(way)) = &self.work else { return false };
+        way.links.front().is_some_and(|link| link.receipt.update == *update)
+    }
+
+    /// A replayed update gave this state.
+    pub(super) fn on_applied(&mut self, state: Digest, out: &mut Vec<Output>) {
+        let Some(Work::Replay(mut way)) = self.work.take_if(|work| matches!(work, Work::Replay(_)))
+        else {
+            return;
+        };
+        let Some(link) = way.links.pop_front() else { return };
+        if self.spends(&link.receipt) {
+            self.frozen_after.clear();
+        }
+        self.extend(link, state, out);
+        let (head, to_epoch) = (self.head, way.target.epoch);
+        out.push(Output::Event(Event::Replayed { head, to_epoch }));
+        self.take_step(way, out);
+    }
+
+    /// R25: nobody serves the next update; its checkpoint may still be had.
+    pub(super) fn on_update_missing(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        update: &Digest,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.needs(update) {
+            return;
+        }
+        let Some(Work::Replay(mut way)) = self.work.take() else { return };
+        if way.base < self.head.epoch {
+            way.base = self.head.epoch;
+            self.arrive(out);
+            out.push(Output::Behind(true));
+        }
+        self.load(now, roll, way, out);
+    }
+
+    fn load(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+        let Some(last) = way.links.back() else { return };
+        let spent = way.links.iter().any(|link| self.spends(&link.receipt));
+        let r = crate::wire::receipt_digest(&self.config.law.run, &last.receipt);
+        let donors = donors(now, roll, &way);
+        out.push(Output::Fetch { head: way.target, r, donors, spent });
+        self.work = Some(Work::Load(way));
+    }
+
+    pub(super) fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
+        let loaded = |work: &mut Work| matches!(work, Work::Load(way) if way.target == head);
+        let Some(Work::Load(way)) = self.work.take_if(loaded) else { return };
+        if way.links.iter().any(|link| self.spends(&link.receipt)) {
+            self.frozen_after.clear();
+        }
+        self.rewind(way.base, head, out);
+        let mut links = way.links.into_iter().peekable();
+        while let Some(link) = links.next() {
+            let next = links.peek().map(|next: &Link| next.receipt.series.parent);
+            self.extend(link, next.unwrap_or(head.state), out);
+        }
+        self.arrive(out);
+    }
+
+    /// Goes one epoch on.
+    fn extend(&mut self, link: Link, state: Digest, out: &mut Vec<Output>) {
+        let tokens = self.head.tokens.saturating_add(link.receipt.tokens());
+        let epoch = self.head.epoch.saturating_add(1);
+        let head = Head { epoch, tokens, state };
+        out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
+        out.push(Output::Log(Record::Committed { head }));
+        self.push(Arc::new(link), head);
+    }
+
+    /// Goes on from the head that is reached.
+    fn arrive(&mut self, out: &mut Vec<Output>) {
+        let (head, voters, median) = self.tip();
+        out.push(Output::Enter { head, voters, median });
+    }
+
+    /// Gives up what lies beyond the last common epoch, and says so.
+    fn rewind(&mut self, base: u64, theirs: Head, out: &mut Vec<Output>) {
+        let undone = self.head.epoch.saturating_sub(base);
+        if undone > 0 {
+            let (first_epoch, mine) = (base.saturating_add(1), self.head);
+            out.push(Output::Log(Record::Rewound { epoch: base }));
+            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
+            // Others who still stand where we stood are no other fork.
+            self.remember(mine.state);
+        }
+        self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
+        self.forkable.retain(|epoch, _| *epoch <= base);
+        self.head = self.entries.last().map_or(self.config.genesis, |entry| entry.head);
+    }
+
+    /// R25: nobody serves it; go on with our own until somebody may.
+    pub(super) fn on_load_failed(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        head: Head,
+        out: &mut Vec<Output>,
+    ) {
+        if !matches!(&self.work, Some(Work::Load(way)) if way.target == head) {
+            return;
+        }
+        self.work = None;
+        self.give_up(head.state, now + roll.grace);
+        out.push(Output::Behind(false));
+    }
+
+    fn give_up(&mut self, state: Digest, until: Time) {
+        self.catching_up = false;
+        self.put_aside(state, until);
+    }
+
+    /// Tells once that the way is at its end: nobody who answers is further than the next epoch,
+    /// which is decided here as any other.
+    pub(super) fn note_caught_up(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
+        let mute = |peer| self.asked.get(peer).is_some_and(|at| *at > now + super::ASK_INTERVAL);
+        let next = self.head.epoch.saturating_add(1);
+        let further = roll.live(now).any(|(peer, seen)| {
+            seen.beat.head.epoch > next && self.is_ahead(seen, &self.head) && !mute(peer)
+        });
+        if self.catching_up && !further {
+            self.catching_up = false;
+            out.push(Output::Event(Event::CaughtUp { head: self.head }));
+        }
+    }
+}
+
+/// Who may serve what leads to a head: first who told of it, whatever its last heartbeat said; then
+/// the living who are there, or have gone on from there.
+fn donors(now: Time, roll: &Roll, way: &Way) -> Vec<PeerId> {
+    let beyond = |head: &Head| head.epoch > way.target.epoch && head.exceeds(&way.target);
+    let serves =
+        |peer: &PeerId, head: &Head| *peer == way.from || *head == way.target || beyond(head);
+    let serving = roll.live(now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
+    let mut donors: Vec<(bool, bool, PeerId)> = serving
+        .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
+        .collect();
+    donors.sort_unstable();
+    donors.into_iter().map(|(.., peer)| peer).collect()
+}
