@@ -13,12 +13,13 @@ mod enter;
 mod finish;
 mod serve;
 mod tell;
+mod updates;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::id::PeerId;
 use intellect_protocol::message::{Answer, Ask, Head};
 use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
@@ -33,16 +34,16 @@ use crate::manifest::Manifest;
 use crate::net::{self, Net, Reachability, Verdict, Via};
 use crate::os::Interrupts;
 use crate::rings;
+use crate::store::updates::Name;
 use crate::store::{Saved, Store, StoreError};
 use crate::worker::{self, Report, Snapshot};
 
 pub(crate) use enter::{EnterError, run};
 
-use apply::Unapplied;
 use budget::{Budgets, Ruling};
 use finish::Finish;
-use serve::Updates;
 use tell::Teller;
+use updates::{Origin, Steps, Updates};
 
 /// A running node.
 struct Driver {
@@ -61,8 +62,7 @@ struct Driver {
     /// The frozen delta of the open epoch.
     delta: Option<Arc<Vec<f32>>>,
     updates: Updates,
-    /// The outer step that waits for its update.
-    unapplied: Option<Unapplied>,
+    steps: Steps,
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
@@ -80,7 +80,22 @@ struct Driver {
 /// A job that has ended.
 enum Done {
     Answer(PeerId, Option<Answer>),
-    Update(Digest, Option<Vec<u8>>),
+    /// An update was fetched or read, or was not.
+    Update {
+        name: Name,
+        found: Option<Arc<Vec<u8>>>,
+    },
+    /// An update is on disk, or is not.
+    Kept {
+        name: Name,
+        origin: Origin,
+        result: Result<(), StoreError>,
+    },
+    /// The pause is over, after an update could not be written.
+    Keep {
+        name: Name,
+        origin: Origin,
+    },
     Checkpoint(
         Head,
         bool,
@@ -269,7 +284,8 @@ impl Driver {
         let header = *snapshot.table.header();
         let state = snapshot.table.state();
         self.newest = snapshot;
-        (self.delta, self.unapplied) = (None, None);
+        self.delta = None;
+        self.steps.taken();
         self.entered = Instant::now();
         match origin {
             worker::Origin::Genesis => {}
@@ -284,12 +300,7 @@ impl Driver {
 
     fn on_ring(&mut self, event: rings::Event) {
         match event {
-            rings::Event::Held(held) => {
-                let (send_rate, roster, update) = (held.send_rate(), held.roster, held.digest);
-                self.tell.ring(held.sent_bytes, held.received_bytes);
-                self.updates.hold(update, held.update);
-                self.input(Input::RingFinished { roster, update, send_rate });
-            }
+            rings::Event::Held(held) => self.on_ring_held(held),
             rings::Event::Lost { roster, neighbour } => {
                 self.input(Input::RingLost { roster, neighbour });
             }
@@ -306,15 +317,9 @@ impl Driver {
             Done::Answer(peer, answer) => {
                 self.input(Input::Answer(peer, answer.map(Arc::new)));
             }
-            Done::Update(digest, Some(bytes)) if self.decodes(&bytes) => {
-                self.updates.hold(digest, Arc::new(bytes));
-                self.input(Input::UpdateHeld(digest));
-                self.on_fetched(digest)?;
-            }
-            Done::Update(digest, _) => {
-                self.input(Input::UpdateMissing(digest));
-                self.on_fetched(digest)?;
-            }
+            Done::Update { name, found } => self.on_update(name, found)?,
+            Done::Kept { name, origin, result } => self.on_kept(name, origin, result)?,
+            Done::Keep { name, origin } => self.keep_again(name, origin),
             Done::Asked(ask, reply) => self.answer(&ask, reply),
             Done::Refetch => self.fetch_unapplied(),
             Done::Checkpoint(_, spent, Some(found)) => {
@@ -333,12 +338,6 @@ impl Driver {
             Done::Progress => {}
         }
         Ok(())
-    }
-
-    /// Whether an update of the right digest can be applied: nobody votes for one that cannot.
-    fn decodes(&self, update: &[u8]) -> bool {
-        let elements = self.newest.state.theta().len();
-        self.manifest.run.codec.validate(update, elements).is_ok()
     }
 
     fn command(&mut self, command: worker::Command) {

@@ -34,6 +34,8 @@ use intellect_protocol::{
 
 use crate::os;
 
+pub(crate) mod updates;
+
 /// Checkpoints that are kept.
 pub(crate) const CHECKPOINTS: usize = 3;
 
@@ -107,9 +109,11 @@ impl Store {
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = data_dir.join("runs").join(run.hex());
         let store = Self { folder, used: data_dir.join("used").join(run.hex()) };
-        let checkpoints = store.checkpoints_folder();
-        os::create_folder(&checkpoints).map_err(|source| failed("create", &checkpoints, source))?;
-        for folder in [&store.folder, &checkpoints] {
+        let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
+        for folder in [&checkpoints, &updates] {
+            os::create_folder(folder).map_err(|source| failed("create", folder, source))?;
+        }
+        for folder in [&store.folder, &checkpoints, &updates] {
             for path in files(folder)? {
                 if path.extension() == Some(OsStr::new(TEMPORARY)) {
                     fs::remove_file(&path).map_err(|source| failed("remove", &path, source))?;

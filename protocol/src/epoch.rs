@@ -42,9 +42,9 @@ use crate::sign::{Signature, Verified};
 use crate::time::Time;
 use crate::wire;
 
-pub use interface::{Apply, Config, Input, Output, Ring, Rule};
+pub use interface::{Apply, Config, Input, Kept, Output, Ring, Rule};
 
-use commit::Decided;
+use commit::{Decided, Held};
 use ready::Frozen;
 use regroup::Gathering;
 
@@ -188,7 +188,7 @@ pub struct State {
     /// The roster that somebody else's `Commit` decided for us.
     commit_heard: Option<Digest>,
 
-    held: BTreeSet<Digest>,
+    held: Held,
     fetching: Option<Digest>,
     fetch_after: Time,
     repeat_at: Time,
@@ -235,7 +235,7 @@ impl State {
             adopted_from: BTreeSet::new(),
             unserved: BTreeSet::new(),
             commit_heard: None,
-            held: BTreeSet::new(),
+            held: Held::default(),
             fetching: None,
             fetch_after: now,
             repeat_at: now,
@@ -261,7 +261,7 @@ impl State {
             Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
             Input::RingLost { roster, neighbour } => self.on_ring_lost(now, roster, neighbour, out),
-            Input::UpdateHeld(update) => self.on_update_held(update),
+            Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(now, roll, update),
             Input::Applied(state) => self.on_applied(now, roll, state, out),
             Input::Link(from, link) => self.on_link(now, roll, from, *link, out),

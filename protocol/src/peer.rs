@@ -142,17 +142,14 @@ impl State {
             Input::RingLost { roster, neighbour } => {
                 self.turn(now, epoch::Input::RingLost { roster, neighbour }, out);
             }
-            Input::UpdateHeld(update) => self.turn(now, epoch::Input::UpdateHeld(update), out),
-            Input::UpdateMissing(update) if self.sync.needs(&update) => {
-                self.follow(now, sync::Input::UpdateMissing(update), out);
+            Input::UpdateHeld(update) => {
+                self.turn(now, epoch::Input::UpdateHeld(update, epoch::Kept::Flushed), out);
             }
-            Input::UpdateMissing(update) => {
-                self.turn(now, epoch::Input::UpdateMissing(update), out);
+            Input::UpdateUnflushed(update) => {
+                self.turn(now, epoch::Input::UpdateHeld(update, epoch::Kept::InMemory), out);
             }
-            Input::Applied { state } if self.sync.is_replaying() => {
-                self.follow(now, sync::Input::Applied(state), out);
-            }
-            Input::Applied { state } => self.turn(now, epoch::Input::Applied(state), out),
+            Input::UpdateMissing(update) => self.on_update_missing(now, update, out),
+            Input::Applied { state } => self.on_applied(now, state, out),
             Input::Answer(from, answer) => {
                 let (standing, answer) = (self.standing(), answer.as_deref());
                 let majority = self.epoch.majority_present(now, self.view.roll());
@@ -221,6 +218,23 @@ impl State {
 
     fn standing(&self) -> sync::Standing {
         sync::Standing { series: self.epoch.series(), decided: self.epoch.decided().is_some() }
+    }
+
+    fn on_update_missing(&mut self, now: Time, update: Digest, out: &mut Vec<Output>) {
+        if self.sync.needs(&update) {
+            self.follow(now, sync::Input::UpdateMissing(update), out);
+        } else {
+            self.turn(now, epoch::Input::UpdateMissing(update), out);
+        }
+    }
+
+    /// One outer step is under way at a time: of an epoch that was decided here, or of a replay.
+    fn on_applied(&mut self, now: Time, state: Digest, out: &mut Vec<Output>) {
+        if self.sync.is_replaying() {
+            self.follow(now, sync::Input::Applied(state), out);
+        } else {
+            self.turn(now, epoch::Input::Applied(state), out);
+        }
     }
 
     /// Whether anything may follow from it: most heartbeats only say that their author lives.

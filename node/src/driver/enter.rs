@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use super::Driver;
 use super::budget::Budgets;
 use super::finish::Finish;
-use super::serve::{COMMITTED, Updates};
 use super::tell::Teller;
+use super::updates::{IN_MEMORY, OPEN, Steps, Updates};
 use crate::config::{Local, RunPrefix};
 use crate::error::Error;
 use crate::events::{self, Sink};
@@ -34,6 +34,7 @@ use crate::manifest::{Manifest, ReadError};
 use crate::name::{Hex, PeerName};
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
+use crate::store::updates::Name;
 use crate::store::{Start, Store};
 use crate::worker::{self, Report, Snapshot};
 use crate::{offline, rings};
@@ -194,7 +195,8 @@ async fn join(
         local.threads
     ));
     let stop = stop.clone();
-    let parts = Parts { local, home, manifest, start, store, worker, genesis, stop };
+    let found = store.updates()?;
+    let parts = Parts { local, home, manifest, start, store, found, worker, genesis, stop };
     let (driver, ring_events) = parts.driver(&net, tell.clone());
     driver.run(net, reports, ring_events, interrupts).await
 }
@@ -258,11 +260,12 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     // that are served, and those of two attempts.
     let update = usize::try_from(parameters).unwrap_or(usize::MAX);
     let update = manifest.run.codec.encoded_bytes(update) as u64;
-    let node = 3 * work.state_bytes() + 3 * 4 * parameters + (COMMITTED as u64 + 2) * update;
+    let node = 3 * work.state_bytes() + 3 * 4 * parameters + (IN_MEMORY as u64 + 2) * update;
     // Of 17 M parameters it says 1.04 GB with int8 and 1.35 with f32; nodes of a ring of two
     // peaked at 0.97 and 1.25 (CPU, 2026-11).
     let needed = PROGRAM_BYTES.saturating_add(node).saturating_add(work.trainer_bytes(micro));
-    let disk = CHECKPOINTS_ROOM * work.state_bytes();
+    let updates = (peer::UPDATES_KEPT + OPEN) as u64;
+    let disk = CHECKPOINTS_ROOM * work.state_bytes() + updates * update;
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",
         offline::bytes(needed),
@@ -355,6 +358,8 @@ struct Parts<'a> {
     manifest: Arc<Manifest>,
     start: Start,
     store: Store,
+    /// Updates on disk.
+    found: Vec<Name>,
     worker: worker::Handle,
     genesis: Arc<Snapshot>,
     stop: CancellationToken,
@@ -377,8 +382,8 @@ impl Parts<'_> {
             rings: rings::Rings::new(net.handle.clone(), ring_outbox),
             tell,
             delta: None,
-            updates: Updates::default(),
-            unapplied: None,
+            updates: Updates::new(self.found),
+            steps: Steps::default(),
             newest: self.genesis,
             saved: VecDeque::new(),
             saving: false,
@@ -412,6 +417,7 @@ impl Parts<'_> {
             weight_max: weight_max(&self.manifest),
             weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
             update_bytes: run.codec.encoded_bytes(elements) as u64,
+            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
             key: self.home.identity.keypair(),
             log: self.start.log,
             incarnation: self.start.incarnation,

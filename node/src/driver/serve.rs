@@ -1,7 +1,6 @@
-//! What other peers ask for: lineages from the state, updates from memory, checkpoints from disk.
+//! What other peers ask for: lineages from the state, the newest checkpoint from memory, others from
+//! disk; updates are in `updates`.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_protocol::id::{Digest, PeerId};
@@ -12,58 +11,6 @@ use tokio::sync::oneshot;
 use super::{Done, Driver};
 use crate::store::{CHECKPOINTS, Saved, StoreError};
 use crate::transfer;
-
-/// Committed updates that are kept for peers that were too slow for the ring.
-pub(super) const COMMITTED: usize = 4;
-
-/// Updates of one epoch that are not decided: one per attempt, of which honest peers need few.
-const OPEN: usize = 16;
-
-/// The bytes of updates, by digest.
-#[derive(Debug, Default)]
-pub(super) struct Updates {
-    open: VecDeque<Digest>,
-    committed: VecDeque<Digest>,
-    bytes: BTreeMap<Digest, Arc<Vec<u8>>>,
-}
-
-impl Updates {
-    /// Keeps an update that may be decided.
-    pub(super) fn hold(&mut self, digest: Digest, bytes: Arc<Vec<u8>>) {
-        if self.bytes.insert(digest, bytes).is_none() {
-            self.open.push_back(digest);
-        }
-        while self.open.len() > OPEN {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some(old) = self.open.pop_front() {
-            self.bytes.remove(&old);
-        }
-    }
-
-    /// One is decided; the others of its epoch are not needed any more.
-    pub(super) fn commit(&mut self, digest: Digest) {
-        self.open.retain(|open| *open != digest);
-        while !self.open.is_empty() {
-            self.forget_oldest();
-        }
-        if !self.committed.contains(&digest) {
-            self.committed.push_back(digest);
-        }
-        while self.committed.len() > COMMITTED {
-            if let Some(old) = self.committed.pop_front() {
-                self.bytes.remove(&old);
-            }
-        }
-    }
-
-    pub(super) fn get(&self, digest: &Digest) -> Option<Arc<Vec<u8>>> {
-        self.bytes.get(digest).cloned()
-    }
-}
 
 impl Driver {
     /// Answers a request; dropping `reply` refuses it.
@@ -83,7 +30,8 @@ impl Driver {
                 return;
             }
             Request::Update { update, offset } => {
-                self.updates.get(&update).and_then(|bytes| transfer::part_of(&bytes, offset))
+                self.serve_update(&update, offset, reply);
+                return;
             }
             Request::Table { state, offset } => {
                 self.table(&state).and_then(|table| transfer::part_of(&table, offset))
@@ -147,31 +95,5 @@ impl Driver {
             }
             Err(error) => self.tell.disk(&error),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn digest(n: u8) -> Digest {
-        Digest([n; 32])
-    }
-
-    #[test]
-    fn committed_updates_outlive_the_open_ones_and_both_are_bounded() {
-        let mut updates = Updates::default();
-        for n in 0..40 {
-            updates.hold(digest(n), Arc::new(vec![n]));
-        }
-        assert_eq!(updates.bytes.len(), OPEN);
-        updates.commit(digest(39));
-        assert_eq!(updates.bytes.len(), 1);
-        for n in 50..60 {
-            updates.hold(digest(n), Arc::new(vec![n]));
-            updates.commit(digest(n));
-        }
-        assert_eq!(updates.bytes.len(), COMMITTED);
-        assert!(updates.get(&digest(59)).is_some() && updates.get(&digest(39)).is_none());
     }
 }

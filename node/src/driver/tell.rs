@@ -310,6 +310,10 @@ impl Driver {
                 self.tell.emit(None, events::Event::PeerFound { who, direct });
             }
             Event::PeerLost { who, cause } => self.tell.peer_lost(who, cause),
+            Event::Replayed { head, to_epoch } => {
+                self.tell.epoch = head.epoch;
+                self.tell.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
+            }
             Event::LeftOut { epoch } => {
                 self.tell.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
                 let carried_tokens = self.tell.tokens;
@@ -371,6 +375,7 @@ impl Driver {
             }
             Event::Leaving => tell.emit(None, events::Event::Leaving),
             Event::Committed(_)
+            | Event::Replayed { .. }
             | Event::CaughtUp { .. }
             | Event::PeerFound { .. }
             | Event::PeerLost { .. }

@@ -1,6 +1,7 @@
 //! Commit: certificates, the wait for other copies, the outer step, the next epoch (R16–R18, R24,
 //! R25, R34).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::event::Event;
@@ -23,6 +24,38 @@ pub(super) struct Decided {
     pub(super) until: Time,
     since: Time,
     by_commit: bool,
+}
+
+/// The updates of the open epoch that are here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    flushed: BTreeSet<Digest>,
+    /// Those that the disk does not take.
+    unflushed: BTreeSet<Digest>,
+}
+
+impl Held {
+    pub(super) fn insert(&mut self, update: Digest) {
+        self.flushed.insert(update);
+    }
+
+    pub(super) fn insert_unflushed(&mut self, update: Digest) {
+        self.unflushed.insert(update);
+    }
+
+    /// Whether it may be voted for (R5).
+    pub(super) fn contains(&self, update: &Digest) -> bool {
+        self.flushed.contains(update)
+    }
+
+    /// Whether it can be applied.
+    fn is_here(&self, update: &Digest) -> bool {
+        self.contains(update) || self.unflushed.contains(update)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl State {
@@ -72,7 +105,7 @@ impl State {
     pub(super) fn conclude(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
         let Stage::Decided(decided) = &self.stage else { return false };
         let update = decided.link.receipt.update;
-        if !self.held.contains(&update) {
+        if !self.held.is_here(&update) {
             if now.since(decided.since) >= roll.grace {
                 self.unserved
                     .insert(wire::receipt_digest(&self.config.law.run, &decided.link.receipt));

@@ -78,8 +78,8 @@ pub enum Input {
         /// The neighbour.
         neighbour: PeerId,
     },
-    /// An update is held.
-    UpdateHeld(Digest),
+    /// An update is here.
+    UpdateHeld(Digest, Kept),
     /// An update could not be fetched.
     UpdateMissing(Digest),
     /// The outer step is taken.
@@ -101,6 +101,15 @@ pub enum Input {
     },
     /// The user wants to leave.
     Leave,
+}
+
+/// How safe an update is that is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It survives a power cut, and may be voted for (R5).
+    Flushed,
+    /// The disk does not take it: once decided by others it is applied, and that is all.
+    InMemory,
 }
 
 /// What the caller has to do.

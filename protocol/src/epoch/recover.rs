@@ -12,7 +12,7 @@ use crate::sign::Verified;
 use crate::time::Time;
 
 use super::propose::pair;
-use super::{Output, REPEAT_MIN, RingState, Stage, State};
+use super::{Kept, Output, REPEAT_MIN, RingState, Stage, State};
 
 impl State {
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
@@ -177,8 +177,11 @@ impl State {
         out.push(Output::FetchUpdate(update, from));
     }
 
-    pub(super) fn on_update_held(&mut self, update: Digest) {
-        self.held.insert(update);
+    pub(super) fn on_update_held(&mut self, update: Digest, kept: Kept) {
+        match kept {
+            Kept::Flushed => self.held.insert(update),
+            Kept::InMemory => self.held.insert_unflushed(update),
+        }
         self.fetching = self.fetching.filter(|other| *other != update);
     }
 

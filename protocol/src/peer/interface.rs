@@ -88,6 +88,8 @@ pub enum Input {
     },
     /// A fetched update is on disk and flushed; after a start also one that still is there.
     UpdateHeld(Digest),
+    /// An update is here, but the disk does not take it: it may be applied, not voted for.
+    UpdateUnflushed(Digest),
     /// None of the peers asked delivered the update.
     UpdateMissing(Digest),
     /// The outer step of [`Output::Apply`] gave this state digest.

@@ -145,6 +145,11 @@ impl Stage {
         self.world.set_loading(host, loading_ms);
     }
 
+    /// Fills the disk of a host: what it holds from now on is not flushed.
+    pub fn fill_disk(&mut self, host: usize) {
+        self.world.fill_disk(host);
+    }
+
     /// Plays until `done`, at most for `limit_ms`; whether it came to that.
     ///
     /// # Errors

@@ -68,6 +68,8 @@ struct Host {
     training_ms: u64,
     /// How long a checkpoint takes to arrive, in milliseconds; an update takes an eighth.
     loading_ms: u64,
+    /// Whether the disk takes no more.
+    full: bool,
     process: Option<Box<Running>>,
 }
 
@@ -129,7 +131,14 @@ impl World {
             .map(|index| {
                 let name = PeerId(derive("peer", setup.seed, index, 0));
                 let training_ms = 400 + rng.below(20 * setup.jitter_ms);
-                Host { name, incarnation: 0, training_ms, loading_ms: 0, process: None }
+                Host {
+                    name,
+                    incarnation: 0,
+                    training_ms,
+                    loading_ms: 0,
+                    full: false,
+                    process: None,
+                }
             })
             .collect();
         let names = hosts.iter().enumerate().map(|(index, host)| (host.name, index)).collect();

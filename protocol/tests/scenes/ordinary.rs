@@ -6,6 +6,28 @@ use intellect_protocol::sim::stage::{Fate, Stage};
 
 use super::*;
 
+/// R5: one whose disk is full votes for nothing that it cannot keep, and goes on with the others.
+#[test]
+fn full_disk_gives_no_vote() -> Played {
+    let (mut stage, all) = founded(3, 0, None)?;
+    let full = all[1];
+    stage.fill_disk(full);
+    let voted = counter();
+    let seen = Rc::clone(&voted);
+    stage.direct(move |from, _, message| {
+        if from == full && done(message).is_some_and(|done| done.series.epoch > 2) {
+            count(&seen);
+        }
+        Fate::Deliver
+    });
+    reach(&mut stage, &all, 6)?;
+    assert_eq!(voted.get(), 0);
+    for epoch in 3..=6 {
+        assert!(weight(&stage, &commit(&stage, full, epoch), full).is_some_and(|w| w > 0));
+    }
+    Ok(())
+}
+
 #[test]
 fn commit_three_peers() -> Played {
     let (mut stage, all) = founded(3, 0, None)?;

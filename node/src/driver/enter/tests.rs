@@ -43,7 +43,8 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);
     let local = &local;
-    let parts = Parts { local, home: &home, manifest, start, store, worker, genesis, stop };
+    let found = Vec::new();
+    let parts = Parts { local, home: &home, manifest, start, store, found, worker, genesis, stop };
     (parts.driver(&net, tell).0, reports)
 }
 
@@ -64,14 +65,19 @@ async fn a_decided_update_that_was_not_kept_is_fetched_and_then_applied() {
     decide(&mut driver, digest);
     // There is nobody to ask.
     let done = driver.jobs.join_next().await.unwrap().unwrap();
-    assert!(matches!(done, Done::Update(missing, None) if missing == digest));
+    let name = Name { epoch: 1, digest };
+    assert!(matches!(done, Done::Update { name: missing, found: None } if missing == name));
     driver.on_done(done).unwrap();
-    driver.on_done(Done::Update(digest, Some(update))).unwrap();
+    driver.on_done(Done::Update { name, found: Some(Arc::new(update)) }).unwrap();
+    // It is applied once it is on the disk.
+    let kept = driver.jobs.join_next().await.unwrap().unwrap();
+    assert!(matches!(&kept, Done::Kept { name: kept, result: Ok(()), .. } if *kept == name));
+    assert_eq!(driver.store.updates().unwrap(), [name]);
+    driver.on_done(kept).unwrap();
     let Some(Report::State(snapshot, worker::Origin::Applied)) = reports.recv().await else {
         panic!("the outer step was not taken")
     };
     assert_eq!(snapshot.table.header().epoch, 1);
-    assert!(driver.unapplied.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +87,8 @@ async fn a_decided_update_that_nobody_has_ends_the_node_with_the_remedy() {
     let digest = Digest([5; 32]);
     decide(&mut driver, digest);
     let end = (0..100).find_map(|_| {
-        let missing = driver.on_done(Done::Update(digest, None));
+        let name = Name { epoch: 1, digest };
+        let missing = driver.on_done(Done::Update { name, found: None });
         missing.and_then(|()| driver.on_done(Done::Refetch)).err()
     });
     let end = end.unwrap();

@@ -27,6 +27,11 @@ impl World {
         self.hosts[host].loading_ms = loading_ms;
     }
 
+    /// Fills the disk of a host.
+    pub(in crate::sim) fn fill_disk(&mut self, host: usize) {
+        self.hosts[host].full = true;
+    }
+
     /// Begins the budget that is under way anew, if there is one.
     pub(in crate::sim) fn train_anew(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -96,7 +101,13 @@ impl World {
             (Notice::Lose(neighbour), _) => self.feed(host, Input::RingLost { roster, neighbour }),
             (Notice::Finish, Some(bytes)) => {
                 let update = self.keep_update(host, bytes);
-                self.feed(host, Input::RingFinished { roster, update, send_rate: 1_000_000 });
+                self.feed(
+                    host,
+                    match self.hosts[host].full {
+                        true => Input::UpdateUnflushed(update),
+                        false => Input::RingFinished { roster, update, send_rate: 1_000_000 },
+                    },
+                );
             }
             (Notice::Finish, None) => {}
         }
@@ -148,8 +159,12 @@ impl World {
 
     pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
         let Some(process) = &self.hosts[host].process else { return };
+        let held = match self.hosts[host].full {
+            true => Input::UpdateUnflushed(update),
+            false => Input::UpdateHeld(update),
+        };
         if process.toy.updates.contains_key(&update) {
-            return self.feed(host, Input::UpdateHeld(update));
+            return self.feed(host, held);
         }
         if donors.is_empty() {
             return self.feed(host, Input::UpdateMissing(update));
@@ -159,7 +174,7 @@ impl World {
             Some((from, bytes)) => {
                 self.keep_update(host, bytes);
                 let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
-                self.push(delay_ms, host, Happening::Input(Input::UpdateHeld(update)));
+                self.push(delay_ms, host, Happening::Input(held));
             }
             None => self.push(SILENT_DONOR_MS, host, Happening::TryUpdate { update, donors }),
         }

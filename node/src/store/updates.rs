@@ -1,0 +1,193 @@
+//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that they
+//! can be served and replayed as they are.
+//!
+//! One is written under another name, flushed, and renamed, before anybody hears that it is held
+//! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if
+//! it hashes to its name. Which ones are kept is the driver's business.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use intellect_protocol::id::Digest;
+
+use super::{Store, StoreError, TEMPORARY, failed, files};
+use crate::os;
+
+/// Which update a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    /// The epoch that it may be the result of.
+    pub(crate) epoch: u64,
+    /// Of its bytes.
+    pub(crate) digest: Digest,
+}
+
+impl Name {
+    fn file(&self) -> String {
+        format!("{}-{}.{EXTENSION}", self.epoch, self.digest.hex())
+    }
+
+    fn parse(file: &str) -> Option<Self> {
+        let (epoch, rest) = file.split_once('-')?;
+        let digest = Digest::from_hex(rest.strip_suffix(EXTENSION)?.strip_suffix('.')?)?;
+        let name = Self { epoch: epoch.parse().ok()?, digest };
+        (name.file() == file).then_some(name)
+    }
+}
+
+impl Store {
+    /// Keeps an update; it is on the disk when this returns. Takes as long as the disk: not for the
+    /// control loop.
+    ///
+    /// # Errors
+    /// The system says no; no half file is left.
+    pub(crate) fn keep_update(&self, name: Name, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.update_path(name);
+        let temporary = path.with_extension(TEMPORARY);
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            os::sync_parent(&path)
+        };
+        write().map_err(|source| {
+            // The error that brought us here says more than one of this.
+            let _ = fs::remove_file(&temporary);
+            failed("write", &path, source)
+        })
+    }
+
+    /// The updates on disk, oldest epoch first. Files with other names are left alone.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn updates(&self) -> Result<Vec<Name>, StoreError> {
+        let paths = files(&self.updates_folder())?.into_iter();
+        let mut names: Vec<Name> =
+            paths.filter_map(|path| Name::parse(path.file_name()?.to_str()?)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// A whole update, if its bytes are those that its name says.
+    ///
+    /// # Errors
+    /// The system says no, or the file is damaged.
+    pub(crate) fn read_update(&self, name: Name) -> Result<Vec<u8>, StoreError> {
+        let path = self.update_path(name);
+        let bytes = fs::read(&path).map_err(|source| failed("read", &path, source))?;
+        if blake3::hash(&bytes) != blake3::Hash::from_bytes(name.digest.0) {
+            return Err(StoreError::ReadBack { path });
+        }
+        Ok(bytes)
+    }
+
+    /// At most `most` bytes of an update from `offset` on, unverified: whoever asked has its digest.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn update_part(
+        &self,
+        name: Name,
+        offset: u64,
+        most: usize,
+    ) -> Result<Vec<u8>, StoreError> {
+        let path = self.update_path(name);
+        let read = || -> io::Result<Vec<u8>> {
+            let file = File::open(&path)?;
+            let rest = file.metadata()?.len().saturating_sub(offset);
+            let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
+            file.read_exact_at(&mut bytes, offset)?;
+            Ok(bytes)
+        };
+        read().map_err(|source| failed("read", &path, source))
+    }
+
+    /// Removes updates; one that is gone already is none the less.
+    ///
+    /// # Errors
+    /// The system says no to one of them; the others are gone.
+    pub(crate) fn drop_updates(&self, names: &[Name]) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        for name in names {
+            let path = self.update_path(*name);
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    result = Err(failed("remove", &path, source));
+                }
+                _ => {}
+            }
+        }
+        result
+    }
+
+    pub(super) fn updates_folder(&self) -> PathBuf {
+        self.folder.join("updates")
+    }
+
+    fn update_path(&self, name: Name) -> PathBuf {
+        self.updates_folder().join(name.file())
+    }
+}
+
+const EXTENSION: &str = "update";
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::id::RunId;
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        (folder, store)
+    }
+
+    fn name(epoch: u64, bytes: &[u8]) -> Name {
+        Name { epoch, digest: Digest(*blake3::hash(bytes).as_bytes()) }
+    }
+
+    #[test]
+    fn an_update_is_kept_listed_served_and_dropped() {
+        let (_folder, store) = store();
+        let (one, two) = (name(9, b"first"), name(10, b"second"));
+        store.keep_update(two, b"second").unwrap();
+        store.keep_update(one, b"first").unwrap();
+        store.keep_update(one, b"first").unwrap();
+        assert_eq!(store.updates().unwrap(), [one, two]);
+        assert_eq!(store.read_update(two).unwrap(), b"second");
+        assert_eq!(store.update_part(two, 2, 3).unwrap(), b"con");
+        assert_eq!(store.update_part(two, 4, 100).unwrap(), b"nd");
+        assert_eq!(store.update_part(two, 7, 100).unwrap(), b"");
+        assert_eq!(store.update_part(two, u64::MAX, 100).unwrap(), b"");
+        store.drop_updates(&[one, one]).unwrap();
+        assert_eq!(store.updates().unwrap(), [two]);
+        assert!(store.update_part(one, 0, 1).is_err());
+    }
+
+    #[test]
+    fn a_damaged_update_is_known_by_its_digest() {
+        let (_folder, store) = store();
+        let name = name(3, b"bytes");
+        store.keep_update(name, b"bytes").unwrap();
+        fs::write(store.update_path(name), b"bites").unwrap();
+        assert!(matches!(store.read_update(name), Err(StoreError::ReadBack { .. })));
+    }
+
+    #[test]
+    fn what_a_crash_left_and_what_others_put_there_is_no_update() {
+        let (folder, store) = store();
+        let name = name(3, b"bytes");
+        let left = store.update_path(name).with_extension(TEMPORARY);
+        for other in [left.clone(), store.updates_folder().join("03-ff.update")] {
+            fs::write(other, b"half").unwrap();
+        }
+        assert_eq!(store.updates().unwrap(), []);
+        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        assert_eq!((store.updates().unwrap(), left.exists()), (vec![], false));
+    }
+}
