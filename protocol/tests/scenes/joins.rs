@@ -75,7 +75,7 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
 fn donors_die_in_the_middle_of_a_replay() -> Played {
     let (mut stage, all) = founded(4, 1, None)?;
     reach(&mut stage, &all, 5)?;
-    stage.load_in(4, 4_000);
+    stage.load_in(4, 2_000);
     stage.start(&[4]);
     assert!(stage.until(END_MS, |stage| !replayed(stage, 4).is_empty())?);
     stage.kill(&all[2..]);

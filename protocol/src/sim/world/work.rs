@@ -137,6 +137,9 @@ impl World {
         }
         let donor = donors.remove(0);
         let Some((from, bytes)) = self.served(host, &donor, &apply.update) else {
+            if let Some(process) = &mut self.hosts[host].process {
+                process.donors.retain(|other| *other != donor);
+            }
             return self.push(SILENT_DONOR_MS, host, Happening::TryStep { apply, donors });
         };
         self.keep_update(host, bytes);
