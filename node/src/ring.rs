@@ -34,12 +34,13 @@ use intellect_protocol::{
     codec::{Codec, reduce::ReduceError},
     exchange::{
         Config, FRAMES_MAX, Input, Item, Output, State,
-        frame::{Header, Kind, PREAMBLE_BYTES, Preamble, Seal},
+        frame::{Header, Kind, PREAMBLE_BYTES, Preamble},
     },
     fault::Fault,
     id::{Digest, PeerId, RunId},
     message::Member,
     ring::Cut,
+    seal::Seal,
     sign::Keypair,
 };
 use tokio::{
@@ -331,6 +332,7 @@ impl Ring {
                 Output::Send(item @ Item::Seal(_, seal)) => {
                     self.send(&item, seal.to_bytes().to_vec()).await;
                 }
+                Output::Sealed(..) => {}
                 Output::Held => self.bench.ask(Op::Whole).await,
                 Output::Closed => self.closed = true,
                 Output::Fault(fault) => {

@@ -17,6 +17,7 @@ use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::{TrainError, Trainer};
 use intellect_protocol::assign::stream_seed;
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::codec::{Codec, DecodeError, EncodeError};
 use intellect_protocol::id::{Digest, PeerId, RunId};
@@ -68,8 +69,8 @@ pub(crate) enum Command {
         header: Header,
         /// The update, encoded.
         update: Arc<Vec<u8>>,
-        /// Whether the frozen delta is in it.
-        spent: bool,
+        /// The blocks in which the frozen delta is in it.
+        spent: Blocks,
     },
     /// Go on from a fetched state.
     Load {
@@ -306,10 +307,11 @@ impl Worker {
                     Some(Training { epoch, committed, seed, step, first, before, tokens, began });
                 Ok(())
             }
-            Command::Apply { header, update, spent } => self.apply(header, &update, spent),
+            Command::Apply { header, update, spent } => self.apply(header, &update, &spent),
             Command::Load { table, state, spent } => {
                 let header = *table.header();
-                self.move_to(*state, spent)?;
+                let all = Blocks::all(header.parameters);
+                self.move_to(*state, &if spent { all } else { Blocks::default() })?;
                 self.publish(header, Origin::Loaded)
             }
         }
@@ -389,7 +391,7 @@ impl Worker {
         Ok(())
     }
 
-    fn apply(&mut self, header: Header, update: &[u8], spent: bool) -> Result<(), ApplyError> {
+    fn apply(&mut self, header: Header, update: &[u8], spent: &Blocks) -> Result<(), ApplyError> {
         let mut delta = vec![0.0; self.local.len()];
         self.config.codec.decode(update, &mut delta)?;
         let mut state = State::clone(&self.agreed);
@@ -399,23 +401,28 @@ impl Worker {
         self.publish(header, Origin::Applied)
     }
 
-    /// The additive rule: local weights keep what the new state has not spent.
-    fn move_to(&mut self, state: State, spent: bool) -> Result<(), TrainError> {
+    /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
+    fn move_to(&mut self, state: State, spent: &Blocks) -> Result<(), TrainError> {
         self.trainer.store(&mut self.local)?;
-        // Where a part was spent on another lineage, and more was learnt on it since, nothing tells
-        // the two apart: all of it goes, rather than that some counts twice.
-        let spent_at = self.at_ready.take().filter(|_| spent);
-        if spent && spent_at.is_none() {
-            self.local.copy_from_slice(self.agreed.theta());
+        let elements = self.local.len() as u64;
+        let at_ready = self.at_ready.take();
+        for range in spent.elements(elements) {
+            let local = &mut self.local[range.clone()];
+            match &at_ready {
+                Some(at_ready) => advance(local, &at_ready[range.clone()], &state.theta()[range]),
+                // Where a part was spent on another lineage, and more was learnt on it since, nothing
+                // tells the two apart: all of it goes, rather than that some counts twice.
+                None => local.copy_from_slice(&state.theta()[range]),
+            }
         }
-        let from = spent_at.as_deref().unwrap_or_else(|| self.agreed.theta());
-        for ((local, from), new) in self.local.iter_mut().zip(from).zip(state.theta()) {
-            *local = new + (*local - from);
+        for range in spent.rest(elements).elements(elements) {
+            let old = &self.agreed.theta()[range.clone()];
+            advance(&mut self.local[range.clone()], old, &state.theta()[range]);
         }
         self.trainer.load(&self.local)?;
         self.agreed = Arc::new(state);
         self.carried = self.training.take().map_or_else(Done::default, |t| t.done());
-        if spent {
+        if !spent.is_empty() {
             (self.unspent, self.unspent_loss) = (0, 0.0);
         }
         Ok(())
@@ -426,6 +433,13 @@ impl Worker {
         let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };
         self.report(Report::State(Arc::new(snapshot), origin));
         Ok(())
+    }
+}
+
+/// θ_local ← θ_new + (θ_local − from).
+fn advance(local: &mut [f32], from: &[f32], new: &[f32]) {
+    for ((local, from), new) in local.iter_mut().zip(from).zip(new) {
+        *local = new + (*local - from);
     }
 }
 

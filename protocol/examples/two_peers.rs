@@ -65,6 +65,7 @@ fn peer(index: u8) -> Peer {
         minority_grace: Duration::from_secs(8),
         weight_max: 1_000,
         weight_medians: None,
+        elements: 1,
         update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
         replay_max: 0,
         key,

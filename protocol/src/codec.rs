@@ -20,8 +20,7 @@ pub mod reduce;
 
 use thiserror::Error;
 
-/// Elements that share one scale.
-pub const BLOCK: usize = 256;
+use crate::blocks::BLOCK;
 
 /// How the elements of a delta travel: a setting of the run. The numbers are hashed into its id and
 /// never reused.

@@ -28,6 +28,8 @@ mod propose;
 mod recover;
 mod regroup;
 mod commit;
+mod keep;
+mod leave;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use std::time::Duration;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Law;
 use crate::log::Votes;
-use crate::message::{Head, Leaving, Message, Opening, Roster, Series, Status, Voted, Voter};
+use crate::message::{Head, Message, Opening, Roster, Series, Status, Voted, Voter};
 use crate::roll::Roll;
 use crate::sign::{Signature, Verified};
 use crate::time::Time;
@@ -45,6 +47,7 @@ use crate::wire;
 pub use interface::{Apply, Config, Input, Kept, Output, Ring, Rule};
 
 use commit::{Decided, Held};
+use keep::Remains;
 use ready::Frozen;
 use regroup::Gathering;
 
@@ -59,9 +62,6 @@ const UNKNOWN_MAX: usize = 128;
 const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
-
-/// How long a leaving peer waits for the open ring (R29), within the 5 s that a person waits.
-const LEAVE_WAIT: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Debug)]
 enum Stage {
@@ -189,6 +189,7 @@ pub struct State {
     commit_heard: Option<Digest>,
 
     held: Held,
+    remains: Remains,
     fetching: Option<Digest>,
     fetch_after: Time,
     repeat_at: Time,
@@ -236,6 +237,7 @@ impl State {
             unserved: BTreeSet::new(),
             commit_heard: None,
             held: Held::default(),
+            remains: Remains::default(),
             fetching: None,
             fetch_after: now,
             repeat_at: now,
@@ -261,6 +263,9 @@ impl State {
             Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
             Input::RingLost { roster, neighbour } => self.on_ring_lost(now, roster, neighbour, out),
+            Input::ChunkHeld(finished) => self.remains.hold(finished),
+            Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(now, ring, chunk, out),
+            Input::ChunksGone(roster) => self.remains.lose(roster),
             Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(now, roll, update),
             Input::Applied(state) => self.on_applied(now, roll, state, out),
@@ -279,9 +284,7 @@ impl State {
                 self.drop_frozen(out);
                 self.enter(now, roll, head, voters, out);
             }
-            Input::Leave => {
-                self.leaving.get_or_insert(now + LEAVE_WAIT);
-            }
+            Input::Leave => self.on_leave(now),
         }
         self.advance(now, roll, out);
     }
@@ -367,24 +370,6 @@ impl State {
         {
             self.early.push_back(Arc::clone(message));
         }
-    }
-
-    /// R29: says farewell once nothing is open, or the wait is over.
-    fn leave(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
-        let Some(until) = self.leaving else { return false };
-        let open = match &self.stage {
-            Stage::Accepted { .. } | Stage::Reduce { .. } | Stage::Applying(_) => true,
-            Stage::Decided(_) | Stage::Finished { .. } => true,
-            Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
-        };
-        if open && now < until {
-            return false;
-        }
-        self.left = true;
-        let leaving = Leaving { head: self.head, incarnation: self.config.incarnation };
-        out.push(Output::Gossip(self.seal(Message::Leaving(leaving))));
-        out.push(Output::Left);
-        false
     }
 
     fn roster(&self, digest: &Digest) -> Option<&Arc<Roster>> {

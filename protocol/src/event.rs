@@ -22,7 +22,7 @@ pub enum Cause {
 pub enum Event {
     PeerFound { who: PeerId },
     PeerLost { who: PeerId, cause: Cause },
-    Roster { epoch: u64, attempt: u32, members: Vec<PeerId>, adopt: Option<Digest> },
+    Roster { epoch: u64, attempt: u32, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
     Regroup { epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId> },
     Committed(Arc<Committed>),
     Aborted { epoch: u64, attempt: u32, phase: &'static str, reason: &'static str },

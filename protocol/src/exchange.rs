@@ -27,8 +27,9 @@ use crate::codec::Codec;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::ring::{Cut, Half};
+use crate::seal::Seal;
 use crate::sign::Keypair;
-use frame::{Header, Kind, Seal};
+use frame::{Header, Kind};
 
 /// Frames worked on at once, and sums begun that wait for the successor. With the one being read and
 /// the one handed over there are at most eight in memory beside the update.
@@ -112,6 +113,8 @@ pub enum Output {
     Hash(usize),
     /// Send to the successor; one at a time.
     Send(Item),
+    /// A chunk is held whole, with its owner's word: it can be kept whatever becomes of this ring.
+    Sealed(usize, Seal),
     /// The whole update is held, and every chunk is what its owner sealed.
     Held,
     /// Nothing is left to do for others either.
@@ -234,7 +237,7 @@ impl State {
         let result = match input {
             Input::Open => Ok(()),
             Input::Frame(header) => self.on_frame(&header, out),
-            Input::Seal(header, seal) => self.on_seal(&header, seal),
+            Input::Seal(header, seal) => self.on_seal(&header, seal, out),
             Input::Worked => {
                 self.on_worked(out);
                 Ok(())
@@ -243,7 +246,7 @@ impl State {
                 self.sending = false;
                 Ok(())
             }
-            Input::Hashed(chunk, digest) => self.on_hashed(chunk, digest),
+            Input::Hashed(chunk, digest) => self.on_hashed(chunk, digest, out),
         };
         match result {
             Ok(()) => self.advance(out),
@@ -306,7 +309,12 @@ impl State {
         Ok(())
     }
 
-    fn on_seal(&mut self, header: &Header, seal: Seal) -> Result<(), &'static str> {
+    fn on_seal(
+        &mut self,
+        header: &Header,
+        seal: Seal,
+        out: &mut Vec<Output>,
+    ) -> Result<(), &'static str> {
         if header.roster != self.config.roster {
             return Ok(());
         }
@@ -322,7 +330,7 @@ impl State {
             return Err("a seal before the last frame of its chunk");
         }
         state.seal = Some(seal);
-        self.check_seal(chunk)
+        self.check_seal(chunk, out)
     }
 
     fn on_worked(&mut self, out: &mut Vec<Output>) {
@@ -337,26 +345,27 @@ impl State {
         }
     }
 
-    fn on_hashed(&mut self, chunk: usize, digest: Digest) -> Result<(), &'static str> {
+    fn on_hashed(
+        &mut self,
+        chunk: usize,
+        digest: Digest,
+        out: &mut Vec<Output>,
+    ) -> Result<(), &'static str> {
         let Config { run, roster, cut, position, key, .. } = &self.config;
         let owned = cut.owner(chunk) == *position;
         let state = &mut self.chunks[chunk];
         state.digest = Some(digest);
         if !owned {
-            return self.check_seal(chunk);
+            return self.check_seal(chunk, out);
         }
-        let signature = key.sign(TAG, run, &signed(roster, chunk, &digest));
-        let seal = Seal { digest, signature };
+        let seal = Seal::new(key, run, roster, number(chunk), digest);
         state.seal = Some(seal);
-        state.sealed = true;
-        if self.passes_on(chunk) {
-            self.queue.push_back(Item::Seal(chunk, seal));
-        }
+        self.seal(chunk, seal, out);
         Ok(())
     }
 
     /// Once a chunk of another owner and its seal are here: they must belong together.
-    fn check_seal(&mut self, chunk: usize) -> Result<(), &'static str> {
+    fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), &'static str> {
         let state = &self.chunks[chunk];
         let (Some(digest), Some(seal)) = (state.digest, state.seal) else { return Ok(()) };
         if digest != seal.digest {
@@ -364,14 +373,19 @@ impl State {
         }
         let Config { run, roster, cut, members, key, .. } = &self.config;
         let owner = &members[cut.owner(chunk)];
-        if !key.check(owner, TAG, run, &signed(roster, chunk, &digest), &seal.signature) {
+        if !seal.is_of(owner, key, run, roster, number(chunk)) {
             return Err("a seal that is not its owner's");
         }
+        self.seal(chunk, seal, out);
+        Ok(())
+    }
+
+    fn seal(&mut self, chunk: usize, seal: Seal, out: &mut Vec<Output>) {
         self.chunks[chunk].sealed = true;
+        out.push(Output::Sealed(chunk, seal));
         if self.passes_on(chunk) {
             self.queue.push_back(Item::Seal(chunk, seal));
         }
-        Ok(())
     }
 
     /// Begins sums, hands out what is to be sent, and notices the end.
@@ -437,17 +451,9 @@ impl State {
     }
 }
 
-/// The domain tag of an owner's signature.
-const TAG: &str = "chunk";
-
-/// What an owner signs: (roster digest, chunk, chunk digest).
-fn signed(roster: &Digest, chunk: usize, digest: &Digest) -> [u8; 32 + 4 + 32] {
-    let mut bytes = [0; 32 + 4 + 32];
-    bytes[..32].copy_from_slice(roster.as_bytes());
-    // A ring has at most 256 positions.
-    bytes[32..36].copy_from_slice(&u32::try_from(chunk).unwrap_or(u32::MAX).to_le_bytes());
-    bytes[36..].copy_from_slice(digest.as_bytes());
-    bytes
+/// A chunk as the wire counts it: a ring has at most 256.
+fn number(chunk: usize) -> u32 {
+    u32::try_from(chunk).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

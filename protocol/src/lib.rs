@@ -6,6 +6,8 @@ pub mod time;
 pub mod rng;
 pub mod fault;
 pub mod sign;
+pub mod seal;
+pub mod blocks;
 pub mod assign;
 pub mod checkpoint;
 pub mod manifest;
@@ -19,6 +21,7 @@ pub mod log;
 
 pub mod codec;
 pub mod ring;
+pub mod repair;
 
 pub mod view;
 pub mod epoch;

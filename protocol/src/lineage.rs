@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::blocks::Blocks;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{
-    Done, Join, Link, MEMBERS_MAX, Message, Opening, Receipt, Regroup, Roster, Series, Voted,
-    Voter, majority,
+    Done, HOLDERS_MAX, Join, Keep, Link, MEMBERS_MAX, Message, Opening, Part, Receipt, Regroup,
+    Roster, Series, Voted, Voter, majority,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -23,6 +24,8 @@ pub struct Law {
     pub peers_min: usize,
     /// `quorum = "majority"`: no Regroup is lawful.
     pub majority_only: bool,
+    /// Elements of the fragment.
+    pub elements: u64,
 }
 
 impl Law {
@@ -37,6 +40,7 @@ impl Law {
         require(roster.series == series, "roster of another series")?;
         require(receipt.series.is_beside(&base), "receipt of another epoch")?;
         require(roster.receipt(receipt.update) == *receipt, "receipt of another roster")?;
+        self.check_parts(&receipt.parts).map_err(Fault::Certificate)?;
         self.check_dones(&voters, roster, receipt, &link.certificate.dones)
     }
 
@@ -99,6 +103,48 @@ impl Law {
             require(joined, "Regroup that a member has not joined")?;
         }
         Ok((series.regrouped(digest), regroup.members.clone()))
+    }
+
+    /// Whether a roster may keep what it keeps (R10, R32), as far as the roster tells.
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_keep(&self, roster: &Roster) -> Result<(), &'static str> {
+        let once = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let parts: Vec<Part> = roster.keep.iter().map(Keep::part).collect();
+        once(parts.is_empty() || (roster.is_free() && roster.attempt > 1), "nothing to keep")?;
+        for (keep, part) in roster.keep.iter().zip(&parts) {
+            let blocks: u64 = keep.chunks.iter().map(|kept| kept.blocks.len()).sum();
+            once(blocks == part.blocks.len(), "keeps a block twice")?;
+            once(keep.chunks.iter().all(|k| k.blocks.fits(self.elements)), "keeps no such blocks")?;
+            for kept in &keep.chunks {
+                let owner = keep.owner(kept.chunk).ok_or("keeps a chunk that its ring has not")?;
+                let (key, run, roster) = (&self.key, &self.run, &keep.roster);
+                let sealed = kept.seal.is_of(&owner.peer, key, run, roster, kept.chunk);
+                once(sealed, "keeps a chunk that its owner has not sealed")?;
+                let holders = 1..=HOLDERS_MAX;
+                once(holders.contains(&kept.holders.len()), "keeps a chunk that nobody holds")?;
+            }
+        }
+        self.check_parts(&parts)
+    }
+
+    /// Whether an update can have these parts: no block twice, and some left for the roster that formed
+    /// it.
+    fn check_parts(&self, parts: &[Part]) -> Result<(), &'static str> {
+        let once = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let mut all = Blocks::default();
+        for Part { members, blocks, .. } in parts {
+            let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+            let ring = 1..=MEMBERS_MAX;
+            once(ring.contains(&members.len()), "a part that nobody computed")?;
+            once(peers.len() == members.len(), "a part that names a member twice")?;
+            once(members.iter().all(|m| m.weight > 0), "a part with a member of no weight")?;
+            once(!blocks.is_empty() && blocks.fits(self.elements), "a part of no such blocks")?;
+            once(!all.overlaps(blocks), "a block of two parts")?;
+            all = all.and(blocks);
+        }
+        once(all != Blocks::all(self.elements), "parts that leave nothing")
     }
 
     /// Checks that a majority of `voters` voted for `receipt` on `roster`.

@@ -4,6 +4,7 @@
 //! one place that knows its bytes: [`Roster`], [`Receipt`], [`Regroup`]. Every message names its
 //! [`Series`], or the head of its author.
 
+mod kept;
 mod record;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Digest, LogId, PeerId};
 use crate::sign::Signature;
 
+pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{Head, MEMBERS_MAX, Member, Receipt, Roster, Series, Voter, majority};
 
 /// Where a peer stands in its epoch, for people and for the ready count.
@@ -121,6 +123,8 @@ pub struct Status {
     pub done: Option<Voted>,
     /// Whether it holds the bytes of the series' forced value.
     pub holds_forced: bool,
+    /// Finished chunks of rings of this epoch that it holds (R10).
+    pub chunks: Vec<Finished>,
     /// Its own Ready, if any: incarnation and weight.
     pub ready: Option<(u64, u64)>,
     /// Voters present to it.
@@ -395,6 +399,15 @@ pub enum Request {
         /// Which piece.
         index: u32,
     },
+    /// Bytes of a finished chunk from `offset` on (R32).
+    Chunk {
+        /// The roster whose ring computed it.
+        roster: Digest,
+        /// Its number there.
+        chunk: u32,
+        /// The first byte wanted.
+        offset: u64,
+    },
 }
 
 /// One epoch of a chain.
@@ -423,6 +436,12 @@ pub enum Answer {
     /// At most [`CHAIN_MAX`] entries, oldest first.
     Chain(Vec<ChainLink>),
 }
+
+/// Finished chunks in one `Status`: those of a ring of as many members as a roster may have.
+pub const CHUNKS_MAX: usize = MEMBERS_MAX;
+
+/// Peers named as holders of one kept chunk.
+pub const HOLDERS_MAX: usize = 3;
 
 /// Links in one answer.
 pub const LINKS_MAX: usize = 64;

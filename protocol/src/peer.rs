@@ -67,6 +67,7 @@ impl State {
             key: config.key.clone(),
             peers_min: config.peers_min,
             majority_only: config.founders.is_some(),
+            elements: config.elements,
         };
         let epoch = epoch::Config {
             law: law.clone(),
@@ -142,6 +143,11 @@ impl State {
             Input::RingLost { roster, neighbour } => {
                 self.turn(now, epoch::Input::RingLost { roster, neighbour }, out);
             }
+            Input::ChunkHeld(finished) => self.turn(now, epoch::Input::ChunkHeld(finished), out),
+            Input::ChunkMissing(roster, chunk) => {
+                self.turn(now, epoch::Input::ChunkMissing(roster, chunk), out);
+            }
+            Input::ChunksGone(roster) => self.turn(now, epoch::Input::ChunksGone(roster), out),
             Input::UpdateHeld(update) => {
                 self.turn(now, epoch::Input::UpdateHeld(update, epoch::Kept::Flushed), out);
             }

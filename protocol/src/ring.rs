@@ -22,8 +22,9 @@
 
 use std::ops::Range;
 
-use crate::codec::BLOCK;
+use crate::blocks::{BLOCK, Blocks};
 use crate::id::{Digest, PeerId, RunId};
+use crate::message::Roster;
 
 /// Elements of a frame; the last one of a chunk is shorter.
 pub const FRAME: usize = 1024 * BLOCK;
@@ -115,6 +116,45 @@ impl Cut {
         let block = chunk * blocks / self.members as u128;
         // Not above the number of blocks as long as chunk ≤ members; the last block is short.
         usize::try_from(block * BLOCK as u128).unwrap_or(usize::MAX).min(self.elements)
+    }
+}
+
+/// How the ring of a roster lies in the fragment: the blocks that it computes, laid side by side, are
+/// the smaller fragment that is cut. Where nothing is kept they are all blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    redone: Blocks,
+    cut: Cut,
+}
+
+impl Layout {
+    /// That of a roster; `None` where nobody has a place.
+    #[must_use]
+    pub fn of(roster: &Roster, elements: u64) -> Option<Self> {
+        let members = roster.ring().count();
+        let redone = roster.redone(elements);
+        let cut = (members > 0).then(|| Cut::new(redone.element_count(elements), members))?;
+        Some(Self { redone, cut })
+    }
+
+    /// The blocks that the ring computes.
+    #[must_use]
+    pub fn redone(&self) -> &Blocks {
+        &self.redone
+    }
+
+    /// How they are cut.
+    #[must_use]
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// The blocks of the fragment that chunk `chunk`, which is below the number of members, takes.
+    #[must_use]
+    pub fn chunk(&self, chunk: usize) -> Blocks {
+        let elements = self.cut.chunk(chunk);
+        let block = |element: usize| element.div_ceil(BLOCK) as u64;
+        self.redone.part(block(elements.start)..block(elements.end))
     }
 }
 

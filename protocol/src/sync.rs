@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocks::Blocks;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
@@ -120,8 +121,8 @@ pub enum Output {
         before: Head,
         /// Its receipt.
         receipt: Box<Receipt>,
-        /// Whether some of what is unspent here is in it (R27).
-        spent: bool,
+        /// In which blocks what is unspent here is in it (R34).
+        spent: Blocks,
     },
     /// A proof of our open epoch's result.
     Link(PeerId, Box<Link>),
@@ -232,9 +233,7 @@ impl State {
             }
             Input::Frozen => self.note_frozen(),
             Input::Committed(head, link) => {
-                if self.spends(&link.receipt) {
-                    self.frozen_after.clear();
-                }
+                self.note_spent(&link.receipt);
                 out.push(Output::Log(Record::Committed { head }));
                 self.push(Arc::from(link), head);
             }
@@ -302,6 +301,22 @@ impl State {
         if self.frozen_after.last() != Some(&self.head.state) {
             self.frozen_after.push(self.head.state);
         }
+    }
+
+    /// After a receipt that named us in every block nothing is left to spend.
+    fn note_spent(&mut self, receipt: &Receipt) {
+        if self.spent(receipt) == Blocks::all(self.config.law.elements) {
+            self.frozen_after.clear();
+        }
+    }
+
+    /// In which blocks a receipt has spent what is unspent here.
+    fn spent(&self, receipt: &Receipt) -> Blocks {
+        let Config { me, incarnation, law, .. } = &self.config;
+        if !self.spends(receipt) {
+            return Blocks::default();
+        }
+        receipt.spent(me, *incarnation, law.elements)
     }
 
     /// Whether a receipt has spent some of what is unspent here.

@@ -1,8 +1,9 @@
 //! Properties of the values and functions, over drawn inputs.
 #![allow(clippy::unwrap_used, reason = "a test helper is a test too")]
 
+use intellect_protocol::blocks::BLOCK;
+use intellect_protocol::codec::Codec;
 use intellect_protocol::codec::reduce::Share;
-use intellect_protocol::codec::{BLOCK, Codec};
 use intellect_protocol::ring::{Cut, FRAME, Half};
 use intellect_protocol::rng::Rng;
 use proptest::prelude::*;

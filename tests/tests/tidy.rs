@@ -358,12 +358,19 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_node", &["node/", "tests/"]),
 ];
 /// The files that fix the bytes of a message.
-const WIRE: [&str; 3] =
-    ["protocol/src/message.rs", "protocol/src/message/record.rs", "protocol/src/wire.rs"];
+const WIRE: [&str; 4] = [
+    "protocol/src/message.rs",
+    "protocol/src/message/kept.rs",
+    "protocol/src/message/record.rs",
+    "protocol/src/wire.rs",
+];
 /// The modules of `protocol`: values, functions, machines, the root, the simulator.
 const LAYERS: [&[&str]; 5] = [
-    &["base58", "event", "fault", "id", "message", "rng", "roll", "sign", "time", "wire"],
-    &["assign", "checkpoint", "codec", "lineage", "log", "manifest", "ring"],
+    &[
+        "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "seal", "sign",
+        "time", "wire",
+    ],
+    &["assign", "checkpoint", "codec", "lineage", "log", "manifest", "repair", "ring"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
     &["sim"],

@@ -416,6 +416,7 @@ impl Parts<'_> {
             minority_grace: members.minority_grace,
             weight_max: weight_max(&self.manifest),
             weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
+            elements: elements as u64,
             update_bytes: run.codec.encoded_bytes(elements) as u64,
             replay_max: 8 * elements / run.codec.encoded_bytes(elements),
             key: self.home.identity.keypair(),

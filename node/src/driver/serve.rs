@@ -36,6 +36,7 @@ impl Driver {
             Request::Table { state, offset } => {
                 self.table(&state).and_then(|table| transfer::part_of(&table, offset))
             }
+            Request::Chunk { .. } => None,
             Request::Piece { state, index } => {
                 self.serve_piece(&state, index, reply);
                 return;

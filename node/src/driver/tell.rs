@@ -333,10 +333,11 @@ impl Driver {
     fn on_rare_event(&self, event: Event) {
         let tell = &self.tell;
         match event {
-            Event::Roster { epoch, attempt, members, adopt } => {
+            Event::Roster { epoch, attempt, members, adopt, kept } => {
                 let members = members.into_iter().map(Into::into).collect();
                 let adopt = adopt.map(Into::into);
-                let event = events::Event::Roster { attempt, members, adopt, kept_chunks: 0 };
+                let event =
+                    events::Event::Roster { attempt, members, adopt, kept_chunks: kept as u64 };
                 tell.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, members, absent } => {

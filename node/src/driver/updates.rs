@@ -371,8 +371,9 @@ impl Driver {
             r: apply.r,
             parameters: self.newest.table.header().parameters,
         };
-        self.tell.applied(apply.spent);
-        self.command(worker::Command::Apply { header, update, spent: apply.spent });
+        self.tell.applied(!apply.spent.is_empty());
+        let spent = apply.spent.clone();
+        self.command(worker::Command::Apply { header, update, spent });
         self.fetch_ahead();
     }
 

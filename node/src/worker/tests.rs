@@ -96,6 +96,7 @@ fn apply(
     let mut update = vec![0; Codec::F32.encoded_bytes(delta.len())];
     Codec::F32.encode(delta, &mut update).unwrap();
     let update = Arc::new(update);
+    let spent = if spent { Blocks::all(delta.len() as u64) } else { Blocks::default() };
     assert!(handle.command(Command::Apply { header: header(epoch), update, spent }));
     state(reports, Origin::Applied)
 }
@@ -141,6 +142,35 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
     assert_eq!(train(&mut left_out, 3).0, budget());
 }
 
+/// R34: where a chunk names us, only what was learnt since Ready stays; elsewhere all of it.
+#[test]
+fn r34_a_delta_is_spent_block_by_block() {
+    let work = work();
+    let source = Arc::new(data::Source::open(&work, 7, None).unwrap());
+    let trainer = intellect_model::trainer(&work, source, Device::Cpu, None).unwrap();
+    let (reports, _outbox) = tasks::channel(REPORTS);
+    let mut worker = Worker::new(config(u64::MAX), trainer, first(), reports).unwrap();
+    let anchor = first().theta().to_vec();
+    let more = |by: f32| -> Vec<f32> { anchor.iter().map(|number| number + by).collect() };
+    worker.at_ready = Some(more(1.0));
+    worker.trainer.load(&more(1.5)).unwrap();
+    worker.unspent = 7;
+    let mut nothing = vec![0; Codec::F32.encoded_bytes(anchor.len())];
+    Codec::F32.encode(&vec![0.0; anchor.len()], &mut nothing).unwrap();
+    let (update, blocks) = (Arc::new(nothing), Blocks::of([1..2]));
+    let header = header(1);
+    worker.obey(Command::Apply { header, update, spent: blocks.clone() }).unwrap();
+    let mut local = vec![0.0; anchor.len()];
+    worker.trainer.store(&mut local).unwrap();
+    let spent: Vec<_> = blocks.elements(anchor.len() as u64).collect();
+    assert_eq!((spent.len(), spent[0].len()), (1, 256));
+    for (index, (local, anchor)) in local.iter().zip(&anchor).enumerate() {
+        let expected = if spent[0].contains(&index) { 0.5 } else { 1.5 };
+        assert!((local - anchor - expected).abs() < 1e-5, "{index}: {local} of {anchor}");
+    }
+    assert_eq!(worker.unspent, 0, "its tokens count as spent");
+}
+
 #[test]
 fn a_weight_above_the_bound_is_declared_as_the_bound() {
     assert_eq!(train(&mut begin(budget() - 1), 1).0, budget() - 1);
@@ -182,7 +212,8 @@ fn a_fetched_state_replaces_the_anchor() {
 fn an_update_that_does_not_decode_is_never_applied() {
     let (handle, mut reports) = begin(u64::MAX);
     let update = Arc::new(vec![0xff; Codec::F32.encoded_bytes(first().theta().len())]);
-    assert!(handle.command(Command::Apply { header: header(1), update, spent: false }));
+    let spent = Blocks::default();
+    assert!(handle.command(Command::Apply { header: header(1), update, spent }));
     let Report::Failed(why) = next(&mut reports) else { panic!() };
     assert!(why.contains("decode"), "{why}");
     assert!(reports.blocking_recv().is_none());

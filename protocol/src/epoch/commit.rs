@@ -4,17 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::blocks::Blocks;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
-use crate::message::{Certificate, Commit, Done, Head, Link, Message, Series, majority};
+use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, majority};
 use crate::roll::Roll;
 use crate::sign::Signature;
 use crate::time::Time;
 use crate::wire;
 
-use super::{Apply, Ballot, Output, RingState, Rule, Stage, State, Vote};
+use super::{Apply, Ballot, Config, Output, RingState, Rule, Stage, State, Vote};
 
 /// A decided epoch, on its way to be applied.
 #[derive(Clone, Debug)]
@@ -163,9 +164,19 @@ impl State {
             let short = Commit::Short { series, roster, r, update, dones };
             out.push(Output::Gossip(self.seal(Message::Commit(short))));
         }
-        let spent = receipt.spends(&self.config.me, self.config.incarnation);
+        let spent = self.spent(receipt);
         out.push(Output::Apply(Arc::new(Apply::of(&law.run, &self.head, receipt, spent))));
         self.stage = Stage::Applying(Box::new(decided));
+    }
+
+    /// R34: the blocks in which our frozen delta is.
+    fn spent(&self, receipt: &Receipt) -> Blocks {
+        let Config { me, incarnation, law, .. } = &self.config;
+        if self.keeps(Rule::R34) {
+            return receipt.spent(me, *incarnation, law.elements);
+        }
+        let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
+        if formed { Blocks::all(law.elements) } else { Blocks::default() }
     }
 
     /// The outer step is taken: the epoch is committed, the next one begins.

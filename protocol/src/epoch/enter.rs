@@ -8,6 +8,7 @@ use crate::message::{Head, Message, Roster, Series, Voter};
 use crate::roll::Roll;
 use crate::time::Time;
 
+use super::keep::Remains;
 use super::regroup::Gathering;
 use super::{Ballot, Output, RingState, Stage, State, Vote, ready};
 
@@ -108,6 +109,7 @@ impl State {
         self.broken.clear();
         self.lost.clear();
         self.held.clear();
+        self.remains = Remains::default();
         self.unserved.clear();
         self.commit_heard = None;
         self.frozen = None;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocks::Blocks;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::lineage::Law;
 use crate::log::Record;
-use crate::message::{Head, Link, Member, Message, Opening, Receipt, Voter};
+use crate::message::{Finished, Head, Keep, Link, Member, Message, Opening, Receipt, Voter};
+use crate::ring::Layout;
 use crate::sign::Verified;
 use crate::wire;
 
@@ -23,6 +25,8 @@ pub enum Rule {
     R8,
     R13,
     R18,
+    R30,
+    R34,
 }
 
 /// What the machine must know.
@@ -78,6 +82,12 @@ pub enum Input {
         /// The neighbour.
         neighbour: PeerId,
     },
+    /// A chunk of a ring is held whole, with its owner's word.
+    ChunkHeld(Finished),
+    /// The chunks of the ring of a roster are held no more.
+    ChunksGone(Digest),
+    /// A chunk that a roster keeps is not to be had: the roster, and (roster, number) of the chunk.
+    ChunkMissing(Digest, (Digest, u32)),
     /// An update is here.
     UpdateHeld(Digest, Kept),
     /// An update could not be fetched.
@@ -157,6 +167,10 @@ pub struct Ring {
     pub members: Vec<Member>,
     /// Our position among them.
     pub index: usize,
+    /// How it lies in the fragment.
+    pub layout: Layout,
+    /// The rest of the update, computed by earlier rings: to be fetched where it is not held.
+    pub keep: Vec<Keep>,
 }
 
 /// An outer step to take.
@@ -170,13 +184,13 @@ pub struct Apply {
     pub tokens: u64,
     /// Digest of the update's bytes, which are held.
     pub update: Digest,
-    /// Whether our frozen delta is in it (R34). If not, it is carried.
-    pub spent: bool,
+    /// In which blocks our frozen delta is in it (R34). In the others it is carried.
+    pub spent: Blocks,
 }
 
 impl Apply {
     /// The outer step of `receipt`, which follows on the head `before`.
-    pub(crate) fn of(run: &RunId, before: &Head, receipt: &Receipt, spent: bool) -> Self {
+    pub(crate) fn of(run: &RunId, before: &Head, receipt: &Receipt, spent: Blocks) -> Self {
         Self {
             epoch: receipt.series.epoch,
             r: wire::receipt_digest(run, receipt),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::id::{LogId, PeerId};
 use crate::message::{
-    MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted, Voter, majority,
+    Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted, Voter,
+    majority,
 };
 use crate::ring::{Order, order};
 use crate::roll::{Roll, Seen};
@@ -40,7 +41,7 @@ impl State {
             return false;
         }
         let adopt = self.forced.as_ref().map(|forced| forced.receipt.clone());
-        self.propose(now, roll, 1, Vec::new(), adopt, out)
+        self.propose(now, roll, 1, Vec::new(), Value { adopt, keep: Vec::new() }, out)
     }
 
     /// Everyone alive who is here, and every live voter that may yet come into this series.
@@ -197,7 +198,9 @@ impl State {
         }
         let Some(asking) = self.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
-        if !self.propose(now, roll, attempt, heard, adopt, out) {
+        let free = adopt.is_none();
+        let keep = free.then(|| self.choose_keep(attempt, &asking.statuses)).unwrap_or_default();
+        if !self.propose(now, roll, attempt, heard, Value { adopt, keep }, out) {
             let since = now + NOBODY_READY_WAIT;
             self.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
         }
@@ -237,7 +240,7 @@ impl State {
         roll: &Roll,
         attempt: u32,
         heard: Vec<Voter>,
-        adopt: Option<Receipt>,
+        Value { adopt, keep }: Value,
         out: &mut Vec<Output>,
     ) -> bool {
         let members = self.compose(now, roll, attempt);
@@ -246,7 +249,9 @@ impl State {
             return false;
         }
         let proposer = self.config.me;
-        let roster = Roster { series: self.series, attempt, proposer, members, heard, adopt };
+        let series = self.series;
+        let mut roster = Roster { series, attempt, proposer, members, heard, adopt, keep };
+        self.fit(&mut roster);
         let message = self.seal(Message::Roster(roster.clone()));
         let mut then = Vec::new();
         self.on_roster(now, roll, &message, &roster, &mut then);
@@ -304,6 +309,12 @@ impl State {
         let Some(at) = self.lost.get(peer) else { return false };
         roll.peers.get(peer).is_none_or(|seen| seen.heard <= *at)
     }
+}
+
+/// What a roster is to decide: a value again, or a new one, of which some chunks may be there.
+struct Value {
+    adopt: Option<Receipt>,
+    keep: Vec<Keep>,
 }
 
 /// R35: reorders the ring so that no broken pair are neighbours. Where that cannot be, or is not

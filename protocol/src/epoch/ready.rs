@@ -119,7 +119,8 @@ mod tests {
 
     fn at_genesis(weight_medians: Option<u64>) -> State {
         let (run, me) = (RunId([1; 32]), PeerId([2; 32]));
-        let law = Law { run, key: Keypair::simulated(me), peers_min: 1, majority_only: false };
+        let key = Keypair::simulated(me);
+        let law = Law { run, key, peers_min: 1, majority_only: false, elements: 1 };
         let config = Config {
             law,
             me,

@@ -10,6 +10,7 @@ use crate::message::{
     Accept, Done, MEMBERS_MAX, Member, Message, Query, Refusal, Refuse, Roster, Series, Status,
     Voted, Voter, majority,
 };
+use crate::ring::Layout;
 use crate::roll::Roll;
 use crate::sign::Verified;
 use crate::time::Time;
@@ -108,6 +109,7 @@ impl State {
                 .forced
                 .as_ref()
                 .is_some_and(|f| self.held.contains(&f.receipt.update)),
+            chunks: self.finished(),
             ready: self.frozen.map(|frozen| (self.config.incarnation, frozen.weight)),
             present: self.voters.iter().filter(present).map(|v| v.peer).collect(),
         }
@@ -197,6 +199,8 @@ impl State {
 
     /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
     fn check_roster(&self, proposer: PeerId, roster: &Roster) -> Result<(), &'static str> {
+        self.config.law.check_keep(roster)?;
+        let kept = roster.keep.iter().flat_map(|keep| &keep.members);
         let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
         peers.sort_unstable();
         let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
@@ -209,7 +213,10 @@ impl State {
             (roster.members.len() <= MEMBERS_MAX, "too many members"),
             (distinct, "a member twice"),
             (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
-            (roster.members.iter().all(|m| self.declared(m)), "a weight that nobody declared"),
+            (
+                roster.members.iter().chain(kept).all(|m| self.declared(m)),
+                "a weight that nobody declared",
+            ),
             (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
             (
                 roster.attempt < 2 || majority(&self.voters, heard) || !self.keeps(Rule::R7),
@@ -251,6 +258,7 @@ impl State {
         if me.log != self.config.log || (me.weight > 0 && !mine) {
             return Err(Refusal::Weight);
         }
+        self.check_kept(roster)?;
         let forced = self.forced.as_ref().map(|forced| &forced.receipt);
         if roster.attempt == 1 && forced.is_some() && roster.adopt.as_ref() != forced {
             return Err(Refusal::Rule);
@@ -283,6 +291,7 @@ impl State {
             attempt: roster.attempt,
             members: roster.members.iter().map(|m| m.peer).collect(),
             adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.config.law.run, r)),
+            kept: roster.keep.iter().map(|keep| keep.chunks.len()).sum(),
         }));
     }
 
@@ -383,9 +392,11 @@ impl State {
         let until = now + self.ring_time(now, roll, &roster);
         self.stage = Stage::Reduce { roster: digest, until };
         let index = roster.ring().position(|m| m.peer == self.config.me);
-        if let (true, Some(index)) = (roster.is_free(), index) {
-            let members = roster.ring().copied().collect();
-            out.push(Output::Ring(Arc::new(super::Ring { roster: digest, members, index })));
+        let layout = Layout::of(&roster, self.config.law.elements).filter(|_| roster.is_free());
+        if let (Some(layout), Some(index)) = (layout, index) {
+            let (members, keep) = (roster.ring().copied().collect(), roster.keep.clone());
+            let ring = super::Ring { roster: digest, members, index, layout, keep };
+            out.push(Output::Ring(Arc::new(ring)));
             self.ballot(digest).ring = RingState::Running;
         }
         true

@@ -14,7 +14,6 @@ use thiserror::Error;
 
 use crate::id::{Digest, RunId};
 use crate::ring::Half;
-use crate::sign::Signature;
 
 /// Bytes of a [`Preamble`].
 pub const PREAMBLE_BYTES: usize = 32 + 32 + 4 + 4;
@@ -150,37 +149,6 @@ impl Header {
     }
 }
 
-/// The owner's word for a finished chunk: passed on verbatim, and kept, since a later roster may keep
-/// the chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seal {
-    /// BLAKE3 of the chunk's encoded bytes.
-    pub digest: Digest,
-    /// The owner's signature over (roster digest, chunk, chunk digest).
-    pub signature: Signature,
-}
-
-/// Bytes of a [`Seal`].
-pub const SEAL_BYTES: usize = 32 + 64;
-
-impl Seal {
-    /// As sent.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; SEAL_BYTES] {
-        let mut bytes = [0; SEAL_BYTES];
-        bytes[..32].copy_from_slice(self.digest.as_bytes());
-        bytes[32..].copy_from_slice(&self.signature.0);
-        bytes
-    }
-
-    /// As received; `None` for another length.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; SEAL_BYTES] = bytes.try_into().ok()?;
-        Some(Self { digest: Digest(array(bytes, 0)), signature: Signature(array(bytes, 32)) })
-    }
-}
-
 /// `N` bytes from `start` on: constants of ours, within a fixed array.
 fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut array = [0; N];
@@ -221,10 +189,6 @@ mod tests {
         let golden = format!("{}{}0300000004000000", "01".repeat(32), "02".repeat(32));
         assert_eq!(hex(&preamble.to_bytes()), golden);
         assert_eq!(Preamble::from_bytes(&preamble.to_bytes()), preamble);
-        let seal = Seal { digest: Digest([5; 32]), signature: Signature([6; 64]) };
-        assert_eq!(hex(&seal.to_bytes()), format!("{}{}", "05".repeat(32), "06".repeat(64)));
-        assert_eq!(Seal::from_bytes(&seal.to_bytes()), Some(seal));
-        assert_eq!(Seal::from_bytes(&[0; 95]), None);
     }
 
     /// No length from a peer is believed before it is compared with a constant.

@@ -1,5 +1,7 @@
 //! Whole rings in memory, in any order of events, and what a bad neighbour may try.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::codec::reduce::Share;
 use crate::ring::FRAME;
@@ -37,6 +39,8 @@ struct Node {
     /// Copied at `Send`, not written yet.
     writing: Option<(Header, Vec<u8>)>,
     hashes: VecDeque<usize>,
+    /// Chunks that can be kept.
+    sealed: BTreeSet<usize>,
     held: bool,
     closed: bool,
     most_works: usize,
@@ -56,6 +60,7 @@ impl Node {
             works: VecDeque::new(),
             writing: None,
             hashes: VecDeque::new(),
+            sealed: BTreeSet::new(),
             held: false,
             closed: false,
             most_works: 0,
@@ -78,12 +83,23 @@ impl Node {
                     assert!(self.writing.is_none(), "one at a time");
                     self.writing = Some((self.state.header(&item, &payload), payload));
                 }
+                Output::Sealed(chunk, seal) => self.seal(chunk, &seal),
                 Output::Held => self.held = true,
                 Output::Closed => self.closed = true,
                 Output::Fault(why) => panic!("{why}"),
             }
         }
         self.most_works = self.most_works.max(self.works.len());
+    }
+
+    /// A chunk that is told of can be kept: its bytes are here, and its owner says so (R32).
+    fn seal(&mut self, chunk: usize, seal: &Seal) {
+        let Config { cut, roster, members, .. } = &self.state.config;
+        let owner = members[cut.owner(chunk)];
+        assert!(seal.is_of(&owner, &key(0), &RUN, roster, u32::try_from(chunk).unwrap()));
+        let bytes = &self.update[self.state.chunk_place(chunk)];
+        assert_eq!(seal.digest.0, *blake3::hash(bytes).as_bytes());
+        assert!(self.sealed.insert(chunk), "once");
     }
 
     /// Does the oldest piece of work.
@@ -341,7 +357,7 @@ fn r31_a_frame_is_applied_once_and_where_it_belongs() {
 fn r31_frames_of_another_roster_are_dropped_without_fault() {
     let mut state = middle();
     let other = Header { roster: Digest([9; 32]), ..header(Half::Reduce, 0, 0) };
-    let seal = Seal { digest: Digest::ZERO, signature: key(0).sign(TAG, &RUN, &[]) };
+    let seal = Seal::new(&key(0), &RUN, &ROSTER, 0, Digest::ZERO);
     assert_eq!(outputs(&mut state, &[Input::Frame(other), Input::Seal(other, seal)]), []);
 }
 
@@ -353,8 +369,7 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
     let hashed = Input::Hashed(1, digest);
     let head = Header { kind: Kind::Seal, ..header(Half::Gather, 1, 0) };
     let seal_by = |position: usize, roster: &Digest, chunk, digest: Digest| {
-        let signature = key(position).sign(TAG, &RUN, &signed(roster, chunk, &digest));
-        Input::Seal(head, Seal { digest, signature })
+        Input::Seal(head, Seal::new(&key(position), &RUN, roster, chunk, digest))
     };
     let good = seal_by(0, &ROSTER, 1, digest);
     for inputs in [[finished, hashed, good], [finished, good, hashed]] {
@@ -380,7 +395,7 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
     assert_eq!(fault(&[finished, hashed, other]), mismatch);
     assert_eq!(fault(&[good]), "a seal before the last frame of its chunk");
     assert_eq!(fault(&[finished, good, good]), "a seal that is not due");
-    let seal = Seal { digest, signature: key(0).sign(TAG, &RUN, &[]) };
+    let seal = Seal::new(&key(0), &RUN, &ROSTER, 2, digest);
     let own = Header { chunk: 2, ..head };
     assert_eq!(fault(&[Input::Seal(own, seal)]), "a seal that is not due");
     let none = Header { chunk: 3, ..head };

@@ -17,7 +17,15 @@ fn voter(name: u8) -> Voter {
 fn roster(series: Series, attempt: u32) -> Roster {
     let Voter { peer, log } = voter(1);
     let members = vec![Member { peer, log, incarnation: 1, weight: 10 }];
-    Roster { series, attempt, proposer: peer, members, heard: Vec::new(), adopt: None }
+    Roster {
+        series,
+        attempt,
+        proposer: peer,
+        members,
+        heard: Vec::new(),
+        adopt: None,
+        keep: Vec::new(),
+    }
 }
 
 fn accepted(series: Series, attempt: u32) -> Record {

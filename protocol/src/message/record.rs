@@ -2,9 +2,14 @@
 //!
 //! Records are data and small questions about it; their bytes and digests are made in `wire`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::blocks::Blocks;
 use crate::id::{Digest, LogId, PeerId};
+
+use super::kept::{Keep, Part, names};
 
 /// Members of a roster, with or without a place: what fits a gossiped message.
 pub const MEMBERS_MAX: usize = 256;
@@ -109,8 +114,11 @@ pub struct Receipt {
     pub fragment: u32,
     /// BLAKE3 of the update's bytes.
     pub update: Digest,
-    /// All members of the roster that formed it: the next voters (R18), and who is in the sum.
+    /// All members of the roster that formed it: the next voters (R18). Those with a place are in the
+    /// sum of every block that no part has.
     pub members: Vec<Member>,
+    /// What earlier rosters had computed, if anything was kept of them (R32). It is never everything.
+    pub parts: Vec<Part>,
 }
 
 impl Receipt {
@@ -126,18 +134,45 @@ impl Receipt {
         self.members.iter().find(|m| m.peer == *peer && m.incarnation == incarnation)
     }
 
-    /// Whether the delta that `peer` froze in `incarnation` is in the sum (R34).
+    /// Whether the delta that `peer` froze in `incarnation` is in any sum (R34).
     #[must_use]
     pub fn spends(&self, peer: &PeerId, incarnation: u64) -> bool {
-        let mut members = self.members.iter();
-        members.any(|m| m.peer == *peer && m.incarnation == incarnation && m.weight > 0)
+        let mut parts = self.parts.iter();
+        names(&self.members, peer, incarnation)
+            || parts.any(|part| names(&part.members, peer, incarnation))
     }
 
-    /// The middle one of the weights in the sum.
+    /// In which blocks of a fragment of `elements` that delta is (R34).
+    #[must_use]
+    pub fn spent(&self, peer: &PeerId, incarnation: u64, elements: u64) -> Blocks {
+        let named = self.parts.iter().filter(|part| names(&part.members, peer, incarnation));
+        let kept = named.fold(Blocks::default(), |all, part| all.and(&part.blocks));
+        if names(&self.members, peer, incarnation) {
+            kept.and(&self.formed(elements))
+        } else {
+            kept
+        }
+    }
+
+    /// The blocks that the roster which formed it computed.
+    #[must_use]
+    pub fn formed(&self, elements: u64) -> Blocks {
+        let kept = self.parts.iter().flat_map(|part| part.blocks.ranges());
+        Blocks::of(kept).rest(elements)
+    }
+
+    /// Who is in some sum: each start of a peer once, with its weight.
+    #[must_use]
+    pub fn contributors(&self) -> BTreeMap<(PeerId, u64), u64> {
+        let parts = self.parts.iter().flat_map(|part| &part.members);
+        let all = self.members.iter().chain(parts).filter(|m| m.weight > 0);
+        all.map(|m| ((m.peer, m.incarnation), m.weight)).collect()
+    }
+
+    /// The middle one of the weights in the sums.
     #[must_use]
     pub fn median_weight(&self) -> Option<u64> {
-        let weights = self.members.iter().map(|m| m.weight).filter(|weight| *weight > 0);
-        let mut weights: Vec<u64> = weights.collect();
+        let mut weights: Vec<u64> = self.contributors().into_values().collect();
         weights.sort_unstable();
         weights.get(weights.len() / 2).copied()
     }
@@ -145,7 +180,7 @@ impl Receipt {
     /// Tokens that the epoch adds to its lineage.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.members.iter().fold(0, |sum, m| m.weight.saturating_add(sum))
+        self.contributors().into_values().fold(0, u64::saturating_add)
     }
 }
 
@@ -164,6 +199,8 @@ pub struct Roster {
     pub heard: Vec<Voter>,
     /// The value to vote for again (R8); otherwise the ring computes one.
     pub adopt: Option<Receipt>,
+    /// What the ring need not compute again (R10).
+    pub keep: Vec<Keep>,
 }
 
 impl Roster {
@@ -184,6 +221,13 @@ impl Roster {
         self.adopt.is_none()
     }
 
+    /// The blocks of a fragment of `elements` that its ring computes.
+    #[must_use]
+    pub fn redone(&self, elements: u64) -> Blocks {
+        let kept = self.keep.iter().flat_map(|keep| &keep.chunks);
+        Blocks::of(kept.flat_map(|kept| kept.blocks.ranges())).rest(elements)
+    }
+
     /// The voters that its members become with the receipt.
     #[must_use]
     pub fn voters(&self) -> Vec<Voter> {
@@ -198,6 +242,7 @@ impl Roster {
             fragment: 0,
             update,
             members: self.members.clone(),
+            parts: self.keep.iter().map(Keep::part).collect(),
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::log::{Record, Recovered};
-use crate::message::{Answer, Ask, Head, Message, Voter};
+use crate::message::{Answer, Ask, Finished, Head, Message, Voter};
 use crate::sign::{Keypair, Verified};
 
 /// What a peer must know before it starts; all but the last group is equal for every peer of a run.
@@ -33,6 +33,8 @@ pub struct Config {
     pub weight_max: u64,
     /// How many times the median weight of the last receipt it may be, where an epoch's budget is time.
     pub weight_medians: Option<u64>,
+    /// Elements of the fragment that an epoch updates.
+    pub elements: u64,
     /// Bytes of one update, for the ring's deadline.
     pub update_bytes: u64,
     /// Catching up by more updates than this costs more than a checkpoint; at most [`UPDATES_KEPT`].
@@ -86,6 +88,14 @@ pub enum Input {
         /// The neighbour.
         neighbour: PeerId,
     },
+    /// A chunk of a ring is held whole, with its owner's word, and stays held until it is said to be
+    /// gone or another epoch begins (R10).
+    ChunkHeld(Finished),
+    /// The chunks of the ring of a roster are held no more.
+    ChunksGone(Digest),
+    /// None of its holders delivered a chunk that a roster keeps: that roster, and (roster, number) of
+    /// the chunk.
+    ChunkMissing(Digest, (Digest, u32)),
     /// A fetched update is on disk and flushed; after a start also one that still is there.
     UpdateHeld(Digest),
     /// An update is here, but the disk does not take it: it may be applied, not voted for.
@@ -116,7 +126,8 @@ pub enum Output {
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.
     Send(PeerId, Arc<Verified<Message>>),
-    /// Run the ring of a roster: we hold all its Accepts.
+    /// Run the ring of a roster: we hold all its Accepts. Where it keeps chunks, what the ring gives is
+    /// the rest: the update is both.
     Ring(Arc<Ring>),
     /// Give up the ring of a roster, if it still runs.
     Abandon(Digest),

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::toy::Frozen;
+use crate::blocks::Blocks;
 use crate::event::{Committed, Event};
 use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::message::{Absence, Head, Heartbeat, Message, Regroup, Series, Voter};
@@ -217,7 +218,7 @@ impl Check {
         who: &mut Process,
         event: &Event,
         update: Option<&Arc<Vec<u8>>>,
-        settled: Option<&(bool, Range<u64>)>,
+        settled: Option<&(Blocks, Vec<Range<u64>>)>,
     ) -> Verdict {
         match event {
             Event::Committed(committed) => {
@@ -252,10 +253,10 @@ impl Check {
     }
 
     /// S4: an outer step takes what its receipt spends, and nothing else is lost.
-    fn settled(&self, who: &Process, settled: Option<&(bool, Range<u64>)>) -> Verdict {
+    fn settled(&self, who: &Process, settled: Option<&(Blocks, Vec<Range<u64>>)>) -> Verdict {
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
         let Some((spent, unspent)) = settled else { return Ok(()) };
-        let forgone = self.lineage.on_settled(peer, incarnation, &who.head, *spent, unspent)?;
+        let forgone = self.lineage.on_settled(peer, incarnation, &who.head, spent, unspent)?;
         require(forgone == 0, "S4", || format!("{peer} forgoes {forgone} at an outer step"))
     }
 
@@ -265,13 +266,15 @@ impl Check {
         who: &mut Process,
         head: Head,
         spent: bool,
-        unspent: &Range<u64>,
+        unspent: &[Range<u64>],
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
         self.lineage.on_loaded(peer, &who.head, &head)?;
-        if !unspent.is_empty() {
-            self.forgone += self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;
+        if unspent.iter().any(|unspent| !unspent.is_empty()) {
+            let all = Blocks::all(super::toy::ELEMENTS as u64);
+            let spent = if spent { all } else { Blocks::default() };
+            self.forgone += self.lineage.on_settled(peer, incarnation, &head, &spent, unspent)?;
         }
         if !raised && !self.lineage.descends(&head.state, &who.head.state) {
             who.fork_owed = Some(format!("{peer} silently leaves {:?} for {head:?}", who.head));

@@ -11,12 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::toy::{CODEC, ELEMENTS};
+use super::toy::CODEC;
 use crate::codec::reduce::Share;
 use crate::epoch::Ring;
 use crate::id::{Digest, PeerId};
 use crate::message::Member;
-use crate::ring::Cut;
+use crate::repair;
+use crate::ring::Layout;
 
 /// How long a member waits for a frame before it gives its predecessor up: the largest `T_quiet`.
 pub(crate) const QUIET_MS: u64 = 2_000;
@@ -24,7 +25,9 @@ pub(crate) const QUIET_MS: u64 = 2_000;
 /// What a member notices.
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
-    /// It holds the whole update.
+    /// It holds a chunk, of this number and owner, with the owner's word.
+    Chunk((u32, PeerId)),
+    /// It holds all that the ring computes.
     Finish,
     /// It lost a neighbour.
     Lose(PeerId),
@@ -52,6 +55,7 @@ pub(crate) enum Loss {
 struct Run {
     roster: Digest,
     members: Vec<Member>,
+    layout: Layout,
     /// The host of each member.
     hosts: Vec<usize>,
     /// The delta that each member brought, from its start on.
@@ -64,6 +68,9 @@ struct Run {
 
 /// Over how many half hops the members of a ring finish, at most.
 const SPREAD_HOPS: u64 = 32;
+
+/// Members up to which a ring tells of its chunks: of a larger one they are too many to simulate.
+const CHUNKS_TOLD: usize = 64;
 
 /// All rings that have been started.
 #[derive(Clone, Debug, Default)]
@@ -86,13 +93,14 @@ impl Rings {
         let run = self.runs.entry(roster).or_insert_with(|| Run {
             roster,
             members: ring.members.clone(),
+            layout: ring.layout.clone(),
             hosts: hosts.to_vec(),
             deltas: vec![None; count],
             over: BTreeSet::new(),
             broken: false,
             bytes: None,
         });
-        run.deltas[index] = Some(delta);
+        run.deltas[index] = Some(Arc::new(repair::gather(&delta, ring.layout.redone())));
         if run.broken || run.deltas.iter().any(Option::is_none) {
             return vec![run.due(QUIET_MS, index, Notice::Lose(run.before(index)))];
         }
@@ -102,6 +110,7 @@ impl Rings {
         let after = |i: usize| (i as u64 * 5) % (hops + 1).min(SPREAD_HOPS);
         let end = |i: usize| 1 + hop_ms * hops + hop_ms * after(i) / 2;
         let mut due: Vec<Due> = (0..count).map(|i| run.due(end(i), i, Notice::Finish)).collect();
+        due.extend(run.chunks(hop_ms));
         due.extend(run.part(Loss::Stalled, carries));
         due
     }
@@ -138,9 +147,12 @@ impl Rings {
         let run = self.runs.get_mut(roster)?;
         let started = run.bytes.is_some() && !run.broken;
         let told = match notice {
-            Notice::Finish => started,
+            Notice::Chunk(_) | Notice::Finish => started,
             Notice::Lose(_) => !started,
         };
+        if let (true, Notice::Chunk(chunk)) = (told && !run.over.contains(&host), notice) {
+            return Some((notice.clone(), run.chunk(chunk.0)));
+        }
         if !told || !run.over.insert(host) {
             return None;
         }
@@ -195,12 +207,38 @@ impl Run {
         (0..count).filter(|i| *i != lost).map(notice).collect()
     }
 
-    /// The update's bytes: each chunk goes round once and is finished by its owner.
+    /// When each member holds each chunk: its owner after the reduce half, the others one by one.
+    fn chunks(&self, hop_ms: u64) -> Vec<Due> {
+        let (count, cut) = (self.members.len(), self.layout.cut());
+        if count > CHUNKS_TOLD {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        for chunk in (0..count).filter(|chunk| !cut.chunk(*chunk).is_empty()) {
+            for distance in 0..count {
+                let at_ms = 1 + hop_ms * (count - 1 + distance) as u64;
+                let index = (cut.owner(chunk) + distance) % count;
+                let owner = self.members[cut.owner(chunk)].peer;
+                let number = u32::try_from(chunk).unwrap_or(u32::MAX);
+                due.push(self.due(at_ms, index, Notice::Chunk((number, owner))));
+            }
+        }
+        due
+    }
+
+    fn chunk(&self, chunk: u32) -> Option<Arc<Vec<u8>>> {
+        let chunk = usize::try_from(chunk).ok()?;
+        let elements = self.layout.cut().chunk(chunk);
+        let place = CODEC.encoded_bytes(elements.start)..CODEC.encoded_bytes(elements.end);
+        Some(Arc::new(self.bytes.as_ref()?.get(place)?.to_vec()))
+    }
+
+    /// The bytes of the ring: each chunk goes round once and is finished by its owner.
     fn reduce(&self) -> Option<Vec<u8>> {
         let count = self.members.len();
-        let cut = Cut::new(ELEMENTS, count);
+        let cut = self.layout.cut();
         let total = self.members.iter().map(|member| member.weight).sum();
-        let mut update = Vec::with_capacity(CODEC.encoded_bytes(ELEMENTS));
+        let mut update = Vec::with_capacity(CODEC.encoded_bytes(cut.elements()));
         for chunk in 0..count {
             let range = cut.chunk(chunk);
             let mut bytes = vec![0; CODEC.encoded_bytes(range.len())];

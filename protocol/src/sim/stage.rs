@@ -12,7 +12,7 @@ use crate::epoch::Rule;
 use crate::event::{Committed, Event};
 use crate::fault::Fault;
 use crate::id::{PeerId, RunId};
-use crate::message::{Answer, Head, Message};
+use crate::message::{Answer, Head, Message, Phase};
 
 /// What becomes of one message on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +128,11 @@ impl Stage {
         self.world.break_link(from, to);
     }
 
+    /// Lets a host serve no finished chunk any more, whatever it says that it holds.
+    pub fn withhold_chunks(&mut self, host: usize) {
+        self.world.withhold_chunks(host);
+    }
+
     /// Makes every link whole.
     pub fn mend(&mut self) {
         self.world.network.heal();
@@ -193,6 +198,12 @@ impl Stage {
     #[must_use]
     pub fn epoch(&self, host: usize) -> u64 {
         self.head(host).map_or(0, |head| head.epoch)
+    }
+
+    /// Where a host stands in its open epoch; `None` where no process runs.
+    #[must_use]
+    pub fn phase(&self, host: usize) -> Option<(Phase, u32)> {
+        self.world.phase(host)
     }
 
     /// Whether these hosts have one and the same head.

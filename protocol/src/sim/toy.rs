@@ -1,9 +1,9 @@
 //! A toy in place of the model: a thousand numbers that move as the mathematics of the run says.
 //!
-//! A peer's work is a count of tokens per process: `trained` so many, of which all below `spent` are
-//! in receipts of its lineage. Freezing makes a delta of everything in between, as docs/MATH.md has
-//! it: what was left out is carried. So every delta is a range of tokens of one process, and the
-//! checks can hold each range against every receipt (S4).
+//! A peer's work is a count of tokens per process: `trained` so many, of which in each block all below
+//! `spent` are in receipts of its lineage. Freezing makes a delta of everything in between, as
+//! docs/MATH.md has it: what was left out is carried, block by block. So every delta is, in each block, a
+//! range of tokens of one process, and the checks can hold each range against every receipt (S4).
 //!
 //! ```text
 //! v ← μ·v + d̄;  θ ← θ − η·(d̄ + μ·v)
@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::blocks::{BLOCK, Blocks};
 use crate::codec::Codec;
 use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
@@ -20,8 +21,10 @@ use crate::message::Head;
 use crate::peer::UPDATES_KEPT;
 use crate::rng::Rng;
 
-/// Elements of the toy's parameters: four blocks, the last one short.
-pub(crate) const ELEMENTS: usize = 1_000;
+/// Elements of the toy's parameters: sixteen blocks, the last one short.
+pub(crate) const ELEMENTS: usize = 4_000;
+/// Its blocks.
+pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
 /// How deltas travel.
 pub(crate) const CODEC: Codec = Codec::Int8;
 /// The greatest weight that a Ready may declare.
@@ -79,8 +82,10 @@ impl Anchor {
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub(crate) delta: Arc<Vec<f32>>,
-    /// Which tokens of this process are in it.
+    /// Which tokens of this process count as its weight.
     pub(crate) span: Range<u64>,
+    /// Which are in each block: from here to the end of the span.
+    pub(crate) from: Vec<u64>,
 }
 
 impl Frozen {
@@ -100,9 +105,13 @@ pub(crate) struct Toy {
     committed: VecDeque<Digest>,
     /// Bytes of these and of those of the open epoch, by digest.
     pub(crate) updates: BTreeMap<Digest, Arc<Vec<u8>>>,
+    /// Finished chunks of the open epoch, by roster and number.
+    pub(crate) chunks: BTreeMap<(Digest, u32), Arc<Vec<u8>>>,
     pub(crate) frozen: Option<Frozen>,
     unspent: Vec<f32>,
+    /// Tokens that some block has spent, and those that each block has.
     spent: u64,
+    spent_in: Vec<u64>,
     trained: u64,
     rng: Rng,
 }
@@ -118,9 +127,11 @@ impl Toy {
             served: BTreeMap::new(),
             committed: VecDeque::new(),
             updates: BTreeMap::new(),
+            chunks: BTreeMap::new(),
             frozen: None,
             unspent: vec![0.0; ELEMENTS],
             spent: 0,
+            spent_in: vec![0; BLOCKS],
             trained: 0,
             rng: Rng::new(seed),
         }
@@ -133,7 +144,8 @@ impl Toy {
             *value += number(&mut self.rng);
         }
         let delta = Arc::new(self.unspent.clone());
-        let frozen = Frozen { delta, span: self.unspent() };
+        let (span, from) = (self.spent..self.trained, self.spent_in.clone());
+        let frozen = Frozen { delta, span, from };
         self.frozen = Some(frozen.clone());
         frozen
     }
@@ -141,7 +153,7 @@ impl Toy {
     /// Takes an outer step; `None` when the update is not held, or cannot be decoded.
     pub(crate) fn apply(&mut self, apply: &Apply) -> Option<Digest> {
         let next = self.anchor.step(apply, self.updates.get(&apply.update)?)?;
-        self.settle(apply.spent);
+        self.settle(&apply.spent);
         self.committed.retain(|digest| *digest != apply.update);
         self.committed.push_back(apply.update);
         if self.committed.len() > UPDATES_KEPT {
@@ -154,7 +166,8 @@ impl Toy {
 
     /// Continues from a fetched state.
     pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: bool) {
-        self.settle(spent);
+        let spent = if spent { Blocks::all(ELEMENTS as u64) } else { Blocks::default() };
+        self.settle(&spent);
         self.enter(anchor);
     }
 
@@ -163,21 +176,27 @@ impl Toy {
         self.served.get(&(head.epoch, head.state)).filter(|anchor| anchor.r == *r).cloned()
     }
 
-    /// Which of its tokens are in what it has trained and not spent.
-    pub(crate) fn unspent(&self) -> Range<u64> {
-        self.spent..self.trained
+    /// Which of its tokens each block has that it has trained and not spent.
+    pub(crate) fn unspent(&self) -> Vec<Range<u64>> {
+        self.spent_in.iter().map(|spent| *spent..self.trained).collect()
     }
 
-    fn settle(&mut self, spent: bool) {
+    fn settle(&mut self, spent: &Blocks) {
         self.frozen = None;
-        if spent {
+        if !spent.is_empty() {
             self.spent = self.trained;
-            self.unspent.fill(0.0);
+        }
+        for range in spent.elements(ELEMENTS as u64) {
+            self.unspent[range].fill(0.0);
+        }
+        for block in spent.ranges().flatten() {
+            self.spent_in[usize::try_from(block).unwrap_or(0)] = self.trained;
         }
     }
 
     fn enter(&mut self, anchor: Arc<Anchor>) -> Digest {
         let state = anchor.digest();
+        self.chunks.clear();
         self.served.insert((anchor.epoch, state), Arc::clone(&anchor));
         while self.served.len() > KEPT {
             self.served.pop_first();

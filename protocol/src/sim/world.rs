@@ -7,8 +7,10 @@
 //! to it is in [`acts`].
 
 mod acts;
+mod look;
 mod queue;
 mod work;
+mod mend;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,12 +26,14 @@ use super::report::{Moment, Report};
 use super::rings::Rings;
 use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
+use crate::blocks::Blocks;
 use crate::epoch::Rule;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Answer, Head, Message, Voter};
+use crate::message::{Answer, Head, Message, Phase, Voter};
 use crate::peer::{self, Input, Output};
+use crate::repair::Repair;
 use crate::rng::Rng;
 use crate::sign::{Keypair, Verified};
 use crate::time::Time;
@@ -89,8 +93,12 @@ struct Running {
     fetches: u64,
     /// Who serves the updates that are replayed; nobody when none are.
     donors: Vec<PeerId>,
+    /// Whether it serves the chunks that it holds.
+    withholds: bool,
+    /// Updates that are being put together, by roster.
+    repairs: BTreeMap<Digest, Repair>,
     /// What the last outer step took as spent or carried: which tokens.
-    settled: Option<(bool, Range<u64>)>,
+    settled: Option<(Blocks, Vec<Range<u64>>)>,
 }
 
 /// Everything that is simulated.
@@ -186,62 +194,6 @@ impl World {
         self.broken.take().map_or(Ok(true), Err)
     }
 
-    /// Hosts whose process runs, stopped or not.
-    pub(super) fn running(&self) -> Vec<usize> {
-        (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
-    }
-
-    /// The head of a host's process.
-    pub(super) fn head(&self, host: usize) -> Option<Head> {
-        self.hosts[host].process.as_ref().map(|process| process.judged.head())
-    }
-
-    /// The peer that a host is.
-    pub(super) fn name(&self, host: usize) -> PeerId {
-        self.hosts[host].name
-    }
-
-    /// The host that a peer is.
-    pub(super) fn host(&self, name: &PeerId) -> Option<usize> {
-        self.names.get(name).copied()
-    }
-
-    /// The voters of a host's open series; empty where no process runs.
-    pub(super) fn voters(&self, host: usize) -> &[Voter] {
-        let process = self.hosts[host].process.as_ref();
-        process.map_or(&[], |process| process.machine.series().1)
-    }
-
-    /// Whether two hosts' heads lie on one lineage.
-    pub(super) fn agree(&self, a: usize, b: usize) -> bool {
-        match (self.head(a), self.head(b)) {
-            (Some(a), Some(b)) => self.check.one_lineage(&a, &b),
-            _ => true,
-        }
-    }
-
-    /// Where a host's process stands, for whoever reads of a failure.
-    pub(super) fn describe(&self, host: usize) -> String {
-        let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
-        let (head, (series, voters)) = (process.judged.head(), process.machine.series());
-        let (phase, attempt) = process.machine.phase();
-        format!(
-            "{host}: {}/{} {phase:?} {attempt} in {:?} of {} voters",
-            head.epoch,
-            head.state,
-            series.regroup,
-            voters.len()
-        )
-    }
-
-    /// Closes the counts.
-    pub(super) fn into_report(mut self) -> Report {
-        self.report.virtual_ms = self.now_ms;
-        self.report.regroups = self.check.regroup_count();
-        self.report.forgone = self.check.forgone();
-        self.report
-    }
-
     fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
         let now_ms = self.now_ms;
         let current = self.hosts[host].incarnation == incarnation;
@@ -267,6 +219,9 @@ impl World {
             Happening::Measure => self.measure(host),
             Happening::Trained { epoch } => self.on_trained(host, epoch),
             Happening::Step(apply) => self.on_step(host, apply),
+            Happening::TryChunk { ring, finished, holders } => {
+                self.on_try_chunk(host, ring, finished, holders);
+            }
             Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
             Happening::TryStep { apply, donors } => self.on_try_step(host, apply, donors),
             Happening::TryLoad { serial, head, r, donors, spent } => {
@@ -325,6 +280,7 @@ impl World {
             }
             Output::Ring(ring) => self.ring(host, &ring),
             Output::Abandon(roster) => {
+                self.give_up_repair(host, &roster);
                 let due = self.rings.lose(host, super::rings::Loss::Closed, Some(roster));
                 self.notify(due);
             }

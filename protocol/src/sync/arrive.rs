@@ -62,7 +62,7 @@ impl State {
             return self.arrive(out);
         }
         let Some(receipt) = next else { return self.arrive(out) };
-        let spent = self.spends(receipt);
+        let spent = self.spent(receipt);
         let receipt = Box::new(receipt.clone());
         out.push(Output::Apply { before: self.head, receipt, spent });
         self.work = Some(Work::Replay(way));
@@ -88,9 +88,7 @@ impl State {
             return;
         };
         let Some(link) = way.links.pop_front() else { return };
-        if self.spends(&link.receipt) {
-            self.frozen_after.clear();
-        }
+        self.note_spent(&link.receipt);
         self.extend(link, state, out);
         let (head, to_epoch) = (self.head, way.target.epoch);
         out.push(Output::Event(Event::Replayed { head, to_epoch }));
@@ -129,6 +127,7 @@ impl State {
     pub(super) fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
         let loaded = |work: &mut Work| matches!(work, Work::Load(way) if way.target == head);
         let Some(Work::Load(way)) = self.work.take_if(loaded) else { return };
+        // R27: what is spent there in part is given up whole.
         if way.links.iter().any(|link| self.spends(&link.receipt)) {
             self.frozen_after.clear();
         }

@@ -1,11 +1,13 @@
 //! One example of every message, request and answer, in every form that it has.
 
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId, PeerId};
 use intellect_protocol::message::{
-    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Head, Heartbeat, Join,
-    Leaving, Link, Lost, Member, Message, Opening, Phase, Query, Ready, Receipt, Refusal, Refuse,
-    Regroup, Request, Roster, Series, Status, Voted, Voter,
+    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Finished, Head, Heartbeat,
+    Join, Keep, Kept, Leaving, Link, Lost, Member, Message, Opening, Phase, Query, Ready, Receipt,
+    Refusal, Refuse, Regroup, Request, Roster, Series, Status, Voted, Voter,
 };
+use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
 
 const TOKENS: u64 = 70_000;
@@ -36,7 +38,17 @@ fn series() -> Series {
 
 fn receipt() -> Receipt {
     let members = vec![member(0xa, 300), member(0xb, 0)];
-    Receipt { series: series(), fragment: 0, update: digest(0xd0), members }
+    Receipt { series: series(), fragment: 0, update: digest(0xd0), members, parts: Vec::new() }
+}
+
+fn seal() -> Seal {
+    Seal { digest: digest(0xc4), signature: Signature([0x51; 64]) }
+}
+
+fn keep() -> Keep {
+    let (blocks, holders) = (Blocks::of([2..4, 6..7]), vec![peer(0xa)]);
+    let chunks = vec![Kept { chunk: 1, seal: seal(), blocks, holders }];
+    Keep { roster: digest(0x71), members: vec![member(0xa, 300), member(0xc, 100)], chunks }
 }
 
 fn voted() -> Voted {
@@ -45,7 +57,19 @@ fn voted() -> Voted {
 
 fn free() -> Roster {
     let Receipt { series, members, .. } = receipt();
-    Roster { series, attempt: 1, proposer: peer(0xa), members, heard: Vec::new(), adopt: None }
+    Roster {
+        series,
+        attempt: 1,
+        proposer: peer(0xa),
+        members,
+        heard: Vec::new(),
+        adopt: None,
+        keep: Vec::new(),
+    }
+}
+
+fn repairing() -> Roster {
+    Roster { attempt: 2, heard: vec![voter(0xa)], keep: vec![keep()], ..free() }
 }
 
 fn adopting() -> Roster {
@@ -111,9 +135,22 @@ fn status(done: Option<Voted>, ready: Option<(u64, u64)>) -> Message {
         attempt: 2,
         done,
         holds_forced: false,
+        chunks: Vec::new(),
         ready,
         present: vec![peer(0xa), peer(0xb)],
     })
+}
+
+fn finished() -> Message {
+    let Message::Status(status) = status(None, None) else { unreachable!() };
+    let chunks = vec![Finished { roster: digest(0x71), chunk: 1, seal: seal() }];
+    Message::Status(Status { chunks, ..status })
+}
+
+fn mended() -> Link {
+    let receipt = repairing().receipt(digest(0xd0));
+    let certificate = Certificate { roster: repairing(), ..link().certificate };
+    Link { receipt, certificate, openings: Vec::new() }
 }
 
 fn refuse(reason: Refusal) -> Message {
@@ -132,8 +169,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
         ("status, nothing", status(None, None)),
+        ("status, finished chunks", finished()),
         ("status, voted and ready", status(Some(voted()), Some((1, 300)))),
         ("roster, free", Message::Roster(free())),
+        ("roster, repairing", Message::Roster(repairing())),
         ("roster, adopting", Message::Roster(adopting())),
         ("accept", Message::Accept(Accept { series, roster, lacks: vec![peer(0xc)] })),
         ("refuse, promised", refuse(Refusal::Promised)),
@@ -144,6 +183,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
         ("done", Message::Done(Done { series, roster, r, update })),
         ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),
+        ("commit, whole, of a repaired ring", Message::Commit(Commit::Whole(Box::new(mended())))),
         ("commit, short", Message::Commit(Commit::Short { series, roster, r, update, dones })),
         ("regroup", Message::Regroup(regroup())),
         ("join, nothing", Message::Join(join(None))),
@@ -160,6 +200,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("update", Request::Update { update, offset }),
         ("table", Request::Table { state, offset }),
         ("piece", Request::Piece { state, index: 7 }),
+        ("chunk", Request::Chunk { roster: digest(0x71), chunk: 1, offset }),
     ]
 }
 

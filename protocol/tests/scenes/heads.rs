@@ -24,7 +24,10 @@ fn one_way_link() -> Played {
             assert!(!beside, "{a} and {b} are neighbours in {ring:?}");
             counted.extend(ring);
         }
-        assert!(all.iter().all(|host| counted.contains(host)), "{counted:?}");
+        // Among three one of the two has no place; which one, the hash of the epoch decides.
+        let least = if count == 3 { 2 } else { count };
+        let contributed = all.iter().filter(|host| counted.contains(host)).count();
+        assert!(contributed >= least, "{counted:?}");
         for host in &all {
             assert!(forks(&stage, *host).is_empty() && regroups(&stage, *host).is_empty());
         }

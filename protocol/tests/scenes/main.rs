@@ -12,6 +12,7 @@ mod regroups;
 mod heads;
 mod joins;
 mod strangers;
+mod repair;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

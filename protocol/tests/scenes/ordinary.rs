@@ -236,7 +236,8 @@ fn views_never_equal_still_commits() -> Played {
         let deaf_to = (to + 1 + noted.get() as usize % 4) % 5;
         if from == deaf_to { Fate::Drop } else { Fate::Deliver }
     });
-    for _ in 0..12 {
+    // How soon they commit depends on whose turns come when; attempts back off up to 64 times.
+    for _ in 0..60 {
         stage.play(3_000)?;
         count(&window);
     }

@@ -366,7 +366,8 @@ fn liar_with(liar: &Stranger, (honest, beat): (PeerId, &Heartbeat), weight: u64)
 
 fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
     let (series, heard) = (beat.series, Vec::new());
-    Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt: None })
+    let keep = Vec::new();
+    Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt: None, keep })
 }
 
 /// A member of the founding whose ring stream carries NaN: the first honest node that it reaches

@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use intellect_model::config::Work;
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::epoch::Apply;
 use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::Run;
@@ -50,7 +51,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
 
 fn decide(driver: &mut Driver, update: Digest) {
     let (r, tokens) = (Digest([6; 32]), 9);
-    let apply = Apply { epoch: 1, r, tokens, update, spent: false };
+    let apply = Apply { epoch: 1, r, tokens, update, spent: Blocks::default() };
     driver.apply(Output::Apply(Arc::new(apply)));
 }
 

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Verdict, require};
+use crate::blocks::Blocks;
 use crate::event::Committed;
 use crate::id::{Digest, PeerId};
 use crate::message::{Head, Member, Ready, Receipt, Voter};
-use crate::sim::toy::{CODEC, ELEMENTS, Frozen};
+use crate::sim::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 
 /// A process: a peer and which of its starts.
 type Start = (PeerId, u64);
@@ -21,8 +22,8 @@ struct Node {
     r: Digest,
     regrouped: bool,
     voters: Vec<Voter>,
-    /// Up to which of its tokens each process is in the lineage.
-    spent: BTreeMap<Start, u64>,
+    /// Up to which of its tokens each process is in the lineage, block by block.
+    spent: BTreeMap<Start, Vec<u64>>,
 }
 
 /// All lineages.
@@ -61,7 +62,7 @@ impl History {
         })?;
         let key = ((peer, incarnation), ready.series.parent);
         let before = self.frozen.entry(key).or_insert_with(|| frozen.clone());
-        require(before.span == frozen.span, "S4", || {
+        require((&before.span, &before.from) == (&frozen.span, &frozen.from), "S4", || {
             format!("{peer} freezes {:?} and {:?} for one epoch", before.span, frozen.span)
         })
     }
@@ -119,22 +120,37 @@ impl History {
         })
     }
 
-    /// S4: a process gives up what it has trained if the lineage that it goes on with holds some of
-    /// it, and only then. What it trained after that part is forgone (R27): how many tokens.
+    /// S4: in each block a process gives up what it has trained if the lineage that it goes on with
+    /// holds some of it. Only where it takes over another lineage whole may it give up more, which is
+    /// forgone (R27): how many tokens, in the block that has most of them.
     pub(super) fn on_settled(
         &self,
         peer: PeerId,
         incarnation: u64,
         head: &Head,
-        spent: bool,
-        unspent: &Range<u64>,
+        spent: &Blocks,
+        unspent: &[Range<u64>],
     ) -> Result<u64, super::Violation> {
         let Some(node) = self.nodes.get(&head.state) else { return Ok(0) };
-        let until = node.spent.get(&(peer, incarnation)).copied().unwrap_or(0);
-        require(spent == (until > unspent.start), "S4", || {
-            format!("{peer} settles {unspent:?} as spent: {spent}, its lineage has {until}")
+        let none = vec![0; BLOCKS];
+        let until = node.spent.get(&(peer, incarnation)).unwrap_or(&none);
+        let mut forgone = 0;
+        let mut any = false;
+        for ((block, unspent), until) in (0..).zip(unspent).zip(until) {
+            let given_up = spent.overlaps(&Blocks::of([block..block + 1]));
+            let is_spent = *until > unspent.start;
+            any |= is_spent;
+            require(given_up || !is_spent, "S4", || {
+                format!("{peer} keeps {unspent:?} of block {block}, its lineage has {until}")
+            })?;
+            if given_up {
+                forgone = forgone.max(unspent.end.saturating_sub(unspent.start.max(*until)));
+            }
+        }
+        require(any || spent.is_empty(), "S4", || {
+            format!("{peer} gives {unspent:?} up, of which its lineage has nothing")
         })?;
-        Ok(if spent { unspent.end.saturating_sub(until) } else { 0 })
+        Ok(forgone)
     }
 
     /// Whether the state `new` is `old` or extends it.
@@ -147,20 +163,27 @@ impl History {
         at.is_some_and(|node| node.head.state == *old)
     }
 
-    /// S4: no token occurs twice on a lineage, no peer twice in a receipt.
+    /// S4: no token occurs twice in a block on a lineage, no peer twice in a sum.
     fn spend(
         &self,
         receipt: &Receipt,
-        before: &BTreeMap<Start, u64>,
-    ) -> Result<BTreeMap<Start, u64>, super::Violation> {
+        before: &BTreeMap<Start, Vec<u64>>,
+    ) -> Result<BTreeMap<Start, Vec<u64>>, super::Violation> {
         let mut spent = before.clone();
-        for member in receipt.members.iter().filter(|member| member.weight > 0) {
-            let span = self.contribution(member, receipt)?.span.clone();
-            let until = spent.entry((member.peer, member.incarnation)).or_insert(0);
-            require(span.start >= *until, "S4", || {
-                format!("{} contributes {span:?}, spent until {until}", member.peer)
-            })?;
-            *until = span.end;
+        for (members, blocks) in sums(receipt) {
+            for member in members {
+                let Frozen { span, from, .. } = self.contribution(member, receipt)?;
+                let start = (member.peer, member.incarnation);
+                let untils = spent.entry(start).or_insert_with(|| vec![0; BLOCKS]);
+                for block in blocks.ranges().flatten() {
+                    let block = usize::try_from(block).unwrap_or(usize::MAX);
+                    require(from[block] >= untils[block], "S4", || {
+                        let (peer, from, until) = (member.peer, from[block], untils[block]);
+                        format!("{peer} contributes {from} to {block}, spent until {until}")
+                    })?;
+                    untils[block] = span.end;
+                }
+            }
         }
         Ok(spent)
     }
@@ -178,7 +201,8 @@ impl History {
         })
     }
 
-    /// S4: the update is Σ w·Δ / Σ w over the receipt's members, but for rounding on the way.
+    /// S4: in each block the update is Σ w·Δ / Σ w over those whom the receipt names there, but for
+    /// rounding on the way.
     fn check_mean(&self, receipt: &Receipt, update: Option<&Arc<Vec<u8>>>) -> Verdict {
         let Some(update) = update else {
             return require(false, "S4", || "a commit without its update".to_owned());
@@ -186,25 +210,37 @@ impl History {
         let mut decoded = vec![0.0; ELEMENTS];
         let decodes = CODEC.decode(update, &mut decoded).is_ok();
         require(decodes, "S4", || format!("update {} cannot be decoded", receipt.update))?;
-        let (mut mean, mut divisor) = (vec![0.0; ELEMENTS], 0.0);
-        for member in receipt.members.iter().filter(|member| member.weight > 0) {
-            let frozen = self.contribution(member, receipt)?;
-            let weight = member.weight as f64;
-            divisor += weight;
-            for (sum, value) in mean.iter_mut().zip(frozen.delta.iter()) {
-                *sum += weight * f64::from(*value);
+        for (members, blocks) in sums(receipt) {
+            let divisor: f64 = members.iter().map(|member| member.weight as f64).sum();
+            let (mut error, mut norm) = (0.0, 0.0);
+            for range in blocks.elements(ELEMENTS as u64) {
+                let mut mean = vec![0.0; range.len()];
+                for member in &members {
+                    let share = member.weight as f64 / divisor;
+                    let delta = &self.contribution(member, receipt)?.delta[range.clone()];
+                    let terms = mean.iter_mut().zip(delta);
+                    terms.for_each(|(sum, value)| *sum += share * f64::from(*value));
+                }
+                for (mean, value) in mean.iter().zip(&decoded[range]) {
+                    error += (mean - f64::from(*value)).powi(2);
+                    norm += mean.powi(2);
+                }
             }
+            let (relative, ring) = ((error / norm).sqrt(), members.len() as f64);
+            require(relative <= ROUNDING * ring.sqrt(), "S4", || {
+                format!("the update of {} members is {relative} off their mean", members.len())
+            })?;
         }
-        let (mut error, mut norm) = (0.0, 0.0);
-        for (sum, value) in mean.iter().zip(&decoded) {
-            error += (sum / divisor - f64::from(*value)).powi(2);
-            norm += (sum / divisor).powi(2);
-        }
-        let (relative, ring) = ((error / norm).sqrt(), receipt.members.len() as f64);
-        require(relative <= ROUNDING * ring.sqrt(), "S4", || {
-            format!("the update of {} members is {relative} off their mean", receipt.members.len())
-        })
+        Ok(())
     }
+}
+
+/// Who is in the sum of which blocks: those of each part, and of the roster that formed the rest.
+fn sums(receipt: &Receipt) -> Vec<(Vec<&Member>, Blocks)> {
+    let kept =
+        receipt.parts.iter().map(|part| (part.members.iter().collect(), part.blocks.clone()));
+    let formed = receipt.members.iter().filter(|member| member.weight > 0).collect();
+    kept.chain([(formed, receipt.formed(ELEMENTS as u64))]).collect()
 }
 
 /// Relative error of a ring of one; int8 rounds at each of n hops, so it grows as √n. Measured: 0.5 %.

@@ -1,8 +1,8 @@
 //! What happens to processes from outside: starts, deaths, pauses, cuts.
 
 use super::{
-    Arc, CODEC, Duration, ELEMENTS, Fault, Head, Input, Keypair, Message, PeerId, Process, RunId,
-    Running, Toy, Voter, WEIGHT_MAX, peer, wire,
+    Arc, BTreeMap, CODEC, Duration, ELEMENTS, Fault, Head, Input, Keypair, Message, PeerId,
+    Process, RunId, Running, Toy, Voter, WEIGHT_MAX, peer, wire,
 };
 use super::{Happening, World, log_id};
 use crate::sim::rings::Loss;
@@ -39,6 +39,7 @@ impl World {
             minority_grace: Duration::from_millis(self.setup.grace_ms),
             weight_max: WEIGHT_MAX,
             weight_medians: None,
+            elements: ELEMENTS as u64,
             update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
             replay_max: REPLAY_MAX,
             key: Keypair::simulated(name),
@@ -57,6 +58,8 @@ impl World {
             training: None,
             fetches: 0,
             donors: Vec::new(),
+            withholds: false,
+            repairs: BTreeMap::new(),
             settled: None,
         }));
         self.feed(host, Input::Tick);

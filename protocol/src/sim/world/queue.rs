@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
-use crate::message::{Ask, Head};
+use crate::message::{Ask, Finished, Head};
 use crate::peer::Input;
 use crate::sim::rings::Notice;
 use crate::sim::toy::Anchor;
@@ -17,6 +17,7 @@ pub(super) enum Happening {
     Measure,
     Trained { epoch: u64 },
     Step(Arc<Apply>),
+    TryChunk { ring: Digest, finished: Finished, holders: Vec<PeerId> },
     TryUpdate { update: Digest, donors: Vec<PeerId> },
     TryStep { apply: Arc<Apply>, donors: Vec<PeerId> },
     TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: bool },

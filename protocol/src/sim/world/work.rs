@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use super::{Anchor, Happening, World};
-use crate::epoch::{Apply, Ring};
+use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
 use crate::message::{Ask, Head};
 use crate::peer::{ASK_TIMEOUT, Input};
 use crate::sim::report::Moment;
-use crate::sim::rings::{Due, Notice};
 use crate::wire;
 
 /// Tokens of one epoch's budget, before a peer's own share.
 const BUDGET: u64 = 50;
 /// How long a donor that says nothing holds up a fetch, in milliseconds.
-const SILENT_DONOR_MS: u64 = 1_000;
+pub(super) const SILENT_DONOR_MS: u64 = 1_000;
 
 impl World {
     /// Sets how long an epoch's training takes on a host, in milliseconds.
@@ -48,6 +47,7 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.toy.frozen = None;
         process.donors.clear();
+        process.repairs.clear();
         let until_ms = process.training.unwrap_or(now_ms + budget_ms).max(now_ms);
         process.training = Some(until_ms);
         let epoch = process.judged.head().epoch + 1;
@@ -67,52 +67,6 @@ impl World {
         }
     }
 
-    pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
-        let Some(process) = &self.hosts[host].process else { return };
-        let epoch = process.judged.head().epoch + 1;
-        let Some(frozen) = &process.toy.frozen else {
-            return self.break_with("S4", "a ring without a frozen delta".to_owned());
-        };
-        let delta = Arc::clone(&frozen.delta);
-        let hosts: Vec<usize> =
-            ring.members.iter().filter_map(|member| self.host(&member.peer)).collect();
-        let slowest = hosts.iter().zip(hosts.iter().cycle().skip(1));
-        let network = &self.network;
-        let rng = &mut self.rng;
-        let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
-        // One slow hop does not slow them all as much: frames follow each other.
-        let hop_ms = hop_ms.min(100);
-        let carries = |a: usize, b: usize| network.linked(a, b);
-        let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
-        self.moments.push((host, epoch, Moment::Reduce));
-        self.notify(due);
-    }
-
-    /// Puts what the members of a ring will notice into the queue.
-    pub(super) fn notify(&mut self, due: Vec<Due>) {
-        for Due { delay_ms, host, roster, notice } in due {
-            self.push(delay_ms, host, Happening::Ringing { roster, notice });
-        }
-    }
-
-    pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
-        let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
-        match (notice, bytes) {
-            (Notice::Lose(neighbour), _) => self.feed(host, Input::RingLost { roster, neighbour }),
-            (Notice::Finish, Some(bytes)) => {
-                let update = self.keep_update(host, bytes);
-                self.feed(
-                    host,
-                    match self.hosts[host].full {
-                        true => Input::UpdateUnflushed(update),
-                        false => Input::RingFinished { roster, update, send_rate: 1_000_000 },
-                    },
-                );
-            }
-            (Notice::Finish, None) => {}
-        }
-    }
-
     pub(super) fn on_step(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if !process.donors.is_empty() && !process.toy.updates.contains_key(&apply.update) {
@@ -120,7 +74,8 @@ impl World {
             return self.on_try_step(host, apply, donors);
         }
         let unspent = process.toy.unspent();
-        process.settled = (!unspent.is_empty()).then_some((apply.spent, unspent));
+        let any = unspent.iter().any(|unspent| !unspent.is_empty());
+        process.settled = any.then(|| (apply.spent.clone(), unspent));
         match process.toy.apply(&apply) {
             Some(state) => self.feed(host, Input::Applied { state }),
             None => {
@@ -265,14 +220,14 @@ impl World {
     }
 
     /// The host that `name` is, if a request reaches it and its answer would come back.
-    fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
+    pub(super) fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
         let from = self.host(name)?;
         let process = self.hosts[from].process.as_ref()?;
         let up = process.paused.is_none() && self.network.linked(host, from);
         (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
     }
 
-    fn keep_update(&mut self, host: usize, bytes: Arc<Vec<u8>>) -> Digest {
+    pub(super) fn keep_update(&mut self, host: usize, bytes: Arc<Vec<u8>>) -> Digest {
         let digest = Digest(*blake3::hash(&bytes).as_bytes());
         if let Some(process) = &mut self.hosts[host].process {
             process.toy.updates.insert(digest, bytes);

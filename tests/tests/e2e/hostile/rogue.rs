@@ -63,10 +63,13 @@ impl Rogue {
             minority_grace: Duration::from_secs(8),
             weight_max: 8 * WEIGHT,
             weight_medians: None,
+            elements: parameters as u64,
+            replay_max: 32,
             update_bytes: u64::try_from(Codec::Int8.encoded_bytes(parameters)).unwrap(),
             key: stranger.key.clone(),
             log: LogId([seed; 16]),
             incarnation: 1,
+            recovered: None,
             without: None,
         };
         let (arrivals, inbox) = mpsc::channel(256);

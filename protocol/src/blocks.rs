@@ -1,0 +1,180 @@
+//! Sets of blocks: which part of the fragment a ring computes, keeps, or has spent.
+//!
+//! A fragment of `elements` numbers has B = ⌈elements / 256⌉ blocks, the last one short. A ring that
+//! repairs another one computes only some of them: laid side by side they are a smaller fragment, with
+//! the same blocks, which is cut into chunks like any other (R32). [`Blocks::part`] leads back from
+//! there.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// Elements of a block: those that share one scale.
+pub const BLOCK: usize = 256;
+
+/// Disjoint ranges of blocks, in order, that do not touch: one form for each set.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Blocks(Vec<(u64, u64)>);
+
+/// Blocks of a fragment.
+#[must_use]
+pub fn count(elements: u64) -> u64 {
+    elements.div_ceil(BLOCK as u64)
+}
+
+impl Blocks {
+    /// Every block of a fragment.
+    #[must_use]
+    pub fn all(elements: u64) -> Self {
+        Self::of([0..count(elements)])
+    }
+
+    /// The blocks of any ranges.
+    #[must_use]
+    pub fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        let mut sorted: Vec<_> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+        sorted.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for Range { start, end } in sorted {
+            match merged.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => merged.push((start, end)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// Whether a peer may have sent it: the one form of a set within a fragment.
+    #[must_use]
+    pub fn fits(&self, elements: u64) -> bool {
+        let inner = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
+        inner
+            && self.0.iter().all(|(start, end)| start < end)
+            && self.0.last().is_none_or(|(_, end)| *end <= count(elements))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end.saturating_sub(*start)).sum()
+    }
+
+    /// Whether a block is in both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meets = |(a, b): &(u64, u64)| other.0.iter().any(|(c, d)| a < d && c < b);
+        self.0.iter().any(meets)
+    }
+
+    /// The blocks of both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self::of(self.ranges().chain(other.ranges()))
+    }
+
+    /// The blocks of the fragment that are not here.
+    #[must_use]
+    pub fn rest(&self, elements: u64) -> Self {
+        let ends = self.0.iter().map(|(_, end)| *end);
+        let starts = self.0.iter().map(|(start, _)| *start).chain([count(elements)]);
+        Self::of([0].into_iter().chain(ends).zip(starts).map(|(end, start)| end..start))
+    }
+
+    /// The ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().map(|(start, end)| *start..*end)
+    }
+
+    /// The `range`-th of these blocks, counted through.
+    #[must_use]
+    pub fn part(&self, range: Range<u64>) -> Self {
+        let mut before = 0;
+        let mut found = Vec::new();
+        for (start, end) in &self.0 {
+            let length = end - start;
+            let from = range.start.clamp(before, before + length) - before;
+            let to = range.end.clamp(before, before + length) - before;
+            found.push(start + from..start + to);
+            before += length;
+        }
+        Self::of(found)
+    }
+
+    /// The elements of these blocks in a fragment of `elements`, range by range.
+    pub fn elements(&self, elements: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+        // A fragment that is held in memory is counted in `usize`.
+        let place = move |block: u64| {
+            usize::try_from(block.saturating_mul(BLOCK as u64).min(elements)).unwrap_or(usize::MAX)
+        };
+        self.0.iter().map(move |(start, end)| place(*start)..place(*end))
+    }
+
+    /// How many elements that are.
+    #[must_use]
+    pub fn element_count(&self, elements: u64) -> usize {
+        self.elements(elements).map(|range| range.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ranges: &[(u64, u64)]) -> Blocks {
+        Blocks::of(ranges.iter().map(|(start, end)| *start..*end))
+    }
+
+    #[test]
+    fn a_set_has_one_form() {
+        assert_eq!(set(&[(5, 7), (0, 2), (2, 3), (6, 9), (4, 4)]).0, [(0, 3), (5, 9)]);
+        assert_eq!(set(&[(5, 9)]).and(&set(&[(0, 3), (3, 5)])), set(&[(0, 9)]));
+    }
+
+    #[test]
+    fn what_a_peer_sends_must_have_that_form() {
+        let elements = 10 * BLOCK as u64 - 1;
+        assert!(Blocks(vec![(0, 3), (4, 10)]).fits(elements) && Blocks::default().fits(elements));
+        for wrong in [vec![(0, 3), (3, 4)], vec![(4, 5), (0, 3)], vec![(2, 2)], vec![(0, 11)]] {
+            assert!(!Blocks(wrong.clone()).fits(elements), "{wrong:?}");
+        }
+        assert!(
+            !Blocks(vec![(5, 2)]).fits(elements) && !Blocks(vec![(0, u64::MAX)]).fits(elements)
+        );
+    }
+
+    #[test]
+    fn the_rest_and_the_set_are_everything_once() {
+        let elements = 10 * BLOCK as u64 - 100;
+        for ranges in [vec![], vec![(0, 10)], vec![(0, 1), (9, 10)], vec![(3, 5), (6, 7)]] {
+            let some = set(&ranges);
+            let rest = some.rest(elements);
+            assert!(!some.overlaps(&rest), "{some:?} {rest:?}");
+            assert_eq!(some.and(&rest), Blocks::all(elements));
+            assert_eq!(some.len() + rest.len(), 10);
+            let both = some.element_count(elements) + rest.element_count(elements);
+            assert_eq!(both as u64, elements);
+        }
+    }
+
+    #[test]
+    fn a_part_is_counted_through_the_set() {
+        let some = set(&[(2, 4), (6, 9)]);
+        assert_eq!(some.part(0..5), some);
+        assert_eq!(some.part(1..3), set(&[(3, 4), (6, 7)]));
+        assert_eq!(some.part(4..9), set(&[(8, 9)]));
+        assert!(some.part(5..6).is_empty() && some.part(2..2).is_empty());
+    }
+
+    #[test]
+    fn the_last_block_is_short() {
+        let elements = 3 * BLOCK as u64 + 10;
+        let ranges: Vec<_> = set(&[(0, 1), (3, 4)]).elements(elements).collect();
+        assert_eq!(ranges, [0..256, 768..778]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Repair: what a ring that did not end has finished is not computed again (R10, R30–R33).
+//!
+//! Each member knows which chunks it holds whole, with their owners' words, and says so in `Status`.
+//! Who proposes a free roster keeps those that it can place: the ring computes the other blocks only,
+//! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
+//! chunk is that of the roster which computed it, for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::blocks::Blocks;
+use crate::id::{Digest, PeerId};
+use crate::message::{
+    CHUNKS_MAX, Finished, HOLDERS_MAX, Keep, Kept, Member, Refusal, Roster, Status,
+};
+use crate::ring::{Layout, Order, order};
+use crate::seal::Seal;
+use crate::time::Time;
+use crate::wire;
+
+use super::{Ballot, Output, Rule, Stage, State};
+
+/// Finished chunks of this epoch that we hold, by roster and number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remains {
+    held: BTreeMap<(Digest, u32), Seal>,
+    /// Kept chunks that nobody delivered here.
+    undelivered: BTreeSet<(Digest, u32)>,
+}
+
+/// Finished chunks remembered: of the rings of some attempts.
+const REMAINS_MAX: usize = 4 * CHUNKS_MAX;
+
+/// Attempts of one series that keep chunks; guess: a death in each of them is rare.
+const KEEP_ATTEMPTS_MAX: u32 = 4;
+
+/// Room that a roster must leave in a gossiped envelope: for signature, author and repeats.
+const ENVELOPE_ROOM: usize = 256;
+
+/// A chunk that can be kept: what its owner says, where it lies, and who holds it.
+struct Candidate {
+    roster: Digest,
+    chunk: u32,
+    seal: Seal,
+    blocks: Blocks,
+    holders: Vec<PeerId>,
+}
+
+impl Remains {
+    pub(super) fn hold(&mut self, finished: Finished) {
+        if self.held.len() < REMAINS_MAX {
+            self.held.insert((finished.roster, finished.chunk), finished.seal);
+        }
+    }
+
+    pub(super) fn lose(&mut self, roster: Digest) {
+        self.held.retain(|(of, _), _| *of != roster);
+    }
+
+    fn all(&self) -> impl Iterator<Item = Finished> + '_ {
+        let finished = |(at, seal): (&(Digest, u32), &Seal)| Finished {
+            roster: at.0,
+            chunk: at.1,
+            seal: *seal,
+        };
+        self.held.iter().map(finished)
+    }
+}
+
+impl State {
+    /// R32: what a ring was to keep is not to be had.
+    pub(super) fn on_chunk_missing(
+        &mut self,
+        now: Time,
+        roster: Digest,
+        chunk: (Digest, u32),
+        out: &mut Vec<Output>,
+    ) {
+        if self.remains.undelivered.len() < REMAINS_MAX {
+            self.remains.undelivered.insert(chunk);
+        }
+        if matches!(self.stage, Stage::Reduce { roster: open, .. } if open == roster) {
+            self.recover(now, "a kept chunk is not served", out);
+        }
+    }
+
+    /// The finished chunks that a `Status` names: of the latest rings, where they are too many.
+    pub(super) fn finished(&self) -> Vec<Finished> {
+        let mut all: Vec<Finished> = self.remains.all().collect();
+        let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
+        all.sort_by_key(|finished| std::cmp::Reverse(attempt(finished)));
+        all.truncate(CHUNKS_MAX);
+        all
+    }
+
+    /// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
+    pub(super) fn choose_keep(
+        &self,
+        attempt: u32,
+        statuses: &BTreeMap<PeerId, Status>,
+    ) -> Vec<Keep> {
+        // Who claims a chunk and does not serve it holds up a few attempts, not all.
+        if attempt > KEEP_ATTEMPTS_MAX {
+            return Vec::new();
+        }
+        let elements = self.config.law.elements;
+        let mut candidates = self.keepable(attempt, statuses);
+        candidates.sort_by_key(|c| (std::cmp::Reverse(c.blocks.len()), c.roster, c.chunk));
+        let (mut kept, mut chosen) = (Blocks::default(), Vec::new());
+        for candidate in candidates {
+            if !kept.overlaps(&candidate.blocks) {
+                kept = kept.and(&candidate.blocks);
+                chosen.push(candidate);
+            }
+        }
+        // A ring has something to compute: one without would be a case of its own everywhere.
+        if kept == Blocks::all(elements) {
+            chosen.pop();
+        }
+        let mut keeps: BTreeMap<Digest, Keep> = BTreeMap::new();
+        for Candidate { roster, chunk, seal, blocks, holders } in chosen {
+            let Some(known) = self.roster(&roster) else { continue };
+            let keep = keeps.entry(roster).or_insert_with(|| Keep {
+                roster,
+                members: known.ring().copied().collect(),
+                chunks: Vec::new(),
+            });
+            keep.chunks.push(Kept { chunk, seal, blocks, holders });
+        }
+        keeps.into_values().collect()
+    }
+
+    /// Every chunk that is held, and can be placed, since its roster is known here.
+    fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<Candidate> {
+        let mut held: BTreeMap<(Digest, u32), BTreeMap<Digest, (Seal, Vec<PeerId>)>> =
+            BTreeMap::new();
+        let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
+        let ours = self.remains.all().map(|finished| (self.config.me, finished));
+        for (peer, finished) in theirs.chain(ours) {
+            let same = held.entry((finished.roster, finished.chunk)).or_default();
+            let (_, holders) =
+                same.entry(finished.seal.digest).or_insert((finished.seal, Vec::new()));
+            if !holders.contains(&peer) {
+                holders.push(peer);
+            }
+        }
+        let place = |((roster, chunk), values): (_, BTreeMap<_, (Seal, Vec<PeerId>)>)| {
+            self.candidate(attempt, roster, chunk, values)
+        };
+        let delivered = |at: &(Digest, u32)| !self.remains.undelivered.contains(at);
+        held.into_iter().filter(|(at, _)| delivered(at)).filter_map(place).collect()
+    }
+
+    fn candidate(
+        &self,
+        attempt: u32,
+        roster: Digest,
+        chunk: u32,
+        values: BTreeMap<Digest, (Seal, Vec<PeerId>)>,
+    ) -> Option<Candidate> {
+        let ballot = self.ballots.get(&roster).filter(|ballot| has_one_value(ballot))?;
+        let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series))?;
+        let layout = Layout::of(known, self.config.law.elements)?;
+        let index = usize::try_from(chunk).ok().filter(|c| *c < layout.cut().members())?;
+        let blocks = layout.chunk(index);
+        let owner = known.ring().nth(layout.cut().owner(index))?.peer;
+        let (key, run) = (&self.config.law.key, &self.config.law.run);
+        let mut good =
+            values.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
+        let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
+        // R11: two values of one chunk, both signed, and nothing tells which one is right.
+        if good.next().is_some() {
+            return None;
+        }
+        let parent = &self.series.parent;
+        holders.sort_by_cached_key(|peer| order(Order::Serve, run, parent, attempt, peer));
+        holders.truncate(HOLDERS_MAX);
+        Some(Candidate { roster, chunk, seal, blocks, holders })
+    }
+
+    /// Leaves kept chunks out until the roster fits into a gossiped envelope.
+    pub(super) fn fit(&self, roster: &mut Roster) {
+        let room = wire::GOSSIP_BYTES_MAX - ENVELOPE_ROOM;
+        while wire::canonical(roster).len() > room && !roster.keep.is_empty() {
+            if let Some(last) = roster.keep.last_mut() {
+                last.chunks.pop();
+            }
+            roster.keep.retain(|keep| !keep.chunks.is_empty());
+        }
+        if !self.keeps(Rule::R30) {
+            let ring: Vec<Member> = roster.ring().copied().collect();
+            roster.keep.iter_mut().for_each(|keep| keep.members.clone_from(&ring));
+        }
+    }
+
+    /// What only those can check who know the rosters that a roster keeps chunks of.
+    pub(super) fn check_kept(&self, roster: &Roster) -> Result<(), Refusal> {
+        let elements = self.config.law.elements;
+        for keep in &roster.keep {
+            let Some(known) = self.roster(&keep.roster) else { continue };
+            let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
+            let placed = |kept: &Kept| {
+                let chunk = usize::try_from(kept.chunk).unwrap_or(usize::MAX);
+                chunk < layout.cut().members() && layout.chunk(chunk) == kept.blocks
+            };
+            let same = known.ring().eq(&keep.members) || !self.keeps(Rule::R30);
+            let earlier = known.series.is_beside(&self.series);
+            if !(same && earlier && keep.chunks.iter().all(placed)) {
+                return Err(Refusal::Rule);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// R11: whether nobody has voted for another value of that roster than the others.
+fn has_one_value(ballot: &Ballot) -> bool {
+    let mut values = ballot.dones.values().map(|vote| vote.r);
+    let first = values.next();
+    values.all(|r| Some(r) == first)
+}

@@ -1,0 +1,178 @@
+//! Rings that do not end: what is finished is kept, and every delta counts once in each chunk (R10,
+//! R30–R34). What is in each sum, and that nobody offers it again, S4 checks at each commit.
+
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::message::Phase;
+
+use super::*;
+
+/// The toy's elements.
+const ELEMENTS: u64 = 4_000;
+
+/// Plays until all `hosts` are in the ring of an attempt from `attempt` on.
+fn in_the_ring(stage: &mut Stage, hosts: &[usize], attempt: u32) -> Result<bool, Violation> {
+    let here = |stage: &Stage, host: usize| {
+        stage.phase(host).is_some_and(|(phase, k)| phase == Phase::Reduce && k >= attempt)
+    };
+    stage.until(20_000, |stage| hosts.iter().all(|host| here(stage, *host)))
+}
+
+fn without(hosts: &[usize], dead: &[usize]) -> Vec<usize> {
+    hosts.iter().copied().filter(|host| !dead.contains(host)).collect()
+}
+
+/// What a story of deaths came to.
+#[derive(Default)]
+struct Tally {
+    stories: u32,
+    /// Epochs committed of which a part was kept.
+    mended: u32,
+    /// Of those, the ones that keep work of a peer that is dead.
+    of_the_dead: u32,
+    /// Second deaths that struck the repair itself.
+    second: u32,
+}
+
+/// One member dies so long after the ring has opened, and perhaps a second one in the ring that
+/// repairs it; the others commit the epoch.
+fn story(
+    tally: &mut Tally,
+    count: usize,
+    first: (usize, u64),
+    second: Option<u64>,
+    without_rule: Option<Rule>,
+) -> Played {
+    let (mut stage, all) = founded(count, 0, without_rule)?;
+    assert!(in_the_ring(&mut stage, &all, 1)?);
+    stage.play(first.1)?;
+    if !all_at(&stage, &all, 1) || all_at(&stage, &all, 2) {
+        return Ok(());
+    }
+    let mut dead = vec![all[first.0]];
+    stage.kill(&dead);
+    let mut rest = without(&all, &dead);
+    if let Some(after_ms) = second
+        && rest.len() > 1
+        && in_the_ring(&mut stage, &rest, 2)?
+    {
+        stage.play(after_ms)?;
+        tally.second += 1;
+        dead.push(rest[0]);
+        stage.kill(&rest[..1]);
+        rest.remove(0);
+    }
+    reach(&mut stage, &rest, 2)?;
+    assert!(stage.same(&rest));
+    tally.stories += 1;
+    let receipt = commit(&stage, rest[0], 2).receipt;
+    if !receipt.parts.is_empty() {
+        tally.mended += 1;
+        let dead: Vec<PeerId> = dead.iter().map(|host| stage.name(*host)).collect();
+        let members = |blocks: &[intellect_protocol::message::Member]| {
+            blocks.iter().any(|m| dead.contains(&m.peer))
+        };
+        tally.of_the_dead += u32::from(receipt.parts.iter().any(|part| members(&part.members)));
+    }
+    // S4 in the epoch after it as well: nobody offers what is spent.
+    reach(&mut stage, &rest, 3)
+}
+
+/// R33: every member dies at every hop of both halves, in rings of two to six.
+#[test]
+fn owner_dies_with_its_chunk() -> Played {
+    let mut tally = Tally::default();
+    for count in 2..=6 {
+        for victim in 0..count {
+            // A hop takes 4 ms; a ring has 2(n − 1), and the last member ends some later.
+            for hop in 0..3 * count as u64 {
+                story(&mut tally, count, (victim, 1 + 4 * hop), None, None)?;
+            }
+        }
+    }
+    let Tally { stories, mended, of_the_dead, .. } = tally;
+    assert!(stories > 150 && mended > 50 && of_the_dead > 50, "{stories} {mended} {of_the_dead}");
+    Ok(())
+}
+
+/// R10, R33: then a second one dies during the repair.
+#[test]
+fn a_second_owner_dies_during_the_repair() -> Played {
+    let mut tally = Tally::default();
+    for count in 4..=6 {
+        for victim in 0..count {
+            for hop in count as u64 - 1..2 * count as u64 {
+                for second in 0..4 {
+                    let after_ms = 1 + 8 * second;
+                    story(&mut tally, count, (victim, 1 + 4 * hop), Some(after_ms), None)?;
+                }
+            }
+        }
+    }
+    let Tally { stories, mended, second, .. } = tally;
+    assert!(second > 100 && mended > 50, "{stories} {mended} {second}");
+    Ok(())
+}
+
+/// R30: the divisor of a kept chunk is that of the ring which computed it.
+#[test]
+fn r30_is_missed() {
+    let broken = (3..12).find_map(|hop| {
+        story(&mut Tally::default(), 4, (1, 1 + 4 * hop), None, Some(Rule::R30)).err()
+    });
+    assert_eq!(broken.unwrap().invariant, "S4");
+}
+
+/// R34: `c` is cut off in the middle of the ring, and lives. The others keep chunks with its work in
+/// them, and redo the rest without it: what it learnt counts once, in each block.
+fn declared_dead_but_alive(after_ms: u64, rule: Option<Rule>) -> Result<bool, Violation> {
+    let (mut stage, all) = founded(4, 0, rule)?;
+    let c = all[2];
+    assert!(in_the_ring(&mut stage, &all, 1)?);
+    stage.play(after_ms)?;
+    stage.cut(&[c], 1);
+    let others = without(&all, &[c]);
+    reach(&mut stage, &others, 2)?;
+    let receipt = commit(&stage, others[0], 2).receipt;
+    let spent = receipt.spent(&stage.name(c), 1, ELEMENTS);
+    let in_part = !spent.is_empty() && spent != Blocks::all(ELEMENTS);
+    stage.mend();
+    reach(&mut stage, &all, 5)?;
+    assert!(stage.same(&all) && regroups(&stage, c).is_empty());
+    let again = (3..=5).any(|epoch| weight(&stage, &commit(&stage, all[0], epoch), c) > Some(0));
+    assert!(again, "it takes part again");
+    Ok(in_part)
+}
+
+#[test]
+fn declared_dead_but_alive_counts_once() -> Played {
+    let in_part = (0..12).map(|hop| declared_dead_but_alive(1 + 2 * hop, None));
+    let in_part = in_part.collect::<Result<Vec<bool>, Violation>>()?;
+    assert!(in_part.iter().filter(|part| **part).count() >= 3, "{in_part:?}");
+    Ok(())
+}
+
+#[test]
+fn r34_is_missed() {
+    let broken =
+        (0..12).find_map(|hop| declared_dead_but_alive(1 + 2 * hop, Some(Rule::R34)).err());
+    assert_eq!(broken.unwrap().invariant, "S4");
+}
+
+/// R32: who claims a finished chunk and does not serve it costs attempts, no epoch.
+#[test]
+fn a_kept_chunk_that_nobody_serves_is_redone() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    assert!(in_the_ring(&mut stage, &all, 1)?);
+    // The reduce half is over: each owner alone holds its chunk.
+    stage.play(13)?;
+    all.iter().for_each(|host| stage.withhold_chunks(*host));
+    stage.kill(&all[3..]);
+    let rest = without(&all, &all[3..]);
+    reach(&mut stage, &rest, 2)?;
+    let aborted = |event: &Event| {
+        matches!(event, Event::Aborted { reason: "a kept chunk is not served", .. })
+    };
+    assert!(rest.iter().any(|host| told(&stage, *host, aborted)), "nobody missed a chunk");
+    assert!(stage.same(&rest));
+    Ok(())
+}
