@@ -116,7 +116,7 @@ pub(crate) enum SimError {
         text: String,
     },
     /// No class of faults.
-    #[error("--faults {text}: choose clean, lossy or churn")]
+    #[error("--faults {text}: choose clean, lossy, churn, blackhole, partition or mixed")]
     Faults {
         /// As typed.
         text: String,

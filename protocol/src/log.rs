@@ -56,7 +56,7 @@ pub enum Record {
         /// Its body.
         regroup: Regroup,
         /// The highest vote that went along.
-        done: Option<Voted>,
+        done: Option<Box<Voted>>,
     },
     /// The series of a Regroup is entered; the one before is left for ever, also by who had no vote.
     Opened {
@@ -231,7 +231,8 @@ impl Votes {
             Record::Joined { regroup, done } => {
                 self.close(regroup.series);
                 let digest = wire::regroup_digest(run, regroup);
-                let joined = Joined { digest, regroup: regroup.clone(), done: done.clone() };
+                let joined =
+                    Joined { digest, regroup: regroup.clone(), done: done.as_deref().cloned() };
                 self.of_mut(regroup.series).joined = Some(joined);
             }
             Record::Opened { opening } => {

@@ -28,8 +28,9 @@ pub struct Seen {
     pub rtt_ms: u32,
 }
 
-/// Series remembered of one peer beside its own: those that it has just left.
-const NAMED_MAX: usize = 3;
+/// Series remembered of one peer beside its own: those that it has just left. Who catches up by replay
+/// names one after another; what is forgotten before the grace has passed is taken for silence (R12).
+const NAMED_MAX: usize = 16;
 
 impl Seen {
     /// First heard now.

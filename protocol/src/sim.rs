@@ -10,6 +10,7 @@
 //! [`stage`] plays single scenes over the same world, message by message.
 
 pub mod check;
+pub mod disk;
 mod faults;
 mod network;
 pub mod report;
@@ -36,8 +37,20 @@ pub enum Faults {
     Clean,
     /// Messages are lost, late, doubled and reordered; links work one way.
     Lossy,
-    /// Peers die, start, restart without a disk, leave, stop for a while, are cut off for a while.
+    /// Peers die, start, restart with their logs and without, leave, half of them or all at once.
     Churn,
+    /// Links and hosts swallow what is sent, in one direction or both; nothing closes.
+    Blackhole,
+    /// The peers are cut into groups, and these again; some groups meet before the others.
+    Partition,
+    /// All of that, slow peers, peers that stop for a while, clocks that leap.
+    Mixed,
+}
+
+impl Faults {
+    /// Every class, in the order in which they are run.
+    pub const ALL: [Self; 6] =
+        [Self::Clean, Self::Lossy, Self::Churn, Self::Blackhole, Self::Partition, Self::Mixed];
 }
 
 impl fmt::Display for Faults {
@@ -46,6 +59,9 @@ impl fmt::Display for Faults {
             Self::Clean => "clean",
             Self::Lossy => "lossy",
             Self::Churn => "churn",
+            Self::Blackhole => "blackhole",
+            Self::Partition => "partition",
+            Self::Mixed => "mixed",
         })
     }
 }
@@ -53,7 +69,7 @@ impl fmt::Display for Faults {
 /// One simulated run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Peers that start; at least 1. Churn adds up to [`SPARE`] more.
+    /// Peers that start; at least 1. Churn and mixed faults add up to [`SPARE`] more.
     pub peers: usize,
     /// The epoch that every live peer must reach in the end.
     pub epochs: u64,
@@ -65,7 +81,7 @@ pub struct Config {
     pub without: Option<Rule>,
 }
 
-/// Hosts beyond the first peers, for those that churn starts.
+/// Hosts beyond the first peers, for those that are started later.
 pub const SPARE: usize = 4;
 
 /// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
@@ -124,8 +140,10 @@ impl Story {
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
         let slower = if peers < LARGE { 1 } else { 4 };
-        let founders = if faults == Faults::Lossy && seed % 4 == 3 { peers } else { 0 };
-        let spare = if faults == Faults::Churn { SPARE } else { 0 };
+        // Where nobody loses a log, and nobody dies for good.
+        let stays = matches!(faults, Faults::Lossy | Faults::Blackhole | Faults::Partition);
+        let founders = if stays && seed % 4 == 3 { peers } else { 0 };
+        let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
         let mut world = World::new(Setup {
             hosts: peers + spare,
             peers_min: peers.min(2),
@@ -137,7 +155,7 @@ impl Story {
             distance_ms: 20,
             jitter_ms: 30,
         });
-        if faults == Faults::Lossy {
+        if faults == Faults::Lossy || (faults == Faults::Mixed && seed % 2 == 1) {
             world.network.loss = 0.02 + 0.18 * world.rng.unit();
             world.network.duplicate = 0.1 * world.rng.unit();
             world.network.spike = 0.03 * world.rng.unit();
@@ -179,6 +197,7 @@ impl Story {
 
     fn heal(&mut self) {
         self.world.network.heal();
+        self.world.doom(None);
         for host in self.world.running() {
             self.world.resume(host);
         }

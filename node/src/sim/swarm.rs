@@ -17,7 +17,7 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let seeds = parse_seeds(&args.seeds)?;
     let classes = match &args.faults {
         Some(text) => vec![parse_faults(text)?],
-        None => vec![Faults::Clean, Faults::Lossy, Faults::Churn],
+        None => Faults::ALL.to_vec(),
     };
     let peers = args.peers.map_or(PEERS_DEFAULT, std::num::NonZeroUsize::get);
     let mut failed = 0;
@@ -47,8 +47,7 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, SimError> {
 }
 
 fn parse_faults(text: &str) -> Result<Faults, SimError> {
-    let known = [Faults::Clean, Faults::Lossy, Faults::Churn];
-    let named = known.into_iter().find(|faults| faults.to_string() == text);
+    let named = Faults::ALL.into_iter().find(|faults| faults.to_string() == text);
     named.ok_or_else(|| SimError::Faults { text: text.to_owned() })
 }
 
@@ -71,9 +70,9 @@ mod tests {
 
     #[test]
     fn classes_are_a_closed_list() {
-        for faults in [Faults::Clean, Faults::Lossy, Faults::Churn] {
+        for faults in Faults::ALL {
             assert_eq!(parse_faults(&faults.to_string()).unwrap(), faults);
         }
-        assert!(parse_faults("storm").unwrap_err().to_string().contains("churn"));
+        assert!(parse_faults("storm").unwrap_err().to_string().contains("blackhole"));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::id::Digest;
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Series, Voter};
 use crate::roll::Roll;
@@ -39,7 +38,13 @@ impl State {
             let regroup = self.resume_joined(joined);
             self.stage = Stage::Joined { regroup, until };
         } else if let Some(roster) = accepted {
-            self.stage = self.resume_roster(now, roll, roster);
+            self.stage = match self.roster(&roster) {
+                // We voted on it, or may yet, once its update is here.
+                Some(body) => {
+                    Stage::Reduce { roster, until: now + self.ring_time(now, roll, body) }
+                }
+                None => Stage::Idle { patience: None },
+            };
         } else if attempt > 0 {
             let wait = self.ask_time(now, roll, attempt) + self.accept_time(now, roll, attempt);
             let attempt = attempt.saturating_add(1);
@@ -47,11 +52,13 @@ impl State {
         }
     }
 
-    /// The rosters that we accepted in this series, with our own word on each.
+    /// The rosters that we accepted in this series, with our own word on each. Whether the last vote was
+    /// said as well is not known: it is said again, like one that is given now.
     fn resume_ballots(&mut self) {
         let bound = self.votes.of(self.series);
-        let vote = |roster: &Roster| {
-            let receipt = bound.done(roster.attempt)?;
+        let said = |roster: &Roster| {
+            let receipt =
+                bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
             let done = self.config.law.done(roster, receipt);
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
@@ -63,27 +70,12 @@ impl State {
                 // The ring needs the delta of the process that was.
                 ballot.ring = RingState::Lost;
                 ballot.accepts.insert(self.config.me);
-                ballot.dones.extend(vote(roster).map(|vote| (self.config.me, vote)));
+                ballot.computed = bound.done(roster.attempt).map(|receipt| receipt.update);
+                ballot.dones.extend(said(roster).map(|vote| (self.config.me, vote)));
                 (digest, ballot)
             })
             .collect();
         self.ballots.extend(ballots);
-    }
-
-    /// The roster of the attempt promised last: we voted on it, or may yet, once its update is here.
-    fn resume_roster(&self, now: Time, roll: &Roll, digest: Digest) -> Stage {
-        let Some(roster) = self.roster(&digest) else { return Stage::Idle { patience: None } };
-        let voted = self.votes.of(self.series).done(roster.attempt);
-        match voted.filter(|receipt| self.held.contains(&receipt.update)) {
-            Some(_) => {
-                let until = now + self.done_time(now, roll, roster.attempt);
-                Stage::Finished { roster: digest, until }
-            }
-            None => {
-                let until = now + self.ring_time(now, roll, roster);
-                Stage::Reduce { roster: digest, until }
-            }
-        }
     }
 
     /// Begins the epoch after `head`.

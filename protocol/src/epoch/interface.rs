@@ -25,8 +25,11 @@ pub enum Rule {
     R8,
     R13,
     R18,
+    R19,
     R30,
     R34,
+    /// A `Done` is on disk before it is sent.
+    Durable,
 }
 
 /// What the machine must know.

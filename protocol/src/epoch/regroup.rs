@@ -311,7 +311,8 @@ impl State {
         self.abort("regroup", out);
         self.asking = None;
         let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
-        self.log(Record::Joined { regroup: regroup.clone(), done: done.clone() }, out);
+        let logged = done.clone().map(Box::new);
+        self.log(Record::Joined { regroup: regroup.clone(), done: logged }, out);
         let (series, log, me) = (self.series, self.config.log, self.config.me);
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));

@@ -436,7 +436,9 @@ impl State {
         let accepted = |v: &Voter| {
             ballot.accepts.contains(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
         };
-        let majority = majority(&self.voters, accepted) || !self.keeps(Rule::R5);
+        // R20: what was voted for before a restart is said again.
+        let logged = bound.done(roster.attempt).is_some();
+        let majority = logged || majority(&self.voters, accepted) || !self.keeps(Rule::R5);
         let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
         let free = bound.promised() <= roster.attempt;
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
@@ -451,7 +453,9 @@ impl State {
         let vote = Vote { r, update, signature: message.signature() };
         self.ballot(digest).dones.insert(me, vote);
         let (series, attempt) = (roster.series, roster.attempt);
-        self.log(Record::Voted { series, attempt, receipt }, out);
+        if !logged {
+            self.log(Record::Voted { series, attempt, receipt }, out);
+        }
         out.push(Output::Gossip(message));
         true
     }

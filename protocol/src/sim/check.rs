@@ -19,7 +19,7 @@ use super::toy::Frozen;
 use crate::blocks::Blocks;
 use crate::event::{Committed, Event};
 use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Absence, Head, Heartbeat, Message, Regroup, Series, Voter};
+use crate::message::{Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter};
 use crate::sign::Verified;
 use crate::wire;
 
@@ -153,6 +153,8 @@ pub(super) struct Check {
     grace_ms: u64,
     votes: votes::History,
     lineage: lineage::History,
+    /// The head that each peer last told of.
+    said: BTreeMap<PeerId, Head>,
     forgone: u64,
 }
 
@@ -160,7 +162,8 @@ impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
     pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
         let lineage = lineage::History::new(genesis, founders);
-        Self { run, grace_ms, votes: votes::History::default(), lineage, forgone: 0 }
+        let (votes, said) = (votes::History::default(), BTreeMap::new());
+        Self { run, grace_ms, votes, lineage, said, forgone: 0 }
     }
 
     /// A process sends a message for the first time, or again. `frozen` is its delta, if it has one.
@@ -203,8 +206,11 @@ impl Check {
                 }
                 self.votes.on_join(&self.run, voter, join)
             }
-            Message::Heartbeat(_)
-            | Message::Query(_)
+            Message::Heartbeat(beat) => {
+                self.said.insert(voter.peer, beat.head);
+                Ok(())
+            }
+            Message::Query(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
@@ -283,6 +289,32 @@ impl Check {
         Ok(())
     }
 
+    /// A process starts from what its disk still has. What it says that was committed counts, though it
+    /// may have died before it told; and it is where it was, or beyond, unless its disk was damaged (S3).
+    pub(super) fn restored(
+        &mut self,
+        who: &Process,
+        lineage: &[(Head, Link)],
+        updates: &[(Digest, Arc<Vec<u8>>)],
+        damaged: bool,
+    ) -> Verdict {
+        for (head, link) in lineage {
+            let receipt = link.receipt.clone();
+            if !self.lineage.knows(&head.state) {
+                let held = updates.iter().find(|(update, _)| *update == receipt.update);
+                let r = wire::receipt_digest(&self.run, &receipt);
+                let regrouped = !link.openings.is_empty();
+                let update = held.map(|(_, bytes)| bytes);
+                self.lineage.on_committed(r, *head, &receipt, regrouped, update)?;
+            }
+        }
+        let Some(before) = self.said.get(&who.voter.peer) else { return Ok(()) };
+        let stands = damaged || self.lineage.descends(&who.head.state, &before.state);
+        require(stands, "S3", || {
+            format!("{} starts at {:?}, and had said {before:?}", who.voter.peer, who.head)
+        })
+    }
+
     /// Tokens that were trained on a lineage given up and are lost with it (R27).
     pub(super) fn forgone(&self) -> u64 {
         self.forgone
@@ -312,7 +344,8 @@ impl Check {
         require(self.votes.is_decided(&committed.receipt.series, &r), "S1", || {
             format!("{} commits {r}, for which no majority voted", who.voter.peer)
         })?;
-        self.lineage.on_committed(r, committed, update)?;
+        let regrouped = committed.regrouped;
+        self.lineage.on_committed(r, head, &committed.receipt, regrouped, update)?;
         who.head = head;
         who.fork_raised = false;
         Ok(())

@@ -5,16 +5,19 @@
 //! are hit as often as the wide ones. A fault that lasts has an end, and all ends lie before the
 //! world is healed.
 
+mod plan;
+
 use std::collections::BTreeMap;
 
+use plan::{Kind, Links, Planned};
+
 use super::Faults;
+use super::disk::Damage;
 use super::report::Moment;
 use super::world::World;
+use super::world::crash::Doom;
 use crate::rng::Rng;
 
-/// Epochs in which faults strike; the first one founds the run.
-const FIRST_EPOCH: u64 = 2;
-const EPOCHS: u64 = 5;
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.
 const PATIENCE_MS: u64 = 40_000;
 
@@ -22,39 +25,22 @@ const PATIENCE_MS: u64 = 40_000;
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Start(usize),
-    Strike { planned: usize, target: usize },
+    Strike {
+        planned: usize,
+        target: usize,
+    },
+    Restart(usize, Damage),
+    /// Once more, when the log was lost already.
+    LoseAgain(usize),
+    Spare,
     Resume(usize),
+    /// Cuts one side of a partition in two.
+    Nest,
+    /// Two sides of a partition meet.
+    Meet,
     Join,
     Calm(usize),
     Mend(usize, usize),
-}
-
-/// A kind of fault; times in milliseconds.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Kill,
-    Restart,
-    Start,
-    Leave,
-    Half,
-    Pause(u64),
-    Cut(u64),
-    Slow(u64),
-    Deaf(u64),
-    OneWay(u64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    kind: Kind,
-    epoch: u64,
-    moment: Moment,
-    /// How many such moments pass before.
-    skip: u64,
-    delay_ms: u64,
-    /// Whether it strikes the peer whose moment it was.
-    aimed: bool,
-    armed: bool,
 }
 
 /// Carries a plan of faults out.
@@ -64,6 +50,8 @@ pub(super) struct Director {
     agenda: BTreeMap<(u64, usize), Act>,
     number: usize,
     last_ms: u64,
+    /// What a crash that is to come does to the disk.
+    damage: Damage,
     rng: Rng,
 }
 
@@ -73,7 +61,8 @@ impl Director {
         let mut rng = Rng::new(seed ^ 0x6661_756c_7473);
         let count = if faults == Faults::Clean { 0 } else { 3 + rng.below(4) };
         let planned = (0..count).filter_map(|_| Planned::draw(faults, &mut rng)).collect();
-        let mut director = Self { planned, agenda: BTreeMap::new(), number: 0, last_ms: 0, rng };
+        let (agenda, damage) = (BTreeMap::new(), Damage::None);
+        let mut director = Self { planned, agenda, number: 0, last_ms: 0, damage, rng };
         for host in 0..peers {
             let at_ms = director.rng.below(1_500);
             director.put(at_ms, Act::Start(host));
@@ -100,6 +89,9 @@ impl Director {
         let unarmed = self.planned.iter().position(|planned| !planned.armed);
         if let (true, Some(index), Some(host)) = (quiet, unarmed, world.running().first()) {
             self.strike_after(world.now_ms, index, *host);
+        }
+        for host in world.crashed() {
+            self.restart_later(world.now_ms, host, self.damage);
         }
         while let Some(entry) = self.agenda.first_entry() {
             if entry.key().0 > world.now_ms {
@@ -145,7 +137,22 @@ impl Director {
                 let target = if planned.aimed { target } else { self.anyone(world) };
                 self.strike(world, planned.kind, target);
             }
+            Act::Restart(host, damage) => restart(world, host, damage),
+            Act::LoseAgain(host) => {
+                world.stop(host);
+                restart(world, host, Damage::Votes);
+            }
+            Act::Spare => world.doom(None),
             Act::Resume(host) => world.resume(host),
+            Act::Nest => {
+                let inner: Vec<usize> =
+                    world.running().into_iter().filter(|h| world.network.side[*h] == 1).collect();
+                world.cut(&self.some(&inner, inner.len() / 2), NESTED);
+            }
+            Act::Meet => {
+                let apart = world.network.side.iter_mut().filter(|side| **side > 1);
+                apart.for_each(|side| *side = 0);
+            }
             Act::Join => world.network.side.fill(0),
             Act::Calm(host) => {
                 world.network.slow_ms[host] = 0;
@@ -153,6 +160,7 @@ impl Director {
             }
             Act::Mend(from, to) => {
                 world.network.broken.remove(&(from, to));
+                world.network.swallows.remove(&(from, to));
             }
         }
     }
@@ -166,28 +174,79 @@ impl Director {
             Kind::Kill if running.len() > 2 => world.stop(target),
             Kind::Leave if running.len() > 2 => world.leave(target),
             Kind::Kill | Kind::Leave => {}
-            Kind::Restart => {
+            Kind::Restart(damage) => {
                 world.stop(target);
-                let length_ms = 200 + self.rng.below(6_000);
-                self.put(end_ms(length_ms), Act::Start(target));
+                self.restart_later(now_ms, target, damage);
+            }
+            Kind::LoseTwice => {
+                world.stop(target);
+                self.put(end_ms(300), Act::Restart(target, Damage::Votes));
+                let length_ms = 400 + self.rng.below(3_000);
+                self.put(end_ms(length_ms), Act::LoseAgain(target));
+            }
+            Kind::Crash(damage) => {
+                let points = self.rng.below(CRASH_POINTS);
+                let kept = usize::try_from(self.rng.below(4)).unwrap_or(0);
+                self.damage = damage;
+                world.doom(Some(Doom { host: target, points, kept }));
+                self.put(end_ms(CRASH_PATIENCE_MS), Act::Spare);
             }
             Kind::Start => {
                 let idle = (0..world.network.side.len()).find(|host| !running.contains(host));
                 idle.into_iter().for_each(|host| world.start(host));
             }
-            Kind::Half => {
+            Kind::Half | Kind::HalfBack => {
                 let half = self.some(&running, running.len() / 2);
                 half.iter().for_each(|host| world.stop(*host));
+                let back = if matches!(kind, Kind::HalfBack) { half.len() / 2 } else { 0 };
+                for host in half.iter().take(back) {
+                    self.restart_later(now_ms, *host, Damage::None);
+                }
+            }
+            Kind::All => {
+                running.iter().for_each(|host| world.stop(*host));
+                for host in running {
+                    self.restart_later(now_ms, host, Damage::None);
+                }
             }
             Kind::Pause(length_ms) => {
                 world.pause(target);
                 self.put(end_ms(length_ms), Act::Resume(target));
             }
-            Kind::Cut(length_ms) => {
-                let count = 1 + self.rng.below(running.len() as u64 / 2 + 1);
-                let count = usize::try_from(count).unwrap_or(1);
-                world.cut(&self.some(&running, count), 1);
+            Kind::Leap(length_ms) => world.leap(target, length_ms),
+            Kind::Split { .. }
+            | Kind::Slow(_)
+            | Kind::Deaf(_)
+            | Kind::OneWay(_)
+            | Kind::Swallow { .. } => self.disturb(world, kind, target),
+        }
+    }
+
+    /// What is done to the network, and ends.
+    fn disturb(&mut self, world: &mut World, kind: Kind, target: usize) {
+        let running = world.running();
+        let now_ms = world.now_ms;
+        let end_ms = |length_ms: u64| now_ms + length_ms;
+        match kind {
+            Kind::Split { sides, nested, met, length_ms } => {
+                for side in 1..sides {
+                    let count = 1 + self.rng.below(running.len() as u64 / sides + 1);
+                    let count = usize::try_from(count).unwrap_or(1);
+                    world.cut(&self.some(&running, count), u32::try_from(side).unwrap_or(1));
+                }
+                if nested {
+                    self.put(end_ms(length_ms / 2), Act::Nest);
+                }
+                if met {
+                    self.put(end_ms(length_ms * 3 / 4), Act::Meet);
+                }
                 self.put(end_ms(length_ms), Act::Join);
+            }
+            Kind::Swallow { links, length_ms } => {
+                for (from, to) in self.links(&running, target, links) {
+                    world.swallow(from, to);
+                    self.put(end_ms(length_ms), Act::Mend(from, to));
+                }
             }
             Kind::Slow(length_ms) => {
                 world.network.slow_ms[target] = 200 + self.rng.below(1_500);
@@ -203,7 +262,39 @@ impl Director {
                     self.put(end_ms(length_ms), Act::Mend(target, other));
                 }
             }
+            Kind::Kill
+            | Kind::Restart(_)
+            | Kind::LoseTwice
+            | Kind::Crash(_)
+            | Kind::Start
+            | Kind::Leave
+            | Kind::Half
+            | Kind::HalfBack
+            | Kind::All
+            | Kind::Pause(_)
+            | Kind::Leap(_) => {}
         }
+    }
+
+    fn restart_later(&mut self, now_ms: u64, host: usize, damage: Damage) {
+        let length_ms = 200 + self.rng.below(6_000);
+        self.put(now_ms + length_ms, Act::Restart(host, damage));
+    }
+
+    /// The directed links of `target` that turn into a black hole.
+    fn links(&mut self, running: &[usize], target: usize, links: Links) -> Vec<(usize, usize)> {
+        let others: Vec<usize> = running.iter().copied().filter(|host| *host != target).collect();
+        let (count, inward, outward) = match links {
+            Links::One => (1, false, true),
+            Links::Half => (others.len() / 2, true, true),
+            Links::In => (others.len(), true, false),
+            Links::Out => (others.len(), false, true),
+            Links::All => (others.len(), true, true),
+        };
+        let others = self.some(&others, count);
+        let inward = others.iter().filter(|_| inward).map(|host| (*host, target));
+        let outward = others.iter().filter(|_| outward).map(|host| (target, *host));
+        inward.chain(outward).collect()
     }
 
     fn anyone(&mut self, world: &World) -> usize {
@@ -219,39 +310,17 @@ impl Director {
     }
 }
 
-impl Planned {
-    fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
-        let kind = match faults {
-            Faults::Clean => return None,
-            Faults::Lossy => match rng.below(3) {
-                0 => Kind::Slow(1_000 + rng.below(4_000)),
-                1 => Kind::Deaf(1_000 + rng.below(4_000)),
-                _ => Kind::OneWay(1_000 + rng.below(8_000)),
-            },
-            Faults::Churn => match rng.below(10) {
-                0 | 1 => Kind::Kill,
-                2 => Kind::Restart,
-                3 => Kind::Start,
-                4 => Kind::Leave,
-                5 => Kind::Half,
-                6 | 7 => Kind::Pause(500 + rng.below(12_000)),
-                _ => Kind::Cut(5_000 + rng.below(15_000)),
-            },
-        };
-        let epoch = FIRST_EPOCH + rng.below(EPOCHS);
-        if rng.chance(0.3) {
-            // The first vote of an epoch, and its author: what must be adopted, and may be forgotten.
-            let (moment, skip, delay_ms) = (Moment::Finished, 0, 0);
-            return Some(Self { kind, epoch, moment, skip, delay_ms, aimed: true, armed: false });
-        }
-        Some(Self {
-            kind,
-            epoch,
-            moment: *rng.pick(&Moment::REGULAR)?,
-            skip: if rng.chance(0.5) { 0 } else { rng.below(8) },
-            delay_ms: if rng.chance(0.5) { 0 } else { rng.below(300) },
-            aimed: rng.chance(0.5),
-            armed: false,
-        })
+/// Starts what has ended, with what is left of its disk.
+fn restart(world: &mut World, host: usize, damage: Damage) {
+    if !world.running().contains(&host) {
+        world.damage(host, damage);
+        world.start(host);
     }
 }
+
+/// Of how many points at which something could be lost one is struck: those of a vote or two.
+const CRASH_POINTS: u64 = 12;
+/// A crash that does not come within this is spared, in milliseconds.
+const CRASH_PATIENCE_MS: u64 = 5_000;
+/// The side of who is cut off from the others of a side.
+const NESTED: u32 = 9;

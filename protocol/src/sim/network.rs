@@ -2,7 +2,7 @@
 //!
 //! Every peer has a distance from the middle of the network; a message takes both distances and some
 //! jitter, so messages overtake each other. Gossip reaches whoever a relay reaches; what is sent
-//! directly needs a link that carries both ways.
+//! directly needs a link that is open both ways; a black hole is open and carries nothing.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,8 @@ pub(crate) struct Network {
     pub(crate) side: Vec<u32>,
     /// Links that do not carry in this direction.
     pub(crate) broken: BTreeSet<(usize, usize)>,
+    /// Links that stay open and swallow whatever is sent in this direction.
+    pub(crate) swallows: BTreeSet<(usize, usize)>,
     /// Chance that a message is lost.
     pub(crate) loss: f64,
     /// Chance that a message arrives twice.
@@ -40,6 +42,7 @@ impl Network {
             deaf: vec![0.0; peers],
             side: vec![0; peers],
             broken: BTreeSet::new(),
+            swallows: BTreeSet::new(),
             loss: 0.0,
             duplicate: 0.0,
             spike: 0.0,
@@ -53,12 +56,21 @@ impl Network {
         self.deaf.fill(0.0);
         self.side.fill(0);
         self.broken.clear();
+        self.swallows.clear();
         (self.loss, self.duplicate, self.spike) = (0.0, 0.0, 0.0);
     }
 
     /// Whether the link carries from one peer to another.
     pub(crate) fn carries(&self, from: usize, to: usize) -> bool {
-        self.side[from] == self.side[to] && !self.broken.contains(&(from, to))
+        self.side[from] == self.side[to]
+            && !self.broken.contains(&(from, to))
+            && !self.swallows.contains(&(from, to))
+    }
+
+    /// Whether a stream between two peers is open, though it may carry nothing.
+    pub(crate) fn is_open(&self, a: usize, b: usize) -> bool {
+        let broken = self.broken.contains(&(a, b)) || self.broken.contains(&(b, a));
+        self.side[a] == self.side[b] && !broken
     }
 
     /// Whether the link carries both ways, as a stream needs.

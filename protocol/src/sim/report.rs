@@ -8,7 +8,13 @@
 //! |---|---|
 //! | every one | commits, members without a place, each moment of an epoch |
 //! | lossy | attempts from the second on, two proposers at one attempt, adopted Dones, commits by gossip |
-//! | churn | what lossy must, Regroups, forks healed, epochs replayed, checkpoints loaded |
+//! | churn | what lossy must, Regroups, and all about disks |
+//! | blackhole | attempts from the second on, two proposers at one attempt, commits by gossip |
+//! | partition | attempts from the second on, adopted Dones, Regroups, forks healed |
+//! | mixed | everything |
+//!
+//! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
+//! replayed, checkpoints loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,6 +72,12 @@ pub struct Report {
     pub placeless: u64,
     /// Regroups that opened, but foundings.
     pub regroups: u64,
+    /// Restarts with the log of votes, and without it.
+    pub resumed: u64,
+    /// Restarts that found no log of votes, or one that counts as lost (R19).
+    pub blank: u64,
+    /// Crashes before or after a flush, or between two outputs of one step.
+    pub crashes: u64,
     /// Times that a peer withdrew from a lineage of its own for a greater one.
     pub forks: u64,
     /// Tokens of peers' own unshared work that were lost with a lineage given up.
@@ -127,6 +139,9 @@ impl Report {
         self.adopted += other.adopted;
         self.placeless += other.placeless;
         self.regroups += other.regroups;
+        self.resumed += other.resumed;
+        self.blank += other.blank;
+        self.crashes += other.crashes;
         self.forks += other.forks;
         self.forgone += other.forgone;
         self.replayed += other.replayed;
@@ -150,7 +165,8 @@ impl fmt::Display for Report {
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
              {} adopted Dones, {} without a place, {} Regroups, {} forks healed ({} \
-             tokens forgone), {} epochs replayed, {} checkpoints loaded, {} faults, \
+             tokens forgone), {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
+             without, {} crashes on the way to disk, {} faults, \
              {} messages, {} KiB, {} virtual s, progress within {} ms",
             self.epochs,
             self.commits,
@@ -164,6 +180,9 @@ impl fmt::Display for Report {
             self.forgone,
             self.replayed,
             self.loaded,
+            self.resumed,
+            self.blank,
+            self.crashes,
             self.faults.values().sum::<u64>(),
             self.messages,
             self.bytes >> 10,
@@ -242,16 +261,22 @@ impl Summary {
             ("adopted Dones", total.adopted),
             ("commits by gossip", total.by_commit),
         ];
-        let churned = [
-            ("Regroups", total.regroups),
-            ("forks healed", total.forks),
+        let parted = [("forks healed", total.forks), ("Regroups", total.regroups)];
+        let restarted = [
+            ("restarts with a log", total.resumed),
+            ("restarts without a log", total.blank),
+            ("crashes on the way to disk", total.crashes),
             ("epochs replayed", total.replayed),
             ("checkpoints loaded", total.loaded),
         ];
+        let [attempts, duels, adopted, by_commit] = disturbed;
         let wanted: Vec<(&'static str, u64)> = match self.faults {
             Faults::Clean => each.to_vec(),
             Faults::Lossy => [each.as_slice(), &disturbed].concat(),
-            Faults::Churn => [each.as_slice(), &disturbed, &churned].concat(),
+            Faults::Churn => [each.as_slice(), &disturbed, &parted[1..], &restarted].concat(),
+            Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit]].concat(),
+            Faults::Partition => [each.as_slice(), &[attempts, adopted], &parted].concat(),
+            Faults::Mixed => [each.as_slice(), &disturbed, &parted, &restarted].concat(),
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);
         let struck = |moment: &Moment| total.faults.contains_key(moment);

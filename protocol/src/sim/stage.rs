@@ -5,7 +5,9 @@
 //! each step as in any other simulated run.
 
 use super::check::Violation;
+use super::disk::Damage;
 use super::report::Report;
+use super::world::crash::Doom;
 use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
 use crate::epoch::Rule;
@@ -93,7 +95,7 @@ impl Stage {
         self.world.filter = None;
     }
 
-    /// Starts processes; they are new to the run.
+    /// Starts processes, from what their disks have.
     pub fn start(&mut self, hosts: &[usize]) {
         hosts.iter().for_each(|host| self.world.start(*host));
     }
@@ -101,6 +103,23 @@ impl Stage {
     /// Ends processes at once.
     pub fn kill(&mut self, hosts: &[usize]) {
         hosts.iter().for_each(|host| self.world.stop(*host));
+    }
+
+    /// Lets the power of a host fail at a point at which something could be lost: before and after each
+    /// flush, and between two outputs. So many `points` pass before; of what is not flushed then, the
+    /// first `kept` writes are there.
+    pub fn crash(&mut self, host: usize, points: u64, kept: usize) {
+        self.world.doom(Some(Doom { host, points, kept }));
+    }
+
+    /// Hosts that have crashed since this was asked last.
+    pub fn crashed(&mut self) -> Vec<usize> {
+        self.world.crashed()
+    }
+
+    /// Loses some of what a host has on disk, while no process runs there.
+    pub fn damage(&mut self, host: usize, damage: Damage) {
+        self.world.damage(host, damage);
     }
 
     /// Asks a process to leave.

@@ -65,7 +65,7 @@ impl Anchor {
     }
 
     /// The state after the outer step of `apply`.
-    fn step(&self, apply: &Apply, update: &[u8]) -> Option<Self> {
+    pub(crate) fn step(&self, apply: &Apply, update: &[u8]) -> Option<Self> {
         let mut mean = vec![0.0; ELEMENTS];
         CODEC.decode(update, &mut mean).ok()?;
         let mut next =
@@ -169,6 +169,16 @@ impl Toy {
         let spent = if spent { Blocks::all(ELEMENTS as u64) } else { Blocks::default() };
         self.settle(&spent);
         self.enter(anchor);
+    }
+
+    /// States that a disk still has, older than the one that it starts from.
+    pub(crate) fn keep(&mut self, states: Vec<Arc<Anchor>>) {
+        for anchor in states {
+            self.served.insert((anchor.epoch, anchor.digest()), anchor);
+            if self.served.len() > KEPT {
+                self.served.pop_first();
+            }
+        }
     }
 
     /// The committed state that `head` and `r` name, if it is still kept.

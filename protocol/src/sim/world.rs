@@ -9,6 +9,7 @@
 mod acts;
 mod look;
 mod queue;
+pub(super) mod crash;
 mod work;
 mod mend;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 use queue::{Entry, Happening};
 
 use super::check::{Check, Process, Violation};
+use super::disk::Disk;
 use super::network::Network;
 use super::report::{Moment, Report};
 use super::rings::Rings;
@@ -38,6 +40,8 @@ use crate::rng::Rng;
 use crate::sign::{Keypair, Verified};
 use crate::time::Time;
 use crate::wire;
+
+use crash::Doom;
 
 /// Decides the fate of a message from one host to another.
 pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
@@ -72,8 +76,7 @@ struct Host {
     training_ms: u64,
     /// How long a checkpoint takes to arrive, in milliseconds; an update takes an eighth.
     loading_ms: u64,
-    /// Whether the disk takes no more.
-    full: bool,
+    disk: Disk,
     process: Option<Box<Running>>,
 }
 
@@ -99,6 +102,8 @@ struct Running {
     repairs: BTreeMap<Digest, Repair>,
     /// What the last outer step took as spent or carried: which tokens.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
+    /// How far its clock has leapt ahead, in milliseconds.
+    leapt_ms: u64,
 }
 
 /// Everything that is simulated.
@@ -125,6 +130,9 @@ pub(super) struct World {
     /// Who that is nobody here was found at fault.
     pub(super) blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
+    doom: Option<Doom>,
+    /// Hosts that have crashed, until somebody asks.
+    crashed: Vec<usize>,
     spare: Vec<Output>,
 }
 
@@ -139,14 +147,8 @@ impl World {
             .map(|index| {
                 let name = PeerId(derive("peer", setup.seed, index, 0));
                 let training_ms = 400 + rng.below(20 * setup.jitter_ms);
-                Host {
-                    name,
-                    incarnation: 0,
-                    training_ms,
-                    loading_ms: 0,
-                    full: false,
-                    process: None,
-                }
+                let disk = Disk::default();
+                Host { name, incarnation: 0, training_ms, loading_ms: 0, disk, process: None }
             })
             .collect();
         let names = hosts.iter().enumerate().map(|(index, host)| (host.name, index)).collect();
@@ -174,6 +176,8 @@ impl World {
             forger: None,
             blamed: Vec::new(),
             broken: None,
+            doom: None,
+            crashed: Vec::new(),
             spare: Vec::new(),
             setup,
         }
@@ -235,26 +239,13 @@ impl World {
         }
     }
 
-    /// Hands one input to a process and applies what comes out, in order.
-    fn feed(&mut self, host: usize, input: Input) {
-        let mut out = std::mem::take(&mut self.spare);
-        let clock = self.clock(host);
-        if let Some(process) = &mut self.hosts[host].process {
-            process.machine.handle(clock, input, &mut out);
-        }
-        for output in out.drain(..) {
-            self.apply(host, output);
-        }
-        self.spare = out;
-        self.schedule_tick(host);
-    }
-
     fn schedule_tick(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(deadline) = process.machine.deadline() else { return };
         // A deadline that a Tick did not move is late by a millisecond, so that time always passes.
-        let at_ms = (process.judged.started_ms + deadline.0).max(now_ms + 1);
+        let due_ms = process.judged.started_ms + deadline.0;
+        let at_ms = due_ms.saturating_sub(process.leapt_ms).max(now_ms + 1);
         if process.tick_ms.is_none_or(|tick| at_ms < tick) {
             process.tick_ms = Some(at_ms);
             self.push(at_ms - now_ms, host, Happening::Tick);
@@ -263,6 +254,7 @@ impl World {
 
     fn apply(&mut self, host: usize, output: Output) {
         match output {
+            // Written before it comes to this.
             Output::Log(_) => {}
             Output::Gossip(message) => {
                 self.note_sent(host, &message);
@@ -271,10 +263,11 @@ impl World {
             Output::Send(to, message) => {
                 self.note_sent(host, &message);
                 match self.host(&to) {
-                    Some(to) if self.network.linked(host, to) => {
+                    Some(to) if !self.network.is_open(host, to) => self.gossip(host, &message),
+                    Some(to) if self.network.carries(host, to) => {
                         self.deliver(host, to, 1, &message);
                     }
-                    Some(_) => self.gossip(host, &message),
+                    Some(_) => {}
                     None => {}
                 }
             }
@@ -300,7 +293,7 @@ impl World {
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),
-            Output::Left => self.stop(host),
+            Output::Left => self.end(host, usize::MAX),
         }
     }
 
@@ -410,8 +403,8 @@ impl World {
 
     /// A process' own clock.
     fn clock(&self, host: usize) -> Time {
-        let started = self.hosts[host].process.as_ref().map_or(0, |p| p.judged.started_ms);
-        Time(self.now_ms - started)
+        let process = self.hosts[host].process.as_ref();
+        process.map_or(Time(0), |p| Time(self.now_ms - p.judged.started_ms + p.leapt_ms))
     }
 
     fn push_soon(&mut self, host: usize, happening: Happening) {
@@ -427,9 +420,9 @@ impl World {
     }
 }
 
-fn log_id(seed: u64, host: usize, incarnation: u64) -> LogId {
+fn log_id(seed: u64, host: usize, number: u64) -> LogId {
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&derive("log", seed, host, incarnation)[..16]);
+    bytes.copy_from_slice(&derive("log", seed, host, number)[..16]);
     LogId(bytes)
 }
 

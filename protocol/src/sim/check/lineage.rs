@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::{Verdict, require};
 use crate::blocks::Blocks;
-use crate::event::Committed;
 use crate::id::{Digest, PeerId};
 use crate::message::{Head, Member, Ready, Receipt, Voter};
 use crate::sim::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
@@ -46,6 +45,11 @@ impl History {
         self.nodes.get(parent).map(|node| node.voters.clone()).unwrap_or_default()
     }
 
+    /// Whether somebody committed that state.
+    pub(super) fn knows(&self, state: &Digest) -> bool {
+        self.nodes.contains_key(state)
+    }
+
     /// R31: a Ready declares what is frozen, and one epoch has one frozen delta.
     pub(super) fn on_ready(
         &mut self,
@@ -70,14 +74,15 @@ impl History {
     pub(super) fn on_committed(
         &mut self,
         r: Digest,
-        committed: &Committed,
+        head: Head,
+        receipt: &Receipt,
+        regrouped: bool,
         update: Option<&Arc<Vec<u8>>>,
     ) -> Verdict {
-        let (head, receipt) = (committed.head, &committed.receipt);
         let parent = receipt.series.parent;
         if let Some(node) = self.nodes.get_mut(&head.state) {
             // One value may be decided in its series, and in one that descends from it.
-            node.regrouped &= committed.regrouped;
+            node.regrouped &= regrouped;
             return require((node.r, node.parent, node.head) == (r, parent, head), "S6", || {
                 format!("state {} came from {} and from {r}", head.state, node.r)
             });
@@ -93,13 +98,13 @@ impl History {
                 continue;
             }
             require(sibling.r != r, "diverged", || format!("two states from {r}"))?;
-            let regrouped = sibling.regrouped || committed.regrouped;
-            require(regrouped, "S6", || format!("a fork after {parent} without a Regroup"))?;
+            require(sibling.regrouped || regrouped, "S6", || {
+                format!("a fork after {parent} without a Regroup")
+            })?;
         }
         let spent = self.spend(receipt, &before.spent)?;
         self.check_mean(receipt, update)?;
         let voters = receipt.members.iter().map(Member::voter).collect();
-        let regrouped = committed.regrouped;
         self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, spent });
         Ok(())
     }

@@ -4,7 +4,9 @@ use super::{
     Arc, BTreeMap, CODEC, Duration, ELEMENTS, Fault, Head, Input, Keypair, Message, PeerId,
     Process, RunId, Running, Toy, Voter, WEIGHT_MAX, peer, wire,
 };
-use super::{Happening, World, log_id};
+use super::{Happening, LogId, Rule, Time, World, log_id};
+use crate::log::Recovered;
+use crate::sim::disk::{Damage, Restored};
 use crate::sim::rings::Loss;
 
 /// How often round trips are measured, in milliseconds.
@@ -14,24 +16,73 @@ const MEASURE_MS: u64 = 5_000;
 const REPLAY_MAX: usize = 5;
 
 impl World {
-    /// Starts a process on a host where none runs: with a new log, at genesis, since it has no disk.
+    /// Starts a process on a host where none runs, from what its disk has: with the log that binds it
+    /// (R20), or with another one where that is lost (R19), and at the head that can be restored (R21).
     pub(in crate::sim) fn start(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
         }
-        let (now_ms, seed) = (self.now_ms, self.setup.seed);
+        let now_ms = self.now_ms;
         let place = &mut self.hosts[host];
         place.incarnation += 1;
-        let (name, incarnation) = (place.name, place.incarnation);
-        let log = log_id(seed, host, incarnation);
-        let genesis = self.genesis.digest();
-        let head = Head { epoch: 0, tokens: 0, state: genesis };
+        let (name, incarnation, damaged) = (place.name, place.incarnation, place.disk.damaged);
+        let (restored, log) = self.restore(host);
+        let Restored { recovered, anchor, served, updates } = restored;
+        let head = Head { epoch: anchor.epoch, tokens: anchor.tokens, state: anchor.digest() };
+        let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
+        let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
+        self.judge(verdict);
+        let config = self.config(host, log, Some(recovered));
+        let mut toy = Toy::new(anchor, &name, incarnation);
+        toy.keep(served);
+        let machine = peer::State::new(Time::ZERO, config);
+        self.hosts[host].process = Some(Box::new(Running {
+            machine,
+            judged,
+            toy,
+            tick_ms: None,
+            paused: None,
+            training: None,
+            fetches: 0,
+            donors: Vec::new(),
+            withholds: false,
+            repairs: BTreeMap::new(),
+            settled: None,
+            leapt_ms: 0,
+        }));
+        self.show_updates(host, updates);
+        self.feed(host, Input::Tick);
+        self.train(host);
+        self.push_soon(host, Happening::Measure);
+    }
+
+    /// What the disk of a host still proves, and the log that binds its next process.
+    fn restore(&mut self, host: usize) -> (Restored, LogId) {
+        let reused = self.setup.without == Some(Rule::R19);
+        let place = &mut self.hosts[host];
+        let (disk, first) = (&mut place.disk, place.incarnation == 1);
+        let (mut restored, unreadable) = disk.restore(&self.run, &self.genesis);
+        let lost = disk.lost_votes || unreadable;
+        if first || (lost && !reused) {
+            disk.damage(Damage::Votes);
+            restored.recovered.votes.clear();
+            disk.logs += 1;
+        }
+        if !first {
+            *(if lost { &mut self.report.blank } else { &mut self.report.resumed }) += 1;
+        }
+        (disk.lost_votes, disk.damaged) = (false, false);
+        (restored, log_id(self.setup.seed, host, disk.logs))
+    }
+
+    fn config(&self, host: usize, log: LogId, recovered: Option<Recovered>) -> peer::Config {
+        let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let founders = (0..self.setup.founders)
             .map(|i| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) })
             .collect();
-        let config = peer::Config {
+        peer::Config {
             run: self.run,
-            genesis,
+            genesis: self.genesis.digest(),
             peers_min: self.setup.peers_min,
             founders: (self.setup.founders > 0).then_some(founders),
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
@@ -42,33 +93,23 @@ impl World {
             elements: ELEMENTS as u64,
             update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
             replay_max: REPLAY_MAX,
-            key: Keypair::simulated(name),
+            key: Keypair::simulated(place.name),
             log,
-            incarnation,
-            recovered: None,
+            incarnation: place.incarnation,
+            recovered,
             without: self.setup.without,
-        };
-        let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
-        self.hosts[host].process = Some(Box::new(Running {
-            machine: peer::State::new(self.clock(host), config),
-            judged,
-            toy: Toy::new(self.genesis.clone(), &name, incarnation),
-            tick_ms: None,
-            paused: None,
-            training: None,
-            fetches: 0,
-            donors: Vec::new(),
-            withholds: false,
-            repairs: BTreeMap::new(),
-            settled: None,
-        }));
-        self.feed(host, Input::Tick);
-        self.train(host);
-        self.push_soon(host, Happening::Measure);
+        }
     }
 
-    /// Ends a process at once; its connections close.
+    /// Ends a process at once; of what is not flushed any part may be on its disk.
     pub(in crate::sim) fn stop(&mut self, host: usize) {
+        let unflushed = self.hosts[host].disk.unflushed() as u64;
+        let kept = if unflushed > 0 { self.rng.below(unflushed + 1) } else { 0 };
+        self.end(host, usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+
+    /// A process is gone; its connections close.
+    pub(super) fn vanish(&mut self, host: usize) {
         let Some(_process) = self.hosts[host].process.take() else { return };
         self.lose(host, Loss::Closed);
         let name = self.hosts[host].name;
@@ -121,6 +162,13 @@ impl World {
         }
     }
 
+    /// The clock of a process leaps ahead.
+    pub(in crate::sim) fn leap(&mut self, host: usize, length_ms: u64) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.leapt_ms += length_ms;
+        self.push(0, host, Happening::Input(Input::Tick));
+    }
+
     /// Puts hosts on another side of a partition than the others.
     pub(in crate::sim) fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
@@ -131,6 +179,12 @@ impl World {
     pub(in crate::sim) fn break_link(&mut self, from: usize, to: usize) {
         self.network.broken.insert((from, to));
         self.part(Loss::Closed);
+    }
+
+    /// Swallows what is sent from one host to another; their streams stay open.
+    pub(in crate::sim) fn swallow(&mut self, from: usize, to: usize) {
+        self.network.swallows.insert((from, to));
+        self.part(Loss::Stalled);
     }
 
     /// Feeds the round trips to all others, and does so again.

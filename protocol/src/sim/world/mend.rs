@@ -75,9 +75,9 @@ impl World {
     }
 
     fn tell_finished(&mut self, host: usize, roster: Digest, bytes: Arc<Vec<u8>>) {
-        let update = self.keep_update(host, bytes);
+        let Some(update) = self.keep_update(host, bytes) else { return };
         let finished = Input::RingFinished { roster, update, send_rate: 1_000_000 };
-        let full = self.hosts[host].full;
+        let full = self.hosts[host].disk.full;
         self.feed(host, if full { Input::UpdateUnflushed(update) } else { finished });
     }
 

@@ -28,7 +28,7 @@ impl World {
 
     /// Fills the disk of a host.
     pub(in crate::sim) fn fill_disk(&mut self, host: usize) {
-        self.hosts[host].full = true;
+        self.hosts[host].disk.full = true;
     }
 
     /// Begins the budget that is under way anew, if there is one.
@@ -77,7 +77,10 @@ impl World {
         let any = unspent.iter().any(|unspent| !unspent.is_empty());
         process.settled = any.then(|| (apply.spent.clone(), unspent));
         match process.toy.apply(&apply) {
-            Some(state) => self.feed(host, Input::Applied { state }),
+            Some(state) => {
+                self.checkpoint(host, false);
+                self.feed(host, Input::Applied { state });
+            }
             None => {
                 let what = format!("{} applies an update that it lacks", self.name(host));
                 self.break_with("S4", what);
@@ -97,7 +100,9 @@ impl World {
             }
             return self.push(SILENT_DONOR_MS, host, Happening::TryStep { apply, donors });
         };
-        self.keep_update(host, bytes);
+        if self.keep_update(host, bytes).is_none() {
+            return;
+        }
         let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
         let length_ms = self.hosts[host].loading_ms / 8;
         self.push(delay_ms + length_ms, host, Happening::Step(apply));
@@ -117,7 +122,7 @@ impl World {
 
     pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
         let Some(process) = &self.hosts[host].process else { return };
-        let held = match self.hosts[host].full {
+        let held = match self.hosts[host].disk.full {
             true => Input::UpdateUnflushed(update),
             false => Input::UpdateHeld(update),
         };
@@ -130,7 +135,9 @@ impl World {
         let donor = donors.remove(0);
         match self.served(host, &donor, &update) {
             Some((from, bytes)) => {
-                self.keep_update(host, bytes);
+                if self.keep_update(host, bytes).is_none() {
+                    return;
+                }
                 let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
                 self.push(delay_ms, host, Happening::Input(held));
             }
@@ -197,6 +204,7 @@ impl World {
         let verdict = self.check.loaded(&mut process.judged, head, spent, &unspent);
         process.toy.load(anchor, spent);
         self.judge(verdict);
+        self.checkpoint(host, true);
         self.feed(host, Input::Loaded(head));
         let verdict = self.hosts[host].process.as_ref().map_or(Ok(()), |p| p.judged.owes_no_fork());
         self.judge(verdict);
@@ -225,13 +233,5 @@ impl World {
         let process = self.hosts[from].process.as_ref()?;
         let up = process.paused.is_none() && self.network.linked(host, from);
         (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
-    }
-
-    pub(super) fn keep_update(&mut self, host: usize, bytes: Arc<Vec<u8>>) -> Digest {
-        let digest = Digest(*blake3::hash(&bytes).as_bytes());
-        if let Some(process) = &mut self.hosts[host].process {
-            process.toy.updates.insert(digest, bytes);
-        }
-        digest
     }
 }

@@ -1,0 +1,184 @@
+//! The disk of a simulated host: what survives a crash, and what a process starts from again.
+//!
+//! Writes wait until they are flushed. A crash keeps all that was flushed, and of the rest any prefix:
+//! records are appended, and a torn one is cut off, so that each write is there as a whole or not.
+//! The state is not on disk for each epoch; it is the newest checkpoint and the updates after it (R21).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::toy::Anchor;
+use crate::epoch::Apply;
+use crate::id::{Digest, RunId};
+use crate::log::{self, Record, Recovered};
+use crate::message::{Head, Link};
+use crate::peer::UPDATES_KEPT;
+use crate::wire;
+
+/// Checkpoints kept.
+const CHECKPOINTS_KEPT: usize = 3;
+
+/// Something written.
+#[derive(Clone, Debug)]
+pub(super) enum Write {
+    /// A record of the log.
+    Record(Box<Record>),
+    /// The bytes of an update, and the epoch that it is for.
+    Update(Digest, u64, Arc<Vec<u8>>),
+    /// A whole checkpoint.
+    Checkpoint(Arc<Anchor>),
+}
+
+/// What is lost beside what was never flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// Nothing.
+    None,
+    /// The log of votes.
+    Votes,
+    /// The newest checkpoint.
+    Checkpoint,
+    /// The bytes of every update.
+    Updates,
+    /// Everything.
+    All,
+}
+
+/// One disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    /// How many logs of votes it has had.
+    pub(super) logs: u64,
+    votes: Vec<Record>,
+    receipts: Vec<Record>,
+    updates: BTreeMap<Digest, (u64, Arc<Vec<u8>>)>,
+    checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
+    pending: Vec<Write>,
+    /// Whether it takes nothing but records any more.
+    pub(super) full: bool,
+    /// Whether something was lost since it was last read, and whether the log of votes was.
+    pub(super) damaged: bool,
+    pub(super) lost_votes: bool,
+}
+
+/// What a process starts from.
+#[derive(Debug)]
+pub(super) struct Restored {
+    pub(super) recovered: Recovered,
+    pub(super) anchor: Arc<Anchor>,
+    /// Older states that it can serve.
+    pub(super) served: Vec<Arc<Anchor>>,
+    pub(super) updates: Vec<(Digest, Arc<Vec<u8>>)>,
+}
+
+impl Disk {
+    pub(super) fn write(&mut self, write: Write) {
+        if self.full && !matches!(write, Write::Record(_)) {
+            self.damaged = true;
+            return;
+        }
+        self.pending.push(write);
+    }
+
+    /// How many writes a crash may lose.
+    pub(super) fn unflushed(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(super) fn flush(&mut self) {
+        for write in std::mem::take(&mut self.pending) {
+            match write {
+                Write::Record(record) => self.append(*record),
+                Write::Update(digest, epoch, bytes) => {
+                    self.updates.insert(digest, (epoch, bytes));
+                }
+                Write::Checkpoint(anchor) => {
+                    self.checkpoints.insert((anchor.epoch, anchor.digest()), anchor);
+                    while self.checkpoints.len() > CHECKPOINTS_KEPT {
+                        self.checkpoints.pop_first();
+                    }
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, record: Record) {
+        if !record.is_of_lineage() {
+            return self.votes.push(record);
+        }
+        if let Record::Committed { head } = &record {
+            self.updates.retain(|_, (epoch, _)| *epoch + UPDATES_KEPT as u64 > head.epoch);
+        }
+        self.receipts.push(record);
+    }
+
+    /// The power fails: of what was not flushed, the first `kept` writes are there.
+    pub(super) fn crash(&mut self, kept: usize) {
+        self.pending.truncate(kept);
+        self.flush();
+    }
+
+    /// Loses the votes given although they were flushed, as a disk does that lies about it.
+    pub(super) fn forget_votes(&mut self) {
+        self.votes.retain(|record| !matches!(record, Record::Voted { .. }));
+    }
+
+    pub(super) fn damage(&mut self, damage: Damage) {
+        self.damaged |= damage != Damage::None;
+        self.lost_votes |= matches!(damage, Damage::Votes | Damage::All);
+        match damage {
+            Damage::None => {}
+            Damage::Votes => self.votes.clear(),
+            Damage::Checkpoint => drop(self.checkpoints.pop_last()),
+            Damage::Updates => self.updates.clear(),
+            Damage::All => {
+                self.votes.clear();
+                self.receipts.clear();
+                self.updates.clear();
+                self.checkpoints.clear();
+            }
+        }
+    }
+
+    /// R19, R21: the state that the disk still proves, and the log of votes, if that is whole. Whether
+    /// it counts as lost for want of an update comes with it.
+    pub(super) fn restore(&mut self, run: &RunId, genesis: &Arc<Anchor>) -> (Restored, bool) {
+        let first = Head { epoch: 0, tokens: 0, state: genesis.digest() };
+        let mut lineage = log::lineage(first, reread(&self.receipts));
+        let on_it = |anchor: &&Arc<Anchor>| {
+            let at = usize::try_from(anchor.epoch.saturating_sub(1)).unwrap_or(usize::MAX);
+            lineage.get(at).is_some_and(|(head, _)| head.state == anchor.digest())
+        };
+        let newest = self.checkpoints.values().rfind(on_it);
+        let mut anchor = Arc::clone(newest.unwrap_or(genesis));
+        let mut served = vec![Arc::clone(&anchor)];
+        while let Some(next) = self.step(run, &lineage, &anchor) {
+            anchor = Arc::new(next);
+            served.push(Arc::clone(&anchor));
+        }
+        lineage.truncate(usize::try_from(anchor.epoch).unwrap_or(usize::MAX));
+        let votes = reread(&self.votes);
+        let readable: BTreeSet<Digest> = self.updates.keys().copied().collect();
+        let lost = log::unreadable(&votes, anchor.epoch, &readable).is_some();
+        let updates =
+            self.updates.iter().map(|(digest, (_, b))| (*digest, Arc::clone(b))).collect();
+        let recovered = Recovered { lineage, votes };
+        (Restored { recovered, anchor, served, updates }, lost)
+    }
+
+    /// R21: the state after the next epoch, if its update is there, and leads to what was committed.
+    fn step(&self, run: &RunId, lineage: &[(Head, Link)], from: &Anchor) -> Option<Anchor> {
+        let (head, link) = lineage.get(usize::try_from(from.epoch).ok()?)?;
+        let (_, bytes) = self.updates.get(&link.receipt.update)?;
+        let Head { epoch, tokens, .. } = *head;
+        let (update, r) = (link.receipt.update, wire::receipt_digest(run, &link.receipt));
+        let next =
+            from.step(&Apply { epoch, r, tokens, update, spent: Default::default() }, bytes)?;
+        (next.digest() == head.state).then_some(next)
+    }
+}
+
+/// As the bytes on a disk say it.
+fn reread(records: &[Record]) -> Vec<Record> {
+    records.iter().filter_map(|record| Record::open(&record.bytes())).collect()
+}

@@ -1,0 +1,149 @@
+//! Which faults a class has, and how one is drawn: what, in which epoch, at which moment of it, to whom.
+
+use crate::rng::Rng;
+use crate::sim::Faults;
+use crate::sim::disk::Damage;
+use crate::sim::report::Moment;
+
+/// Epochs in which faults strike; the first one founds the run.
+const FIRST_EPOCH: u64 = 2;
+const EPOCHS: u64 = 5;
+/// A kind of fault; times in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Kill,
+    Restart(Damage),
+    LoseTwice,
+    Crash(Damage),
+    Start,
+    Leave,
+    Half,
+    /// Half of them die, and half of those come back.
+    HalfBack,
+    All,
+    Pause(u64),
+    Leap(u64),
+    Split {
+        sides: u64,
+        nested: bool,
+        met: bool,
+        length_ms: u64,
+    },
+    Slow(u64),
+    Deaf(u64),
+    OneWay(u64),
+    Swallow {
+        links: Links,
+        length_ms: u64,
+    },
+}
+
+/// Which links of a peer are a black hole.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Links {
+    /// One of them.
+    One,
+    /// Half of them, both ways.
+    Half,
+    /// All, and nothing comes in.
+    In,
+    /// All, and nothing goes out.
+    Out,
+    /// All, both ways.
+    All,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planned {
+    pub(super) kind: Kind,
+    pub(super) epoch: u64,
+    pub(super) moment: Moment,
+    /// How many such moments pass before.
+    pub(super) skip: u64,
+    pub(super) delay_ms: u64,
+    /// Whether it strikes the peer whose moment it was.
+    pub(super) aimed: bool,
+    pub(super) armed: bool,
+}
+
+impl Kind {
+    fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
+        let kind = match faults {
+            Faults::Clean => return None,
+            Faults::Lossy => match rng.below(3) {
+                0 => Self::Slow(1_000 + rng.below(4_000)),
+                1 => Self::Deaf(1_000 + rng.below(4_000)),
+                _ => Self::OneWay(1_000 + rng.below(8_000)),
+            },
+            Faults::Churn => match rng.below(15) {
+                0 | 1 => Self::Kill,
+                2 | 3 => Self::Restart(Damage::None),
+                4 => Self::Restart(Damage::Votes),
+                5 => Self::Restart(Damage::All),
+                6 => Self::Restart(*rng.pick(&[Damage::Checkpoint, Damage::Updates])?),
+                7 => Self::LoseTwice,
+                8 | 9 => Self::Crash(Damage::None),
+                10 => Self::Crash(Damage::Votes),
+                11 => Self::Start,
+                12 => *rng.pick(&[Self::Leave, Self::HalfBack])?,
+                13 => Self::Half,
+                _ => Self::All,
+            },
+            Faults::Blackhole => {
+                let all = [Links::One, Links::Half, Links::In, Links::Out, Links::All];
+                Self::Swallow { links: *rng.pick(&all)?, length_ms: 1_000 + rng.below(14_000) }
+            }
+            Faults::Partition => {
+                let (sides, nested) = (2 + rng.below(2), rng.chance(0.4));
+                let length_ms = 3_000 + rng.below(22_000);
+                Self::Split { sides, nested, met: rng.chance(0.4), length_ms }
+            }
+            Faults::Mixed => match rng.below(8) {
+                0 => Self::Pause(500 + rng.below(12_000)),
+                1 => Self::Leap(LEAP_MS + rng.below(15_000)),
+                2 => Self::draw(Faults::Lossy, rng)?,
+                3 => Self::draw(Faults::Blackhole, rng)?,
+                4 | 5 => Self::draw(Faults::Partition, rng)?,
+                _ => Self::draw(Faults::Churn, rng)?,
+            },
+        };
+        Some(kind)
+    }
+}
+
+/// The shortest leap of a clock, in milliseconds: one that its process can tell from being slow.
+const LEAP_MS: u64 = 2_500;
+
+impl Planned {
+    pub(super) fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
+        let kind = Kind::draw(faults, rng)?;
+        let epoch = FIRST_EPOCH + rng.below(EPOCHS);
+        if matches!(kind, Kind::Split { .. }) && rng.chance(0.2) {
+            // As a Regroup is being joined: some have, some will not hear of it.
+            let (moment, delay_ms) = (Moment::Regrouping, rng.below(100));
+            return Some(Self {
+                kind,
+                epoch,
+                moment,
+                skip: 0,
+                delay_ms,
+                aimed: true,
+                armed: false,
+            });
+        }
+        if rng.chance(0.3) {
+            // The first vote of an epoch, and its author: what must be adopted, and may be forgotten.
+            let (moment, skip, delay_ms) = (Moment::Finished, 0, 0);
+            return Some(Self { kind, epoch, moment, skip, delay_ms, aimed: true, armed: false });
+        }
+        Some(Self {
+            kind,
+            epoch,
+            moment: *rng.pick(&Moment::REGULAR)?,
+            skip: if rng.chance(0.5) { 0 } else { rng.below(8) },
+            delay_ms: if rng.chance(0.5) { 0 } else { rng.below(300) },
+            aimed: rng.chance(0.5),
+            armed: false,
+        })
+    }
+}
