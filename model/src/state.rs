@@ -63,6 +63,16 @@ impl State {
         Self { theta, momentum }
     }
 
+    /// A state that was stored.
+    ///
+    /// # Panics
+    /// If there is not one momentum per parameter.
+    #[must_use]
+    pub fn new(theta: Vec<f32>, momentum: Vec<f32>) -> Self {
+        assert_eq!(theta.len(), momentum.len(), "one momentum per parameter");
+        Self { theta, momentum }
+    }
+
     /// θ, the agreed parameters in canonical order.
     #[must_use]
     pub fn theta(&self) -> &[f32] {

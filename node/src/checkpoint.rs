@@ -74,8 +74,18 @@ pub(crate) enum CheckpointError {
     },
 }
 
-impl Checkpoint {
-    /// Reads the state in `path`, which must belong to `run` and have `parameters` parameters.
+/// The front of a file, checked: which state it says it holds.
+#[derive(Debug)]
+pub(crate) struct Front {
+    /// What the state is, and the digest of each piece.
+    pub(crate) table: Table,
+    path: PathBuf,
+    file: BufReader<File>,
+}
+
+impl Front {
+    /// Reads header and table in `path`, which must belong to `run` and have `parameters`
+    /// parameters.
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
         let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
@@ -99,9 +109,31 @@ impl Checkpoint {
         file.read_exact(digests).map_err(io_error)?;
         let state = Digest::derive("intellect-node 1 state", &front);
         let table = Table::from_bytes(&front, &state).map_err(table_error)?;
+        Ok(Self { table, path: path.to_owned(), file })
+    }
 
-        let (theta, momentum) = read_pieces(&mut file, &table, path)?;
-        Ok(Self { header, state, theta, momentum })
+    /// Reads the rest, and tells of every piece that was good.
+    pub(crate) fn whole(mut self, good: impl FnMut(usize)) -> Result<Checkpoint, CheckpointError> {
+        let (theta, momentum) = read_pieces(&mut self.file, &self.table, &self.path, good)?;
+        let (header, state) = (*self.table.header(), self.table.state());
+        Ok(Checkpoint { header, state, theta, momentum })
+    }
+}
+
+impl CheckpointError {
+    /// Whether the bytes are wrong, whoever reads them: not so when the system only said no.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::UnexpectedEof,
+            Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => true,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Reads the state in `path`, which must belong to `run` and have `parameters` parameters.
+    pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
+        Front::read(path, run, parameters)?.whole(|_| {})
     }
 }
 
@@ -110,6 +142,7 @@ fn read_pieces(
     file: &mut impl Read,
     table: &Table,
     path: &Path,
+    mut good: impl FnMut(usize),
 ) -> Result<(Vec<f32>, Vec<f32>), CheckpointError> {
     let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
     let (mut theta, mut momentum) = (Vec::new(), Vec::new());
@@ -125,6 +158,7 @@ fn read_pieces(
         table
             .read(piece, bytes, &mut values[start..])
             .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })?;
+        good(piece);
     }
     Ok((theta, momentum))
 }

@@ -18,13 +18,14 @@ use crate::{
     cli::RunArgs,
     identity::Origin,
     net::address::{self, Address, AddressError},
-    os,
+    os, store,
 };
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Local {
-    /// Where the run is entered; at least one, each with the peer that must answer.
+    /// Where the run is entered, each with the peer that must answer; at least one, unless the data
+    /// folder has a run.
     pub(crate) bootstrap: Vec<Address>,
     /// Which run, when several are offered.
     pub(crate) run: Option<RunPrefix>,
@@ -123,7 +124,9 @@ pub(crate) enum LocalError {
 impl Local {
     /// Validates what was typed; reads the environment for the default data folder.
     pub(crate) fn new(args: RunArgs) -> Result<Self, LocalError> {
-        if args.bootstrap.is_empty() {
+        let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
+        // A folder that cannot be read is named where it is used.
+        if args.bootstrap.is_empty() && store::runs(&data_dir).is_ok_and(|runs| runs.is_empty()) {
             return Err(LocalError::NoBootstrap);
         }
         let listen = if args.listen.is_empty() {
@@ -131,7 +134,6 @@ impl Local {
         } else {
             args.listen
         };
-        let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
         if args.log.parse::<tracing_subscriber::EnvFilter>().is_err() {
             return Err(LocalError::Log { text: args.log });
         }

@@ -9,8 +9,12 @@
 
 mod apply;
 mod budget;
+mod choose;
+mod contacts;
 mod enter;
 mod finish;
+mod outbox;
+mod recover;
 mod serve;
 mod tell;
 mod updates;
@@ -19,7 +23,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Head};
 use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
@@ -42,6 +46,7 @@ pub(crate) use enter::{EnterError, run};
 
 use budget::{Budgets, Ruling};
 use finish::Finish;
+use outbox::{Item, Outbox, Written};
 use tell::Teller;
 use updates::{Origin, Steps, Updates};
 
@@ -56,17 +61,22 @@ struct Driver {
     net: net::Handle,
     worker: worker::Handle,
     store: Arc<Store>,
+    outbox: Outbox,
     rings: rings::Rings,
     tell: Teller,
 
     /// The frozen delta of the open epoch.
     delta: Option<Arc<Vec<f32>>>,
     updates: Updates,
+    /// Updates of the open epoch that an earlier start has voted for.
+    held: Vec<Digest>,
     steps: Steps,
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
     saving: bool,
+    /// A state that was fetched and is not on the disk yet.
+    loaded: Option<Head>,
     jobs: JoinSet<Done>,
     /// Counts repeats, so that gossip does not drop them.
     repeats: u32,
@@ -102,6 +112,8 @@ enum Done {
         Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>,
     ),
     Saved(Result<Saved, StoreError>),
+    /// Records are on the disk, or are not.
+    Written(Box<Written>),
     /// An epoch that was trained faster than [`EPOCH_MIN`] has waited.
     Trained {
         epoch: u64,
@@ -111,6 +123,8 @@ enum Done {
     },
     /// A question whose turn has come.
     Asked(Ask, oneshot::Sender<Vec<u8>>),
+    /// The pause is over, after a fetched state could not be written.
+    Resave,
     /// The pause is over, after an update could not be had.
     Refetch,
     Progress,
@@ -124,8 +138,7 @@ impl Driver {
         mut ring_events: mpsc::Receiver<rings::Event>,
         mut interrupts: Interrupts,
     ) -> Result<(), Error> {
-        self.worker_train(1, 0);
-        self.input(Input::Tick);
+        self.begin();
         loop {
             if self.finish.is_over(Instant::now()) {
                 break;
@@ -161,6 +174,18 @@ impl Driver {
         Ok(())
     }
 
+    /// Goes on from the head, which is genesis or what an earlier start left.
+    fn begin(&mut self) {
+        let head = self.peer.head();
+        self.reach();
+        self.worker_train(head.epoch.saturating_add(1), head.tokens);
+        for update in std::mem::take(&mut self.held) {
+            self.input(Input::UpdateHeld(update));
+        }
+        self.input(Input::Tick);
+        self.save();
+    }
+
     fn now(&self) -> Time {
         let elapsed = self.began.elapsed().as_millis();
         Time(u64::try_from(elapsed).unwrap_or(u64::MAX))
@@ -171,7 +196,8 @@ impl Driver {
         let due = self.peer.deadline().map_or(IDLE, |at| at.since(now));
         // Below a millisecond the clock of the state would not have moved.
         let due = Instant::now() + due.clamp(Duration::from_millis(1), IDLE);
-        self.finish.deadline().map_or(due, |at| due.min(at))
+        let others = [self.finish.deadline(), self.outbox.deadline()];
+        others.into_iter().flatten().fold(due, Instant::min)
     }
 
     /// Gives one input to the state and does what it decides.
@@ -181,6 +207,7 @@ impl Driver {
         for output in out {
             self.apply(output);
         }
+        self.write_log();
     }
 
     fn on_net(&mut self, event: net::Event) {
@@ -291,8 +318,8 @@ impl Driver {
             worker::Origin::Genesis => {}
             worker::Origin::Applied => self.input(Input::Applied { state }),
             worker::Origin::Loaded => {
-                let head = Head { epoch: header.epoch, tokens: header.tokens, state };
-                self.input(Input::Loaded(head));
+                self.loaded = Some(Head { epoch: header.epoch, tokens: header.tokens, state });
+                self.note_loaded();
             }
         }
         self.save();
@@ -320,7 +347,8 @@ impl Driver {
             Done::Update { name, found } => self.on_update(name, found)?,
             Done::Kept { name, origin, result } => self.on_kept(name, origin, result)?,
             Done::Keep { name, origin } => self.keep_again(name, origin),
-            Done::Asked(ask, reply) => self.answer(&ask, reply),
+            Done::Asked(ask, reply) => self.decide(Item::Answer(ask, reply)),
+            Done::Written(written) => self.on_written(*written),
             Done::Refetch => self.fetch_unapplied(),
             Done::Checkpoint(_, spent, Some(found)) => {
                 let (table, state) = *found;
@@ -329,6 +357,7 @@ impl Driver {
             }
             Done::Checkpoint(head, _, None) => self.input(Input::LoadFailed(head)),
             Done::Saved(result) => self.on_saved(result),
+            Done::Resave => self.save(),
             Done::Trained { epoch, tokens, loss, norm } => {
                 if epoch == self.peer.head().epoch + 1 && self.delta.is_some() {
                     self.tell.ready(epoch, tokens, loss, norm);

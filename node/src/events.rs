@@ -49,6 +49,8 @@ pub(crate) enum Event {
         parameters: u64,
         /// Of this start; greater than that of every earlier one.
         incarnation: u64,
+        /// The log of votes that binds it, 32 hex digits; another one is another voter.
+        log: String,
     },
     /// Others can dial these addresses.
     Listening {

@@ -17,6 +17,7 @@
 mod actor;
 pub(crate) mod address;
 mod behaviour;
+mod contacts;
 mod dial;
 mod enter;
 mod fetch;
@@ -78,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) external: Vec<Address>,
     /// Where to enter; each ends in `/p2p/<peer id>` (`intellect_bootstrap::address::entry`).
     pub(crate) bootstrap: Vec<Address>,
+    /// Where an earlier start reached peers of the run; each ends in `/p2p/<peer id>`.
+    pub(crate) contacts: Vec<Address>,
     /// Limit on all bulk that is sent, bytes per second; 0 is none.
     pub(crate) rate: u64,
 }
@@ -254,6 +257,7 @@ pub(crate) fn start(config: Config, stop: CancellationToken) -> Result<Net, NetE
         pace: Pace::new(config.rate),
         lines: RwLock::default(),
         addresses: watch::Sender::default(),
+        contacts: watch::Sender::default(),
     });
     let actor = Actor::new(config, &key, shared.clone(), inbox, outbox, arrivals)?;
     let task = tokio::spawn(actor.run(stop));
@@ -273,6 +277,7 @@ pub(crate) struct Shared {
     /// The queue of each open control stream.
     lines: RwLock<HashMap<PeerId, mpsc::Sender<Vec<u8>>>>,
     addresses: watch::Sender<Vec<Address>>,
+    contacts: watch::Sender<Vec<Address>>,
 }
 
 impl Handle {
@@ -395,6 +400,11 @@ impl Handle {
     #[must_use]
     pub(crate) fn addresses(&self) -> Vec<Address> {
         self.shared.addresses.borrow().clone()
+    }
+
+    /// Where peers of the run are reached, `/p2p/…` included, the best first.
+    pub(crate) fn contacts(&self) -> watch::Receiver<Vec<Address>> {
+        self.shared.contacts.subscribe()
     }
 
     fn command(&self, command: Command) -> Result<(), SendError> {

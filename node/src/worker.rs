@@ -131,7 +131,7 @@ pub(crate) enum Origin {
 }
 
 /// A committed state, to write and to serve.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     /// Header and piece digests.
     pub(crate) table: Arc<Table>,

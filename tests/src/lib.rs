@@ -98,12 +98,20 @@ impl Story {
     /// # Errors
     /// It cannot be started.
     pub fn start_node(&self, name: &str, entry: &str, arguments: &[&str]) -> Result<Process> {
+        let entry = ["--bootstrap", entry];
+        let all: Vec<&str> = entry.into_iter().chain(arguments.iter().copied()).collect();
+        self.resume_node(name, &all)
+    }
+
+    /// The same without an entry point: it has to find the others by what its folder knows.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn resume_node(&self, name: &str, arguments: &[&str]) -> Result<Process> {
         let (data, events) = (self.text(&format!("{name}/data")), self.path(name));
         fs::create_dir_all(&events)?;
         let events = events.join("events.jsonl").to_string_lossy().into_owned();
         let fixed = [
-            "--bootstrap",
-            entry,
             "--listen",
             "/ip4/127.0.0.1/tcp/0",
             "--data-dir",

@@ -10,15 +10,56 @@ use intellect_protocol::message::Head;
 use intellect_protocol::peer::Output;
 use intellect_protocol::wire;
 
+use super::outbox::{Item, Written};
 use super::{Done, Driver};
 use crate::net::SendError;
 use crate::{ring, transfer};
 
 impl Driver {
+    /// Does what the state decided, once the disk has what it rests on.
     pub(super) fn apply(&mut self, output: Output) {
         match output {
-            // Until votes and receipts have a file, a restarted node is a new voter (R19).
-            Output::Log(_) => {}
+            Output::Log(record) => self.outbox.log(record),
+            output => self.decide(Item::Output(Box::new(output))),
+        }
+    }
+
+    pub(super) fn decide(&mut self, item: Item) {
+        if let Some(item) = self.outbox.admit(item) {
+            self.perform(item);
+        }
+    }
+
+    /// Writes what the state wants logged, off the loop.
+    pub(super) fn write_log(&mut self) {
+        if let Some(batch) = self.outbox.due(Instant::now()) {
+            self.jobs.spawn_blocking(|| Done::Written(Box::new(batch.write())));
+        }
+    }
+
+    pub(super) fn on_written(&mut self, written: Written) {
+        let (items, news) = self.outbox.written(written, Instant::now());
+        match news {
+            Some(Err(error)) => self.tell.journal(&error),
+            Some(Ok(())) => self.tell.journal_again(),
+            None => {}
+        }
+        for item in items {
+            self.perform(item);
+        }
+        self.write_log();
+    }
+
+    fn perform(&mut self, item: Item) {
+        match item {
+            Item::Output(output) => self.act(*output),
+            Item::Answer(ask, reply) => self.answer(&ask, reply),
+        }
+    }
+
+    fn act(&mut self, output: Output) {
+        match output {
+            Output::Log(record) => self.outbox.log(record),
             Output::Gossip(message) => self.gossip(0, &message),
             Output::Send(to, message) => {
                 let sent = self.net.send(to, wire::envelope(&message));
@@ -101,9 +142,9 @@ impl Driver {
 
     /// Writes the newest state; while one is being written, only the newest of the next waits.
     pub(super) fn save(&mut self) {
-        let epoch = self.newest.table.header().epoch;
-        let newest = self.saved.back().map_or(0, |saved| saved.table.header().epoch);
-        if self.saving || epoch == 0 || epoch == newest {
+        let table = &self.newest.table;
+        let newest = self.saved.back().map(|saved| saved.state);
+        if self.saving || table.header().epoch == 0 || newest == Some(table.state()) {
             return;
         }
         self.saving = true;

@@ -3,7 +3,7 @@
 //! Everything that can be refused is refused here, before anything is downloaded or trained, with
 //! the number that is missing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data, genesis};
-use intellect_protocol::id::RunId;
+use intellect_protocol::checkpoint::Table;
+use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::{Budget, Quorum};
 use intellect_protocol::peer;
 use intellect_protocol::time::Time;
@@ -23,19 +24,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::Driver;
 use super::budget::Budgets;
+use super::choose;
 use super::finish::Finish;
+use super::outbox::Outbox;
+use super::recover::{self, Recovery, Rules};
 use super::tell::Teller;
 use super::updates::{IN_MEMORY, OPEN, Steps, Updates};
-use crate::config::{Local, RunPrefix};
+use crate::config::Local;
 use crate::error::Error;
-use crate::events::{self, Sink};
+use crate::events::Sink;
 use crate::identity::Home;
 use crate::manifest::{Manifest, ReadError};
-use crate::name::{Hex, PeerName};
+use crate::name::PeerName;
+use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
-use crate::store::updates::Name;
-use crate::store::{Start, Store};
+use crate::store::{self, Begun, Store, contacts};
 use crate::worker::{self, Report, Snapshot};
 use crate::{offline, rings};
 
@@ -144,26 +148,28 @@ async fn join(
     mut interrupts: Interrupts,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
+    let contacts = known_peers(local, tell);
     let net = net::start(
         net::Config {
             key_seed: home.identity.seed(),
             listen: local.listen.clone(),
             external: local.external.clone(),
             bootstrap: local.bootstrap.clone(),
+            contacts,
             rate: local.rate.map_or(0, Into::into),
         },
         stop.clone(),
     )?;
     tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
     let manifest = tokio::select! {
-        manifest = choose(&net, local.run.as_ref(), tell) => Arc::new(manifest?),
+        manifest = choose::manifest(&net, local, tell) => Arc::new(manifest?),
         () = interrupts.next() => return Ok(()),
     };
     tell.set_run(manifest.id);
     check_machine(local, &manifest, tell)?;
-    let store = Store::open(&local.data_dir, manifest.id)?;
+    let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
-    let start = store.begin(home.identity.log_id(), unix_ms()?)?;
+    let begun = store.begin(home.identity.log_id(), unix_ms()?)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| Error::Worker(error.to_string()))?;
     let source = tokio::select! {
@@ -172,19 +178,20 @@ async fn join(
     };
     let (worker, mut reports) = start_worker(local, home, &manifest, source)?;
     let genesis = tokio::select! {
-        genesis = genesis_of(&mut reports) => genesis?,
+        genesis = state_of(&mut reports) => genesis?,
+        () = interrupts.next() => return Ok(()),
+    };
+    let recovery = tokio::select! {
+        recovery = recover(&store, &manifest, &genesis, begun, tell) => recovery?,
+        () = interrupts.next() => return Ok(()),
+    };
+    let newest = tokio::select! {
+        newest = resume(&worker, &mut reports, &recovery.snapshot) => newest?,
         () = interrupts.next() => return Ok(()),
     };
     let parameters = manifest.work.model.parameter_count();
-    tell.emit(
-        None,
-        events::Event::Started {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            device: device.to_string(),
-            parameters,
-            incarnation: start.incarnation,
-        },
-    );
+    let start = recovery.journal.start();
+    tell.started(&newest, device.to_string(), start);
     net.handle
         .join(manifest.id, manifest.text.clone().into_bytes())
         .await
@@ -195,59 +202,29 @@ async fn join(
         local.threads
     ));
     let stop = stop.clone();
-    let found = store.updates()?;
-    let parts = Parts { local, home, manifest, start, store, found, worker, genesis, stop };
-    let (driver, ring_events) = parts.driver(&net, tell.clone());
+    let genesis = genesis.table.state();
+    let parts = Parts { local, home, manifest, store, worker, genesis, newest, recovery, stop };
+    let (mut driver, ring_events) = parts.driver(&net, tell.clone());
+    driver.keep_contacts(local.data_dir.clone());
     driver.run(net, reports, ring_events, interrupts).await
 }
 
-/// The manifest of the run: every one that is offered is verified, whoever offers it.
-async fn choose(net: &Net, prefix: Option<&RunPrefix>, tell: &Teller) -> Result<Manifest, Error> {
-    let offers = net.handle.manifests(None).await?;
-    let mut found: BTreeMap<RunId, (Manifest, String)> = BTreeMap::new();
-    let mut wrong = None;
-    for offer in offers {
-        match Manifest::parse(&String::from_utf8_lossy(&offer.bytes)) {
-            Ok(manifest) => {
-                found.entry(manifest.id).or_insert((manifest, offer.from));
+/// Whom an earlier start has met. They are no secret and prove nothing: without them the entry
+/// points have to do.
+fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
+    match contacts::read(&local.data_dir) {
+        Ok(contacts) => {
+            if contacts.ignored > 0 {
+                let lines = contacts.ignored;
+                tell.say(&format!("ignored: {lines} lines of the file of peers are no addresses"));
             }
-            Err(source) => {
-                let error = EnterError::Manifest { from: offer.from, source: Box::new(source) };
-                tell.say(&format!("ignored: {error}"));
-                wrong.get_or_insert(error);
-            }
+            contacts.addresses
+        }
+        Err(error) => {
+            tell.say(&format!("the file of peers cannot be read ({error}): doing without"));
+            Vec::new()
         }
     }
-    let list = |found: &BTreeMap<RunId, (Manifest, String)>| {
-        let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let all = list(&found);
-    if let Some(prefix) = prefix {
-        found.retain(|run, _| prefix.matches(run));
-    }
-    if found.len() > 1 {
-        return Err(EnterError::Several { offered: list(&found) }.into());
-    }
-    let Some((_, (manifest, from))) = found.pop_first() else {
-        return Err(match (wrong, prefix) {
-            (_, Some(prefix)) if !all.is_empty() => {
-                let prefix = prefix.as_str().to_owned();
-                EnterError::NoSuchRun { prefix, offered: format!("\n{all}") }.into()
-            }
-            (Some(wrong), _) => wrong.into(),
-            _ => Error::Network,
-        });
-    };
-    tell.say(&format!(
-        "run {} \"{}\", signed by {}",
-        manifest.id,
-        manifest.run.name,
-        &manifest.run.organiser.hex()[..8]
-    ));
-    let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
-    tell.emit(None, events::Event::Manifest { name, organiser, from });
-    Ok(manifest)
 }
 
 /// Whether memory and disk suffice; says what the run takes.
@@ -266,6 +243,7 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     let needed = PROGRAM_BYTES.saturating_add(node).saturating_add(work.trainer_bytes(micro));
     let updates = (peer::UPDATES_KEPT + OPEN) as u64;
     let disk = CHECKPOINTS_ROOM * work.state_bytes() + updates * update;
+    let kept = store::kept_bytes(&local.data_dir, manifest.id);
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",
         offline::bytes(needed),
@@ -280,6 +258,7 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
         });
     }
     let folder: &Path = &local.data_dir;
+    let disk = disk.saturating_sub(kept);
     if let Some(available) = os::disk_available_bytes(folder).filter(|free| *free < disk) {
         return Err(EnterError::Disk {
             folder: folder.display().to_string(),
@@ -307,18 +286,13 @@ fn start_worker(
     source: Arc<data::Source>,
 ) -> Result<(worker::Handle, mpsc::Receiver<Report>), Error> {
     let seed = manifest.run.seed;
-    let outer = manifest.run.outer;
     let config = worker::Config {
         run: manifest.id,
         me: home.identity.peer(),
         epoch: manifest.run.epoch,
         weight_max: weight_max(manifest),
         codec: manifest.run.codec,
-        outer: Outer {
-            lr: outer.lr,
-            momentum: outer.momentum,
-            momentum_ramp_epochs: outer.momentum_ramp_epochs,
-        },
+        outer: outer(manifest),
     };
     let (work, device) = (manifest.work.clone(), local.device);
     let (threads, micro_batch) = (local.threads.get(), local.micro_batch.map(Into::into));
@@ -338,11 +312,57 @@ fn weight_max(manifest: &Manifest) -> u64 {
     epoch.map_or(u64::MAX >> 16, |tokens| tokens.saturating_mul(WEIGHT_FACTOR))
 }
 
-async fn genesis_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, Error> {
+/// What an earlier start left, read off the loop.
+async fn recover(
+    store: &Arc<Store>,
+    manifest: &Manifest,
+    genesis: &Arc<Snapshot>,
+    begun: Begun,
+    tell: &Teller,
+) -> Result<Recovery, Error> {
+    let rules = Rules {
+        run: manifest.id,
+        codec: manifest.run.codec,
+        outer: outer(manifest),
+        genesis: Arc::clone(genesis),
+    };
+    let (store, tell) = (Arc::clone(store), tell.clone());
+    let read = move || recover::recover(&store, &rules, begun, &tell);
+    let recovery = tokio::task::spawn_blocking(read).await;
+    Ok(recovery.map_err(|error| Error::Worker(error.to_string()))??)
+}
+
+/// Has the worker go on from a state that was recovered.
+async fn resume(
+    worker: &worker::Handle,
+    reports: &mut mpsc::Receiver<Report>,
+    snapshot: &Snapshot,
+) -> Result<Arc<Snapshot>, Error> {
+    if snapshot.table.header().epoch > 0 {
+        let (table, state) = (Table::clone(&snapshot.table), State::clone(&snapshot.state));
+        worker.command(worker::Command::Load { table, state: Box::new(state), spent: false });
+        return state_of(reports).await;
+    }
+    Ok(Arc::new(snapshot.clone()))
+}
+
+/// The state that the worker reports.
+async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, Error> {
     match reports.recv().await {
-        Some(Report::State(snapshot, worker::Origin::Genesis)) => Ok(snapshot),
+        Some(Report::State(snapshot, worker::Origin::Genesis | worker::Origin::Loaded)) => {
+            Ok(snapshot)
+        }
         Some(Report::Failed(why)) => Err(Error::Worker(why)),
         _ => Err(Error::Worker("the worker thread is gone".to_owned())),
+    }
+}
+
+fn outer(manifest: &Manifest) -> Outer {
+    let outer = manifest.run.outer;
+    Outer {
+        lr: outer.lr,
+        momentum: outer.momentum,
+        momentum_ramp_epochs: outer.momentum_ramp_epochs,
     }
 }
 
@@ -356,17 +376,16 @@ struct Parts<'a> {
     local: &'a Local,
     home: &'a Home,
     manifest: Arc<Manifest>,
-    start: Start,
-    store: Store,
-    /// Updates on disk.
-    found: Vec<Name>,
+    store: Arc<Store>,
     worker: worker::Handle,
-    genesis: Arc<Snapshot>,
+    genesis: Digest,
+    newest: Arc<Snapshot>,
+    recovery: Recovery,
     stop: CancellationToken,
 }
 
 impl Parts<'_> {
-    fn driver(self, net: &Net, tell: Teller) -> (Driver, mpsc::Receiver<rings::Event>) {
+    fn driver(mut self, net: &Net, tell: Teller) -> (Driver, mpsc::Receiver<rings::Event>) {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
         let config = self.peer_config();
         let run = &self.manifest.run;
@@ -378,15 +397,18 @@ impl Parts<'_> {
             entered: Instant::now(),
             net: net.handle.clone(),
             worker: self.worker,
-            store: Arc::new(self.store),
+            store: self.store,
+            outbox: Outbox::new(self.recovery.journal),
             rings: rings::Rings::new(net.handle.clone(), ring_outbox),
             tell,
             delta: None,
-            updates: Updates::new(self.found),
+            updates: Updates::new(self.recovery.updates),
+            held: self.recovery.held,
             steps: Steps::default(),
-            newest: self.genesis,
-            saved: VecDeque::new(),
+            newest: self.newest,
+            saved: self.recovery.saved.into_iter().collect(),
             saving: false,
+            loaded: None,
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::default(),
@@ -398,17 +420,18 @@ impl Parts<'_> {
         (driver, ring_events)
     }
 
-    fn peer_config(&self) -> peer::Config {
+    fn peer_config(&mut self) -> peer::Config {
         let run = &self.manifest.run;
         let members = &run.members;
         let founders = match &members.quorum {
             Quorum::Available => None,
             Quorum::Majority { founders } => Some(founders.clone()),
         };
-        let elements = self.genesis.state.theta().len();
+        let elements = self.newest.state.theta().len();
+        let start = self.recovery.journal.start();
         peer::Config {
             run: self.manifest.id,
-            genesis: self.genesis.table.state(),
+            genesis: self.genesis,
             peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
             founders,
             heartbeat: members.heartbeat,
@@ -420,9 +443,9 @@ impl Parts<'_> {
             update_bytes: run.codec.encoded_bytes(elements) as u64,
             replay_max: 8 * elements / run.codec.encoded_bytes(elements),
             key: self.home.identity.keypair(),
-            log: self.start.log,
-            incarnation: self.start.incarnation,
-            recovered: None,
+            log: start.log,
+            incarnation: start.incarnation,
+            recovered: Some(std::mem::take(&mut self.recovery.recovered)),
             without: None,
         }
     }

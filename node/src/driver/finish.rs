@@ -93,9 +93,10 @@ impl Driver {
     /// Lets the last messages leave and the last checkpoint be written.
     pub(super) async fn close(mut self, net: Net) {
         let until = tokio::time::Instant::now() + CLOSE;
-        while self.saving {
+        while self.saving || self.outbox.is_open() {
             match tokio::time::timeout_at(until, self.jobs.join_next()).await {
                 Ok(Some(Ok(super::Done::Saved(result)))) => self.on_saved(result),
+                Ok(Some(Ok(super::Done::Written(written)))) => self.on_written(*written),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => break,
             }

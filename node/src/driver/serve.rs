@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Ask, Request};
+use intellect_protocol::peer::Input;
 use intellect_protocol::wire;
 use tokio::sync::oneshot;
 
+use super::updates::DISK_PAUSE;
 use super::{Done, Driver};
 use crate::store::{CHECKPOINTS, Saved, StoreError};
 use crate::transfer;
@@ -83,18 +85,36 @@ impl Driver {
         });
     }
 
-    /// A checkpoint is on disk, or is not: training goes on either way.
+    /// A fetched state is our head once it is on the disk.
+    pub(super) fn note_loaded(&mut self) {
+        let saved = self.saved.back().map(|saved| saved.state);
+        if let Some(head) = self.loaded.take_if(|head| saved == Some(head.state)) {
+            self.input(Input::Loaded(head));
+        }
+    }
+
+    /// A checkpoint is on disk, or is not: training goes on either way. Only a state that was fetched
+    /// is no head of ours before.
     pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
         self.saving = false;
         match result {
             Ok(saved) => {
                 self.saved.push_back(saved);
+                self.note_loaded();
                 while self.saved.len() > CHECKPOINTS {
                     self.saved.pop_front();
                 }
                 self.save();
             }
-            Err(error) => self.tell.disk(&error),
+            Err(error) => {
+                self.tell.disk(&error);
+                if self.loaded.is_some() {
+                    self.jobs.spawn(async {
+                        tokio::time::sleep(DISK_PAUSE).await;
+                        Done::Resave
+                    });
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What people and programs are told: sentences on standard output, events in the file.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,15 @@ use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 
 use super::Driver;
+use crate::checkpoint::CheckpointError;
 use crate::config::Voice;
 use crate::events::{self, Sink};
 use crate::name::{Hex, PeerName};
 use crate::net;
 use crate::offline;
-use crate::store::StoreError;
+use crate::store::{Start, StoreError};
 use crate::transfer::Progress;
+use crate::worker::Snapshot;
 
 /// Progress of a long training epoch or transfer is told so often.
 const EVERY: Duration = Duration::from_secs(10);
@@ -77,6 +80,24 @@ impl Teller {
         }
     }
 
+    /// What this start goes on from.
+    pub(super) fn started(&mut self, newest: &Snapshot, device: String, start: Start) {
+        let header = newest.table.header();
+        self.epoch = header.epoch;
+        if header.epoch > 0 {
+            let state = newest.table.state();
+            self.say(&format!("going on from epoch {}, state {state}, as on disk", header.epoch));
+        }
+        let event = events::Event::Started {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            device,
+            parameters: header.parameters,
+            incarnation: start.incarnation,
+            log: start.log.hex(),
+        };
+        self.emit((header.epoch > 0).then_some(header.epoch), event);
+    }
+
     /// One line in the events file.
     pub(super) fn emit(&self, epoch: Option<u64>, event: events::Event) {
         emit(&self.sink, epoch, event);
@@ -113,11 +134,37 @@ impl Teller {
     }
 
     pub(super) fn disk(&self, error: &StoreError) {
-        let mut text = error.to_string();
-        if let Some(cause) = std::error::Error::source(error) {
-            text = format!("{text}: {cause}");
-        }
+        let text = explain(error);
         self.say(&format!("disk: {text}; training goes on, free some space"));
+        self.emit(None, events::Event::Disk { error: text });
+    }
+
+    /// The logs could not be written: nobody must hear what they do not hold.
+    pub(super) fn journal(&self, error: &StoreError) {
+        let text = explain(error);
+        self.say(&format!(
+            "disk: {text}; until it can be written this node sends no votes and no results, and \
+             trains on: free some space"
+        ));
+        self.emit(None, events::Event::Disk { error: text });
+    }
+
+    pub(super) fn journal_again(&self) {
+        self.say("disk: the logs are written again, nothing is lost");
+    }
+
+    /// A file was set aside.
+    pub(super) fn damaged(&self, path: &Path, why: &str) {
+        let text = format!("{} is damaged ({why}), and was set aside", path.display());
+        self.say(&format!("disk: {text}"));
+        self.emit(None, events::Event::Disk { error: text });
+    }
+
+    /// A checkpoint cannot be used.
+    pub(super) fn unusable(&self, error: &CheckpointError) {
+        let text = explain(error);
+        let what = if error.is_damage() { "set aside" } else { "passed over" };
+        self.say(&format!("disk: {text}: it was {what}, and the next older one is used"));
         self.emit(None, events::Event::Disk { error: text });
     }
 
@@ -281,6 +328,11 @@ impl Meter {
     }
 }
 
+/// An error and its cause on one line.
+fn explain(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
 fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
     let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = sink.emit(epoch, event) {
@@ -385,7 +437,8 @@ impl Driver {
         }
     }
 
-    fn reach(&mut self) {
+    /// Notes the head, and whether it is the last one.
+    pub(super) fn reach(&mut self) {
         let head = self.peer.head();
         if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
             self.tell.say(&format!("epoch {} is the last one: waiting for the others", head.epoch));

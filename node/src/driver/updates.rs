@@ -34,7 +34,7 @@ const FETCHES: u32 = 5;
 const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a full disk is tried again.
-const DISK_PAUSE: Duration = Duration::from_secs(2);
+pub(super) const DISK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Updates that are replayed are fetched so far ahead of the outer step.
 const AHEAD: usize = 2;

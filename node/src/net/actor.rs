@@ -107,8 +107,9 @@ impl Actor {
     ) -> Result<Self, NetError> {
         let now = Instant::now();
         let me = key.public().to_peer_id();
-        let far = config
-            .bootstrap
+        let ways_in =
+            if config.bootstrap.is_empty() { &config.contacts } else { &config.bootstrap };
+        let far = ways_in
             .iter()
             .chain(&config.external)
             .any(|address| address::scope(address) == Some(address::Scope::Public));
@@ -124,7 +125,7 @@ impl Actor {
             .key_seed
             .iter()
             .fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(*byte));
-        Ok(Self {
+        let mut actor = Self {
             swarm,
             shared,
             peers: Peers::new(me, seed),
@@ -143,7 +144,9 @@ impl Actor {
             events,
             outbox: VecDeque::new(),
             rings,
-        })
+        };
+        actor.know(&config.contacts, now);
+        Ok(actor)
     }
 
     /// Runs until `stop`, or until nobody holds a handle; then lets the last messages leave.
@@ -260,6 +263,7 @@ impl Actor {
         self.settle_reachability(now);
         self.retry_lines(now);
         self.peers.sweep();
+        self.note_contacts();
     }
 
     fn ask_manifests(&mut self, ask: Ask) {

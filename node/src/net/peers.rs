@@ -231,6 +231,16 @@ impl Peers {
         true
     }
 
+    /// Notes where a peer was reached in an earlier life of ours: it knows nothing of our return, so
+    /// it is dialled at once, whoever has the smaller id.
+    pub(super) fn know(&mut self, peer: PeerId, address: Multiaddr, now: Instant) {
+        self.want(peer, now);
+        if let Some(entry) = self.table.get_mut(&peer) {
+            entry.addresses.push(address);
+            entry.dial_at = now;
+        }
+    }
+
     /// A connection was established.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> &mut Peer {
         let now = connection.since;

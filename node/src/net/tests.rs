@@ -64,6 +64,7 @@ fn config(seed: u8, bootstrap: &[Multiaddr]) -> Config {
         listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
         external: Vec::new(),
         bootstrap: bootstrap.to_vec(),
+        contacts: Vec::new(),
         rate: 0,
     }
 }

@@ -15,6 +15,7 @@ mod churn;
 mod hostile;
 mod input;
 mod join;
+mod resume;
 mod train;
 
 use e2e::{Programs, Story};

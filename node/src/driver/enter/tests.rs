@@ -14,6 +14,7 @@ use crate::cli::{Cli, RunArgs};
 use crate::config::Voice;
 use crate::identity::Origin;
 use crate::manifest::Draft;
+use crate::store::updates::Name;
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
@@ -28,24 +29,26 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let identity = &home.identity;
     let draft = Draft::new(&Run::new(identity.peer(), 1), &Work::synthetic()).unwrap();
     let manifest = Arc::new(draft.sign(&identity.keypair()).unwrap());
-    let store = Store::open(folder, manifest.id).unwrap();
-    let start = store.begin(identity.log_id(), 1).unwrap();
+    let store = Arc::new(Store::open(folder, manifest.id).unwrap());
+    let begun = store.begin(identity.log_id(), 1).unwrap();
     let source = open_data(&local, &manifest).await.unwrap();
     let (worker, mut reports) = start_worker(&local, &home, &manifest, source).unwrap();
-    let genesis = genesis_of(&mut reports).await.unwrap();
+    let genesis = state_of(&mut reports).await.unwrap();
     let stop = CancellationToken::new();
     let config = net::Config {
         key_seed: identity.seed(),
         listen: local.listen.clone(),
         external: Vec::new(),
         bootstrap: local.bootstrap.clone(),
+        contacts: Vec::new(),
         rate: 0,
     };
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);
-    let local = &local;
-    let found = Vec::new();
-    let parts = Parts { local, home: &home, manifest, start, store, found, worker, genesis, stop };
+    let recovery = recover(&store, &manifest, &genesis, begun, &tell).await.unwrap();
+    let newest = resume(&worker, &mut reports, &recovery.snapshot).await.unwrap();
+    let (local, home, genesis) = (&local, &home, genesis.table.state());
+    let parts = Parts { local, home, manifest, store, worker, genesis, newest, recovery, stop };
     (parts.driver(&net, tell).0, reports)
 }
 

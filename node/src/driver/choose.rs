@@ -1,0 +1,125 @@
+//! Which run: the one that this folder holds, or one that the network offers.
+//!
+//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out: not
+//! where no entry point is given, not where `--run` names a run of the folder, and not where none of
+//! the entry points answers. Every manifest is verified, whoever offers it; its RunId is its own.
+
+use std::collections::BTreeMap;
+
+use intellect_protocol::id::RunId;
+
+use super::enter::EnterError;
+use super::tell::Teller;
+use crate::config::{Local, RunPrefix};
+use crate::error::Error;
+use crate::events;
+use crate::manifest::Manifest;
+use crate::name::Hex;
+use crate::net::{self, Net};
+use crate::store;
+
+/// Manifests, and who hands each out.
+type Found = BTreeMap<RunId, (Manifest, String)>;
+
+/// The manifest of the run.
+pub(super) async fn manifest(net: &Net, local: &Local, tell: &Teller) -> Result<Manifest, Error> {
+    let prefix = local.run.as_ref();
+    let mut stored = stored(local, tell)?;
+    let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
+    let (manifest, from) = if local.bootstrap.is_empty() || named {
+        pick(stored, prefix)?
+    } else {
+        match offered(net, tell).await {
+            Ok(found) => pick(found, prefix)?,
+            Err(Error::Offers(error)) if pick_fits(&stored, prefix) > 0 => {
+                stored.retain(|run, _| fits(prefix, run));
+                tell.say(&format!("{error}"));
+                tell.say("going on with the run of this folder and the peers that it knows");
+                pick(stored, prefix)?
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    tell.say(&format!(
+        "run {} \"{}\", signed by {}",
+        manifest.id,
+        manifest.run.name,
+        &manifest.run.organiser.hex()[..8]
+    ));
+    let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
+    tell.emit(None, events::Event::Manifest { name, organiser, from });
+    Ok(manifest)
+}
+
+fn fits(prefix: Option<&RunPrefix>, run: &RunId) -> bool {
+    prefix.is_none_or(|prefix| prefix.matches(run))
+}
+
+fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
+    found.keys().filter(|run| fits(prefix, run)).count()
+}
+
+/// What the folder holds; a manifest that is damaged is passed over.
+fn stored(local: &Local, tell: &Teller) -> Result<Found, Error> {
+    let folder = &local.data_dir;
+    let runs = store::runs(folder).map_err(|source| store::StoreError::Io {
+        what: "read",
+        path: folder.clone(),
+        source,
+    })?;
+    let mut found = Found::new();
+    for run in runs {
+        let path = store::manifest_path(folder, run);
+        let from = path.display().to_string();
+        match Manifest::load(&path) {
+            Ok(manifest) if manifest.id == run => drop(found.insert(run, (manifest, from))),
+            Ok(_) => tell.say(&format!("ignored: {from} is the manifest of another run")),
+            Err(source) => {
+                let error = EnterError::Manifest { from, source: Box::new(source) };
+                tell.say(&format!("ignored: {error}"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What the network offers.
+async fn offered(net: &Net, tell: &Teller) -> Result<Found, Error> {
+    let mut found = Found::new();
+    let mut wrong = None;
+    for net::Offer { from, bytes } in net.handle.manifests(None).await? {
+        match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
+            Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
+            Err(source) => {
+                let error = EnterError::Manifest { from, source: Box::new(source) };
+                tell.say(&format!("ignored: {error}"));
+                wrong.get_or_insert(error);
+            }
+        }
+    }
+    match wrong {
+        Some(wrong) if found.is_empty() => Err(wrong.into()),
+        _ => Ok(found),
+    }
+}
+
+/// The one that fits.
+fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), Error> {
+    let list = |found: &Found| {
+        let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let all = list(&found);
+    found.retain(|run, _| fits(prefix, run));
+    if found.len() > 1 {
+        return Err(EnterError::Several { offered: list(&found) }.into());
+    }
+    match (found.pop_first(), prefix) {
+        (Some((_, chosen)), _) => Ok(chosen),
+        (None, Some(prefix)) if !all.is_empty() => {
+            let prefix = prefix.as_str().to_owned();
+            Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") }.into())
+        }
+        (None, _) => Err(Error::Offers(net::EnterError::NoEntry)),
+    }
+}

@@ -1,0 +1,37 @@
+//! Keeps the file `peers` true: soon after the first peer was reached, and then now and again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Done, Driver};
+use crate::net;
+use crate::store::contacts;
+
+/// Between two writings: peers come and go, and an old list is nearly as good.
+const PAUSE: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// Starts to.
+    pub(super) fn keep_contacts(&mut self, data_dir: PathBuf) {
+        let net = self.net.clone();
+        self.jobs.spawn(async move {
+            keep(net, data_dir).await;
+            Done::Progress
+        });
+    }
+}
+
+/// Writes where peers are reached whenever that has changed, until the network ends. A list that
+/// cannot be written costs nobody anything before the next start.
+async fn keep(net: net::Handle, data_dir: PathBuf) {
+    let mut contacts = net.contacts();
+    while contacts.changed().await.is_ok() {
+        let list = contacts.borrow_and_update().clone();
+        let folder = data_dir.clone();
+        let written = tokio::task::spawn_blocking(move || contacts::write(&folder, &list)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, "the addresses of peers cannot be written");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

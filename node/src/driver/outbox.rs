@@ -1,0 +1,199 @@
+//! Nothing leaves the machine before what it says is on the disk (docs/PROTOCOL.md, "Durable").
+//!
+//! The state hands out records and, behind them, what depends on them, in one order. Records are
+//! collected while an earlier batch is being written, off the loop, and share its flush; whatever
+//! was decided after them waits in a queue, in order. Waiting on the loop itself would be shorter to
+//! write, but a flush may take as long as the disk likes, and a node that does not say that it
+//! lives is taken for dead.
+//!
+//! So heartbeats alone may overtake: one that names the head, series and Regroup of before is true
+//! as long as those are durable, whatever vote is under way.
+//!
+//! When a write fails nothing is lost: its records are written again later. Until then what would
+//! have left is dropped, like a message on a bad line (those that matter are repeated by the state),
+//! and what stays inside goes on: the node trains, follows, and is silent.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use intellect_protocol::log::Record;
+use intellect_protocol::message::{Ask, Message};
+use intellect_protocol::peer::Output;
+use tokio::sync::oneshot;
+
+use crate::store::{Journal, StoreError};
+
+/// What was decided.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// By the state.
+    Output(Box<Output>),
+    /// To answer a question about our lineage, as it will be then.
+    Answer(Ask, oneshot::Sender<Vec<u8>>),
+}
+
+/// Records to write, and where to.
+#[derive(Debug)]
+pub(super) struct Batch {
+    journal: Journal,
+    records: Vec<Record>,
+}
+
+/// A batch that was written, or not.
+#[derive(Debug)]
+pub(super) struct Written {
+    batch: Batch,
+    result: Result<(), StoreError>,
+}
+
+/// What waits for the disk.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Absent while a batch is being written.
+    journal: Option<Journal>,
+    /// Written next.
+    records: Vec<Record>,
+    /// Each with the number of records that must be durable before.
+    queue: VecDeque<(u64, Item)>,
+    /// Records so far, and those of them that are durable.
+    issued: u64,
+    durable: u64,
+    /// The last record that a heartbeat tells of.
+    told: u64,
+    /// The last write failed; when the next one is tried.
+    retry_at: Option<Instant>,
+}
+
+/// How long a disk that refused a write is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Outputs that may wait: those of half a minute in which every peer of a full roster sends all that
+/// it may need an answer for. Messages above are dropped.
+const QUEUE_MAX: usize = 4_096;
+
+impl Batch {
+    /// Writes it; takes as long as the disk.
+    pub(super) fn write(mut self) -> Written {
+        let result = self.journal.append(&self.records);
+        Written { batch: self, result }
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(journal: Journal) -> Self {
+        Self {
+            journal: Some(journal),
+            records: Vec::new(),
+            queue: VecDeque::new(),
+            issued: 0,
+            durable: 0,
+            told: 0,
+            retry_at: None,
+        }
+    }
+
+    /// Takes a record; what is admitted after it waits for it.
+    pub(super) fn log(&mut self, record: Record) {
+        self.issued += 1;
+        if is_told(&record) {
+            self.told = self.issued;
+        }
+        self.records.push(record);
+    }
+
+    /// Returns what may happen now; keeps what must wait.
+    pub(super) fn admit(&mut self, item: Item) -> Option<Item> {
+        let free = self.queue.is_empty() && self.durable == self.issued;
+        if free || (item.is_heartbeat() && self.durable >= self.told) {
+            return Some(item);
+        }
+        if self.retry_at.is_some() {
+            return Some(item).filter(|item| !item.leaves());
+        }
+        if self.queue.len() < QUEUE_MAX || !item.leaves() {
+            self.queue.push_back((self.issued, item));
+        }
+        None
+    }
+
+    /// The batch to write now, if one is due.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Batch> {
+        if self.records.is_empty() || self.retry_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        let journal = self.journal.take()?;
+        Some(Batch { journal, records: std::mem::take(&mut self.records) })
+    }
+
+    /// When a write is tried again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.retry_at.filter(|_| self.journal.is_some())
+    }
+
+    /// Whether anything is not on the disk yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.durable < self.issued && self.retry_at.is_none()
+    }
+
+    /// A batch was written, or not: what may happen now, in order, and what to tell about the disk:
+    /// the first of several failures, and the end of them.
+    pub(super) fn written(
+        &mut self,
+        written: Written,
+        now: Instant,
+    ) -> (Vec<Item>, Option<Result<(), StoreError>>) {
+        let Written { batch: Batch { journal, records }, result } = written;
+        self.journal = Some(journal);
+        let failed_before = self.retry_at.is_some();
+        match result {
+            Ok(()) => {
+                self.durable += records.len() as u64;
+                self.retry_at = None;
+                let ready = self.queue.partition_point(|(after, _)| *after <= self.durable);
+                let items = self.queue.drain(..ready).map(|(_, item)| item).collect();
+                (items, failed_before.then_some(Ok(())))
+            }
+            Err(error) => {
+                self.records.splice(0..0, records);
+                self.retry_at = Some(now + RETRY);
+                let stay = self.queue.drain(..).map(|(_, item)| item);
+                let items = stay.filter(|item| !item.leaves()).collect();
+                (items, (!failed_before).then_some(Err(error)))
+            }
+        }
+    }
+}
+
+impl Item {
+    fn is_heartbeat(&self) -> bool {
+        let Self::Output(output) = self else { return false };
+        matches!(&**output, Output::Gossip(m) if matches!(m.body(), Message::Heartbeat(_)))
+    }
+
+    /// Whether others see it. A question shows nothing but that we ask.
+    fn leaves(&self) -> bool {
+        match self {
+            Self::Answer(..) => true,
+            Self::Output(output) => {
+                matches!(**output, Output::Gossip(_) | Output::Send(..) | Output::Ring(_))
+            }
+        }
+    }
+}
+
+/// Whether a heartbeat tells of it: of our head, our series, or the Regroup that we have joined.
+fn is_told(record: &Record) -> bool {
+    match record {
+        Record::Joined { .. }
+        | Record::Opened { .. }
+        | Record::Committed { .. }
+        | Record::Rewound { .. } => true,
+        Record::Promised { .. }
+        | Record::Accepted { .. }
+        | Record::Voted { .. }
+        | Record::Decided { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

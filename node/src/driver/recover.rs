@@ -1,0 +1,231 @@
+//! What an earlier start of this node left on its disk, as far as it can be proven (R19–R21).
+//!
+//! The state at head e is the newest whole checkpoint on the lineage of `receipts.log`, and all
+//! later updates, each the one that its receipt names, each leading to the state that the lineage
+//! names. Where one is missing the head is the one before, and others are asked for the rest. The
+//! votes bind as before, unless one of them is for an update beyond that head that cannot be read
+//! back, or the head lies behind what the log still has: then the log counts as lost.
+//!
+//! Runs before the network is joined, on a thread of its own: it takes as long as the disk.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_model::outer::Outer;
+use intellect_model::state::State;
+use intellect_protocol::checkpoint::{Header, Table};
+use intellect_protocol::codec::Codec;
+use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::log::{self, Record, Recovered};
+use intellect_protocol::message::{Head, Link};
+use intellect_protocol::wire;
+
+use super::tell::Teller;
+use crate::store::updates::Name;
+use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
+use crate::worker::Snapshot;
+
+/// What the run says about its states.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) run: RunId,
+    pub(super) codec: Codec,
+    pub(super) outer: Outer,
+    /// The state before epoch 1.
+    pub(super) genesis: Arc<Snapshot>,
+}
+
+/// What this node goes on from.
+pub(super) struct Recovery {
+    /// Open for more.
+    pub(super) journal: Journal,
+    /// For the state machine.
+    pub(super) recovered: Recovered,
+    /// The state at the head.
+    pub(super) snapshot: Snapshot,
+    /// The checkpoint that it comes from.
+    pub(super) saved: Option<Saved>,
+    /// The updates on disk.
+    pub(super) updates: Vec<Name>,
+    /// Those of the open epoch that this node has voted for.
+    pub(super) held: Vec<Digest>,
+}
+
+impl Rules {
+    fn parameters(&self) -> usize {
+        self.genesis.state.theta().len()
+    }
+}
+
+/// Reads all that `begun` and the folder have.
+pub(super) fn recover(
+    store: &Store,
+    rules: &Rules,
+    begun: Begun,
+    tell: &Teller,
+) -> Result<Recovery, StoreError> {
+    let Begun { mut journal, mut votes, receipts, damaged } = begun;
+    damaged.iter().for_each(|path| tell.damaged(path, "a record does not fit its check"));
+    let genesis = Head { epoch: 0, tokens: 0, state: rules.genesis.table.state() };
+    let mut lineage = log::lineage(genesis, receipts);
+    let (snapshot, saved) = newest(store, rules, &lineage, tell)?;
+    let snapshot = replay(store, rules, &lineage, snapshot, tell);
+    let epoch = snapshot.table.header().epoch;
+    let known = lineage.last().map_or(0, |(head, _)| head.epoch);
+    if epoch < known {
+        tell.say(&format!(
+            "the state on disk is that of epoch {epoch}, of {known} that are known to be decided: \
+             the rest is fetched from others"
+        ));
+    }
+    lineage.truncate(usize::try_from(epoch).unwrap_or(usize::MAX));
+    let held = held(store, rules, &votes, epoch, tell);
+    let unreadable = log::unreadable(&votes, epoch, &held);
+    if unreadable.is_some() || epoch < journal.forgotten() {
+        tell.say(
+            "this node has voted for what it cannot read any more: it goes on as a new voter, and \
+             its old log of votes is set aside",
+        );
+        store.renew(&mut journal)?;
+        votes.clear();
+    }
+    let (updates, held) = (store.updates()?, held.into_iter().collect());
+    let recovered = Recovered { lineage, votes };
+    Ok(Recovery { journal, recovered, snapshot, saved, updates, held })
+}
+
+/// The newest whole checkpoint on `lineage`; genesis where there is none.
+fn newest(
+    store: &Store,
+    rules: &Rules,
+    lineage: &[(Head, Link)],
+    tell: &Teller,
+) -> Result<(Snapshot, Option<Saved>), StoreError> {
+    let of_lineage = |header: &Header, state: &Digest| {
+        let head = Head { epoch: header.epoch, tokens: header.tokens, state: *state };
+        lineage.iter().any(|(known, _)| *known == head)
+    };
+    let mut progress = Progress::new();
+    let mut look = |look| match look {
+        Look::Unusable(error) => tell.unusable(&error),
+        Look::Read { epoch, done, all } => progress.show(|| {
+            tell.say(&format!("reading the state of epoch {epoch}: {} %", 100 * done / all));
+        }),
+    };
+    let parameters = rules.parameters() as u64;
+    let found = store.newest_whole(rules.run, parameters, of_lineage, &mut look)?;
+    let Some((checkpoint, saved)) = found else {
+        return Ok((Snapshot::clone(&rules.genesis), None));
+    };
+    let state = Arc::new(State::new(checkpoint.theta, checkpoint.momentum));
+    Ok((Snapshot { table: Arc::clone(&saved.table), state }, Some(saved)))
+}
+
+/// Takes the outer steps of `lineage` after `from`, as far as their updates are there and right.
+fn replay(
+    store: &Store,
+    rules: &Rules,
+    lineage: &[(Head, Link)],
+    from: Snapshot,
+    tell: &Teller,
+) -> Snapshot {
+    let mut progress = Progress::new();
+    let mut at = from;
+    let done = usize::try_from(at.table.header().epoch).unwrap_or(usize::MAX);
+    for (head, link) in lineage.get(done..).unwrap_or_default() {
+        let Some(next) = step(store, rules, &at, head, link, tell) else { break };
+        if next.table.state() != head.state {
+            let epoch = head.epoch;
+            tell.say(&format!("the outer step of epoch {epoch} does not lead where it did"));
+            break;
+        }
+        at = next;
+        progress.show(|| {
+            tell.say(&format!("taking the outer steps on disk again: epoch {}", head.epoch));
+        });
+    }
+    at
+}
+
+/// The state that the outer step of `link` leads to.
+fn step(
+    store: &Store,
+    rules: &Rules,
+    at: &Snapshot,
+    head: &Head,
+    link: &Link,
+    tell: &Teller,
+) -> Option<Snapshot> {
+    let name = Name { epoch: head.epoch, digest: link.receipt.update };
+    let update = read(store, name, tell)?;
+    let mut delta = vec![0.0; rules.parameters()];
+    rules.codec.decode(&update, &mut delta).ok()?;
+    let mut state = State::clone(&at.state);
+    state.step(&rules.outer, head.epoch, &delta);
+    let r = wire::receipt_digest(&rules.run, &link.receipt);
+    let header = Header { epoch: head.epoch, tokens: head.tokens, r, ..*at.table.header() };
+    let table = Table::of(header, state.theta(), state.momentum()).ok()?;
+    Some(Snapshot { table: Arc::new(table), state: Arc::new(state) })
+}
+
+/// The updates that `votes` name beyond `epoch`, as far as they can be read and applied.
+fn held(
+    store: &Store,
+    rules: &Rules,
+    votes: &[Record],
+    epoch: u64,
+    tell: &Teller,
+) -> BTreeSet<Digest> {
+    let named: BTreeSet<Name> = votes
+        .iter()
+        .filter_map(|vote| match vote {
+            Record::Voted { series, receipt, .. } if series.epoch > epoch => {
+                Some(Name { epoch: series.epoch, digest: receipt.update })
+            }
+            _ => None,
+        })
+        .collect();
+    let applies = |update: Vec<u8>| rules.codec.validate(&update, rules.parameters()).is_ok();
+    let held = named.into_iter().filter(|name| read(store, *name, tell).is_some_and(applies));
+    held.map(|name| name.digest).collect()
+}
+
+/// An update that was kept; one that is damaged is set aside.
+fn read(store: &Store, name: Name, tell: &Teller) -> Option<Vec<u8>> {
+    match store.read_update(name) {
+        Ok(update) => Some(update),
+        Err(StoreError::ReadBack { path }) => {
+            tell.damaged(&path, "its bytes are not those of its name");
+            // What cannot be moved is not used either.
+            if let Err(error) = store.set_aside(&path) {
+                tracing::warn!(%error, "a damaged update stays");
+            }
+            None
+        }
+        // Most often it is one that was not kept.
+        Err(_) => None,
+    }
+}
+
+/// Says something only when it takes long.
+struct Progress(Instant);
+
+/// Nobody looks at a screen that stands still for longer.
+const QUIET: Duration = Duration::from_secs(2);
+
+impl Progress {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn show(&mut self, say: impl FnOnce()) {
+        if self.0.elapsed() >= QUIET {
+            self.0 = Instant::now();
+            say();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

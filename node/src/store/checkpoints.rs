@@ -1,0 +1,242 @@
+//! The states on disk: `checkpoints/<epoch>.ckpt`, the newest [`CHECKPOINTS`] of them.
+//!
+//! A checkpoint is written under another name, flushed, read back, compared with its table, and
+//! renamed: it is whole or not there. Its age is the order of writing, kept as its time of
+//! modification: after a fork a smaller epoch may be the newer state, and a clock may be set back.
+//!
+//! It is flushed every [`FLUSH_BYTES`]: a file system that orders its journal makes whoever flushes
+//! a vote beside it wait for all that is not written yet, and then that is little.
+//!
+//! Whatever is found at a start is believed only as far as its digests hold: a file that is
+//! damaged, or holds a state of something else, is set aside, and the next one is looked at.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use intellect_protocol::{
+    checkpoint::{Header, PIECE_BYTES, Table},
+    codec::{Codec, EncodeError},
+    id::{Digest, RunId},
+};
+
+use super::{Store, StoreError, TEMPORARY, failed, files};
+use crate::{
+    checkpoint::{Checkpoint, CheckpointError, Front},
+    os,
+};
+
+/// Checkpoints that are kept.
+pub(crate) const CHECKPOINTS: usize = 3;
+
+/// Bytes of a checkpoint that wait for the disk: a tenth of a second of a slow one.
+const FLUSH_BYTES: usize = 8 << 20;
+
+/// A checkpoint on disk, ready to be served. It stays readable while this lives, even when the
+/// file is pruned.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    /// Where it lies.
+    pub(crate) path: PathBuf,
+    /// Digest of the state.
+    pub(crate) state: Digest,
+    /// What it is, and the digest of each piece.
+    pub(crate) table: Arc<Table>,
+    file: Arc<File>,
+}
+
+/// What becomes known while a checkpoint is looked for.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// A file was set aside, or could not be read.
+    Unusable(CheckpointError),
+    /// Of the state that is being read, this many pieces of all are good.
+    Read {
+        /// Its epoch.
+        epoch: u64,
+        /// Pieces.
+        done: usize,
+        /// Pieces of all.
+        all: usize,
+    },
+}
+
+impl Store {
+    /// Keeps a state as `checkpoints/<epoch>.ckpt`, and of the others the newest two. Takes as long
+    /// as the disk: not for the control loop.
+    pub(crate) fn save(
+        &self,
+        table: Arc<Table>,
+        theta: &[f32],
+        momentum: &[f32],
+    ) -> Result<Saved, StoreError> {
+        let path = self.checkpoints_folder().join(format!("{}.ckpt", table.header().epoch));
+        let temporary = path.with_extension(TEMPORARY);
+        let newest = self.dated()?.first().map(|(modified, _)| *modified);
+        let file = write_checkpoint(&temporary, &table, theta, momentum, newest)
+            .and_then(|()| self.take_over(&temporary, &path, &table))
+            .inspect_err(|_| {
+                // The error that brought us here says more than one of this.
+                let _ = fs::remove_file(&temporary);
+            })?;
+        let old = self.checkpoints()?.into_iter().skip(CHECKPOINTS);
+        for old in old.filter(|old| *old != path) {
+            fs::remove_file(&old).map_err(|source| failed("remove", &old, source))?;
+        }
+        Ok(Saved { path, state: table.state(), table, file: Arc::new(file) })
+    }
+
+    /// The checkpoints on disk, the last one written first.
+    pub(crate) fn checkpoints(&self) -> Result<Vec<PathBuf>, StoreError> {
+        Ok(self.dated()?.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// Of the whole checkpoints that `belongs` accepts by epoch and state digest, the one of the
+    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone, since
+    /// it may be the state of the other side of a fork.
+    pub(crate) fn newest_whole(
+        &self,
+        run: RunId,
+        parameters: u64,
+        belongs: impl Fn(&Header, &Digest) -> bool,
+        look: &mut dyn FnMut(Look),
+    ) -> Result<Option<(Checkpoint, Saved)>, StoreError> {
+        let mut fronts = Vec::new();
+        for path in self.checkpoints()? {
+            match Front::read(&path, run, parameters) {
+                Ok(front) if belongs(front.table.header(), &front.table.state()) => {
+                    fronts.push((front, path));
+                }
+                Ok(_) => {}
+                Err(error) => self.give_up(&path, error, look)?,
+            }
+        }
+        fronts.sort_by_key(|(front, _)| std::cmp::Reverse(front.table.header().epoch));
+        for (front, path) in fronts {
+            let table = Arc::new(front.table.clone());
+            let (epoch, all) = (table.header().epoch, table.pieces().len());
+            match front.whole(|piece| look(Look::Read { epoch, done: piece + 1, all })) {
+                Ok(checkpoint) => {
+                    let file = File::open(&path).map_err(|source| failed("open", &path, source))?;
+                    let (state, file) = (table.state(), Arc::new(file));
+                    return Ok(Some((checkpoint, Saved { path, state, table, file })));
+                }
+                Err(error) => self.give_up(&path, error, look)?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn give_up(
+        &self,
+        path: &Path,
+        error: CheckpointError,
+        look: &mut dyn FnMut(Look),
+    ) -> Result<(), StoreError> {
+        if error.is_damage() {
+            self.set_aside(path)?;
+        }
+        look(Look::Unusable(error));
+        Ok(())
+    }
+
+    /// The same, with the time of modification.
+    fn dated(&self) -> Result<Vec<(SystemTime, PathBuf)>, StoreError> {
+        let mut found = Vec::new();
+        for path in files(&self.checkpoints_folder())? {
+            if path.extension() == Some(OsStr::new("ckpt")) {
+                let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
+                found.push((modified.map_err(|source| failed("read", &path, source))?, path));
+            }
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        Ok(found)
+    }
+
+    /// Reads `temporary` back, and gives it its name.
+    fn take_over(&self, temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
+        let reread = |source| failed("read back", temporary, source);
+        let mut file = File::open(temporary).map_err(reread)?;
+        let mut front = vec![0; table.to_bytes().len()];
+        file.read_exact(&mut front).map_err(reread)?;
+        let mut good = front == table.to_bytes();
+        let mut bytes = vec![0; PIECE_BYTES];
+        for (piece, digest) in table.pieces().iter().enumerate() {
+            let elements = table.piece(piece).map_or(0, |range| range.len());
+            let bytes = &mut bytes[..4 * elements];
+            file.read_exact(bytes).map_err(reread)?;
+            good &= blake3::hash(bytes) == blake3::Hash::from_bytes(digest.0);
+        }
+        if !good {
+            return Err(StoreError::ReadBack { path: temporary.to_owned() });
+        }
+        fs::rename(temporary, path)
+            .and_then(|()| os::sync_folder(&self.checkpoints_folder()))
+            .map_err(|source| failed("rename", temporary, source))?;
+        Ok(file)
+    }
+
+    pub(super) fn checkpoints_folder(&self) -> PathBuf {
+        self.folder.join("checkpoints")
+    }
+}
+
+impl Saved {
+    /// The bytes of a piece, as they are sent.
+    pub(crate) fn piece(&self, piece: usize) -> Result<Vec<u8>, StoreError> {
+        let (Some(range), Some(offset)) = (self.table.piece(piece), self.table.offset(piece))
+        else {
+            return Err(StoreError::Piece { piece, path: self.path.clone() });
+        };
+        let mut bytes = vec![0; 4 * range.len()];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|source| failed("read", &self.path, source))?;
+        Ok(bytes)
+    }
+}
+
+/// Writes `header ‖ table ‖ pieces`, down to the disk, and makes it younger than `newest` whatever
+/// the clock says.
+fn write_checkpoint(
+    path: &Path,
+    table: &Table,
+    theta: &[f32],
+    momentum: &[f32],
+    newest: Option<SystemTime>,
+) -> Result<(), StoreError> {
+    let failed = |source| failed("write", path, source);
+    let mut file = File::create(path).map_err(failed)?;
+    file.write_all(&table.to_bytes()).map_err(failed)?;
+    let mut bytes = vec![0; PIECE_BYTES];
+    let mut waiting = 0;
+    for (part, offset) in [(theta, 0), (momentum, theta.len())] {
+        for (index, numbers) in part.chunks(PIECE_BYTES / 4).enumerate() {
+            let bytes = &mut bytes[..4 * numbers.len()];
+            Codec::F32.encode(numbers, bytes).map_err(|error| {
+                let EncodeError::NonFinite { index: at } = error;
+                StoreError::NotFinite { index: offset + index * PIECE_BYTES / 4 + at }
+            })?;
+            file.write_all(bytes).map_err(failed)?;
+            waiting += bytes.len();
+            if waiting >= FLUSH_BYTES {
+                file.sync_data().map_err(failed)?;
+                waiting = 0;
+            }
+        }
+    }
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+    if let Some(newest) = newest.filter(|newest| *newest >= modified) {
+        file.set_modified(newest + Duration::from_millis(1)).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! What binds this node, in `votes.log`, and what it has seen decided, in `receipts.log`.
+//!
+//! The first record of `votes.log` is the log id; of a first log it is the one made with the
+//! identity. That this id was used in a run is noted outside of `runs/` before, so that it is not
+//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19). Each
+//! start appends its incarnation, the greater of the last one + 1 and the time, so that it rises
+//! across a lost log too (R20). Then come votes, as [`wire::canonical`] writes them.
+//!
+//! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. Of
+//! such a `receipts.log` the part before the damage is kept, since each link proves itself, and
+//! binds nobody; the rest is fetched from others again, and a state that lies beyond it is not used
+//! until then.
+//!
+//! `receipts.log` only grows. `votes.log` is rewritten when it has grown: without the votes of
+//! epochs that were committed long ago, and with a note of how far. A node that has to go back
+//! behind that (its states are lost) has forgotten votes, so its log is lost (R19).
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{id::LogId, log::Record, wire};
+
+use super::{
+    Store, StoreError, failed,
+    log::{Content, Log},
+};
+use crate::os;
+
+/// Which log binds this start of the node, and which start it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The log of votes.
+    pub(crate) log: LogId,
+    /// Rises with every start.
+    pub(crate) incarnation: u64,
+}
+
+/// Both logs, open for more.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    votes: Log,
+    receipts: Log,
+    start: Start,
+    /// Votes of epochs up to this one are not in the log any more.
+    forgotten: u64,
+    /// Length of `votes.log` when it was last rewritten, or opened.
+    settled_bytes: u64,
+}
+
+/// A start of the node, and what the starts before it left.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// Open for more.
+    pub(crate) journal: Journal,
+    /// The votes that bind, in order.
+    pub(crate) votes: Vec<Record>,
+    /// What was decided, in order.
+    pub(crate) receipts: Vec<Record>,
+    /// Files that were set aside.
+    pub(crate) damaged: Vec<PathBuf>,
+}
+
+/// What a `votes.log` says.
+#[derive(Default)]
+struct Kept {
+    log: Option<LogId>,
+    incarnation: u64,
+    forgotten: u64,
+    votes: Vec<Record>,
+}
+
+impl Store {
+    /// Begins an incarnation, durably: nothing may be sent before. `first` is the id of the first
+    /// log, `now_ms` the Unix time.
+    pub(crate) fn begin(&self, first: LogId, now_ms: u64) -> Result<Begun, StoreError> {
+        let path = self.folder.join("votes.log");
+        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let exists = path.exists();
+        let unused = self.claim_first().map_err(|source| failed("write", &self.used, source))?;
+        let mut damaged = Vec::new();
+        let (mut kept, whole) = Kept::of(&content.records);
+        let mut bytes = content.bytes;
+        if content.damaged || !whole {
+            self.set_aside(&path)?;
+            kept = Kept { incarnation: kept.incarnation, ..Kept::default() };
+            bytes = 0;
+            damaged.push(path.clone());
+        }
+        let mut records = Vec::new();
+        let log = match kept.log {
+            Some(log) => log,
+            None => {
+                let log = if unused && !exists { first } else { draw(&path)? };
+                records.push(record(KIND_LOG, log.as_bytes()));
+                log
+            }
+        };
+        let incarnation = now_ms.max(kept.incarnation.saturating_add(1));
+        records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
+        let votes = append_to(&path, bytes, &records)?;
+        let (receipts, decided) = self.open_receipts(&mut damaged)?;
+        let start = Start { log, incarnation };
+        let settled_bytes = votes.bytes();
+        let journal = Journal { votes, receipts, start, forgotten: kept.forgotten, settled_bytes };
+        Ok(Begun { journal, votes: kept.votes, receipts: decided, damaged })
+    }
+
+    fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
+        let path = self.folder.join("receipts.log");
+        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let of_lineage =
+            |bytes: &Vec<u8>| wire::open_record::<Record>(bytes).filter(Record::is_of_lineage);
+        let decided: Vec<Record> = content.records.iter().map_while(of_lineage).collect();
+        let open = |bytes| Log::open(&path, bytes).map_err(|source| failed("open", &path, source));
+        if !content.damaged && decided.len() == content.records.len() {
+            return Ok((open(content.bytes)?, decided));
+        }
+        self.set_aside(&path)?;
+        damaged.push(path.clone());
+        let mut log = open(0)?;
+        let kept = content.records.get(..decided.len()).unwrap_or_default();
+        log.rewrite(kept).map_err(|source| failed("write", &path, source))?;
+        Ok((log, decided))
+    }
+
+    /// The votes of `journal` count as lost (R19): their log is set aside, and another one begun.
+    pub(crate) fn renew(&self, journal: &mut Journal) -> Result<(), StoreError> {
+        let path = journal.votes.path().to_owned();
+        self.set_aside(&path)?;
+        let log = draw(&path)?;
+        let records = [
+            record(KIND_LOG, log.as_bytes()),
+            record(KIND_INCARNATION, &journal.start.incarnation.to_le_bytes()),
+        ];
+        journal.votes = append_to(&path, 0, &records)?;
+        journal.start.log = log;
+        journal.forgotten = 0;
+        journal.settled_bytes = journal.votes.bytes();
+        Ok(())
+    }
+
+    /// Notes, durably, that the identity's own log id is used; false if it was before.
+    fn claim_first(&self) -> io::Result<bool> {
+        self.used.parent().map_or(Ok(()), os::create_folder)?;
+        match File::create_new(&self.used) {
+            Ok(file) => file.sync_all().and_then(|()| os::sync_parent(&self.used)).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Journal {
+    /// Which start this is, and which log binds it.
+    pub(crate) fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Votes of epochs up to this one may be missing.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Appends records, and returns once they are on the disk. After an error none of them counts;
+    /// giving some of them twice changes nothing.
+    pub(crate) fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let (decided, votes): (Vec<_>, Vec<_>) =
+            records.iter().partition(|record| record.is_of_lineage());
+        let votes: Vec<_> = votes.into_iter().map(vote).collect();
+        let links: Vec<_> = decided.iter().map(|record| wire::canonical(*record)).collect();
+        for (log, records) in [(&mut self.votes, votes), (&mut self.receipts, links)] {
+            if !records.is_empty() {
+                log.append(&records).map_err(|source| failed("write", log.path(), source))?;
+            }
+        }
+        let head = decided.iter().rev().find_map(|record| match record {
+            Record::Committed { head } => Some(head.epoch),
+            _ => None,
+        });
+        if let Some(head) = head.filter(|_| self.has_grown()) {
+            // It is as good as before, and longer; the next time it is tried again.
+            if let Err(error) = self.forget(head.saturating_sub(VOTES_KEPT)) {
+                let path = self.votes.path().display();
+                tracing::warn!(%error, %path, "the log cannot be made shorter");
+            }
+        }
+        Ok(())
+    }
+
+    fn has_grown(&self) -> bool {
+        self.votes.bytes() > REWRITE_BYTES.max(2 * self.settled_bytes)
+    }
+
+    /// Rewrites `votes.log` without the votes of epochs up to `epoch`.
+    fn forget(&mut self, epoch: u64) -> io::Result<()> {
+        let content = Content::read(self.votes.path())?;
+        let (kept, whole) = Kept::of(&content.records);
+        if content.damaged || !whole {
+            return Err(io::Error::other("it does not read back as it was written"));
+        }
+        let Start { log, incarnation } = self.start;
+        let forgotten = epoch.max(self.forgotten);
+        let mut records = vec![
+            record(KIND_LOG, log.as_bytes()),
+            record(KIND_INCARNATION, &incarnation.to_le_bytes()),
+            record(KIND_FORGOTTEN, &forgotten.to_le_bytes()),
+        ];
+        records.extend(kept.votes.iter().filter(|vote| epoch_of(vote) > epoch).map(vote));
+        let rewritten = self.votes.rewrite(&records);
+        (self.forgotten, self.settled_bytes) = (forgotten, self.votes.bytes());
+        rewritten
+    }
+}
+
+impl Kept {
+    /// What `records` say, and whether all of them make sense.
+    fn of(records: &[Vec<u8>]) -> (Self, bool) {
+        let mut kept = Self::default();
+        let whole = records.iter().enumerate().all(|(index, record)| {
+            let Some((kind, body)) = record.split_first() else { return false };
+            // The log id, once and first.
+            (index == 0) == (*kind == KIND_LOG) && kept.take(*kind, body).is_some()
+        });
+        (kept, whole)
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+        let number = || Some(u64::from_le_bytes(body.try_into().ok()?));
+        match kind {
+            KIND_LOG => self.log = Some(LogId(body.try_into().ok()?)),
+            KIND_INCARNATION => self.incarnation = number()?,
+            KIND_FORGOTTEN => self.forgotten = number()?,
+            KIND_VOTE => {
+                let vote =
+                    wire::open_record(body).filter(|record: &Record| !record.is_of_lineage());
+                self.votes.push(vote?);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// The epoch that a vote is about.
+fn epoch_of(vote: &Record) -> u64 {
+    match vote {
+        Record::Promised { series, .. } | Record::Voted { series, .. } => series.epoch,
+        Record::Accepted { roster } => roster.series.epoch,
+        Record::Joined { regroup, .. } => regroup.series.epoch,
+        Record::Opened { opening } => opening.regroup.series.epoch,
+        // Of the lineage: never forgotten.
+        Record::Decided { .. } | Record::Committed { .. } | Record::Rewound { .. } => u64::MAX,
+    }
+}
+
+fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreError> {
+    let append = || -> io::Result<Log> {
+        let mut log = Log::open(path, bytes)?;
+        log.append(records)?;
+        Ok(log)
+    };
+    append().map_err(|source| failed("write", path, source))
+}
+
+fn draw(path: &Path) -> Result<LogId, StoreError> {
+    let id = os::random().map_err(|source| failed("draw a log id for", path, source))?;
+    Ok(LogId(id))
+}
+
+fn vote(record: &Record) -> Vec<u8> {
+    self::record(KIND_VOTE, &wire::canonical(record))
+}
+
+fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind], body].concat()
+}
+
+/// Votes of so many epochs before the head are kept: those of the updates that are (docs/FORMATS.md).
+const VOTES_KEPT: u64 = 32;
+
+/// A `votes.log` below this length is left alone: half a day of epochs of a minute.
+const REWRITE_BYTES: u64 = 1 << 20;
+
+/// An incarnation, `u64` LE.
+const KIND_INCARNATION: u8 = 1;
+
+/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of a
+/// log without votes.)
+const KIND_LOG: u8 = 2;
+
+/// A vote.
+const KIND_VOTE: u8 = 3;
+
+/// Up to which epoch votes have been forgotten, `u64` LE.
+const KIND_FORGOTTEN: u8 = 4;
+
+#[cfg(test)]
+mod tests;

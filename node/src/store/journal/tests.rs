@@ -1,0 +1,216 @@
+//! What is known after starts, cuts, losses and full disks.
+
+use std::fs;
+
+use intellect_protocol::{
+    id::Digest,
+    message::{Head, Series},
+};
+
+use super::*;
+use crate::store::tests::{RUN, damaged, open};
+
+const FIRST: LogId = LogId([1; 16]);
+
+fn promise(epoch: u64, attempt: u32) -> Record {
+    let series = Series { epoch, parent: Digest([5; 32]), regroup: None };
+    Record::Promised { series, attempt }
+}
+
+fn committed(epoch: u64) -> Record {
+    Record::Committed { head: Head { epoch, tokens: epoch, state: Digest([6; 32]) } }
+}
+
+fn begin(store: &Store, now_ms: u64) -> Begun {
+    store.begin(FIRST, now_ms).unwrap()
+}
+
+#[test]
+fn every_start_has_the_log_and_the_votes_of_the_one_before() {
+    let (_folder, store) = open();
+    let mut first = begin(&store, 1_000);
+    assert_eq!(first.journal.start(), Start { log: FIRST, incarnation: 1_000 });
+    assert!(first.votes.is_empty() && first.receipts.is_empty());
+    first.journal.append(&[promise(1, 2), committed(1)]).unwrap();
+    first.journal.append(&[promise(2, 1)]).unwrap();
+    let second = begin(&store, 2_000);
+    assert_eq!(second.journal.start(), Start { log: FIRST, incarnation: 2_000 });
+    assert_eq!(second.votes, [promise(1, 2), promise(2, 1)]);
+    assert_eq!(second.receipts, [committed(1)]);
+    // The clock may go back, incarnations may not.
+    let third = begin(&store, 500);
+    assert_eq!(third.journal.start(), Start { log: FIRST, incarnation: 2_001 });
+    assert_eq!(third.votes, second.votes);
+    assert!(damaged(&store).is_empty());
+}
+
+/// R19: whoever has forgotten what it voted is another voter, however it forgot.
+#[test]
+fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
+    let (folder, store) = open();
+    assert_eq!(begin(&store, 1_000).journal.start().log, FIRST);
+    fs::remove_dir_all(folder.path().join("runs")).unwrap();
+    let store = Store::open(folder.path(), RUN).unwrap();
+    assert_ne!(begin(&store, 1_000).journal.start().log, FIRST);
+    // Another run is another vote.
+    let other = Store::open(folder.path(), intellect_protocol::id::RunId([8; 32])).unwrap();
+    assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
+}
+
+/// Each prefix of what a start and a vote write: the id is kept once it was there, and a vote that
+/// was appended whole is.
+#[test]
+fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
+    let (_folder, store) = open();
+    let mut begun = begin(&store, 5_000);
+    let started = begun.journal.votes.bytes();
+    begun.journal.append(&[promise(1, 2)]).unwrap();
+    let path = store.folder.join("votes.log");
+    let whole = fs::read(&path).unwrap();
+    let id_bytes = 4 + 16 + 1 + 16;
+    for cut in 0..whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let again = begin(&store, 10);
+        assert!(again.votes.is_empty() && again.damaged.is_empty(), "{cut}");
+        let start = again.journal.start();
+        assert_eq!(start.log == FIRST, cut >= id_bytes, "{cut}");
+        let rises = cut as u64 >= started;
+        assert_eq!(start.incarnation, if rises { 5_001 } else { 10 }, "{cut}");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(begin(&store, 10).votes, [promise(1, 2)]);
+}
+
+/// R19: a vote that cannot be read may have been given.
+#[test]
+fn r19_a_log_with_a_bad_middle_is_set_aside_and_another_one_begun() {
+    let (_folder, store) = open();
+    let mut begun = begin(&store, 5_000);
+    begun.journal.append(&[promise(1, 1), promise(1, 2)]).unwrap();
+    let path = store.folder.join("votes.log");
+    let whole = fs::read(&path).unwrap();
+    let last = whole.len() - (4 + 16 + vote(&promise(1, 2)).len());
+    for at in 0..last {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x40;
+        fs::write(&path, &bad).unwrap();
+        let again = begin(&store, 7_000);
+        assert!(again.votes.is_empty() && again.journal.start().log != FIRST, "byte {at}");
+        assert!(again.journal.start().incarnation >= 7_000, "byte {at}");
+        assert_eq!(again.damaged, std::slice::from_ref(&path), "byte {at}");
+        // The new one is whole, and stays.
+        let log = again.journal.start().log;
+        assert_eq!(begin(&store, 1).journal.start().log, log, "byte {at}");
+    }
+    let aside = damaged(&store);
+    assert!(!aside.is_empty() && aside.iter().all(|name| name.starts_with("votes.log.")));
+}
+
+/// As a program of before wrote it, or one of after this one.
+#[test]
+fn r19_records_that_mean_nothing_are_a_lost_log() {
+    for strange in [
+        vec![record(0, FIRST.as_bytes())],
+        vec![record(KIND_INCARNATION, &[0; 8])],
+        vec![record(KIND_LOG, FIRST.as_bytes()), record(9, b"")],
+        vec![record(KIND_LOG, FIRST.as_bytes()), record(KIND_LOG, &[4; 16])],
+        vec![record(KIND_LOG, FIRST.as_bytes()), Vec::new()],
+        vec![record(KIND_LOG, FIRST.as_bytes()), record(KIND_VOTE, b"no vote")],
+        vec![record(KIND_LOG, FIRST.as_bytes()), vote(&committed(1))],
+    ] {
+        let (_folder, store) = open();
+        append_to(&store.folder.join("votes.log"), 0, &strange).unwrap();
+        let begun = begin(&store, 1_000);
+        assert_eq!(begun.damaged.len(), 1, "{strange:?}");
+        assert!(begun.votes.is_empty(), "{strange:?}");
+    }
+}
+
+#[test]
+fn of_damaged_receipts_those_before_the_damage_are_kept() {
+    let (_folder, store) = open();
+    let all: Vec<_> = (1..=4).map(committed).collect();
+    begin(&store, 1_000).journal.append(&all).unwrap();
+    let path = store.folder.join("receipts.log");
+    let whole = fs::read(&path).unwrap();
+    let each = whole.len() / all.len();
+    for at in 0..whole.len() {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x40;
+        fs::write(&path, &bad).unwrap();
+        let begun = begin(&store, 2_000);
+        assert_eq!(begun.receipts, all[..at / each], "byte {at}");
+        // The votes are whole: the voter is the same.
+        assert_eq!(begun.journal.start().log, FIRST, "byte {at}");
+        let again = begin(&store, 2_000);
+        assert!(again.receipts == begun.receipts && again.damaged.is_empty(), "byte {at}");
+    }
+    fs::write(&path, &whole).unwrap();
+    let mut begun = begin(&store, 2_000);
+    begun.journal.append(&[committed(5)]).unwrap();
+    assert_eq!(begin(&store, 2_000).receipts.len(), 5);
+    // A vote is no receipt.
+    append_to(&path, 0, &[wire::canonical(&committed(1)), wire::canonical(&promise(1, 1))])
+        .unwrap();
+    assert_eq!(begin(&store, 2_000).receipts, [committed(1)]);
+}
+
+#[test]
+fn a_log_whose_votes_count_as_lost_is_set_aside() {
+    let (_folder, store) = open();
+    let mut begun = begin(&store, 1_000);
+    begun.journal.append(&[promise(3, 1), committed(2)]).unwrap();
+    store.renew(&mut begun.journal).unwrap();
+    let start = begun.journal.start();
+    assert!(start.log != FIRST && start.incarnation == 1_000);
+    begun.journal.append(&[promise(3, 9)]).unwrap();
+    let again = begin(&store, 1_000);
+    assert_eq!(again.journal.start(), Start { log: start.log, incarnation: 1_001 });
+    assert_eq!((again.votes, again.receipts), (vec![promise(3, 9)], vec![committed(2)]));
+    assert_eq!(damaged(&store), ["votes.log.1"]);
+}
+
+/// It stays short, however many epochs pass, and the votes that may still matter stay in it.
+#[test]
+fn votes_of_long_ago_are_forgotten() {
+    let (_folder, store) = open();
+    let mut begun = begin(&store, 1_000);
+    let many: Vec<_> = (0..200).map(|attempt| promise(1, attempt)).collect();
+    let mut longest = 0;
+    for epoch in 1..400 {
+        let of_epoch: Vec<_> = many
+            .iter()
+            .map(|_| promise(epoch, 7))
+            .chain([promise(epoch + 1, 1), committed(epoch)])
+            .collect();
+        begun.journal.append(&of_epoch).unwrap();
+        longest = longest.max(begun.journal.votes.bytes());
+    }
+    assert!(longest < 3 * REWRITE_BYTES, "{longest} bytes");
+    let forgotten = begun.journal.forgotten();
+    assert!(forgotten > 100 && forgotten < 400 - VOTES_KEPT);
+    let again = begin(&store, 1_000);
+    assert_eq!(again.journal.start().log, FIRST);
+    assert_eq!(again.journal.forgotten(), forgotten);
+    assert_eq!(again.receipts.len(), 399);
+    assert!(again.votes.contains(&promise(400, 1)));
+    assert!(again.votes.iter().all(|vote| epoch_of(vote) > forgotten));
+    assert!(again.votes.contains(&promise(forgotten + 1, 7)));
+}
+
+#[test]
+fn what_a_full_disk_refused_can_be_given_again() {
+    let (_folder, store) = open();
+    let mut begun = begin(&store, 1_000);
+    let path = store.folder.join("receipts.log");
+    // A log that cannot be written to: opened for reading only.
+    let good = std::mem::replace(&mut begun.journal.receipts, Log::read_only(&path));
+    let records = [promise(1, 1), committed(1)];
+    let error = begun.journal.append(&records).unwrap_err();
+    assert!(error.to_string().contains("receipts.log"), "{error}");
+    begun.journal.receipts = good;
+    begun.journal.append(&records).unwrap();
+    let again = begin(&store, 1_000);
+    assert_eq!(again.receipts, [committed(1)]);
+    assert_eq!(again.votes, [promise(1, 1), promise(1, 1)], "twice is as good as once");
+}

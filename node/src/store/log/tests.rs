@@ -1,0 +1,156 @@
+//! Every cut and every flipped byte of a small log.
+
+use super::*;
+
+fn records() -> Vec<Vec<u8>> {
+    vec![b"first".to_vec(), Vec::new(), vec![7; 40], b"the last one".to_vec()]
+}
+
+fn ends(records: &[Vec<u8>]) -> Vec<usize> {
+    let mut ends = vec![0];
+    for record in records {
+        ends.push(ends[ends.len() - 1] + HEAD_BYTES + record.len());
+    }
+    ends
+}
+
+fn content(records: &[Vec<u8>], damaged: bool) -> Content {
+    let bytes = ends(records)[records.len()] as u64;
+    Content { records: records.to_vec(), bytes, damaged }
+}
+
+#[test]
+fn what_was_appended_is_found_and_more_can_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    assert_eq!(Content::read(&path).unwrap(), Content::default());
+    let mut log = Log::open(&path, 0).unwrap();
+    let all = records();
+    log.append(&all[..1]).unwrap();
+    log.append(&all[1..3]).unwrap();
+    let found = Content::read(&path).unwrap();
+    assert_eq!(found, content(&all[..3], false));
+    let mut log = Log::open(&path, found.bytes).unwrap();
+    log.append(&all[3..]).unwrap();
+    assert_eq!(Content::read(&path).unwrap(), content(&all, false));
+    assert_eq!(log.bytes(), fs::metadata(&path).unwrap().len());
+}
+
+/// A crash between write and flush: any prefix of what was written may be there.
+#[test]
+fn a_tail_torn_at_any_byte_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let all = records();
+    let bytes = encode(&all).unwrap();
+    let ends = ends(&all);
+    for cut in 0..=bytes.len() {
+        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let found = Content::read(&path).unwrap();
+        assert_eq!(found, content(&all[..whole], false), "cut at {cut}");
+        let mut log = Log::open(&path, found.bytes).unwrap();
+        log.append(&[b"more".to_vec()]).unwrap();
+        let again = Content::read(&path).unwrap();
+        assert_eq!(again.records.last().unwrap(), b"more", "cut at {cut}");
+        assert_eq!((again.records.len(), again.damaged), (whole + 1, false), "cut at {cut}");
+    }
+}
+
+/// The size of a file may reach the disk before its bytes do.
+#[test]
+fn room_that_was_never_written_to_is_cut() {
+    let all = records();
+    let mut bytes = encode(&all).unwrap();
+    for zeros in 1..100 {
+        bytes.push(0);
+        assert_eq!(Content::of(&bytes), content(&all, false), "{zeros} zeros");
+    }
+    bytes.push(1);
+    assert!(Content::of(&bytes).damaged);
+}
+
+/// Whichever bit of whichever byte: also where the length reaches beyond the end afterwards.
+#[test]
+fn a_byte_that_is_damaged_anywhere_before_the_last_record_is_noticed() {
+    let all = records();
+    let bytes = encode(&all).unwrap();
+    let ends = ends(&all);
+    for at in 0..bytes.len() {
+        let record = ends.iter().filter(|end| **end <= at).count() - 1;
+        for bit in 0..8 {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1 << bit;
+            let found = Content::of(&bad);
+            assert_eq!(found.records, all[..record], "bit {bit} of byte {at}");
+            let last = record == all.len() - 1;
+            assert!(found.damaged || last, "bit {bit} of byte {at} passes for a torn tail");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_claims_to_be_huge_is_damage_and_costs_no_memory() {
+    for length in [RECORD_BYTES_MAX + 1, u32::MAX as usize] {
+        let bytes = [&u32::try_from(length).unwrap().to_le_bytes(), [9; 60].as_slice()].concat();
+        let found = Content::of(&bytes);
+        assert!(found.damaged && found.records.is_empty());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(&folder.path().join("a.log"), 0).unwrap();
+    log.append(&[vec![0; RECORD_BYTES_MAX + 1]]).unwrap_err();
+    log.append(&[vec![0; RECORD_BYTES_MAX]]).unwrap();
+    assert_eq!(Content::read(log.path()).unwrap().records.len(), 1);
+}
+
+/// As after a disk that was full: half of a record stands behind the good ones.
+#[test]
+fn what_a_failed_append_left_is_cut_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let mut log = Log::open(&path, 0).unwrap();
+    log.append(&[b"good".to_vec()]).unwrap();
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"half a rec").unwrap();
+    log.torn = true;
+    log.append(&[b"again".to_vec()]).unwrap();
+    let found = Content::read(&path).unwrap();
+    assert_eq!((found.records, found.damaged), (vec![b"good".to_vec(), b"again".to_vec()], false));
+}
+
+#[test]
+fn a_log_that_is_rewritten_goes_on_behind_its_new_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let mut log = Log::open(&path, 0).unwrap();
+    log.append(&records()).unwrap();
+    // What a crash in the middle of rewriting left.
+    fs::write(folder.path().join("a.tmp"), b"left over").unwrap();
+    log.rewrite(&[b"short".to_vec()]).unwrap();
+    assert_eq!(Content::read(&path).unwrap(), content(&[b"short".to_vec()], false));
+    log.append(&[b"more".to_vec()]).unwrap();
+    let both = [b"short".to_vec(), b"more".to_vec()];
+    assert_eq!(Content::read(&path).unwrap(), content(&both, false));
+    assert!(!folder.path().join("a.tmp").exists());
+}
+
+/// A log that cannot be rewritten is the one that it was.
+#[test]
+fn a_rewrite_that_fails_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let mut log = Log::open(&path, 0).unwrap();
+    log.append(&records()).unwrap();
+    fs::create_dir(folder.path().join("a.tmp")).unwrap();
+    log.rewrite(&[b"short".to_vec()]).unwrap_err();
+    log.append(&[b"more".to_vec()]).unwrap();
+    assert_eq!(Content::read(&path).unwrap().records.len(), records().len() + 1);
+}
+
+impl Log {
+    /// A log that takes nothing, as on a disk that is full.
+    pub(in crate::store) fn read_only(path: &Path) -> Self {
+        let bytes = fs::metadata(path).unwrap().len();
+        let file = File::open(path).unwrap();
+        Self { path: path.to_owned(), file, bytes, torn: false, named: true }
+    }
+}
