@@ -34,7 +34,7 @@ fn snapshot(epoch: u64, tokens: u64, r: Digest, state: State) -> Snapshot {
 
 fn receipt(epoch: u64, parent: Digest, update: Digest) -> Receipt {
     let series = Series { epoch, parent, regroup: None };
-    Receipt { series, fragment: 0, update, members: vec![MEMBER] }
+    Receipt { series, fragment: 0, update, members: vec![MEMBER], parts: Vec::new() }
 }
 
 fn digest_of(update: &[u8]) -> Digest {
@@ -94,6 +94,7 @@ impl Past {
             members: receipt.members.clone(),
             heard: Vec::new(),
             adopt: None,
+            keep: Vec::new(),
         };
         let certificate = Certificate { roster, dones: Vec::new() };
         self.links.push((head, Link { receipt, certificate, openings: Vec::new() }));
