@@ -15,6 +15,7 @@ mod enter;
 mod finish;
 mod outbox;
 mod recover;
+mod repair;
 mod serve;
 mod tell;
 mod updates;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Answer, Ask, Head};
+use intellect_protocol::message::{Answer, Ask, Finished, Head};
 use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
 use intellect_protocol::time::Time;
@@ -37,6 +38,7 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::net::{self, Net, Reachability, Verdict, Via};
 use crate::os::Interrupts;
+use crate::ring;
 use crate::rings;
 use crate::store::updates::Name;
 use crate::store::{Saved, Store, StoreError};
@@ -47,6 +49,7 @@ pub(crate) use enter::{EnterError, run};
 use budget::{Budgets, Ruling};
 use finish::Finish;
 use outbox::{Item, Outbox, Written};
+use repair::Repairs;
 use tell::Teller;
 use updates::{Origin, Steps, Updates};
 
@@ -71,6 +74,8 @@ struct Driver {
     /// Updates of the open epoch that an earlier start has voted for.
     held: Vec<Digest>,
     steps: Steps,
+    /// What rings of the open epoch left.
+    repairs: Repairs,
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
@@ -127,6 +132,24 @@ enum Done {
     Resave,
     /// The pause is over, after an update could not be had.
     Refetch,
+    /// What a ring redoes of the delta.
+    Gathered(Box<ring::Job>),
+    /// A kept chunk, for the ring of a roster.
+    Chunk {
+        ring: Digest,
+        finished: Finished,
+        found: Option<Arc<Vec<u8>>>,
+    },
+    /// An update that was put together.
+    Repaired(Digest, Option<ring::Held>),
+    /// Somebody waits for a chunk of a ring that is ending.
+    ChunkAsked {
+        from: PeerId,
+        chunk: (Digest, u32),
+        offset: u64,
+        asked: u32,
+        reply: oneshot::Sender<Vec<u8>>,
+    },
     Progress,
 }
 
@@ -327,7 +350,9 @@ impl Driver {
 
     fn on_ring(&mut self, event: rings::Event) {
         match event {
-            rings::Event::Held(held) => self.on_ring_held(held),
+            rings::Event::Sealed(finished) => self.on_sealed(finished),
+            rings::Event::Remains(roster, bytes) => self.on_remains(roster, bytes),
+            rings::Event::Held(roster, held) => self.on_ring_ended(roster, held),
             rings::Event::Lost { roster, neighbour } => {
                 self.input(Input::RingLost { roster, neighbour });
             }
@@ -363,6 +388,12 @@ impl Driver {
                     self.tell.ready(epoch, tokens, loss, norm);
                     self.input(Input::Trained { tokens, norm });
                 }
+            }
+            Done::Gathered(job) => self.on_gathered(*job),
+            Done::Chunk { ring, finished, found } => self.on_chunk(ring, finished, found),
+            Done::Repaired(roster, held) => self.on_repaired(roster, held),
+            Done::ChunkAsked { from, chunk, offset, asked, reply } => {
+                self.serve_chunk(from, chunk, offset, asked, reply);
             }
             Done::Progress => {}
         }

@@ -17,10 +17,10 @@
 //! the bench is behind, so a fast predecessor is held back by the transport. Sending is paced in
 //! slices, so that a slow link still shows life.
 //!
-//! T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s): a neighbour that is silent or takes
-//! nothing for so long is lost, and so is one whose stream ended and was not replaced within 2·rtt.
+//! Chunks that are finished are told of at once: should the ring not end, they are kept (R10).
 
 mod bench;
+mod patience;
 mod stream;
 
 use std::{
@@ -45,12 +45,14 @@ use intellect_protocol::{
 };
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     task::JoinSet,
     time,
 };
+use tokio_util::sync::CancellationToken;
 
 use bench::{Bench, Op, Reply};
+pub(crate) use patience::Patience;
 use stream::{End, Packet};
 
 /// Waits until so many bytes more may be sent: the limit on all bulk of this node.
@@ -63,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) run: RunId,
     /// Digest of the roster.
     pub(crate) roster: Digest,
+    /// How the fragment is cut: all of it, or what earlier rings have not finished.
+    pub(crate) cut: Cut,
     /// Members with a place, in ring order.
     pub(crate) members: Vec<Member>,
     /// Our position among them.
@@ -71,49 +75,26 @@ pub(crate) struct Job {
     pub(crate) codec: Codec,
     /// Our key, to seal the chunk that we own.
     pub(crate) key: Keypair,
-    /// Our frozen delta.
+    /// Our frozen delta, of what is cut.
     pub(crate) delta: Arc<Vec<f32>>,
     /// How long neighbours may be silent.
     pub(crate) patience: Patience,
 }
 
-/// How long neighbours may be silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    /// Until the first item: they may hear of the last Accept later than we, and must connect.
-    pub(crate) first: Duration,
-    /// The least T_quiet.
-    pub(crate) least: Duration,
-    /// The greatest T_quiet.
-    pub(crate) most: Duration,
-    /// Round trip to the slower of both neighbours.
-    pub(crate) rtt: Duration,
+/// What a ring tells on its way.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A chunk is held whole, with its owner's word.
+    Sealed(u32, Seal),
+    /// All that the ring computes is held.
+    Held(Held),
+    /// The ring has ended before; chunks that were told of lie at their places in these bytes.
+    Remains(Arc<Vec<u8>>),
 }
 
-impl Patience {
-    /// The values of the protocol for neighbours with this round trip.
-    pub(crate) fn new(rtt: Duration) -> Self {
-        let least = Duration::from_millis(500);
-        Self { first: Duration::from_secs(5), least, most: Duration::from_secs(2), rtt }
-    }
-
-    /// T_quiet for this median gap between frames.
-    fn quiet(&self, median_gap: Option<Duration>) -> Duration {
-        median_gap.map_or(self.most, |gap| (8 * gap + 4 * self.rtt).clamp(self.least, self.most))
-    }
-
-    /// How long a stream that ended may be replaced by the end of the whole ring: a neighbour that
-    /// gives up because it lost its own is not lost itself, and the protocol says so meanwhile.
-    fn closed(&self) -> Duration {
-        (2 * self.rtt).max(self.least / 5)
-    }
-}
-
-/// The whole update.
+/// The whole update, or all of it that this ring computes.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Digest of the roster whose ring made it.
-    pub(crate) roster: Digest,
     /// Its bytes, every block of which decodes.
     pub(crate) update: Arc<Vec<u8>>,
     /// BLAKE3 of the bytes.
@@ -156,6 +137,9 @@ pub(crate) enum RingError {
     /// The thread that computes is gone: the program is ending.
     #[error("the ring's thread has stopped")]
     Stopped,
+    /// Nobody wants it any more.
+    #[error("the ring was given up")]
+    Abandoned,
 }
 
 /// Says what a stream to the successor is for: right after it was opened, since the successor does
@@ -189,12 +173,13 @@ pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::
     Ok(Preamble::from_bytes(&bytes))
 }
 
-/// Runs one ring to its end: `held` hears as soon as we hold the update, and the ring goes on until
-/// nothing is left to pass on. A ring of one has no streams; of others the preambles, from the
-/// predecessor and to the successor, are read and written already.
+/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the update,
+/// and the ring goes on until nothing is left to pass on. A ring of one has no streams; of others the
+/// preambles, from the predecessor and to the successor, are read and written already.
 ///
 /// # Errors
-/// [`RingError`]; once the update is held, the ring cannot fail any more.
+/// [`RingError`]; once the update is held, the ring cannot fail any more. What was finished is told
+/// before.
 ///
 /// # Cancel safety
 /// Cancel safe: the streams are reset, the thread ends with its current frame.
@@ -202,7 +187,8 @@ pub(crate) async fn run<R, W>(
     job: Job,
     streams: Option<(R, W)>,
     pace: Pace,
-    held: oneshot::Sender<Held>,
+    stop: CancellationToken,
+    told: mpsc::Sender<News>,
 ) -> Result<(), RingError>
 where
     R: AsyncRead + Unpin + Send + 'static,
@@ -216,7 +202,7 @@ where
         tasks.spawn(stream::read(from, job.patience, arriving));
         tasks.spawn(stream::write(to, job.patience, pace, to_leave, written));
     }
-    Ring::new(job, leaving, held)?.run(tasks, arrived, sent).await
+    Ring::new(job, leaving, told)?.run(tasks, arrived, sent, stop).await
 }
 
 /// The loop's side of a ring.
@@ -228,7 +214,10 @@ struct Ring {
     leaving: mpsc::Sender<Packet>,
     /// What the bench copies for the writer.
     copying: Option<Item>,
-    held: Option<oneshot::Sender<Held>>,
+    told: mpsc::Sender<News>,
+    held: bool,
+    /// Chunks that can be kept.
+    sealed: usize,
     /// Nothing is left to pass on.
     closed: bool,
     sent_bytes: u64,
@@ -239,13 +228,12 @@ impl Ring {
     fn new(
         job: Job,
         leaving: mpsc::Sender<Packet>,
-        held: oneshot::Sender<Held>,
+        told: mpsc::Sender<News>,
     ) -> Result<Self, RingError> {
-        let cut = Cut::new(job.delta.len(), job.members.len());
         let state = State::new(Config {
             run: job.run,
             roster: job.roster,
-            cut,
+            cut: job.cut,
             codec: job.codec,
             members: job.members.iter().map(|member| member.peer).collect(),
             position: job.position,
@@ -261,7 +249,9 @@ impl Ring {
             bench,
             leaving,
             copying: None,
-            held: Some(held),
+            told,
+            held: false,
+            sealed: 0,
             closed: false,
             sent_bytes: 0,
             received_bytes: 0,
@@ -273,11 +263,33 @@ impl Ring {
         mut tasks: JoinSet<End>,
         mut arrived: mpsc::Receiver<Packet>,
         mut sent: mpsc::Receiver<()>,
+        stop: CancellationToken,
+    ) -> Result<(), RingError> {
+        let result = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(RingError::Abandoned),
+            result = self.go(&mut tasks, &mut arrived, &mut sent) => result,
+        };
+        if result.is_err() {
+            self.tell_remains().await;
+            return result;
+        }
+        // The last bytes are on their way once the writer has closed its stream.
+        drop((self, arrived, sent));
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn go(
+        &mut self,
+        tasks: &mut JoinSet<End>,
+        arrived: &mut mpsc::Receiver<Packet>,
+        sent: &mut mpsc::Receiver<()>,
     ) -> Result<(), RingError> {
         self.input(Input::Open, Vec::new()).await?;
         let mut ended = None;
         // The digest of the update may come after the last item was passed on.
-        while !self.closed || self.held.is_some() {
+        while !self.closed || !self.held {
             let may_read = self.state.may_read() && self.bench.asked() < FRAMES_MAX;
             let step = tokio::select! {
                 biased;
@@ -292,14 +304,22 @@ impl Ring {
             };
             match step {
                 // What is left to pass on helps others, but nobody waits for us to do it.
-                Err(_) if self.held.is_none() => return Ok(()),
+                Err(_) if self.held => return Ok(()),
                 other => other?,
             }
         }
-        // The last bytes are on their way once the writer has closed its stream.
-        drop((self, arrived, sent));
-        while tasks.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// What is finished can be kept, whatever ended the ring.
+    async fn tell_remains(&mut self) {
+        if self.sealed == 0 || self.held {
+            return;
+        }
+        if let Some(bytes) = self.bench.remains().await {
+            // Whoever asked may be gone.
+            drop(self.told.send(News::Remains(bytes)).await);
+        }
     }
 
     /// Gives one input to the machine and does what it says; `payload` is what came with it.
@@ -332,7 +352,10 @@ impl Ring {
                 Output::Send(item @ Item::Seal(_, seal)) => {
                     self.send(&item, seal.to_bytes().to_vec()).await;
                 }
-                Output::Sealed(..) => {}
+                Output::Sealed(chunk, seal) => {
+                    self.sealed += 1;
+                    drop(self.told.send(News::Sealed(small(chunk), seal)).await);
+                }
                 Output::Held => self.bench.ask(Op::Whole).await,
                 Output::Closed => self.closed = true,
                 Output::Fault(fault) => {
@@ -376,9 +399,10 @@ impl Ring {
                 Ok(())
             }
             Reply::Whole(update, digest) => {
-                self.hold(update, digest);
+                self.hold(update, digest).await;
                 Ok(())
             }
+            Reply::Remains(_) => Ok(()),
         }
     }
 
@@ -411,12 +435,13 @@ impl Ring {
         Ok(())
     }
 
-    fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
-        let Some(held) = self.held.take() else { return };
-        let (roster, took) = (self.job.roster, self.began.elapsed());
+    async fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
+        self.held = true;
+        let took = self.began.elapsed();
         let (sent_bytes, received_bytes) = (self.sent_bytes, self.received_bytes);
+        let held = Held { update, digest, sent_bytes, received_bytes, took };
         // Whoever asked may have given the ring up.
-        let _ = held.send(Held { roster, update, digest, sent_bytes, received_bytes, took });
+        drop(self.told.send(News::Held(held)).await);
     }
 
     async fn send(&mut self, item: &Item, payload: Vec<u8>) {
@@ -427,7 +452,7 @@ impl Ring {
     }
 
     fn cut(&self) -> Cut {
-        Cut::new(self.job.delta.len(), self.job.members.len())
+        self.job.cut
     }
 
     fn predecessor(&self) -> PeerId {

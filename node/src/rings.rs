@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use intellect_protocol::exchange::frame::Preamble;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Finished;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::net::{ByteStream, Handle};
-use crate::ring::{self, Held, Job, Pace, RingError};
+use crate::ring::{self, Held, Job, News, Pace, RingError};
 
 /// Commands that may wait: a few per ring.
 const COMMANDS: usize = 64;
@@ -29,6 +31,9 @@ const ARRIVALS: usize = 64;
 const EARLY_MAX: usize = 64;
 const EARLY_WAIT: Duration = Duration::from_secs(10);
 
+/// News of one ring that wait for the driver.
+const NEWS: usize = 16;
+
 /// Streams whose first bytes are being read.
 const ARRIVING_MAX: usize = 64;
 
@@ -38,8 +43,12 @@ const PER_PEER: usize = 2;
 /// What becomes of rings.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The whole update is held.
-    Held(Held),
+    /// A chunk is held whole, with its owner's word.
+    Sealed(Finished),
+    /// All that a ring computes is held.
+    Held(Digest, Held),
+    /// A ring has ended; the chunks that were told of lie at their places in these bytes.
+    Remains(Digest, Arc<Vec<u8>>),
     /// A neighbour was lost.
     Lost {
         /// Digest of the roster.
@@ -116,7 +125,7 @@ struct Actor {
 }
 
 struct Running {
-    task: AbortHandle,
+    stop: CancellationToken,
     predecessor: PeerId,
     /// Takes the predecessor's stream, once.
     stream: Option<oneshot::Sender<ByteStream>>,
@@ -172,7 +181,7 @@ impl Actor {
             Command::Start(job) => self.start(*job),
             Command::Abandon(roster) => {
                 if let Some(running) = self.running.remove(&roster) {
-                    running.task.abort();
+                    running.stop.cancel();
                 }
             }
         }
@@ -210,7 +219,9 @@ impl Actor {
         let (predecessor, successor) = (predecessor.peer, successor.peer);
         let (sender, stream) = oneshot::channel();
         let (net, pace, events) = (self.net.clone(), self.pace.clone(), self.events.clone());
-        let task = self.tasks.spawn(async move {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        self.tasks.spawn(async move {
             let streams = async |job: &Job| {
                 if count == 1 {
                     return Ok(None);
@@ -225,8 +236,12 @@ impl Actor {
                 let outgoing = open(&net, job, successor);
                 tokio::try_join!(incoming, outgoing).map(Some)
             };
-            let event = match streams(&job).await {
-                Ok(streams) => exchange(job, streams, pace, &events).await,
+            let found = tokio::select! {
+                () = stopped.cancelled() => return roster,
+                found = streams(&job) => found,
+            };
+            let event = match found {
+                Ok(streams) => exchange(job, streams, pace, stopped, &events).await,
                 Err(neighbour) => Some(Event::Lost { roster, neighbour }),
             };
             if let Some(event) = event {
@@ -234,7 +249,7 @@ impl Actor {
             }
             roster
         });
-        self.running.insert(roster, Running { task, predecessor, stream: Some(sender) });
+        self.running.insert(roster, Running { stop, predecessor, stream: Some(sender) });
         for (from, (preamble, stream)) in self.early.take(Instant::now()) {
             self.pair(from, preamble, stream);
         }
@@ -296,18 +311,24 @@ async fn exchange(
     job: Job,
     streams: Option<(ByteStream, ByteStream)>,
     pace: Pace,
+    stop: CancellationToken,
     events: &mpsc::Sender<Event>,
 ) -> Option<Event> {
     let roster = job.roster;
-    let (sender, held) = oneshot::channel();
+    let (told, mut news) = mpsc::channel(NEWS);
     let tell = async {
-        if let Ok(held) = held.await {
-            drop(events.send(Event::Held(held)).await);
+        while let Some(news) = news.recv().await {
+            let event = match news {
+                News::Sealed(chunk, seal) => Event::Sealed(Finished { roster, chunk, seal }),
+                News::Held(held) => Event::Held(roster, held),
+                News::Remains(bytes) => Event::Remains(roster, bytes),
+            };
+            drop(events.send(event).await);
         }
     };
-    let (ended, ()) = tokio::join!(ring::run(job, streams, pace, sender), tell);
+    let (ended, ()) = tokio::join!(ring::run(job, streams, pace, stop, told), tell);
     match ended {
-        Ok(()) | Err(RingError::Stopped) => None,
+        Ok(()) | Err(RingError::Stopped | RingError::Abandoned) => None,
         Err(RingError::Lost { neighbour, why }) => {
             tracing::info!(why, "ring neighbour lost");
             Some(Event::Lost { roster, neighbour })

@@ -13,7 +13,7 @@ use std::time::Duration;
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Answer, Ask, Request};
+use intellect_protocol::message::{Answer, Ask, Finished, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use intellect_protocol::wire;
 use tokio::time::timeout;
@@ -48,6 +48,20 @@ pub(crate) async fn update(
     let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == update.0;
     let fetch = |peer, request| net.fetch(peer, request);
     Donors::new(fetch, from, PATIENCE, LAST_PATIENCE).whole(length, part, good).await
+}
+
+/// The bytes of a finished chunk, `length` of them, from the first of `holders` that delivers them all.
+pub(crate) async fn chunk(
+    net: &Handle,
+    finished: Finished,
+    length: usize,
+    holders: &[PeerId],
+) -> Option<Vec<u8>> {
+    let Finished { roster, chunk, seal } = finished;
+    let part = |offset| Request::Chunk { roster, chunk, offset };
+    let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == seal.digest.0;
+    let fetch = |peer, request| net.fetch(peer, request);
+    Donors::new(fetch, holders, PATIENCE, LAST_PATIENCE).whole(length, part, good).await
 }
 
 /// A state as it comes in.

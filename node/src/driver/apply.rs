@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::checkpoint::Header;
-use intellect_protocol::epoch::Ring;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::Output;
@@ -13,7 +12,7 @@ use intellect_protocol::wire;
 use super::outbox::{Item, Written};
 use super::{Done, Driver};
 use crate::net::SendError;
-use crate::{ring, transfer};
+use crate::transfer;
 
 impl Driver {
     /// Does what the state decided, once the disk has what it rests on.
@@ -70,7 +69,7 @@ impl Driver {
                 }
             }
             Output::Ring(ring) => self.start_ring(&ring),
-            Output::Abandon(roster) => self.rings.abandon(roster),
+            Output::Abandon(roster) => self.abandon_ring(roster),
             Output::FetchUpdate(update, from) => self.fetch_update(update, from),
             Output::Apply(apply) => self.apply_update(apply),
             Output::Ask(peer, ask) => {
@@ -82,6 +81,7 @@ impl Driver {
             Output::Replay { updates, donors } => self.replay(&updates, donors),
             Output::Train { epoch, tokens } => {
                 self.steps.end_replay();
+                self.repairs.clear();
                 self.worker_train(epoch, tokens);
             }
             Output::Fault(peer, fault) => {
@@ -93,25 +93,7 @@ impl Driver {
         }
     }
 
-    fn start_ring(&mut self, ring: &Ring) {
-        let Some(delta) = self.delta.clone() else {
-            tracing::error!("a ring without a frozen delta");
-            return;
-        };
-        self.tell.ring_opened();
-        self.rings.start(ring::Job {
-            run: self.manifest.id,
-            roster: ring.roster,
-            members: ring.members.clone(),
-            position: ring.index,
-            codec: self.manifest.run.codec,
-            key: self.key.clone(),
-            delta,
-            patience: ring::Patience::new(self.round_trip()),
-        });
-    }
-
-    fn round_trip(&self) -> Duration {
+    pub(super) fn round_trip(&self) -> Duration {
         self.peer.roll().round_trip(self.now())
     }
 

@@ -28,6 +28,7 @@ use super::choose;
 use super::finish::Finish;
 use super::outbox::Outbox;
 use super::recover::{self, Recovery, Rules};
+use super::repair::Repairs;
 use super::tell::Teller;
 use super::updates::{IN_MEMORY, OPEN, Steps, Updates};
 use crate::config::Local;
@@ -405,6 +406,7 @@ impl Parts<'_> {
             updates: Updates::new(self.recovery.updates),
             held: self.recovery.held,
             steps: Steps::default(),
+            repairs: Repairs::default(),
             newest: self.newest,
             saved: self.recovery.saved.into_iter().collect(),
             saving: false,

@@ -38,7 +38,10 @@ impl Driver {
             Request::Table { state, offset } => {
                 self.table(&state).and_then(|table| transfer::part_of(&table, offset))
             }
-            Request::Chunk { .. } => None,
+            Request::Chunk { roster, chunk, offset } => {
+                self.serve_chunk(from, (roster, chunk), offset, 0, reply);
+                return;
+            }
             Request::Piece { state, index } => {
                 self.serve_piece(&state, index, reply);
                 return;

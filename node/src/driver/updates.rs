@@ -20,7 +20,7 @@ use super::{Done, Driver};
 use crate::error::Error;
 use crate::store::StoreError;
 use crate::store::updates::Name;
-use crate::{ring, transfer, worker};
+use crate::{transfer, worker};
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub(super) const IN_MEMORY: usize = 4;
@@ -191,15 +191,8 @@ pub(super) enum Origin {
 }
 
 impl Driver {
-    pub(super) fn on_ring_held(&mut self, held: ring::Held) {
-        let (send_rate, roster, update) = (held.send_rate(), held.roster, held.digest);
-        self.tell.ring(held.sent_bytes, held.received_bytes);
-        let epoch = self.peer.head().epoch + 1;
-        self.keep(Name { epoch, digest: update }, held.update, Origin::Ring { roster, send_rate });
-    }
-
     /// Keeps an update: in memory at once, and on disk.
-    fn keep(&mut self, name: Name, bytes: Arc<Vec<u8>>, origin: Origin) {
+    pub(super) fn keep(&mut self, name: Name, bytes: Arc<Vec<u8>>, origin: Origin) {
         let old = self.updates.hold(name.epoch, name.digest, Arc::clone(&bytes));
         self.drop_updates(old);
         let store = Arc::clone(&self.store);

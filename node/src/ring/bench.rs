@@ -25,6 +25,8 @@ pub(super) enum Op {
     Hash { chunk: usize, place: Range<usize> },
     /// Hash and hand out the update.
     Whole,
+    /// Hand out what there is of it.
+    Remains,
 }
 
 /// What was done.
@@ -39,6 +41,8 @@ pub(super) enum Reply {
     Hashed(usize, Digest),
     /// For [`Op::Whole`].
     Whole(Arc<Vec<u8>>, Digest),
+    /// For [`Op::Remains`].
+    Remains(Arc<Vec<u8>>),
 }
 
 /// The loop's end of the thread; dropped, the thread ends.
@@ -85,6 +89,16 @@ impl Bench {
         reply
     }
 
+    /// What there is of the update, once all that was asked for is done; the last thing to ask.
+    pub(super) async fn remains(&mut self) -> Option<Arc<Vec<u8>>> {
+        self.ask(Op::Remains).await;
+        loop {
+            if let Reply::Remains(bytes) = self.reply().await? {
+                return Some(bytes);
+            }
+        }
+    }
+
     /// What was asked for and not replied to yet.
     pub(super) fn asked(&self) -> usize {
         self.asked
@@ -124,6 +138,7 @@ impl Table {
             Op::Copy(place) => Reply::Copied(self.update[place].to_vec()),
             Op::Hash { chunk, place } => Reply::Hashed(chunk, digest(&self.update[place])),
             Op::Whole => Reply::Whole(self.update.clone(), digest(&self.update)),
+            Op::Remains => Reply::Remains(self.update.clone()),
         }
     }
 }

@@ -35,6 +35,7 @@ fn job(position: usize, members: usize, elements: usize) -> Job {
     Job {
         run: RUN,
         roster: ROSTER,
+        cut: Cut::new(elements, members),
         members: (0..members).map(member).collect(),
         position,
         codec: Codec::Int8,
@@ -93,9 +94,67 @@ fn streams(members: usize, buffer: usize) -> Vec<Streams> {
 type Outcome = (Option<Held>, Result<(), RingError>);
 
 async fn member_of(job: Job, streams: Streams, pace: Pace) -> Outcome {
-    let (sender, receiver) = oneshot::channel();
-    let end = run(job, streams, pace, sender).await;
-    (receiver.await.ok(), end)
+    let (told, mut news) = mpsc::channel(1_000);
+    let end = run(job, streams, pace, CancellationToken::new(), told).await;
+    let mut held = None;
+    while let Some(news) = news.recv().await {
+        if let News::Held(one) = news {
+            held = Some(one);
+        }
+    }
+    (held, end)
+}
+
+/// R32: position 2 sends its sums and one finished chunk, and then nothing more. The others give the
+/// ring up, and what they were told of is there, as its owner sealed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r32_what_is_finished_outlives_the_ring() {
+    let (members, elements) = (3, 5_000);
+    let cut = Cut::new(elements, members);
+    let expected = expected(members, elements);
+    let mut tasks = Vec::new();
+    for (position, streams) in streams(members, 1 << 16).into_iter().enumerate() {
+        let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let stalls: Pace = Arc::new(move |bytes| {
+            let before = sent.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                if before > 5_600 {
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let pace = if position == 2 { stalls } else { no_limit() };
+        tasks.push(tokio::spawn(async move {
+            let (told, mut news) = mpsc::channel(1_000);
+            let job = job(position, members, elements);
+            let end = run(job, streams, pace, CancellationToken::new(), told).await;
+            let mut all = Vec::new();
+            while let Some(one) = news.recv().await {
+                all.push(one);
+            }
+            (end, all)
+        }));
+    }
+    let mut kept = 0;
+    for task in tasks.drain(..2) {
+        let (end, news) = task.await.unwrap();
+        assert!(matches!(end, Err(RingError::Lost { .. })), "{end:?}");
+        let remains = news.iter().find_map(|one| match one {
+            News::Remains(bytes) => Some(bytes),
+            _ => None,
+        });
+        for one in &news {
+            let News::Sealed(chunk, seal) = one else { continue };
+            let range = cut.chunk(usize::try_from(*chunk).unwrap());
+            let place =
+                Codec::Int8.encoded_bytes(range.start)..Codec::Int8.encoded_bytes(range.end);
+            let bytes = &remains.unwrap()[place.clone()];
+            assert_eq!(seal.digest.0, *blake3::hash(bytes).as_bytes());
+            assert_eq!(*bytes, expected[place], "chunk {chunk}");
+            kept += 1;
+        }
+    }
+    assert!(kept >= 3, "{kept}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
