@@ -73,10 +73,13 @@ pub enum Record {
         /// The new head.
         head: Head,
     },
-    /// What lies beyond this epoch is given up (R23).
+    /// What lies beyond this epoch is given up for a greater head (R23), once its last epoch is
+    /// committed: a log that ends before says that nothing was given up.
     Rewound {
         /// The last epoch that stays.
         epoch: u64,
+        /// The greater head.
+        to: Head,
     },
 }
 
@@ -122,19 +125,29 @@ pub struct Recovered {
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();
     let mut decided = None;
-    let place = |epoch: u64| usize::try_from(epoch).unwrap_or(usize::MAX);
+    // The lineage that is being given up, and for which head.
+    let mut leaving: Option<(Vec<(Head, Link)>, Head)> = None;
     for record in records {
         match record {
             Record::Decided { link } => decided = Some(link),
             Record::Committed { head } => {
                 let Some(link) = decided.take() else { continue };
-                lineage.truncate(place(head.epoch.saturating_sub(1)));
-                let before = lineage.last().map_or(genesis, |(head, _)| *head);
-                if follows(&before, &head, &link.receipt) {
+                if !follows(genesis, &lineage, &head, &link.receipt)
+                    && let Some((stayed_on, _)) = leaving.take()
+                {
+                    lineage = stayed_on;
+                }
+                if follows(genesis, &lineage, &head, &link.receipt) {
+                    lineage.truncate(place(head.epoch.saturating_sub(1)));
                     lineage.push((head, *link));
                 }
+                leaving = leaving.filter(|(_, to)| *to != head);
             }
-            Record::Rewound { epoch } => lineage.truncate(place(epoch)),
+            Record::Rewound { epoch, to } => {
+                let before = leaving.take().map_or(lineage, |(stayed_on, _)| stayed_on);
+                lineage = before.iter().take(place(epoch)).cloned().collect();
+                leaving = Some((before, to));
+            }
             Record::Promised { .. }
             | Record::Accepted { .. }
             | Record::Voted { .. }
@@ -142,13 +155,25 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
             | Record::Opened { .. } => {}
         }
     }
-    lineage
+    leaving.map_or(lineage, |(stayed_on, _)| stayed_on)
 }
 
-fn follows(before: &Head, head: &Head, receipt: &Receipt) -> bool {
-    receipt.series.is_beside(&Series::after(before))
-        && head.epoch == receipt.series.epoch
-        && head.tokens == before.tokens.saturating_add(receipt.tokens())
+/// Whether a receipt leads from an epoch of the lineage to `head`.
+fn follows(genesis: Head, lineage: &[(Head, Link)], head: &Head, receipt: &Receipt) -> bool {
+    let before = match head.epoch.checked_sub(2) {
+        Some(index) => lineage.get(place(index)).map(|(head, _)| *head),
+        None => Some(genesis),
+    };
+    let leads = |before: Head| {
+        receipt.series.is_beside(&Series::after(&before))
+            && head.epoch == receipt.series.epoch
+            && head.tokens == before.tokens.saturating_add(receipt.tokens())
+    };
+    before.is_some_and(leads)
+}
+
+fn place(epoch: u64) -> usize {
+    usize::try_from(epoch).unwrap_or(usize::MAX)
 }
 
 /// R19: the first update that `votes` vote for in an epoch beyond `epoch` and that is not `readable`.

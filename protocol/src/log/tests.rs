@@ -113,16 +113,37 @@ fn a_lineage_is_what_was_committed_and_not_given_up() {
         lineage(head(0), records.to_vec()).into_iter().map(|(head, _)| head).collect()
     };
     assert_eq!(heads(&records), [head(1), head(2)], "epoch 3 is decided only");
-    records.push(Record::Rewound { epoch: 1 });
-    assert_eq!(heads(&records), [head(1)]);
-    records.extend([decided(2, 9), committed(2), decided(3, 9), committed(3)]);
+    let stayed_on = heads(&records);
+    records.push(Record::Rewound { epoch: 0, to: head(3) });
+    for more in [decided(1, 9), committed(1), decided(2, 9), committed(2), decided(3, 9)] {
+        assert_eq!(heads(&records), stayed_on, "not before the whole way is there");
+        records.push(more);
+    }
+    records.push(committed(3));
     assert_eq!(heads(&records), [head(1), head(2), head(3)]);
+    assert_eq!(lineage(head(0), records.clone())[0].1.receipt.update, Digest([9; 32]));
     // Who came back to an earlier head commits anew from there.
     records.extend([decided(2, 8), committed(2)]);
     let again = lineage(head(0), records.clone());
     assert_eq!(again.last().map(|(_, link)| link.receipt.update), Some(Digest([8; 32])));
     // A hole: nothing after it follows.
     assert_eq!(heads(&records[2..5]), []);
+}
+
+/// A crash on the way to another lineage leaves its first epochs in the log; then ours went on.
+#[test]
+fn a_way_that_was_not_taken_is_no_lineage() {
+    let committed = |epoch| Record::Committed { head: head(epoch) };
+    let ours = [decided(1, 1), committed(1), decided(2, 2), committed(2)];
+    let rewound = [Record::Rewound { epoch: 0, to: head(4) }, decided(1, 9), committed(1)];
+    let updates = |records: Vec<Record>| -> Vec<Digest> {
+        lineage(head(0), records).iter().map(|(_, link)| link.receipt.update).collect()
+    };
+    let on = [decided(3, 3), committed(3)];
+    let went_on = [ours.as_slice(), &rewound, &on].concat();
+    assert_eq!(updates(went_on.clone()), [1, 2, 3].map(|update| Digest([update; 32])));
+    let again = [went_on.as_slice(), &rewound].concat();
+    assert_eq!(updates(again), [1, 2, 3].map(|update| Digest([update; 32])));
 }
 
 #[test]
@@ -144,7 +165,7 @@ fn records_have_one_form_and_nothing_after_it() {
         Record::Opened { opening: opening(series(1), 1) },
         decided(1, 1),
         Record::Committed { head: head(1) },
-        Record::Rewound { epoch: 3 },
+        Record::Rewound { epoch: 3, to: head(4) },
     ];
     for record in all {
         let mut bytes = record.bytes();

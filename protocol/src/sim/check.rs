@@ -166,10 +166,15 @@ impl Check {
         Self { run, grace_ms, votes, lineage, said, forgone: 0 }
     }
 
+    /// S7: a process binds itself by a Join, whether or not it lives to say so.
+    pub(super) fn joins(&self, now_ms: u64, who: &Process, regroup: &Regroup) -> Verdict {
+        let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
+        who.earned(now_ms, self.grace_ms, &voters, regroup)
+    }
+
     /// A process sends a message for the first time, or again. `frozen` is its delta, if it has one.
     pub(super) fn sent(
         &mut self,
-        now_ms: u64,
         who: &Process,
         message: &Message,
         frozen: Option<&Frozen>,
@@ -195,15 +200,9 @@ impl Check {
                 Ok(())
             }
             Message::Join(join) => {
-                let regroup = self.votes.regroup(&join.regroup).cloned();
-                let regroup = regroup.ok_or_else(|| Violation {
-                    invariant: "S7",
-                    what: format!("{} joins a Regroup that nobody proposed", voter.peer),
+                require(self.votes.regroup(&join.regroup).is_some(), "S7", || {
+                    format!("{} joins a Regroup that nobody proposed", voter.peer)
                 })?;
-                if self.votes.is_new(voter, join) {
-                    let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
-                    who.earned(now_ms, self.grace_ms, &voters, &regroup)?;
-                }
                 self.votes.on_join(&self.run, voter, join)
             }
             Message::Heartbeat(beat) => {

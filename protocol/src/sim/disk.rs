@@ -11,7 +11,7 @@ use super::toy::Anchor;
 use crate::epoch::Apply;
 use crate::id::{Digest, RunId};
 use crate::log::{self, Record, Recovered};
-use crate::message::{Head, Link};
+use crate::message::{Commit, Head, Link, Message};
 use crate::peer::UPDATES_KEPT;
 use crate::wire;
 
@@ -116,6 +116,60 @@ impl Disk {
     pub(super) fn crash(&mut self, kept: usize) {
         self.pending.truncate(kept);
         self.flush();
+    }
+
+    /// Whether a message says nothing but what is on disk, as far as it binds its author.
+    pub(super) fn proves(&self, run: &RunId, message: &Message) -> bool {
+        let voted = |wanted: &dyn Fn(&Record) -> bool| self.votes.iter().rev().any(wanted);
+        match message {
+            Message::Heartbeat(beat) => {
+                let there = |record: &Record| *record == Record::Committed { head: beat.head };
+                beat.head.epoch == 0 || self.receipts.iter().rev().any(there)
+            }
+            Message::Status(status) => voted(&|record| match record {
+                Record::Promised { series, attempt } => {
+                    *series == status.series && *attempt >= status.attempt
+                }
+                Record::Accepted { roster } => {
+                    roster.series == status.series && roster.attempt >= status.attempt
+                }
+                _ => false,
+            }),
+            Message::Accept(accept) => voted(&|record| match record {
+                Record::Accepted { roster } => wire::roster_digest(run, roster) == accept.roster,
+                _ => false,
+            }),
+            Message::Done(done) => {
+                let held = self.updates.contains_key(&done.update);
+                held && voted(&|record| match record {
+                    Record::Voted { receipt, .. } => wire::receipt_digest(run, receipt) == done.r,
+                    _ => false,
+                })
+            }
+            Message::Join(join) => voted(&|record| match record {
+                Record::Joined { regroup, .. } => {
+                    wire::regroup_digest(run, regroup) == join.regroup
+                }
+                _ => false,
+            }),
+            Message::Commit(commit) => {
+                let update = match commit {
+                    Commit::Whole(link) => link.receipt.update,
+                    Commit::Short { update, .. } => *update,
+                };
+                self.receipts.iter().rev().any(|record| match record {
+                    Record::Decided { link } => link.receipt.update == update,
+                    _ => false,
+                })
+            }
+            Message::Ready(_)
+            | Message::Query(_)
+            | Message::Roster(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Regroup(_)
+            | Message::Leaving(_) => true,
+        }
     }
 
     /// Loses the votes given although they were flushed, as a disk does that lies about it.

@@ -331,8 +331,9 @@ impl World {
         self.report.bytes += wire::envelope(message).len() as u64;
         let Some(process) = &self.hosts[host].process else { return };
         let frozen = process.toy.frozen.as_ref();
-        let verdict = self.check.sent(self.now_ms, &process.judged, message.body(), frozen);
+        let verdict = self.check.sent(&process.judged, message.body(), frozen);
         self.judge(verdict);
+        self.check_flushed(host, message.body());
         self.note_moment(host, message.body());
     }
 

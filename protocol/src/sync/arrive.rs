@@ -161,7 +161,7 @@ impl State {
         let undone = self.head.epoch.saturating_sub(base);
         if undone > 0 {
             let (first_epoch, mine) = (base.saturating_add(1), self.head);
-            out.push(Output::Log(Record::Rewound { epoch: base }));
+            out.push(Output::Log(Record::Rewound { epoch: base, to: theirs }));
             out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
             // Others who still stand where we stood are no other fork.
             self.remember(mine.state);

@@ -10,6 +10,7 @@ mod ordinary;
 mod votes;
 mod regroups;
 mod heads;
+mod durable;
 mod joins;
 mod strangers;
 mod repair;

@@ -126,7 +126,7 @@ impl History {
         self.regroup_remembers(&join.regroup)
     }
 
-    pub(super) fn is_new(&self, voter: Voter, join: &Join) -> bool {
+    fn is_new(&self, voter: Voter, join: &Join) -> bool {
         !self.joins.get(&join.regroup).is_some_and(|joins| joins.contains_key(&voter))
     }
 

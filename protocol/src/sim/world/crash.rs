@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use super::{Happening, Input, Output, World};
+use super::{Happening, Input, Message, Output, World};
 use crate::epoch::Rule;
 use crate::id::Digest;
+use crate::log::Record;
 use crate::sim::disk::{Damage, Write};
 
 /// A crash that is to come.
@@ -34,7 +35,7 @@ impl World {
                 continue;
             }
             if let Output::Log(record) = output {
-                self.hosts[host].disk.write(Write::Record(Box::new(record)));
+                self.log(host, record);
             } else if !leaves(&output) || self.flush(host) {
                 self.apply(host, output);
             }
@@ -42,6 +43,24 @@ impl World {
         }
         self.spare = out;
         self.schedule_tick(host);
+    }
+
+    fn log(&mut self, host: usize, record: Record) {
+        if let (Record::Joined { regroup, .. }, Some(process)) =
+            (&record, &self.hosts[host].process)
+        {
+            let verdict = self.check.joins(self.now_ms, &process.judged, regroup);
+            self.judge(verdict);
+        }
+        self.hosts[host].disk.write(Write::Record(Box::new(record)));
+    }
+
+    /// R1, R13, R16: what binds its author is on disk before it is said.
+    pub(super) fn check_flushed(&mut self, host: usize, message: &Message) {
+        if self.setup.without.is_none() && !self.hosts[host].disk.proves(&self.run, message) {
+            let what = format!("{} says what is not on its disk: {message:?}", self.name(host));
+            self.break_with("R1", what);
+        }
     }
 
     /// Whether the process that started as `incarnation` still runs.
