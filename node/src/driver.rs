@@ -13,7 +13,9 @@ mod choose;
 mod contacts;
 mod enter;
 mod finish;
+mod meter;
 mod outbox;
+mod pins;
 mod recover;
 mod repair;
 mod serve;
@@ -49,6 +51,7 @@ pub(crate) use enter::{EnterError, run};
 use budget::{Budgets, Ruling};
 use finish::Finish;
 use outbox::{Item, Outbox, Written};
+use pins::Pins;
 use repair::Repairs;
 use tell::Teller;
 use updates::{Origin, Steps, Updates};
@@ -79,6 +82,7 @@ struct Driver {
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
+    pins: Pins,
     saving: bool,
     /// A state that was fetched and is not on the disk yet.
     loaded: Option<Head>,
@@ -161,6 +165,9 @@ impl Driver {
         mut ring_events: mpsc::Receiver<rings::Event>,
         mut interrupts: Interrupts,
     ) -> Result<(), Error> {
+        if let Some(state) = self.store.partial() {
+            self.input(Input::Partial(state));
+        }
         self.begin();
         loop {
             if self.finish.is_over(Instant::now()) {

@@ -25,6 +25,7 @@ use intellect_protocol::id::RunId;
 
 use crate::os;
 
+pub(crate) mod incoming;
 pub(crate) mod updates;
 
 pub(crate) use checkpoints::{CHECKPOINTS, Look, Saved};
@@ -66,6 +67,9 @@ pub(crate) enum StoreError {
         /// The file that was not renamed.
         path: PathBuf,
     },
+    /// A job on the disk was given up.
+    #[error("a job on the disk has ended: {0}")]
+    Ended(String),
     /// Nobody has such a piece.
     #[error("there is no piece {piece} in {}", path.display())]
     Piece {

@@ -2,52 +2,49 @@
 //! it hashes to.
 //!
 //! An answer is at most 1 MiB (docs/FORMATS.md), and every answer but the last one of a thing is
-//! that long: a donor that sends less, or something else, is not asked again. One that takes longer
-//! than [`PATIENCE`] is asked once more, with the patience of a slow line, after all the others. So
-//! whatever donors do, a transfer ends, and a silent one costs ten seconds.
+//! that long. Of a checkpoint its table comes first; then every piece is checked as it arrives, and kept
+//! on disk, so that a restart goes on where it was. An update, and the table, can be checked only
+//! whole: where what many donors sent is wrong, it is fetched of one after the other, and what comes
+//! out shows who had lied. Whoever sent something wrong is left out of the transfer and named; the
+//! rest of what has come is kept.
 
-use std::collections::VecDeque;
-use std::future::Future;
+mod crowd;
+
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::Future;
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Finished, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use intellect_protocol::wire;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::net::{FETCH_TIMEOUT, FetchError, Handle};
+use crate::store::incoming::Incoming;
+use crate::store::{Store, StoreError};
+
+use crowd::{Crowd, Event, Part, Patience};
 
 /// Most bytes of an update or a table in one answer, and of a piece.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 
-/// How long a part may take while other donors may be faster: a line of 1 Mbit/s needs eight.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A line of 4 Mbit/s brings a part in two seconds, one of 0.5 in half of the longest time.
+const PATIENCE: Patience =
+    Patience { quick: Duration::from_secs(2), slow: Duration::from_secs(10), end: FETCH_TIMEOUT };
 
-/// How long it may take when all others have failed: a line of 0.5 Mbit/s needs half of it.
-const LAST_PATIENCE: Duration = FETCH_TIMEOUT;
-
-/// A question about another peer's lineage; `None` if there is no good answer in time.
-pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
-    let request = wire::request(&Request::Ask(ask));
-    let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
-    wire::open_answer(&bytes)
-}
-
-/// The update of this digest and length, from the first of `from` that delivers all of it.
-pub(crate) async fn update(
-    net: &Handle,
-    update: Digest,
-    length: usize,
-    from: &[PeerId],
-) -> Option<Vec<u8>> {
-    let part = |offset| Request::Update { update, offset };
-    let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == update.0;
-    let fetch = |peer, request| net.fetch(peer, request);
-    Donors::new(fetch, from, PATIENCE, LAST_PATIENCE).whole(length, part, good).await
+/// What is told while a transfer goes on.
+pub(crate) enum Notice {
+    /// More has come.
+    Progress(Progress),
+    /// A donor sent something else than it was asked for.
+    Fault(PeerId, &'static str),
+    /// What comes is not kept on disk: a restart begins anew.
+    Disk(StoreError),
 }
 
 /// The bytes of a finished chunk, `length` of them, from the first of `holders` that delivers them all.
@@ -71,111 +68,244 @@ pub(crate) struct Progress {
     /// Size of all.
     pub(crate) want_bytes: u64,
     /// Who serves it.
-    pub(crate) donor: PeerId,
+    pub(crate) donors: Vec<PeerId>,
 }
 
-/// The checkpoint with this header and digest. What one donor has delivered stays when another one
-/// goes on.
+/// A question about another peer's lineage; `None` if there is no good answer in time.
+pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
+    let request = wire::request(&Request::Ask(ask));
+    let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
+    wire::open_answer(&bytes)
+}
+
+/// The update of this digest and length, from as many of `from` as it takes.
+pub(crate) async fn update(
+    net: &Handle,
+    update: Digest,
+    length: usize,
+    from: &[PeerId],
+    mut tell: impl FnMut(Notice),
+) -> Option<Vec<u8>> {
+    let fetch = |peer, request| net.fetch(peer, request);
+    let whole = Whole {
+        length,
+        part: |offset| Request::Update { update, offset },
+        good: |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == update.0,
+    };
+    whole.fetch(&mut Crowd::new(fetch, from, PATIENCE), &fetch, &mut tell).await
+}
+
+/// The checkpoint with this header and digest; what `store` has of it already is not fetched again.
 pub(crate) async fn checkpoint(
     net: &Handle,
+    store: &Arc<Store>,
     header: Header,
     state: Digest,
     donors: &[PeerId],
-    mut progress: impl FnMut(Progress),
+    mut tell: impl FnMut(Notice),
 ) -> Option<(Table, State)> {
     let fetch = |peer, request| net.fetch(peer, request);
-    let mut donors = Donors::new(fetch, donors, PATIENCE, LAST_PATIENCE);
-    let length = HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?;
-    let part = |offset| Request::Table { state, offset };
+    let mut crowd = Crowd::new(fetch, donors, PATIENCE);
+    let table = match kept_table(store, header, state).await {
+        Some(table) => table,
+        None => table_of(&mut crowd, &fetch, header, state, &mut tell).await?,
+    };
+    let mut incoming = match open_incoming(store, &table).await {
+        Ok(incoming) => Some(incoming),
+        Err(error) => {
+            tell(Notice::Disk(error));
+            None
+        }
+    };
+    let (mut fetched, missing) = kept_pieces(&table, incoming.clone()).await?;
+    let bytes = |piece: usize| table.piece(piece).map_or(0, |range| 4 * range.len());
+    let want_bytes = header.parameters.saturating_mul(8);
+    let lacking: u64 = missing.iter().map(|piece| bytes(*piece) as u64).sum();
+    let mut have_bytes = want_bytes.saturating_sub(lacking);
+    crowd.begin(missing.into_iter().filter_map(|index| {
+        let piece = u32::try_from(index).ok()?;
+        let request = wire::request(&Request::Piece { state, index: piece });
+        Some(Part { index, request, length: bytes(index) })
+    }));
+    tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: crowd.left() }));
+    while let Some(event) = crowd.next().await {
+        let (peer, index, bytes) = match event {
+            Event::Part { peer, index, bytes } => (peer, index, bytes),
+            Event::Fault { peer, why } => {
+                tell(Notice::Fault(peer, why));
+                continue;
+            }
+        };
+        let digest = table.pieces().get(index)?;
+        if blake3::hash(&bytes) != blake3::Hash::from_bytes(digest.0) {
+            crowd.refuse(peer, index);
+            tell(Notice::Fault(peer, "sent another piece of a checkpoint than was asked for"));
+            continue;
+        }
+        // The right digest, and still no numbers: the state is of no use.
+        fetched.put_piece(index, &bytes).ok()?;
+        crowd.accept(index);
+        have_bytes += bytes.len() as u64;
+        if let Some(error) = keep(&mut incoming, &table, index, bytes).await {
+            tell(Notice::Disk(error));
+        }
+        tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: crowd.active() }));
+    }
+    crowd.is_done().then_some((table, fetched))
+}
+
+async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
+    let store = Arc::clone(store);
+    let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
+    (*table.header() == header).then_some(table)
+}
+
+async fn table_of<'a, F, Fetched>(
+    crowd: &mut Crowd<'a, F>,
+    fetch: &F,
+    header: Header,
+    state: Digest,
+    tell: &mut impl FnMut(Notice),
+) -> Option<Table>
+where
+    F: Fn(PeerId, Vec<u8>) -> Fetched,
+    Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
+{
     let open = |bytes: &[u8]| {
         Table::from_bytes(bytes, &state).ok().filter(|table| *table.header() == header)
     };
-    let table = donors.whole(length, part, |bytes| open(bytes).is_some()).await?;
-    let table = open(&table)?;
-    let mut fetched = State::genesis(vec![0.0; usize::try_from(header.parameters).ok()?]);
-    let want_bytes = header.parameters.saturating_mul(8);
-    let mut have_bytes = 0;
-    for (place, digest) in table.pieces().iter().enumerate() {
-        let (index, length) = (u32::try_from(place).ok()?, 4 * table.piece(place)?.len());
-        let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == digest.0;
-        let piece = donors.whole(length, |_| Request::Piece { state, index }, good).await?;
-        fetched.put_piece(place, &piece).ok()?;
-        have_bytes += piece.len() as u64;
-        let donor = donors.first()?;
-        progress(Progress { have_bytes, want_bytes, donor });
-    }
-    Some((table, fetched))
+    let whole = Whole {
+        length: HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?,
+        part: |offset| Request::Table { state, offset },
+        good: |bytes: &[u8]| open(bytes).is_some(),
+    };
+    open(&whole.fetch(crowd, fetch, tell).await?)
 }
 
-/// Those who may still deliver, the one that is asked first, and how to ask.
-struct Donors<F> {
-    fetch: F,
-    queue: VecDeque<(PeerId, Duration)>,
-    last_patience: Duration,
+async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming>, StoreError> {
+    let (store, table) = (Arc::clone(store), table.clone());
+    let opened = spawn_blocking(move || store.receive(&table)).await;
+    opened.map_err(|error| StoreError::Ended(error.to_string()))?.map(Arc::new)
 }
 
-/// Why a donor did not deliver.
-enum Failure {
-    Slow,
-    Wrong,
-}
-
-impl<F, Fetched> Donors<F>
-where
-    F: Fn(PeerId, Vec<u8>) -> Fetched,
-    Fetched: Future<Output = Result<Vec<u8>, FetchError>>,
-{
-    fn new(fetch: F, donors: &[PeerId], patience: Duration, last_patience: Duration) -> Self {
-        let queue = donors.iter().map(|donor| (*donor, patience)).collect();
-        Self { fetch, queue, last_patience }
-    }
-
-    fn first(&self) -> Option<PeerId> {
-        self.queue.front().map(|(donor, _)| *donor)
-    }
-
-    /// `length` bytes that are `good`, all from one donor; it is the first one then.
-    async fn whole(
-        &mut self,
-        length: usize,
-        part: impl Fn(u64) -> Request,
-        good: impl Fn(&[u8]) -> bool,
-    ) -> Option<Vec<u8>> {
-        while let Some((donor, patience)) = self.queue.front().copied() {
-            match self.from(donor, patience, length, &part).await {
-                Ok(bytes) if good(&bytes) => return Some(bytes),
-                Err(Failure::Slow) if patience < self.last_patience => {
-                    self.queue.pop_front();
-                    self.queue.push_back((donor, self.last_patience));
-                }
-                Ok(_) | Err(Failure::Slow | Failure::Wrong) => drop(self.queue.pop_front()),
+/// The pieces that came before a restart, each verified again, and which ones are missing.
+async fn kept_pieces(table: &Table, kept: Option<Arc<Incoming>>) -> Option<(State, Vec<usize>)> {
+    let table = table.clone();
+    let read = move || {
+        let parameters = usize::try_from(table.header().parameters).ok()?;
+        let mut state = State::genesis(vec![0.0; parameters]);
+        let mut missing = Vec::new();
+        for piece in 0..table.pieces().len() {
+            let bytes = kept.as_ref().and_then(|kept| kept.get(&table, piece));
+            match bytes.map(|bytes| state.put_piece(piece, &bytes)) {
+                Some(Ok(())) => {}
+                _ => missing.push(piece),
             }
+        }
+        Some((state, missing))
+    };
+    spawn_blocking(read).await.ok()?
+}
+
+/// Keeps a piece on disk; after an error none any more.
+async fn keep(
+    incoming: &mut Option<Arc<Incoming>>,
+    table: &Table,
+    index: usize,
+    bytes: Vec<u8>,
+) -> Option<StoreError> {
+    let (kept, offset) = (Arc::clone(incoming.as_ref()?), table.offset(index)?);
+    let put = spawn_blocking(move || kept.put(offset, &bytes)).await;
+    let error = put.map_err(|error| StoreError::Ended(error.to_string())).flatten().err()?;
+    *incoming = None;
+    Some(error)
+}
+
+/// Something that can be checked only when all of it is there.
+struct Whole<P, G> {
+    length: usize,
+    part: P,
+    good: G,
+}
+
+impl<P, G> Whole<P, G>
+where
+    P: Fn(u64) -> Request,
+    G: Fn(&[u8]) -> bool,
+{
+    async fn fetch<'a, F, Fetched>(
+        &self,
+        crowd: &mut Crowd<'a, F>,
+        fetch: &F,
+        tell: &mut impl FnMut(Notice),
+    ) -> Option<Vec<u8>>
+    where
+        F: Fn(PeerId, Vec<u8>) -> Fetched,
+        Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
+    {
+        let wrong = "sent other bytes than those of the digest that it was asked for";
+        let (bytes, authors) = self.of(crowd, tell).await?;
+        if (self.good)(&bytes) {
+            return Some(bytes);
+        }
+        if let Some(author) = authors.first().filter(|a| authors.iter().all(|b| b == *a)) {
+            crowd.leave_out(*author);
+            tell(Notice::Fault(*author, wrong));
+        }
+        for donor in crowd.left() {
+            let mut alone = Crowd::new(fetch, &[donor], PATIENCE);
+            let Some((found, _)) = self.of(&mut alone, tell).await else {
+                crowd.leave_out(donor);
+                continue;
+            };
+            if !(self.good)(&found) {
+                crowd.leave_out(donor);
+                tell(Notice::Fault(donor, wrong));
+                continue;
+            }
+            let parts = bytes.chunks(PART_BYTES).zip(found.chunks(PART_BYTES)).zip(&authors);
+            for (_, liar) in parts.filter(|((before, now), _)| before != now) {
+                if crowd.left().contains(liar) {
+                    crowd.leave_out(*liar);
+                    tell(Notice::Fault(*liar, wrong));
+                }
+            }
+            return Some(found);
         }
         None
     }
 
-    async fn from(
+    /// All of it, whether or not it is good, and who sent each part.
+    async fn of<'a, F, Fetched>(
         &self,
-        donor: PeerId,
-        patience: Duration,
-        length: usize,
-        part: impl Fn(u64) -> Request,
-    ) -> Result<Vec<u8>, Failure> {
-        let mut bytes = Vec::with_capacity(length);
-        while bytes.len() < length {
-            let request = wire::request(&part(bytes.len() as u64));
-            let answer = timeout(patience, (self.fetch)(donor, request)).await;
-            let more = match answer {
-                Ok(Ok(more)) => more,
-                Ok(Err(FetchError::Timeout)) | Err(_) => return Err(Failure::Slow),
-                Ok(Err(_)) => return Err(Failure::Wrong),
-            };
-            if more.len() != PART_BYTES.min(length - bytes.len()) {
-                return Err(Failure::Wrong);
+        crowd: &mut Crowd<'a, F>,
+        tell: &mut impl FnMut(Notice),
+    ) -> Option<(Vec<u8>, Vec<PeerId>)>
+    where
+        F: Fn(PeerId, Vec<u8>) -> Fetched,
+        Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
+    {
+        let count = self.length.div_ceil(PART_BYTES);
+        let (mut whole, mut authors) = (vec![0; self.length], vec![PeerId([0; 32]); count]);
+        crowd.begin((0..count).map(|index| {
+            let offset = index * PART_BYTES;
+            let request = wire::request(&(self.part)(offset as u64));
+            Part { index, request, length: PART_BYTES.min(self.length - offset) }
+        }));
+        while let Some(event) = crowd.next().await {
+            match event {
+                Event::Part { peer, index, bytes } => {
+                    let place = whole.chunks_mut(PART_BYTES).zip(&mut authors).nth(index);
+                    if let Some((part, author)) = place {
+                        part.copy_from_slice(&bytes);
+                        *author = peer;
+                    }
+                    crowd.accept(index);
+                }
+                Event::Fault { peer, why } => tell(Notice::Fault(peer, why)),
             }
-            bytes.extend_from_slice(&more);
         }
-        Ok(bytes)
+        crowd.is_done().then_some((whole, authors))
     }
 }
 
@@ -186,66 +316,4 @@ pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DRIP: PeerId = PeerId([1; 32]);
-    const SILENT: PeerId = PeerId([2; 32]);
-    const LIAR: PeerId = PeerId([3; 32]);
-    const HONEST: PeerId = PeerId([4; 32]);
-
-    fn thing() -> Vec<u8> {
-        (0..2 * PART_BYTES + 5).map(|i| i.to_le_bytes()[0]).collect()
-    }
-
-    /// Tries `donors` in turn: what came, and the order in which they were asked.
-    fn fetched(donors: &[PeerId]) -> (Option<Vec<u8>>, Vec<PeerId>) {
-        let asked = std::cell::RefCell::new(Vec::new());
-        let asked_of = &asked;
-        let fetch = |peer, request: Vec<u8>| async move {
-            asked_of.borrow_mut().push(peer);
-            let Some(Request::Update { offset, .. }) = wire::open_request(&request) else {
-                return Err(FetchError::Refused);
-            };
-            let part = part_of(&thing(), offset).ok_or(FetchError::Refused)?;
-            match peer {
-                DRIP => Ok(part[..1].to_vec()),
-                LIAR => Ok(vec![7; part.len()]),
-                SILENT => std::future::pending().await,
-                _ => Ok(part),
-            }
-        };
-        let update = Digest([0; 32]);
-        let part = |offset| Request::Update { update, offset };
-        let (first, last) = (Duration::from_millis(1), Duration::from_millis(2));
-        let mut donors = Donors::new(fetch, donors, first, last);
-        let good = |bytes: &[u8]| bytes == thing();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let got = runtime.block_on(donors.whole(thing().len(), part, good));
-        drop(donors);
-        (got, asked.into_inner())
-    }
-
-    #[test]
-    fn a_donor_that_drips_or_lies_is_left_for_the_next_one() {
-        let (got, asked) = fetched(&[DRIP, LIAR, HONEST]);
-        assert_eq!(got, Some(thing()));
-        assert_eq!(asked, [DRIP, LIAR, LIAR, LIAR, HONEST, HONEST, HONEST]);
-    }
-
-    #[test]
-    fn a_silent_donor_is_asked_again_after_the_others_and_then_no_more() {
-        assert_eq!(fetched(&[SILENT, DRIP]), (None, vec![SILENT, DRIP, SILENT]));
-        let (got, asked) = fetched(&[SILENT, HONEST]);
-        assert_eq!((got, asked), (Some(thing()), vec![SILENT, HONEST, HONEST, HONEST]));
-    }
-
-    #[test]
-    fn parts_cover_the_whole_and_end() {
-        let bytes: Vec<u8> = (0..PART_BYTES + 5).map(|i| i.to_le_bytes()[0]).collect();
-        assert_eq!(part_of(&bytes, 0).unwrap().len(), PART_BYTES);
-        assert_eq!(part_of(&bytes, PART_BYTES as u64).unwrap(), bytes[PART_BYTES..]);
-        assert!(part_of(&bytes, bytes.len() as u64).unwrap().is_empty());
-        assert_eq!(part_of(&bytes, u64::MAX), None);
-    }
-}
+mod tests;

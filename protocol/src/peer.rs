@@ -148,12 +148,8 @@ impl State {
                 self.turn(now, epoch::Input::ChunkMissing(roster, chunk), out);
             }
             Input::ChunksGone(roster) => self.turn(now, epoch::Input::ChunksGone(roster), out),
-            Input::UpdateHeld(update) => {
-                self.turn(now, epoch::Input::UpdateHeld(update, epoch::Kept::Flushed), out);
-            }
-            Input::UpdateUnflushed(update) => {
-                self.turn(now, epoch::Input::UpdateHeld(update, epoch::Kept::InMemory), out);
-            }
+            Input::UpdateHeld(update) => self.hold(now, update, epoch::Kept::Flushed, out),
+            Input::UpdateUnflushed(update) => self.hold(now, update, epoch::Kept::InMemory, out),
             Input::UpdateMissing(update) => self.on_update_missing(now, update, out),
             Input::Applied { state } => self.on_applied(now, state, out),
             Input::Answer(from, answer) => {
@@ -164,6 +160,7 @@ impl State {
                 let input = sync::Input::Answer { from, answer, standing, majority, openings };
                 self.follow(now, input, out);
             }
+            Input::Partial(state) => self.follow(now, sync::Input::Partial(state), out),
             Input::Loaded(head) => self.follow(now, sync::Input::Loaded(head), out),
             Input::LoadFailed(head) => self.follow(now, sync::Input::LoadFailed(head), out),
             Input::Leave => {
@@ -224,6 +221,10 @@ impl State {
 
     fn standing(&self) -> sync::Standing {
         sync::Standing { series: self.epoch.series(), decided: self.epoch.decided().is_some() }
+    }
+
+    fn hold(&mut self, now: Time, update: Digest, kept: epoch::Kept, out: &mut Vec<Output>) {
+        self.turn(now, epoch::Input::UpdateHeld(update, kept), out);
     }
 
     fn on_update_missing(&mut self, now: Time, update: Digest, out: &mut Vec<Output>) {

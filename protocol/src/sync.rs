@@ -73,6 +73,8 @@ pub enum Input<'a> {
     Applied(Digest),
     /// Nobody delivered an update that is replayed.
     UpdateMissing(Digest),
+    /// Some of the checkpoint of this state is here.
+    Partial(Digest),
     /// A checkpoint is loaded.
     Loaded(Head),
     /// Nobody delivered the checkpoint.
@@ -166,6 +168,8 @@ pub struct State {
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
+    /// A state of whose checkpoint some is here.
+    partial: Option<Digest>,
     /// Whether we follow a greater head, and have not told yet that we are there.
     catching_up: bool,
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
@@ -206,6 +210,7 @@ impl State {
             rounds: 0,
             set_aside: BTreeMap::new(),
             ahead_since: None,
+            partial: None,
             catching_up: false,
             frozen_after: Vec::new(),
             told: BTreeSet::new(),
@@ -239,6 +244,7 @@ impl State {
             }
             Input::Applied(state) => self.on_applied(state, out),
             Input::UpdateMissing(update) => self.on_update_missing(now, roll, &update, out),
+            Input::Partial(state) => self.partial = Some(state),
             Input::Loaded(head) => self.on_loaded(head, out),
             Input::LoadFailed(head) => self.on_load_failed(now, roll, head, out),
         }

@@ -12,7 +12,7 @@ use intellect_protocol::wire;
 use super::outbox::{Item, Written};
 use super::{Done, Driver};
 use crate::net::SendError;
-use crate::transfer;
+use crate::transfer::{self, Notice};
 
 impl Driver {
     /// Does what the state decided, once the disk has what it rests on.
@@ -114,10 +114,17 @@ impl Driver {
             parameters: self.newest.table.header().parameters,
         };
         let net = self.net.clone();
-        let mut meter = self.tell.meter(self.peer.head().epoch, head.epoch);
+        let store = Arc::clone(&self.store);
+        let (tell, mut meter) =
+            (self.tell.clone(), self.tell.meter(self.peer.head().epoch, head.epoch));
         self.jobs.spawn(async move {
-            let progress = |p| meter.show(p);
-            let found = transfer::checkpoint(&net, header, head.state, &donors, progress).await;
+            let notice = |notice| match notice {
+                Notice::Progress(progress) => meter.show(progress),
+                Notice::Fault(peer, why) => net.fault(peer, why),
+                Notice::Disk(error) => tell.disk(&error),
+            };
+            let found =
+                transfer::checkpoint(&net, &store, header, head.state, &donors, notice).await;
             Done::Checkpoint(head, spent, found.map(Box::new))
         });
     }

@@ -27,6 +27,7 @@ use super::budget::Budgets;
 use super::choose;
 use super::finish::Finish;
 use super::outbox::Outbox;
+use super::pins::{PINNED_MAX, Pins};
 use super::recover::{self, Recovery, Rules};
 use super::repair::Repairs;
 use super::tell::Teller;
@@ -54,8 +55,9 @@ const WEIGHT_FACTOR: u64 = 8;
 /// 37 MB (2026-11).
 const PROGRAM_BYTES: u64 = 30_000_000;
 
-/// Checkpoints that the disk must have room for: three kept and one being written.
-const CHECKPOINTS_ROOM: u64 = 4;
+/// Checkpoints that the disk must have room for: three kept, those that others fetch, one being written
+/// and one on its way.
+const CHECKPOINTS_ROOM: u64 = 5 + PINNED_MAX as u64;
 
 /// Why this node cannot take part. Nothing was downloaded or trained.
 #[derive(Debug, thiserror::Error)]
@@ -409,6 +411,7 @@ impl Parts<'_> {
             repairs: Repairs::default(),
             newest: self.newest,
             saved: self.recovery.saved.into_iter().collect(),
+            pins: Pins::default(),
             saving: false,
             loaded: None,
             jobs: JoinSet::new(),

@@ -1,6 +1,7 @@
 //! What other peers ask for: lineages from the state, the newest checkpoint from memory, others from
 //! disk; updates are in `updates`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_protocol::id::{Digest, PeerId};
@@ -36,6 +37,7 @@ impl Driver {
                 return;
             }
             Request::Table { state, offset } => {
+                self.note_asked(&state);
                 self.table(&state).and_then(|table| transfer::part_of(&table, offset))
             }
             Request::Chunk { roster, chunk, offset } => {
@@ -67,21 +69,33 @@ impl Driver {
     }
 
     fn saved_of(&self, state: &Digest) -> Option<&Saved> {
-        self.saved.iter().find(|saved| saved.state == *state)
+        let kept = self.saved.iter().find(|saved| saved.state == *state);
+        kept.or_else(|| self.pins.get(state))
+    }
+
+    /// What is served here and asked for now stays served.
+    fn note_asked(&mut self, state: &Digest) {
+        if self.newest.table.state() == *state || self.saved_of(state).is_some() {
+            self.pins.note(*state, Instant::now());
+        }
     }
 
     /// From memory the newest, from disk the others, off the loop.
     fn serve_piece(&mut self, state: &Digest, index: u32, reply: oneshot::Sender<Vec<u8>>) {
         let Ok(index) = usize::try_from(index) else { return };
-        if self.newest.table.state() == *state {
-            if let Ok(piece) = self.newest.state.piece(index) {
-                let _ = reply.send(piece);
-            }
+        self.note_asked(state);
+        let newest = (self.newest.table.state() == *state).then(|| Arc::clone(&self.newest));
+        let saved = self.saved_of(state).cloned();
+        if newest.is_none() && saved.is_none() {
             return;
         }
-        let Some(saved) = self.saved_of(state).cloned() else { return };
         self.jobs.spawn_blocking(move || {
-            if let Ok(piece) = saved.piece(index) {
+            let piece = match (newest, saved) {
+                (Some(newest), _) => newest.state.piece(index).ok(),
+                (None, saved) => saved.and_then(|saved| saved.piece(index).ok()),
+            };
+            if let Some(piece) = piece {
+                // Whoever asked may be gone.
                 let _ = reply.send(piece);
             }
             Done::Progress
@@ -102,10 +116,13 @@ impl Driver {
         self.saving = false;
         match result {
             Ok(saved) => {
+                self.drop_received(saved.state);
                 self.saved.push_back(saved);
                 self.note_loaded();
                 while self.saved.len() > CHECKPOINTS {
-                    self.saved.pop_front();
+                    if let Some(old) = self.saved.pop_front() {
+                        self.pins.retire(old, Instant::now());
+                    }
                 }
                 self.save();
             }
@@ -119,5 +136,16 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// What was fetched is a checkpoint of our own now.
+    fn drop_received(&mut self, state: Digest) {
+        let store = Arc::clone(&self.store);
+        self.jobs.spawn_blocking(move || {
+            if let Err(error) = store.drop_received(&state) {
+                tracing::warn!(%error, "a received checkpoint stays");
+            }
+            Done::Progress
+        });
     }
 }

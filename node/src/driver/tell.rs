@@ -9,6 +9,7 @@ use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 
 use super::Driver;
+use super::meter::{self, Line, Meter};
 use crate::checkpoint::CheckpointError;
 use crate::config::Voice;
 use crate::events::{self, Sink};
@@ -16,7 +17,6 @@ use crate::name::{Hex, PeerName};
 use crate::net;
 use crate::offline;
 use crate::store::{Start, StoreError};
-use crate::transfer::Progress;
 use crate::worker::Snapshot;
 
 /// Progress of a long training epoch or transfer is told so often.
@@ -27,6 +27,7 @@ const EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Teller {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
+    line: Line,
     epoch: u64,
     ready_at: Option<Instant>,
     loss: Option<f64>,
@@ -57,6 +58,7 @@ impl Teller {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
+            line: Line::default(),
             epoch: 0,
             ready_at: None,
             loss: None,
@@ -76,7 +78,15 @@ impl Teller {
     pub(super) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
             // Standard output may be closed; the run goes on.
-            let _ = writeln!(std::io::stdout(), "{sentence}");
+            let _ = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+        }
+    }
+
+    /// A sentence that the next one replaces.
+    pub(super) fn say_over(&self, sentence: &str) {
+        if self.voice == Voice::Sentences {
+            let mut out = std::io::stdout().lock();
+            let _ = write!(out, "\r\x1b[K{sentence}").and_then(|()| out.flush());
         }
     }
 
@@ -230,8 +240,7 @@ impl Teller {
 
     /// Reports the progress of a transfer.
     pub(super) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
-        let (sink, voice) = (Arc::clone(&self.sink), self.voice);
-        Meter { sink, voice, from_epoch, to_epoch, began: Instant::now(), told: None }
+        Meter::new(self.clone(), Arc::clone(&self.line), from_epoch, to_epoch)
     }
 
     fn committed(&mut self, committed: &Committed) {
@@ -288,43 +297,6 @@ impl Teller {
         ));
         let (mine, theirs) = (Hex::from(mine), Hex::from(theirs));
         self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone });
-    }
-}
-
-/// Tells how a transfer goes on, from the job that runs it.
-pub(super) struct Meter {
-    sink: Arc<Mutex<Sink>>,
-    voice: Voice,
-    from_epoch: u64,
-    to_epoch: u64,
-    began: Instant,
-    told: Option<Instant>,
-}
-
-impl Meter {
-    pub(super) fn show(&mut self, progress: Progress) {
-        let done = progress.have_bytes == progress.want_bytes;
-        if !done && self.told.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
-            return;
-        }
-        self.told = Some(Instant::now());
-        let Progress { have_bytes, want_bytes, donor } = progress;
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let rate = have_bytes as f64 / self.began.elapsed().as_secs_f64().max(1e-3);
-        if self.voice == Voice::Sentences {
-            let sentence = format!(
-                "fetching weights of epoch {}: {} of {} from 1 donor",
-                self.to_epoch,
-                offline::bytes(have_bytes),
-                offline::bytes(want_bytes)
-            );
-            let _ = writeln!(std::io::stdout(), "{sentence}");
-        }
-        let (from_epoch, to_epoch) = (self.from_epoch, self.to_epoch);
-        let donors = vec![donor.into()];
-        let event =
-            events::Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors, rate };
-        emit(&self.sink, None, event);
     }
 }
 

@@ -20,7 +20,8 @@ use super::{Done, Driver};
 use crate::error::Error;
 use crate::store::StoreError;
 use crate::store::updates::Name;
-use crate::{transfer, worker};
+use crate::transfer::{self, Notice};
+use crate::worker;
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub(super) const IN_MEMORY: usize = 4;
@@ -285,7 +286,12 @@ impl Driver {
                 self.living_first(&mut from);
                 let (net, length) = (self.net.clone(), self.update_bytes());
                 self.jobs.spawn(async move {
-                    let found = transfer::update(&net, name.digest, length, &from).await;
+                    let tell = |notice| {
+                        if let Notice::Fault(peer, why) = notice {
+                            net.fault(peer, why);
+                        }
+                    };
+                    let found = transfer::update(&net, name.digest, length, &from, tell).await;
                     Done::Update { name, found: found.map(Arc::new) }
                 });
             }

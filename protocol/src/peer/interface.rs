@@ -109,6 +109,9 @@ pub enum Input {
     },
     /// The answer to an [`Output::Ask`]; `None` when there was none.
     Answer(PeerId, Option<Arc<Answer>>),
+    /// Some of the checkpoint of this state is on disk, from before a restart: if it lies on the way, the
+    /// rest of it is fetched rather than a newer one.
+    Partial(Digest),
     /// The checkpoint of an [`Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
     /// It could not be fetched from any of the peers named, or delivered nothing for a while.

@@ -115,13 +115,28 @@ impl State {
         self.load(now, roll, way, out);
     }
 
-    fn load(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+    fn load(&mut self, now: Time, roll: &Roll, mut way: Way, out: &mut Vec<Output>) {
+        self.shorten(&mut way);
         let Some(last) = way.links.back() else { return };
         let spent = way.links.iter().any(|link| self.spends(&link.receipt));
         let r = crate::wire::receipt_digest(&self.config.law.run, &last.receipt);
         let donors = donors(now, roll, &way);
         out.push(Output::Fetch { head: way.target, r, donors, spent });
         self.work = Some(Work::Load(way));
+    }
+
+    /// Goes only as far as the state of whose checkpoint some is here, if that lies on the way; the
+    /// receipts after it prove that it does. It is tried once.
+    fn shorten(&mut self, way: &mut Way) {
+        let Some(state) = self.partial.take() else { return };
+        let after = way.links.iter().position(|link| link.receipt.series.parent == state);
+        let Some(count) = after.filter(|count| *count > 0) else { return };
+        way.links.truncate(count);
+        let base = self.head_at(way.base).map_or(0, |head| head.tokens);
+        let tokens = way.links.iter().map(|link| link.receipt.tokens());
+        let tokens = tokens.fold(base, u64::saturating_add);
+        let epoch = way.base.saturating_add(count as u64);
+        way.target = Head { epoch, tokens, state };
     }
 
     pub(super) fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {

@@ -1,0 +1,175 @@
+//! How far a transfer is: a sentence with a bar, and the event `sync`.
+//!
+//! On a terminal the sentence is one line that is written over once a second; elsewhere, as in a log,
+//! it comes at the beginning, every ten seconds, and at the end. The rate is that of the last seconds,
+//! not of what was on disk before.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::tell::Teller;
+use crate::events;
+use crate::offline::bytes;
+use crate::transfer::Progress;
+
+/// How often the line is written over, and the event written.
+const OFTEN: Duration = Duration::from_secs(1);
+
+/// How often a line is added where it cannot be written over.
+const SELDOM: Duration = Duration::from_secs(10);
+
+/// Width of the bar.
+const CELLS: u64 = 20;
+
+/// Whether a line stands on the terminal that the next sentence has to write over.
+pub(super) type Line = Arc<AtomicBool>;
+
+/// Begins a sentence where a line may stand.
+pub(super) fn clear(line: &Line) -> &'static str {
+    if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
+}
+
+/// Tells how a transfer goes on, from the job that runs it.
+pub(super) struct Meter {
+    tell: Teller,
+    line: Line,
+    from_epoch: u64,
+    to_epoch: u64,
+    rate: Rate,
+    told: Option<Instant>,
+    said: Option<Instant>,
+}
+
+impl Meter {
+    pub(super) fn new(tell: Teller, line: Line, from_epoch: u64, to_epoch: u64) -> Self {
+        Self { tell, line, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
+    }
+
+    /// More has come.
+    pub(super) fn show(&mut self, progress: Progress) {
+        let now = Instant::now();
+        let end = progress.have_bytes >= progress.want_bytes;
+        let due = |last: Option<Instant>, every| {
+            end || last.is_none_or(|last| now.duration_since(last) >= every)
+        };
+        if !due(self.told, OFTEN) {
+            return;
+        }
+        self.told = Some(now);
+        let rate = self.rate.note(now, progress.have_bytes);
+        let terminal = std::io::stdout().is_terminal();
+        if due(self.said, if terminal { OFTEN } else { SELDOM }) {
+            self.said = Some(now);
+            let sentence = sentence(self.to_epoch, &progress, rate);
+            if terminal && !end {
+                self.tell.say_over(&sentence);
+                self.line.store(true, Ordering::Relaxed);
+            } else {
+                self.tell.say(&sentence);
+            }
+        }
+        let Progress { have_bytes, want_bytes, donors } = progress;
+        let donors = donors.into_iter().map(Into::into).collect();
+        let (from_epoch, to_epoch) = (self.from_epoch, self.to_epoch);
+        let event =
+            events::Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors, rate };
+        self.tell.emit(None, event);
+    }
+}
+
+/// Bytes per second, smoothed over about five samples.
+#[derive(Debug, Default)]
+struct Rate {
+    last: Option<(Instant, u64)>,
+    smooth: Option<f64>,
+}
+
+impl Rate {
+    fn note(&mut self, now: Instant, have_bytes: u64) -> f64 {
+        if let Some((at, before)) = self.last.replace((now, have_bytes)) {
+            let seconds = now.duration_since(at).as_secs_f64().max(1e-3);
+            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            let rate = have_bytes.saturating_sub(before) as f64 / seconds;
+            self.smooth = Some(self.smooth.map_or(rate, |smooth| 0.8 * smooth + 0.2 * rate));
+        }
+        self.smooth.unwrap_or(0.0)
+    }
+}
+
+fn sentence(epoch: u64, progress: &Progress, rate: f64) -> String {
+    let Progress { have_bytes, want_bytes, donors } = progress;
+    let share = |of: u64| {
+        u64::try_from(u128::from(*have_bytes) * u128::from(of) / u128::from((*want_bytes).max(1)))
+            .unwrap_or(of)
+    };
+    let full = usize::try_from(share(CELLS).min(CELLS)).unwrap_or(0);
+    let empty = usize::try_from(CELLS).unwrap_or(0).saturating_sub(full);
+    let donors = match donors.len() {
+        1 => "1 donor".to_owned(),
+        count => format!("{count} donors"),
+    };
+    let mut sentence = format!(
+        "fetching weights of epoch {epoch}: [{}{}] {} % of {} from {donors}",
+        "#".repeat(full),
+        ".".repeat(empty),
+        share(100),
+        bytes(*want_bytes),
+    );
+    if rate >= 1.0 {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a time for people; the rate is positive"
+        )]
+        let (per_s, left) =
+            (rate as u64, (want_bytes.saturating_sub(*have_bytes) as f64 / rate).ceil() as u64);
+        sentence += &format!(", {}/s, {} left", bytes(per_s), length(left));
+    }
+    sentence
+}
+
+/// Seconds as a person says them.
+fn length(seconds: u64) -> String {
+    match seconds {
+        0..100 => format!("{seconds} s"),
+        100..6_000 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::id::PeerId;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_has_bar_percent_donors_rate_and_time_left() {
+        let donors = vec![PeerId([1; 32]); 5];
+        let progress = Progress { have_bytes: 516_000_000, want_bytes: 1_200_000_000, donors };
+        assert_eq!(
+            sentence(118, &progress, 12e6),
+            "fetching weights of epoch 118: [########............] 43 % of 1.2 GB from 5 donors, \
+             12 MB/s, 57 s left"
+        );
+        let begun = Progress { have_bytes: 0, want_bytes: 8, donors: vec![PeerId([1; 32])] };
+        assert_eq!(
+            sentence(2, &begun, 0.0),
+            "fetching weights of epoch 2: [....................] 0 % of 8 B from 1 donor"
+        );
+        assert_eq!(
+            (length(99), length(600), length(7_300)),
+            ("99 s".into(), "10 min".into(), "2 h".into())
+        );
+    }
+
+    #[test]
+    fn what_was_there_before_is_no_rate() {
+        let (mut rate, now) = (Rate::default(), Instant::now());
+        assert_eq!(rate.note(now, 1_000), 0.0);
+        assert_eq!(rate.note(now + Duration::from_secs(2), 1_400), 200.0);
+    }
+}

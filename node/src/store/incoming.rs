@@ -1,0 +1,176 @@
+//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole one,
+//! with holes where pieces are missing.
+//!
+//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a restart
+//! reads them all, and keeps what hashes to its digest. One such folder is kept.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use intellect_protocol::checkpoint::{HEADER_BYTES, Header, Table};
+use intellect_protocol::id::Digest;
+
+use super::{Store, StoreError, failed, files};
+use crate::os;
+
+/// The file of a checkpoint that is on its way.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    path: PathBuf,
+    file: File,
+}
+
+impl Store {
+    /// The state whose checkpoint was on its way before.
+    pub(crate) fn partial(&self) -> Option<Digest> {
+        let folders = files(&self.incoming_folder()).ok()?.into_iter();
+        let mut states = folders.filter_map(|path| Digest::from_hex(path.file_name()?.to_str()?));
+        states.find(|state| self.partial_table(state).is_some())
+    }
+
+    /// What a checkpoint on its way consists of, if that much of it has come.
+    pub(crate) fn partial_table(&self, state: &Digest) -> Option<Table> {
+        let mut file = File::open(self.incoming_path(state)).ok()?;
+        let mut bytes = vec![0; HEADER_BYTES];
+        file.read_exact(&mut bytes).ok()?;
+        let count = Header::from_bytes(&bytes).ok()?.piece_count().ok()?;
+        // No longer than the file: it may be damaged.
+        let more = u64::try_from(count.checked_mul(32)?).ok()?;
+        (file.metadata().ok()?.len() >= more).then_some(())?;
+        file.take(more).read_to_end(&mut bytes).ok()?;
+        Table::from_bytes(&bytes, state).ok()
+    }
+
+    /// Begins a checkpoint, or goes on with it; any other one is removed.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn receive(&self, table: &Table) -> Result<Incoming, StoreError> {
+        let (state, path) = (table.state(), self.incoming_path(&table.state()));
+        if self.partial_table(&state).is_none() {
+            self.drop_incoming(None)?;
+        }
+        self.drop_incoming(Some(&state))?;
+        let open = || -> io::Result<File> {
+            path.parent().map_or(Ok(()), os::create_folder)?;
+            let mut open = OpenOptions::new();
+            let file = open.read(true).write(true).create(true).truncate(false).open(&path)?;
+            file.write_all_at(&table.to_bytes(), 0)?;
+            Ok(file)
+        };
+        let file = open().map_err(|source| failed("write", &path, source))?;
+        Ok(Incoming { path, file })
+    }
+
+    /// Removes checkpoints on their way, but for one.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn drop_incoming(&self, but: Option<&Digest>) -> Result<(), StoreError> {
+        let folder = self.incoming_folder();
+        if !folder.exists() {
+            return Ok(());
+        }
+        let kept = but.map(|state| folder.join(state.hex()));
+        for path in files(&folder)?.into_iter().filter(|path| Some(path) != kept.as_ref()) {
+            let gone =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            gone.map_err(|source| failed("remove", &path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Removes one whose checkpoint is whole and kept.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn drop_received(&self, state: &Digest) -> Result<(), StoreError> {
+        let path = self.incoming_folder().join(state.hex());
+        match fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &path, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn incoming_folder(&self) -> PathBuf {
+        self.folder.join("incoming")
+    }
+
+    fn incoming_path(&self, state: &Digest) -> PathBuf {
+        self.incoming_folder().join(state.hex()).join("checkpoint")
+    }
+}
+
+impl Incoming {
+    /// Keeps a piece, which begins at `offset` of the checkpoint.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write_all_at(bytes, offset).map_err(|source| failed("write", &self.path, source))
+    }
+
+    /// A piece that was kept, if all of it is there.
+    pub(crate) fn get(&self, table: &Table, piece: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 4 * table.piece(piece)?.len()];
+        self.file.read_exact_at(&mut bytes, table.offset(piece)?).ok()?;
+        let digest = table.pieces().get(piece)?;
+        (blake3::hash(&bytes) == blake3::Hash::from_bytes(digest.0)).then_some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::checkpoint::PIECE;
+    use intellect_protocol::id::RunId;
+
+    use super::*;
+
+    fn table(epoch: u64) -> (Table, Vec<f32>) {
+        let theta: Vec<f32> = (0..PIECE + 5).map(|n| n as f32).collect();
+        let (run, r, parameters) = (RunId([1; 32]), Digest([2; 32]), theta.len() as u64);
+        let header = Header { run, epoch, tokens: 9, r, parameters };
+        (Table::of(header, &theta, &theta).unwrap(), theta)
+    }
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn what_came_before_a_crash_is_there_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let (table, theta) = table(7);
+        assert_eq!(open().partial(), None);
+        let incoming = open().receive(&table).unwrap();
+        incoming.put(table.offset(3).unwrap(), &bytes(&theta[PIECE..])).unwrap();
+        incoming.put(table.offset(0).unwrap(), b"torn").unwrap();
+        drop(incoming);
+        assert_eq!(open().partial(), Some(table.state()));
+        let incoming = open().receive(&table).unwrap();
+        let there: Vec<_> = (0..4).map(|piece| incoming.get(&table, piece).is_some()).collect();
+        assert_eq!(there, [false, false, false, true]);
+    }
+
+    #[test]
+    fn one_is_kept_and_a_damaged_one_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let ((old, theta), (new, _)) = (table(7), table(8));
+        store.receive(&old).unwrap().put(old.offset(3).unwrap(), &bytes(&theta[PIECE..])).unwrap();
+        store.receive(&new).unwrap();
+        assert_eq!((store.partial(), store.partial_table(&old.state())), (Some(new.state()), None));
+        fs::write(store.incoming_path(&new.state()), [0xff; 200]).unwrap();
+        assert_eq!(store.partial(), None);
+        let incoming = store.receive(&new).unwrap();
+        assert_eq!(store.partial_table(&new.state()), Some(new.clone()));
+        assert!((0..4).all(|piece| incoming.get(&new, piece).is_none()));
+        store.drop_incoming(None).unwrap();
+        assert_eq!(store.partial(), None);
+    }
+}

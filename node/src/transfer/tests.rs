@@ -1,0 +1,170 @@
+//! Donors of every kind, without a network.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use intellect_bootstrap::frame::FrameError;
+
+use super::*;
+
+const DRIP: PeerId = PeerId([1; 32]);
+const SILENT: PeerId = PeerId([2; 32]);
+const LIAR: PeerId = PeerId([3; 32]);
+const HONEST: PeerId = PeerId([4; 32]);
+const OTHER: PeerId = PeerId([5; 32]);
+const SWAPPER: PeerId = PeerId([6; 32]);
+const ENDLESS: PeerId = PeerId([7; 32]);
+const EMPTY: PeerId = PeerId([8; 32]);
+
+/// Short, so that a silent donor costs a test nothing.
+const BRIEF: Patience = Patience {
+    quick: Duration::from_millis(10),
+    slow: Duration::from_millis(100),
+    end: Duration::from_millis(400),
+};
+
+/// Parts that each say which they are.
+const COUNT: usize = 12;
+
+fn thing() -> Vec<u8> {
+    let part = |index: u8| vec![index + 1; PART_BYTES];
+    (0..COUNT as u8).flat_map(part).chain([99; 5]).collect()
+}
+
+/// How often each donor was asked for each offset.
+type Asked = Arc<Mutex<BTreeMap<(PeerId, u64), u32>>>;
+
+/// What a donor answers to a request for a part of the thing.
+async fn answer(asked: Asked, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>, FetchError> {
+    let Some(Request::Update { offset, .. }) = wire::open_request(&request) else {
+        return Err(FetchError::Refused);
+    };
+    *asked.lock().unwrap().entry((peer, offset)).or_default() += 1;
+    tokio::time::sleep(Duration::from_micros(200)).await;
+    let part = part_of(&thing(), offset).ok_or(FetchError::Refused)?;
+    match peer {
+        DRIP => Ok(part[..1].to_vec()),
+        LIAR => Ok(vec![7; part.len()]),
+        SWAPPER => part_of(&thing(), 0)
+            .map(|first| first[..part.len()].to_vec())
+            .ok_or(FetchError::Refused),
+        ENDLESS => Err(FetchError::Frame(FrameError::TooLong { declared: u32::MAX, limit: 1 })),
+        EMPTY => Err(FetchError::Refused),
+        SILENT => std::future::pending().await,
+        _ => Ok(part),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+/// Fetches the thing, part by part: whether all came, who was blamed, and who was asked how often.
+fn by_parts(donors: &[PeerId]) -> (bool, Vec<PeerId>, BTreeMap<PeerId, u32>) {
+    let asked = Asked::default();
+    let (update, thing) = (Digest([0; 32]), thing());
+    let part = |index: usize| {
+        let offset = index * PART_BYTES;
+        let request = wire::request(&Request::Update { update, offset: offset as u64 });
+        Part { index, request, length: PART_BYTES.min(thing.len() - offset) }
+    };
+    let fetch = |peer, request| answer(Arc::clone(&asked), peer, request);
+    let mut crowd = Crowd::new(fetch, donors, BRIEF);
+    crowd.begin((0..=COUNT).map(part));
+    let mut blamed = Vec::new();
+    block_on(async {
+        while let Some(event) = crowd.next().await {
+            match event {
+                Event::Part { peer, index, bytes } => {
+                    if bytes == thing[index * PART_BYTES..][..bytes.len()] {
+                        crowd.accept(index);
+                    } else {
+                        blamed.push(peer);
+                        crowd.refuse(peer, index);
+                    }
+                }
+                Event::Fault { peer, .. } => blamed.push(peer),
+            }
+        }
+    });
+    let done = crowd.is_done();
+    drop(crowd);
+    let mut count = BTreeMap::new();
+    for ((peer, _), times) in asked.lock().unwrap().iter() {
+        *count.entry(*peer).or_default() += times;
+    }
+    (done, blamed, count)
+}
+
+/// Fetches the thing as an update is: what came, and who was blamed.
+fn whole(donors: &[PeerId]) -> (Option<Vec<u8>>, Vec<PeerId>) {
+    let (update, thing, asked) = (Digest([0; 32]), thing(), Asked::default());
+    let fetch = |peer, request| answer(Arc::clone(&asked), peer, request);
+    let whole = Whole {
+        length: thing.len(),
+        part: |offset| Request::Update { update, offset },
+        good: |bytes: &[u8]| bytes == thing,
+    };
+    let mut blamed = Vec::new();
+    let mut tell = |notice| {
+        if let Notice::Fault(peer, _) = notice {
+            blamed.push(peer);
+        }
+    };
+    let mut crowd = Crowd::new(fetch, donors, BRIEF);
+    let got = block_on(whole.fetch(&mut crowd, &fetch, &mut tell));
+    (got, blamed)
+}
+
+#[test]
+fn parts_come_from_all_donors_and_none_is_asked_twice_without_need() {
+    let (done, blamed, asked) = by_parts(&[HONEST, OTHER]);
+    assert!(done && blamed.is_empty());
+    assert!(asked[&HONEST] > 2 && asked[&OTHER] > 2, "{asked:?}");
+}
+
+#[test]
+fn a_donor_that_lies_is_named_once_left_out_and_the_rest_is_kept() {
+    for liar in [LIAR, SWAPPER, DRIP, ENDLESS] {
+        let (done, blamed, asked) = by_parts(&[liar, HONEST]);
+        assert!(done, "{liar:?}");
+        assert!(!blamed.is_empty() && blamed.iter().all(|peer| *peer == liar), "{blamed:?}");
+        assert!(asked[&liar] <= 4 + 1, "{liar:?} {asked:?}");
+    }
+}
+
+#[test]
+fn a_silent_donor_holds_up_nobody_and_is_left_out() {
+    let (done, blamed, asked) = by_parts(&[SILENT, HONEST]);
+    assert!(done && blamed.is_empty());
+    assert!(asked[&SILENT] <= 2, "{asked:?}");
+    let (done, _, asked) = by_parts(&[SILENT]);
+    assert!(!done && asked[&SILENT] == 2, "{asked:?}");
+}
+
+#[test]
+fn a_digest_that_nobody_holds_ends_the_transfer() {
+    let (done, blamed, asked) = by_parts(&[EMPTY, EMPTY]);
+    assert_eq!((done, blamed, asked[&EMPTY]), (false, vec![], 2));
+    assert_eq!(by_parts(&[]), (false, vec![], BTreeMap::new()));
+}
+
+#[test]
+fn of_what_can_be_checked_only_whole_the_good_one_shows_who_lied() {
+    assert_eq!(whole(&[HONEST, OTHER]), (Some(thing()), vec![]));
+    for liar in [LIAR, SWAPPER] {
+        assert_eq!(whole(&[liar, HONEST]), (Some(thing()), vec![liar]), "{liar:?}");
+        assert_eq!(whole(&[HONEST, liar, OTHER]), (Some(thing()), vec![liar]), "{liar:?}");
+        assert_eq!(whole(&[liar]), (None, vec![liar]));
+    }
+    assert_eq!(whole(&[SILENT, EMPTY]), (None, vec![]));
+}
+
+#[test]
+fn parts_cover_the_whole_and_end() {
+    let bytes: Vec<u8> = (0..PART_BYTES + 5).map(|i| i.to_le_bytes()[0]).collect();
+    assert_eq!(part_of(&bytes, 0).unwrap().len(), PART_BYTES);
+    assert_eq!(part_of(&bytes, PART_BYTES as u64).unwrap(), bytes[PART_BYTES..]);
+    assert!(part_of(&bytes, bytes.len() as u64).unwrap().is_empty());
+    assert_eq!(part_of(&bytes, u64::MAX), None);
+}
