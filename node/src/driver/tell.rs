@@ -15,7 +15,6 @@ use crate::config::Voice;
 use crate::events::{self, Sink};
 use crate::name::{Hex, PeerName};
 use crate::net;
-use crate::offline;
 use crate::store::{Start, StoreError};
 use crate::worker::Snapshot;
 
