@@ -47,20 +47,6 @@ pub(crate) enum Notice {
     Disk(StoreError),
 }
 
-/// The bytes of a finished chunk, `length` of them, from the first of `holders` that delivers them all.
-pub(crate) async fn chunk(
-    net: &Handle,
-    finished: Finished,
-    length: usize,
-    holders: &[PeerId],
-) -> Option<Vec<u8>> {
-    let Finished { roster, chunk, seal } = finished;
-    let part = |offset| Request::Chunk { roster, chunk, offset };
-    let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == seal.digest.0;
-    let fetch = |peer, request| net.fetch(peer, request);
-    Donors::new(fetch, holders, PATIENCE, LAST_PATIENCE).whole(length, part, good).await
-}
-
 /// A state as it comes in.
 pub(crate) struct Progress {
     /// Verified so far.
@@ -84,15 +70,40 @@ pub(crate) async fn update(
     update: Digest,
     length: usize,
     from: &[PeerId],
-    mut tell: impl FnMut(Notice),
+) -> Option<Vec<u8>> {
+    let part = |offset| Request::Update { update, offset };
+    whole(net, update, length, part, from).await
+}
+
+/// The bytes of a finished chunk, `length` of them, from as many of `holders` as it takes.
+pub(crate) async fn chunk(
+    net: &Handle,
+    finished: Finished,
+    length: usize,
+    holders: &[PeerId],
+) -> Option<Vec<u8>> {
+    let Finished { roster, chunk, seal } = finished;
+    let part = |offset| Request::Chunk { roster, chunk, offset };
+    whole(net, seal.digest, length, part, holders).await
+}
+
+/// Bytes of a digest; who sends others is named by the network.
+async fn whole(
+    net: &Handle,
+    digest: Digest,
+    length: usize,
+    part: impl Fn(u64) -> Request,
+    from: &[PeerId],
 ) -> Option<Vec<u8>> {
     let fetch = |peer, request| net.fetch(peer, request);
-    let whole = Whole {
-        length,
-        part: |offset| Request::Update { update, offset },
-        good: |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == update.0,
+    let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == digest.0;
+    let mut tell = |notice| {
+        if let Notice::Fault(peer, why) = notice {
+            net.fault(peer, why);
+        }
     };
-    whole.fetch(&mut Crowd::new(fetch, from, PATIENCE), &fetch, &mut tell).await
+    let mut crowd = Crowd::new(fetch, from, PATIENCE);
+    Whole { length, part, good }.fetch(&mut crowd, &fetch, &mut tell).await
 }
 
 /// The checkpoint with this header and digest; what `store` has of it already is not fetched again.

@@ -20,8 +20,7 @@ use super::{Done, Driver};
 use crate::error::Error;
 use crate::store::StoreError;
 use crate::store::updates::Name;
-use crate::transfer::{self, Notice};
-use crate::worker;
+use crate::{transfer, worker};
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub(super) const IN_MEMORY: usize = 4;
@@ -286,12 +285,7 @@ impl Driver {
                 self.living_first(&mut from);
                 let (net, length) = (self.net.clone(), self.update_bytes());
                 self.jobs.spawn(async move {
-                    let tell = |notice| {
-                        if let Notice::Fault(peer, why) = notice {
-                            net.fault(peer, why);
-                        }
-                    };
-                    let found = transfer::update(&net, name.digest, length, &from, tell).await;
+                    let found = transfer::update(&net, name.digest, length, &from).await;
                     Done::Update { name, found: found.map(Arc::new) }
                 });
             }

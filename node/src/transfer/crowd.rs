@@ -153,7 +153,7 @@ where
             let answer = tokio::select! {
                 answer = self.open.next() => answer?,
                 // Something may be late by now.
-                () = sleep(self.patience.quick) => continue,
+                () = sleep(self.patience.quick / 4) => continue,
             };
             if let Some(event) = self.on_answer(answer).await {
                 return Some(event);
@@ -202,13 +202,14 @@ where
     fn choose(&mut self) -> Option<(usize, usize)> {
         let slow = self.asked.values().flat_map(|asked| &asked.of);
         let slow = slow.filter(|(_, at)| at.elapsed() >= self.patience.slow).count();
-        if self.open.len() >= (self.limit + slow).min(OPEN_MAX) {
-            return None;
-        }
+        let limit = (self.limit + slow).min(OPEN_MAX);
         let free = self.donors.iter().enumerate();
         let mut free: Vec<_> = free.filter(|(_, d)| !d.out && d.open < d.limit).collect();
         free.sort_by_key(|(_, donor)| (donor.open, donor.unanswered, donor.delivered));
         if !self.parts.is_empty() {
+            if self.open.len() >= limit {
+                return None;
+            }
             let (donor, _) = free.first()?;
             let part = self.parts.pop_front()?;
             let index = part.index;
