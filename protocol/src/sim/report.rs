@@ -8,9 +8,9 @@
 //! |---|---|
 //! | every one | commits, members without a place, each moment of an epoch |
 //! | lossy | attempts from the second on, two proposers at one attempt, adopted Dones, commits by gossip |
-//! | churn | what lossy must, Regroups, and all about disks |
-//! | blackhole | attempts from the second on, two proposers at one attempt, commits by gossip |
-//! | partition | attempts from the second on, adopted Dones, Regroups, forks healed |
+//! | churn | what lossy must, epochs mended, Regroups, and all about disks |
+//! | blackhole | epochs mended, attempts from the second on, two proposers at one attempt, commits by gossip |
+//! | partition | epochs mended, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
 //!
 //! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
@@ -70,6 +70,10 @@ pub struct Report {
     pub adopted: u64,
     /// Members without a place in committed rosters.
     pub placeless: u64,
+    /// Chunks that rosters keep of rings that did not end.
+    pub kept: u64,
+    /// Committed epochs of which a part was kept so.
+    pub mended: u64,
     /// Regroups that opened, but foundings.
     pub regroups: u64,
     /// Restarts with the log of votes, and without it.
@@ -119,6 +123,7 @@ impl Report {
         self.duels += u64::from(same.len() == 2);
         self.attempts += u64::from(roster.attempt > 1);
         self.adopted += u64::from(!roster.is_free());
+        self.kept += roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum::<u64>();
     }
 
     pub(super) fn count_commit(&mut self, committed: &Committed) {
@@ -128,6 +133,7 @@ impl Report {
         if self.receipts.insert(committed.head.state) {
             let members = committed.receipt.members.iter();
             self.placeless += members.filter(|member| member.weight == 0).count() as u64;
+            self.mended += u64::from(!committed.receipt.parts.is_empty());
         }
     }
 
@@ -138,6 +144,8 @@ impl Report {
         self.duels += other.duels;
         self.adopted += other.adopted;
         self.placeless += other.placeless;
+        self.kept += other.kept;
+        self.mended += other.mended;
         self.regroups += other.regroups;
         self.resumed += other.resumed;
         self.blank += other.blank;
@@ -164,7 +172,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
-             {} adopted Dones, {} without a place, {} Regroups, {} forks healed ({} \
+             {} adopted Dones, {} chunks kept ({} epochs mended), {} without a place, {} Regroups, {} forks healed ({} \
              tokens forgone), {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
              without, {} crashes on the way to disk, {} faults, \
              {} messages, {} KiB, {} virtual s, progress within {} ms",
@@ -174,6 +182,8 @@ impl fmt::Display for Report {
             self.attempts,
             self.duels,
             self.adopted,
+            self.kept,
+            self.mended,
             self.placeless,
             self.regroups,
             self.forks,
@@ -261,6 +271,7 @@ impl Summary {
             ("adopted Dones", total.adopted),
             ("commits by gossip", total.by_commit),
         ];
+        let mended = ("epochs mended with kept chunks", total.mended);
         let parted = [("forks healed", total.forks), ("Regroups", total.regroups)];
         let restarted = [
             ("restarts with a log", total.resumed),
@@ -273,10 +284,12 @@ impl Summary {
         let wanted: Vec<(&'static str, u64)> = match self.faults {
             Faults::Clean => each.to_vec(),
             Faults::Lossy => [each.as_slice(), &disturbed].concat(),
-            Faults::Churn => [each.as_slice(), &disturbed, &parted[1..], &restarted].concat(),
-            Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit]].concat(),
-            Faults::Partition => [each.as_slice(), &[attempts, adopted], &parted].concat(),
-            Faults::Mixed => [each.as_slice(), &disturbed, &parted, &restarted].concat(),
+            Faults::Churn => {
+                [each.as_slice(), &disturbed, &[mended], &parted[1..], &restarted].concat()
+            }
+            Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit, mended]].concat(),
+            Faults::Partition => [each.as_slice(), &[attempts, adopted, mended], &parted].concat(),
+            Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);
         let struck = |moment: &Moment| total.faults.contains_key(moment);
