@@ -240,6 +240,12 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     run.members.min_peers = run.members.min_peers.min(peers as u64);
     let mut draft =
         Draft::new(&run, &offline::work(args.data.as_deref())?).map_err(DraftError::from)?;
+    if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
+        // The simulated peers, whom nobody could list by hand; an explicit list comes later.
+        let peers = 0..peers as u64;
+        let founders = peers.map(|peer| Identity::simulated(args.seed, peer).founder());
+        draft.set(&format!("members.founders={:?}", founders.collect::<Vec<_>>()))?;
+    }
     for assignment in &args.set {
         draft.set(assignment)?;
     }

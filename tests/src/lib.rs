@@ -42,6 +42,26 @@ pub struct Programs {
     pub bootstrap: &'static str,
 }
 
+impl Programs {
+    /// Those that `cargo build --release` left beside the folder of the running example.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn built() -> Result<Self> {
+        let example = std::env::current_exe()?;
+        let folder = example.ancestors().nth(2).context("an example lies two folders deep")?;
+        let find = |name: &str| -> Result<&'static str> {
+            let path = folder.join(name);
+            if !path.exists() {
+                bail!("no {}: run cargo build --release first", path.display());
+            }
+            // An example makes one of these and ends.
+            Ok(Box::leak(path.to_string_lossy().into_owned().into_boxed_str()))
+        };
+        Ok(Self { node: find("intellect-node")?, bootstrap: find("intellect-bootstrap")? })
+    }
+}
+
 /// What a command that ended by itself left.
 #[derive(Clone, Debug)]
 pub struct Done {

@@ -44,6 +44,8 @@ struct Peer {
     head: Option<(u64, Hex)>,
     /// When it first accepted a roster of each epoch, in Unix milliseconds.
     rosters: BTreeMap<u64, u64>,
+    /// How long it then took to commit, in milliseconds.
+    rings: BTreeMap<u64, u64>,
     sent_bytes: u64,
     received_bytes: u64,
 }
@@ -124,6 +126,9 @@ impl Ledger {
                 peer.sent_bytes += sent_bytes;
                 peer.received_bytes += received_bytes;
                 peer.advance(epoch, &state);
+                if let Some(since) = peer.rosters.get(&epoch) {
+                    peer.rings.insert(epoch, record.t_ms.saturating_sub(*since));
+                }
                 let entry = self.epochs.entry(epoch).or_default();
                 if entry.members.is_empty() {
                     entry.first_ms = record.t_ms;
@@ -196,6 +201,14 @@ impl Ledger {
     /// When `peer` first accepted a roster of `epoch` or a later one.
     pub(super) fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         self.peers.get(peer)?.rosters.range(epoch..).next().map(|(_, at)| *at)
+    }
+
+    /// The median time from the roster to the commit of `peer` in epochs before `epoch`.
+    pub(super) fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        let mut times: Vec<u64> =
+            self.peers.get(peer)?.rings.range(..epoch).map(|(_, time)| *time).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
     }
 
     /// Bulk bytes that `peer` sent and received for the epochs that it committed.

@@ -20,7 +20,8 @@ pub(super) fn write(
     measured: &Measured,
     wall: Duration,
 ) -> io::Result<()> {
-    let Closed { ledger, outcomes, reasons, toll } = closed;
+    let Closed { ledger, outcomes, reasons, done, toll } = closed;
+    let done = done.iter().map(|(t_ms, what)| json!({ "t_ms": t_ms, "what": what }));
     let report = json!({
         "succeeded": reasons.is_empty(),
         "reasons": reasons,
@@ -30,6 +31,7 @@ pub(super) fn write(
         "threads": plan.threads,
         "epochs": plan.epochs,
         "links": plan.network.word(),
+        "done": done.collect::<Vec<_>>(),
         "chaos": toll.as_ref().map(|toll| toll.report()),
         "parameters": plan.manifest.work.model.parameter_count(),
         "wall_s": wall.as_secs_f64(),

@@ -17,7 +17,8 @@
 //! do = "kill"
 //! peer = 1
 //! roster = 5              # when peer 1 has accepted a roster of epoch 5 or a later one …
-//! plus_ms = 200           # … and so much time has passed; also after `epoch`
+//! plus_ms = 200           # … and so much time has passed; also after `epoch`. Or after a roster:
+//!                         # plus_share = 0.3, of the time that its rings took so far (their median)
 //!
 //! [[step]]
 //! do = "kill-bootstrap"
@@ -136,6 +137,8 @@ enum When {
     Elapsed(Duration),
     /// So long after this peer accepted a roster of this epoch or a later one.
     Roster { peer: usize, epoch: u64, plus_ms: u64 },
+    /// The same, after such a share of the time from its roster to its commit in earlier epochs.
+    Ring { peer: usize, epoch: u64, plus_share: f64 },
 }
 
 /// An event that a scenario can provoke on purpose.
@@ -162,6 +165,8 @@ pub(crate) trait Moment {
     fn commit_ms(&self, epoch: u64) -> Option<u64>;
     /// When `peer` first accepted a roster of `epoch` or a later one, in Unix milliseconds.
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64>;
+    /// The median time from the roster to the commit of `peer` in epochs before `epoch`.
+    fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64>;
 }
 
 /// What is wrong with a scenario file. Nothing has been started.
@@ -358,6 +363,12 @@ impl When {
             Self::Epoch { epoch, plus_ms } => passed(moment.commit_ms(epoch), plus_ms),
             Self::Elapsed(since) => moment.elapsed() >= since,
             Self::Roster { peer, epoch, plus_ms } => passed(moment.roster_ms(peer, epoch), plus_ms),
+            Self::Ring { peer, epoch, plus_share } => {
+                let Some(ring_ms) = moment.ring_ms(peer, epoch) else { return false };
+                let plus = Duration::from_millis(ring_ms).mul_f64(plus_share);
+                let plus_ms = u64::try_from(plus.as_millis()).unwrap_or(u64::MAX);
+                passed(moment.roster_ms(peer, epoch), plus_ms)
+            }
         }
     }
 }

@@ -105,6 +105,8 @@ pub(super) struct Stage<'a> {
     started: Instant,
     started_ms: u64,
     last_commit: Instant,
+    /// What was done, and when.
+    done: Vec<(u64, String)>,
 }
 
 /// What a simulation leaves.
@@ -116,7 +118,9 @@ pub(super) struct Closed {
     pub(super) outcomes: Vec<Outcome>,
     /// Why that is not good.
     pub(super) reasons: Vec<String>,
-    /// What the storm did, if there was one.
+    /// What scenario and storm did, and when in Unix milliseconds.
+    pub(super) done: Vec<(u64, String)>,
+    /// What the storm cost, if there was one.
     pub(super) toll: Option<Toll>,
 }
 
@@ -168,6 +172,7 @@ impl<'a> Stage<'a> {
             started,
             started_ms: unix_ms(),
             last_commit: started,
+            done: Vec::new(),
         };
         for index in 0..plan.peers {
             if !stage.scenario.starts_later(index) {
@@ -204,6 +209,7 @@ impl<'a> Stage<'a> {
         }
         for action in due {
             self.perform(&action)?;
+            self.done.push((unix_ms(), action.to_string()));
             tell(action);
         }
         self.dismiss_late();
@@ -262,7 +268,7 @@ impl<'a> Stage<'a> {
             self.toll.count(&self.ledger);
             self.toll
         });
-        Closed { ledger: self.ledger, outcomes, reasons, toll }
+        Closed { ledger: self.ledger, outcomes, reasons, done: self.done, toll }
     }
 
     /// Ends peers that a storm has delayed, once everybody else has reached the end: nobody is left
@@ -401,6 +407,10 @@ impl Moment for Stage<'_> {
 
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         self.ledger.roster_ms(peer, epoch)
+    }
+
+    fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        self.ledger.ring_ms(peer, epoch)
     }
 }
 

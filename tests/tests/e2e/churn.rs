@@ -112,6 +112,49 @@ fn a_late_peer_fetches_the_state_and_takes_part() {
     assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
 }
 
+/// A suspended laptop: everything stands still, the connections too, and later it goes on.
+#[test]
+fn a_stopped_peer_catches_up_when_it_goes_on() {
+    let steps = "[[step]]\ndo = \"stop\"\npeer = 2\nepoch = 3\n\
+                 [[step]]\ndo = \"continue\"\npeer = 2\nepoch = 3\nplus_ms = 3000\n";
+    let arguments = ["--peers", "4", "--epochs", "24"];
+    let sim = simulate(steps, &SMALL, &arguments);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2, 3]), 24);
+    // The others did not wait for it, and it is one of them again.
+    let table = sim.report["table"].as_array().unwrap();
+    let members = |epoch: &Value| names(&epoch["members"]).len();
+    assert!(table.iter().any(|epoch| members(epoch) == 3), "{table:?}");
+    assert_eq!(members(table.last().unwrap()), 4, "{table:?}");
+}
+
+/// SIGTERM is a good-bye like Ctrl-C.
+#[test]
+fn one_that_is_told_to_end_says_good_bye() {
+    let steps = "[[step]]\ndo = \"terminate\"\npeer = 1\nepoch = 3\n";
+    let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "20"]);
+    assert_eq!(last_epoch(&sim, &[0, 2]), 20);
+    assert_eq!(sim.report["nodes"][1]["exit"], 0);
+    let events = sim.events(1).unwrap();
+    assert!(events.iter().any(|event| event["event"] == "leaving"), "{events:?}");
+}
+
+/// Kills and restarts at random: nobody fails, nothing forks, and the bill is in the report.
+#[test]
+fn a_storm_of_kills_is_survived_and_counted() {
+    let story = story();
+    let mut all = vec!["--chaos", "kill each epoch", "--peers", "4", "--epochs", "10"];
+    // Slow enough that a restarted peer is back before the end.
+    all.extend(["--rate", "4000"]);
+    all.extend(SMALL.iter().chain(&QUICK).flat_map(|setting| ["--set", setting]));
+    let sim = story.sim("out", &all, PATIENCE).unwrap();
+    sim.done.clone().expect_success().unwrap();
+    let toll = &sim.report["chaos"];
+    assert!(toll["kills"].as_u64().unwrap() >= 3, "{toll}");
+    assert_eq!(toll["forks"], 0, "{toll}");
+    assert!(toll["goodput"].as_f64().unwrap() > 0.0, "{toll}");
+    assert!(sim.done.out.contains("goodput"), "{}", sim.done.out);
+}
+
 #[test]
 fn a_killed_peer_comes_back_with_a_new_log() {
     let steps = "[[step]]\ndo = \"kill\"\npeer = 2\nepoch = 2\n\

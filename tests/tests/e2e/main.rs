@@ -8,6 +8,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "helpers of tests are tests; clippy's exception sees #[test] functions only"
 )]
 
@@ -15,6 +16,7 @@ mod churn;
 mod hostile;
 mod input;
 mod join;
+mod partition;
 mod resume;
 mod train;
 

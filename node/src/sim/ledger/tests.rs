@@ -129,6 +129,9 @@ fn survivors_end_together_at_the_last_epoch() {
         fn roster_ms(&self, _: usize, _: u64) -> Option<u64> {
             None
         }
+        fn ring_ms(&self, _: usize, _: u64) -> Option<u64> {
+            None
+        }
     }
     let mut ledger = Ledger::new(2);
     for epoch in 1..=2 {
@@ -177,6 +180,21 @@ fn whom_the_storm_killed_need_not_reach_the_end() {
     let killed = Outcome { exit: Some(Exit::Signal), killed: true };
     assert_eq!(judge(&ledger, &[DONE, DONE, killed]), Vec::<String>::new());
     assert_eq!(judge(&ledger, &[DONE; 3]).len(), 2, "else it ended early, and elsewhere");
+}
+
+#[test]
+fn the_time_of_a_ring_is_the_median_of_those_before() {
+    let mut ledger = Ledger::new(1);
+    for (epoch, ring_ms) in [(1, 900), (2, 100), (3, 300), (4, 5)] {
+        let roster = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+        let mut line = record(0, epoch, roster);
+        line.t_ms -= ring_ms;
+        ledger.record(0, line);
+        ledger.record(0, committed(0, epoch, 1));
+    }
+    assert_eq!(ledger.ring_ms(0, 1), None);
+    assert_eq!(ledger.ring_ms(0, 4), Some(300));
+    assert_eq!(ledger.ring_ms(1, 4), None);
 }
 
 #[test]

@@ -30,6 +30,10 @@ impl Moment for At {
     fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         self.roster.filter(|(who, what, _)| *who == peer && *what >= epoch).map(|(.., at)| at)
     }
+
+    fn ring_ms(&self, _: usize, _: u64) -> Option<u64> {
+        Some(2_000)
+    }
 }
 
 fn at(second: f64, committed: u64) -> At {
@@ -66,6 +70,15 @@ fn a_roster_step_waits_for_its_peer_and_its_epoch() {
     assert!(scenario.take_due(&on(1, 4, 9.0)).is_empty());
     assert!(scenario.take_due(&on(1, 5, 2.1)).is_empty());
     assert_eq!(scenario.take_due(&on(1, 6, 2.3)), [Action::Peer(Deed::Kill, 1)]);
+}
+
+#[test]
+fn a_share_is_of_the_rings_before() {
+    let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_share = 0.25");
+    let mut scenario = parse(&text, 2).unwrap();
+    let on = |second| At { second, committed: 4, roster: Some((1, 5, 3_000)) };
+    assert!(scenario.take_due(&on(2.49)).is_empty());
+    assert_eq!(scenario.take_due(&on(2.5)), [Action::Peer(Deed::Kill, 1)]);
 }
 
 /// The later step of the same peer must not overtake the earlier one.
@@ -108,6 +121,9 @@ fn every_mistake_is_named_before_anything_starts() {
         ("do = \"kill\"\npeer = 1\nsecond = nan", "no time"),
         ("do = \"kill\"\npeer = 1\nsecond = 1\nplus_ms = 3", "belongs to `roster`"),
         ("do = \"kill\"\npeer = 1\nepoch = 1\nloss = 0.1", "kill has no `loss`"),
+        ("do = \"kill\"\npeer = 1\nepoch = 1\nplus_share = 0.1", "of a `peer`, alone"),
+        ("do = \"kill\"\npeer = 1\nroster = 1\nplus_share = 0.1", "an epoch before"),
+        ("do = \"kill\"\npeer = 1\nroster = 2\nplus_share = -1", "0 to 10"),
         ("do = \"heal\"\npeer = 1\nepoch = 1", "heal has no `peer`"),
         ("do = \"link\"\npeer = 1\nepoch = 1", "`up`, `rate`"),
         ("do = \"link\"\nup = true\nepoch = 1", "which `peer`"),

@@ -37,6 +37,7 @@ pub(super) struct Step {
     second: Option<f64>,
     roster: Option<u64>,
     plus_ms: Option<u64>,
+    plus_share: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -144,6 +145,9 @@ impl Step {
 
     fn when(&self) -> Result<When, String> {
         let plus_ms = self.plus_ms.unwrap_or(0);
+        if let Some(plus_share) = self.plus_share {
+            return self.ring(plus_share);
+        }
         match (self.epoch, self.second, self.roster) {
             (Some(epoch), None, None) => Ok(When::Epoch { epoch, plus_ms }),
             (None, Some(_), None) if self.plus_ms.is_some() => {
@@ -158,6 +162,21 @@ impl Step {
             }
             _ => Err("say when with exactly one of `epoch`, `second`, `roster`".to_owned()),
         }
+    }
+
+    fn ring(&self, plus_share: f64) -> Result<When, String> {
+        let (None, None, None, Some(peer), Some(epoch)) =
+            (self.epoch, self.second, self.plus_ms, self.peer, self.roster)
+        else {
+            return Err("`plus_share` belongs to the `roster` of a `peer`, alone".to_owned());
+        };
+        if !(0.0..=10.0).contains(&plus_share) {
+            return Err(format!("`plus_share = {plus_share}`: choose 0 to 10"));
+        }
+        if epoch < 2 {
+            return Err("`plus_share` needs an epoch before: `roster = 2` or later".to_owned());
+        }
+        Ok(When::Ring { peer, epoch, plus_share })
     }
 }
 

@@ -27,6 +27,10 @@ impl Moment for At {
     fn roster_ms(&self, _: usize, _: u64) -> Option<u64> {
         None
     }
+
+    fn ring_ms(&self, _: usize, _: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// Plays a whole run and returns when what was done, after checking that it could be done and that

@@ -1,0 +1,119 @@
+//! Kills a node 200 times while it writes checkpoints: each time it must come back where it was.
+//!
+//!     cargo build --release && cargo run --release -p e2e --example resumes [kills] [seed]
+//!
+//! One node trains alone, on a model whose checkpoint takes a good part of an epoch to write. Again and
+//! again it is killed as by kill -9 at an instant drawn from the seed. While it is dead, `eval` must read
+//! the newest checkpoint of its data folder; when it is back, it must go on from an epoch no lower than
+//! that one, with one state per epoch, and its incarnation must rise.
+
+#![allow(clippy::print_stdout, reason = "a campaign prints its results")]
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use e2e::{Process, Programs, SMALL, Story};
+use intellect_protocol::rng::Rng;
+use serde_json::Value;
+
+/// About two million parameters, 16 MB of state an epoch, which a step barely trains.
+const MODEL: [&str; 5] = [
+    "model.width=256",
+    "model.ffn=1024",
+    "model.layers=2",
+    "epoch.amount=1",
+    "members.min_peers=1",
+];
+/// Short timers: alone, it waits for nobody.
+const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=1200"];
+/// For whatever is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The kill comes so long after the first new commit, at most.
+const SPREAD: Duration = Duration::from_millis(800);
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
+    let kills = arguments.next().transpose()?.unwrap_or(200);
+    let mut rng = Rng::new(arguments.next().transpose()?.unwrap_or(1));
+    let story = Story::begin(Programs::built()?)?;
+    let settings: Vec<&str> = MODEL.iter().chain(&SMALL[5..8]).chain(&QUICK).copied().collect();
+    let manifest = story.manifest("run.toml", &settings)?;
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest])?;
+    let (mut head, mut seen) = (0, 0);
+    let mut undone = 0;
+    let start = Instant::now();
+    for kill in 1..=kills {
+        let mut node = story.start_node("node", &entry, &["--device", "cpu"])?;
+        let is_new = |seen: usize, kind: &'static str| {
+            move |(index, event): (usize, &Value)| index >= seen && event["event"] == kind
+        };
+        let back = wait(&mut node, is_new(seen, "committed"))?;
+        std::thread::sleep(SPREAD.mul_f64(rng.unit()));
+        node.kill()?;
+        let events = node.events()?;
+        let first = number(&back, "epoch")?;
+        ensure!(first > head.min(first), "it began at epoch {first}, below the checkpoint");
+        undone = undone.max(head.saturating_sub(first.saturating_sub(1)));
+        check(&events)?;
+        let measured = story.node(&["eval", "--data-dir", &story.text("node/data")])?;
+        let measured = measured.expect_success().with_context(|| format!("after kill {kill}"))?;
+        head = events.iter().filter_map(|event| event["epoch"].as_u64()).max().unwrap_or(head);
+        seen = events.len();
+        if kill % 10 == 0 {
+            let line = measured.out.lines().next().unwrap_or_default().to_owned();
+            println!(
+                "{kill:>4} kills, epoch {head}, {:.0} s; {line}",
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+    println!("{kills} clean resumes; at most {undone} epochs were done again");
+    Ok(())
+}
+
+/// Waits for a new event, told from the old ones by its place in the file.
+fn wait(node: &mut Process, accepts: impl Fn((usize, &Value)) -> bool) -> Result<Value> {
+    let start = Instant::now();
+    loop {
+        let events = node.events()?;
+        if let Some(found) =
+            events.iter().enumerate().find(|(index, event)| accepts((*index, event)))
+        {
+            return Ok(found.1.clone());
+        }
+        if start.elapsed() > PATIENCE || node.exit()?.is_some() {
+            bail!("it does not come back; its last events: {:?}", events.iter().rev().take(5));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One state per epoch, over all lives; incarnations rise.
+fn check(events: &[Value]) -> Result<()> {
+    let mut states: BTreeMap<u64, &Value> = BTreeMap::new();
+    let mut incarnation = 0;
+    for event in events {
+        match event["event"].as_str() {
+            Some("started") => {
+                let next = number(event, "incarnation")?;
+                ensure!(next > incarnation, "incarnation {next} after {incarnation}");
+                incarnation = next;
+            }
+            Some("committed" | "caught-up") => {
+                let epoch = number(event, "epoch")?;
+                let known = *states.entry(epoch).or_insert_with(|| &event["state"]);
+                ensure!(*known == event["state"], "epoch {epoch} has two states");
+            }
+            Some("disk" | "fault" | "fork" | "diverged") => bail!("{event}"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn number(event: &Value, key: &str) -> Result<u64> {
+    event[key].as_u64().with_context(|| format!("no {key} in {event}"))
+}
