@@ -30,6 +30,7 @@ mod regroup;
 mod commit;
 mod keep;
 mod leave;
+mod loss;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub use interface::{Apply, Config, Input, Kept, Output, Ring, Rule};
 
 use commit::{Decided, Held};
 use keep::Remains;
+use loss::Losses;
 use ready::Frozen;
 use regroup::Gathering;
 
@@ -173,8 +175,8 @@ pub struct State {
     ready_median: Option<Duration>,
     /// The greatest weight that a Ready may declare.
     weight_max: u64,
-    /// Ring neighbours reported lost, and when.
-    lost: BTreeMap<PeerId, Time>,
+    /// Ring neighbours reported lost.
+    lost: Losses,
     /// Pairs whose link is broken although both live (R35).
     broken: BTreeSet<(PeerId, PeerId)>,
     /// Voters that vote for an update which they do not deliver (R8).
@@ -229,7 +231,7 @@ impl State {
             ready: BTreeMap::new(),
             ready_after: Vec::new(),
             ready_median: None,
-            lost: BTreeMap::new(),
+            lost: Losses::default(),
             broken: BTreeSet::new(),
             mute: BTreeSet::new(),
             closed: BTreeSet::new(),

@@ -8,6 +8,7 @@ use crate::roll::Roll;
 use crate::time::Time;
 
 use super::keep::Remains;
+use super::loss::Losses;
 use super::regroup::Gathering;
 use super::{Ballot, Output, RingState, Stage, State, Vote, ready};
 
@@ -99,7 +100,7 @@ impl State {
         self.ready.clear();
         self.ready_after.clear();
         self.broken.clear();
-        self.lost.clear();
+        self.lost = Losses::default();
         self.held.clear();
         self.remains = Remains::default();
         self.unserved.clear();

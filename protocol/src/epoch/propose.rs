@@ -103,7 +103,8 @@ impl State {
                 && ((joined && seen.beat.series == self.series)
                     || self.may_take_part(peer, seen, now, roll))
         });
-        let rank = here.filter(|(peer, _)| !self.is_lost(roll, peer) && key(peer) < mine).count();
+        let rank =
+            here.filter(|(peer, _)| !self.lost.contains(roll, peer) && key(peer) < mine).count();
         let slot = (2 * roll.round_trip(now)).max(SLOT_MIN);
         slot * u32::try_from(rank).unwrap_or(u32::MAX)
     }
@@ -126,7 +127,7 @@ impl State {
             let (epoch, attempts) = (self.series.epoch, attempt);
             out.push(Output::Event(crate::event::Event::Stuck { epoch, attempts }));
         }
-        let lost = self.lost.keys().filter(|p| self.is_lost(roll, p)).take(MEMBERS_MAX).copied();
+        let lost = self.lost.all(roll).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series, attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
         self.promise(now, roll, attempt, out);
@@ -154,7 +155,7 @@ impl State {
             return;
         }
         // Whoever answers lives, whatever was reported of it.
-        self.lost.remove(&from);
+        self.lost.forget(&from);
         if let Some((incarnation, weight)) = status.ready {
             let known = self.ready.get(&from).map_or(0, |(known, _)| *known);
             if incarnation > known && self.can_weigh(weight) {
@@ -174,7 +175,9 @@ impl State {
         let Some(asking) = &self.asking else { return false };
         let mut live = roll.live_in(self.series, now);
         let answered = live.all(|(p, seen)| {
-            asking.statuses.contains_key(p) || self.is_lost(roll, p) || self.has_closed(p, seen)
+            asking.statuses.contains_key(p)
+                || self.lost.confirms(roll, p)
+                || self.has_closed(p, seen)
         });
         if !answered && now < asking.until {
             return false;
@@ -270,7 +273,7 @@ impl State {
         let others = roll.live(now).filter(|(peer, seen)| {
             self.may_take_part(peer, seen, now, roll)
                 && seen.beat.phase != Phase::Behind
-                && !self.is_lost(roll, peer)
+                && !self.lost.contains(roll, peer)
         });
         let others = others.map(|(peer, seen)| {
             let beat = &seen.beat;
@@ -302,12 +305,6 @@ impl State {
 
     fn frozen_weight(&self) -> u64 {
         self.frozen.map_or(0, |frozen| frozen.weight)
-    }
-
-    /// Whether `peer` was reported lost and not heard since.
-    pub(super) fn is_lost(&self, roll: &Roll, peer: &PeerId) -> bool {
-        let Some(at) = self.lost.get(peer) else { return false };
-        roll.peers.get(peer).is_none_or(|seen| seen.heard <= *at)
     }
 }
 

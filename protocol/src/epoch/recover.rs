@@ -35,7 +35,7 @@ impl State {
         }
         let lost = Lost { series: self.series, roster, who: neighbour };
         out.push(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.lost.insert(neighbour, now);
+        self.lost.report(now, neighbour, self.config.me);
         self.broken.insert(pair(self.config.me, neighbour));
         self.lose_ring(now, roster, out);
     }
@@ -51,7 +51,7 @@ impl State {
             return;
         }
         if lost.who != self.config.me {
-            self.lost.insert(lost.who, now);
+            self.lost.report(now, lost.who, from);
         }
         self.broken.insert(pair(from, lost.who));
         if matches!(self.stage, Stage::Reduce { roster: open, .. } if open == lost.roster) {

@@ -50,7 +50,7 @@ impl State {
             return;
         }
         for peer in query.lost.iter().filter(|peer| roll.peers.contains_key(peer)) {
-            self.lost.entry(*peer).or_insert(now);
+            self.lost.hear_of(now, *peer);
         }
         self.promise(now, roll, attempt, out);
         let status = self.status(now, roll, attempt);

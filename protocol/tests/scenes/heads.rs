@@ -17,6 +17,8 @@ fn one_way_link() -> Played {
         let mut counted = Vec::new();
         for epoch in 2..=6 {
             let committed = commit(&stage, a, epoch);
+            // Nobody was taken for dead because of one bad link.
+            assert_eq!(committed.receipt.members.len(), count, "{committed:?}");
             let members = committed.receipt.members.iter().filter(|m| m.weight > 0);
             let ring: Vec<usize> = members.map(|m| stage.host(&m.peer).unwrap()).collect();
             let next = ring.iter().cycle().skip(1);

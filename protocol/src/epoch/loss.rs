@@ -1,0 +1,63 @@
+//! Who was reported lost by a neighbour in a ring (R35, R37).
+//!
+//! One report proves nothing: the link may be broken, or the reporter itself. So who has one report is
+//! asked like everybody else, and its silence is the second opinion; who has two is not waited for.
+//! Whoever is heard after the reports, or answers, lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::PeerId;
+use crate::roll::Roll;
+use crate::time::Time;
+
+/// Reports of the open epoch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Losses(BTreeMap<PeerId, Loss>);
+
+#[derive(Clone, Debug)]
+struct Loss {
+    at: Time,
+    by: BTreeSet<PeerId>,
+}
+
+/// Peers remembered as lost: as many as rings of a few attempts can have.
+const LOSSES_MAX: usize = 1_024;
+
+impl Losses {
+    /// A neighbour of `who` reports it.
+    pub(super) fn report(&mut self, now: Time, who: PeerId, by: PeerId) {
+        self.hear_of(now, who);
+        if let Some(loss) = self.0.get_mut(&who) {
+            loss.at = now;
+            loss.by.insert(by);
+        }
+    }
+
+    /// Somebody knows of a report.
+    pub(super) fn hear_of(&mut self, now: Time, who: PeerId) {
+        if self.0.len() < LOSSES_MAX {
+            self.0.entry(who).or_insert_with(|| Loss { at: now, by: BTreeSet::new() });
+        }
+    }
+
+    /// It has answered.
+    pub(super) fn forget(&mut self, who: &PeerId) {
+        self.0.remove(who);
+    }
+
+    /// Everybody who was reported lost and not heard since.
+    pub(super) fn all<'a>(&'a self, roll: &'a Roll) -> impl Iterator<Item = &'a PeerId> {
+        self.0.keys().filter(|who| self.contains(roll, who))
+    }
+
+    /// Whether it was reported lost and not heard since.
+    pub(super) fn contains(&self, roll: &Roll, who: &PeerId) -> bool {
+        let Some(Loss { at, .. }) = self.0.get(who) else { return false };
+        roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
+    }
+
+    /// Whether two neighbours say so.
+    pub(super) fn confirms(&self, roll: &Roll, who: &PeerId) -> bool {
+        self.contains(roll, who) && self.0.get(who).is_some_and(|loss| loss.by.len() > 1)
+    }
+}
