@@ -275,7 +275,8 @@ impl State {
             Input::Openings(from, openings) => self.on_openings(now, roll, from, &openings, out),
             Input::Behind(behind) => {
                 self.behind = behind;
-                if behind && self.under_way() {
+                // The state must not move by two ways at once, also where it was to move already.
+                if behind && (self.under_way() || matches!(self.stage, Stage::Decided(_))) {
                     self.recover(now, "behind", out);
                 }
             }

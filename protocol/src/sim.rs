@@ -92,6 +92,10 @@ const GRACE_MS: u64 = 8_000;
 /// no slow peers: it is there to show that the core carries that many.
 const LARGE: usize = 64;
 
+fn slower(peers: usize) -> u64 {
+    if peers < LARGE { 1 } else { 4 }
+}
+
 /// Runs one seed.
 ///
 /// # Errors
@@ -139,7 +143,7 @@ struct Story {
 impl Story {
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
-        let slower = if peers < LARGE { 1 } else { 4 };
+        let slower = slower(peers);
         // Where nobody loses a log, and nobody dies for good.
         let stays = matches!(faults, Faults::Lossy | Faults::Blackhole | Faults::Partition);
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
@@ -238,10 +242,11 @@ impl Story {
 /// Until when the next epoch must commit on every live peer once the faults have stopped, by
 /// PROTOCOL §9, in milliseconds.
 fn bound_ms(peers: usize) -> u64 {
-    let silent_ms = 4 * HEARTBEAT_MS + 800;
+    let slower = slower(peers);
+    let silent_ms = 4 * slower * HEARTBEAT_MS + 800;
     // Someone may train at the slowest speed, and the grace for Ready is half as much again.
     let epoch_ms = 8_000 * 5 / 2;
     // An attempt's phases at the factor that losses of that length reach.
     let attempt_ms = 4 * 1_000 * 8;
-    silent_ms + GRACE_MS + epoch_ms + attempt_ms + 50 * peers as u64
+    silent_ms + slower * GRACE_MS + epoch_ms + attempt_ms + 50 * peers as u64
 }

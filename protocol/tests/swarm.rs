@@ -37,6 +37,21 @@ fn churn_seeds_hold() {
 }
 
 #[test]
+fn blackhole_seeds_hold() {
+    class(Faults::Blackhole);
+}
+
+#[test]
+fn partition_seeds_hold() {
+    class(Faults::Partition);
+}
+
+#[test]
+fn mixed_seeds_hold() {
+    class(Faults::Mixed);
+}
+
+#[test]
 fn two_hundred_peers_commit_three_epochs() {
     let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
     let report = sim::run(&config).unwrap();
@@ -51,9 +66,8 @@ fn a_seed_repeats_exactly() {
 }
 
 /// A rule that is turned off must be missed: else the checks check nothing.
-fn missed(rule: Rule) {
-    let config =
-        |seed| Config { peers: 7, epochs: 6, seed, faults: Faults::Lossy, without: Some(rule) };
+fn missed(rule: Rule, faults: Faults) {
+    let config = |seed| Config { peers: 7, epochs: 6, seed, faults, without: Some(rule) };
     // Being slow is no proof: something that must never happen has to.
     let unsound = |failure: &Failure| failure.violation.invariant.starts_with('S');
     let failure = (0..200).filter_map(|seed| sim::run(&config(seed)).err()).find(unsound);
@@ -63,10 +77,22 @@ fn missed(rule: Rule) {
 
 #[test]
 fn r2_is_missed() {
-    missed(Rule::R2);
+    missed(Rule::R2, Faults::Lossy);
 }
 
 #[test]
 fn r3_is_missed() {
-    missed(Rule::R3);
+    missed(Rule::R3, Faults::Lossy);
+}
+
+/// A log that was lost is written on, under its old name.
+#[test]
+fn r19_is_missed() {
+    missed(Rule::R19, Faults::Churn);
+}
+
+/// A vote that was said is not on disk.
+#[test]
+fn durable_is_missed() {
+    missed(Rule::Durable, Faults::Churn);
 }

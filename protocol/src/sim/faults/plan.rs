@@ -100,7 +100,7 @@ impl Kind {
             }
             Faults::Mixed => match rng.below(8) {
                 0 => Self::Pause(500 + rng.below(12_000)),
-                1 => Self::Leap(LEAP_MS + rng.below(15_000)),
+                1 => Self::Leap(rng.below(15_000)),
                 2 => Self::draw(Faults::Lossy, rng)?,
                 3 => Self::draw(Faults::Blackhole, rng)?,
                 4 | 5 => Self::draw(Faults::Partition, rng)?,
@@ -110,9 +110,6 @@ impl Kind {
         Some(kind)
     }
 }
-
-/// The shortest leap of a clock, in milliseconds: one that its process can tell from being slow.
-const LEAP_MS: u64 = 2_500;
 
 impl Planned {
     pub(super) fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {

@@ -162,10 +162,11 @@ impl World {
         }
     }
 
-    /// The clock of a process leaps ahead.
+    /// The clock of a process leaps ahead: by so much, and what it can tell from being slow.
     pub(in crate::sim) fn leap(&mut self, host: usize, length_ms: u64) {
+        let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.leapt_ms += length_ms;
+        process.leapt_ms += least_ms + length_ms;
         self.push(0, host, Happening::Input(Input::Tick));
     }
 
