@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -359,6 +359,17 @@ impl Process {
     pub fn interrupt(&self) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.context("a process id")?, Signal::INT)?)
+    }
+
+    /// Lets no file of it grow beyond `bytes` from now on, as on a disk that is full; `None` frees it.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(pid.context("a process id")?), Resource::Fsize, limit)?;
+        Ok(())
     }
 
     /// As kill -9.

@@ -24,7 +24,7 @@ impl Driver {
     }
 
     pub(super) fn decide(&mut self, item: Item) {
-        if let Some(item) = self.outbox.admit(item) {
+        if let Some(item) = self.outbox.admit(item, Instant::now()) {
             self.perform(item);
         }
     }

@@ -7,11 +7,13 @@
 //! lives is taken for dead.
 //!
 //! So heartbeats alone may overtake: one that names the head, series and Regroup of before is true
-//! as long as those are durable, whatever vote is under way.
+//! as long as those are durable, whatever vote is under way. Not for long, though: others wait for
+//! the votes of a peer that lives.
 //!
 //! When a write fails nothing is lost: its records are written again later. Until then what would
 //! have left is dropped, like a message on a bad line (those that matter are repeated by the state),
-//! and what stays inside goes on: the node trains, follows, and is silent.
+//! heartbeats too, so that the others go on; and what stays inside goes on as well: the node trains,
+//! follows, and is silent.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -60,9 +62,14 @@ pub(super) struct Outbox {
     durable: u64,
     /// The last record that a heartbeat tells of.
     told: u64,
+    /// Since when a batch is being written.
+    writing_since: Option<Instant>,
     /// The last write failed; when the next one is tried.
     retry_at: Option<Instant>,
 }
+
+/// How long heartbeats overtake a write: one that takes longer is as good as one that fails.
+const OVERTAKE: Duration = Duration::from_secs(5);
 
 /// How long a disk that refused a write is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,6 +95,7 @@ impl Outbox {
             issued: 0,
             durable: 0,
             told: 0,
+            writing_since: None,
             retry_at: None,
         }
     }
@@ -102,9 +110,9 @@ impl Outbox {
     }
 
     /// Returns what may happen now; keeps what must wait.
-    pub(super) fn admit(&mut self, item: Item) -> Option<Item> {
+    pub(super) fn admit(&mut self, item: Item, now: Instant) -> Option<Item> {
         let free = self.queue.is_empty() && self.durable == self.issued;
-        if free || (item.is_heartbeat() && self.durable >= self.told) {
+        if free || (item.is_heartbeat() && self.may_overtake(now)) {
             return Some(item);
         }
         if self.retry_at.is_some() {
@@ -116,12 +124,18 @@ impl Outbox {
         None
     }
 
+    fn may_overtake(&self, now: Instant) -> bool {
+        let soon = self.writing_since.is_none_or(|since| now < since + OVERTAKE);
+        self.durable >= self.told && self.retry_at.is_none() && soon
+    }
+
     /// The batch to write now, if one is due.
     pub(super) fn due(&mut self, now: Instant) -> Option<Batch> {
         if self.records.is_empty() || self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
         let journal = self.journal.take()?;
+        self.writing_since = Some(now);
         Some(Batch { journal, records: std::mem::take(&mut self.records) })
     }
 
@@ -143,7 +157,7 @@ impl Outbox {
         now: Instant,
     ) -> (Vec<Item>, Option<Result<(), StoreError>>) {
         let Written { batch: Batch { journal, records }, result } = written;
-        self.journal = Some(journal);
+        (self.journal, self.writing_since) = (Some(journal), None);
         let failed_before = self.retry_at.is_some();
         match result {
             Ok(()) => {

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use intellect_protocol::id::Digest;
 
@@ -45,7 +46,9 @@ impl Store {
     /// The system says no; no half file is left.
     pub(crate) fn keep_update(&self, name: Name, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.update_path(name);
-        let temporary = path.with_extension(TEMPORARY);
+        // It may come by two ways at once: neither writer may cut or take away the other's file.
+        let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_extension(format!("{writer}.{TEMPORARY}"));
         let write = || -> io::Result<()> {
             let mut file = File::create(&temporary)?;
             file.write_all(bytes)?;
@@ -135,6 +138,9 @@ impl Store {
 
 const EXTENSION: &str = "update";
 
+/// Names each file that is being written.
+static WRITERS: AtomicU64 = AtomicU64::new(0);
+
 #[cfg(test)]
 mod tests {
     use intellect_protocol::id::RunId;
@@ -167,6 +173,21 @@ mod tests {
         store.drop_updates(&[one, one]).unwrap();
         assert_eq!(store.updates().unwrap(), [two]);
         assert!(store.update_part(one, 0, 1).is_err());
+    }
+
+    /// Out of our ring and from another peer.
+    #[test]
+    fn an_update_that_comes_twice_at_once_is_kept() {
+        let (_folder, store) = store();
+        let bytes = vec![7; 1 << 20];
+        let name = name(3, &bytes);
+        std::thread::scope(|scope| {
+            let keep = || (0..40).try_for_each(|_| store.keep_update(name, &bytes));
+            let writers = [0; 4].map(|_| scope.spawn(keep));
+            writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+        });
+        assert_eq!(store.read_update(name).unwrap(), bytes);
+        assert_eq!(files(&store.updates_folder()).unwrap().len(), 1);
     }
 
     #[test]

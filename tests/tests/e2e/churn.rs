@@ -101,6 +101,31 @@ fn one_that_leaves_is_not_waited_for() {
     }
 }
 
+/// R29: the ring that is open when it is asked to leave ends first, well within its 5 s.
+#[test]
+fn one_that_leaves_in_the_middle_of_a_ring_costs_no_attempt() {
+    let steps = "[[step]]\ndo = \"interrupt\"\npeer = 3\nroster = 3\nplus_ms = 600\n";
+    let sim = simulate(steps, &[], &["--peers", "4", "--epochs", "5", "--rate", "60000"]);
+    assert_eq!(last_epoch(&sim, &[0, 1, 2]), 5);
+    assert_eq!(sim.report["nodes"][3]["exit"], 0);
+    let leaver = name(&sim, 3);
+    let events = sim.events(3).unwrap();
+    let at = |kind: &str| {
+        events.iter().find(|e| e["event"] == kind).map(|e| e["t_ms"].as_u64().unwrap()).unwrap()
+    };
+    assert!(at("stopped") - at("leaving") < 5_000, "{events:?}");
+    // It was asked while that ring ran.
+    let committed = event(&sim, 3, "committed", 3).unwrap();
+    assert!(committed["t_ms"].as_u64().unwrap() > at("leaving"), "{committed}");
+    for peer in 0..3 {
+        let commit = event(&sim, peer, "committed", 3).unwrap();
+        assert_eq!(commit["attempt"], 1, "{commit}");
+        assert!(names(&commit["members"]).contains(&&*leaver), "{commit}");
+        let next = event(&sim, peer, "committed", 4).unwrap();
+        assert_eq!((&next["attempt"], names(&next["members"]).len()), (&1.into(), 3), "{next}");
+    }
+}
+
 #[test]
 fn a_late_peer_fetches_the_state_and_takes_part() {
     let steps = "[[step]]\ndo = \"start\"\npeer = 2\nepoch = 2\n";
@@ -156,7 +181,7 @@ fn a_storm_of_kills_is_survived_and_counted() {
 }
 
 #[test]
-fn a_killed_peer_comes_back_with_a_new_log() {
+fn a_killed_peer_comes_back_with_its_log() {
     let steps = "[[step]]\ndo = \"kill\"\npeer = 2\nepoch = 2\n\
                  [[step]]\ndo = \"start\"\npeer = 2\nepoch = 4\n";
     let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "40"]);
@@ -169,6 +194,8 @@ fn a_killed_peer_comes_back_with_a_new_log() {
         .collect();
     assert_eq!(incarnations.len(), 2);
     assert!(incarnations[0] < incarnations[1], "{incarnations:?}");
+    let mut logs = events.iter().filter(|e| e["event"] == "started").map(|e| &e["log"]);
+    assert_eq!(logs.next(), logs.next());
     let commit = event(&sim, 0, "committed", 40).unwrap();
     assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
 }
