@@ -372,6 +372,20 @@ impl Process {
         Ok(())
     }
 
+    /// CPU seconds that it has used so far, as `/proc` tells.
+    ///
+    /// # Errors
+    /// It is gone, or the system has no `/proc`.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
+        let rest = stat.rsplit_once(')').context("a name")?.1;
+        let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+        let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
+        // Linux counts hundredths of a second everywhere.
+        Ok(ticks / 100.0)
+    }
+
     /// As kill -9.
     ///
     /// # Errors

@@ -168,3 +168,40 @@ fn parts_cover_the_whole_and_end() {
     assert!(part_of(&bytes, bytes.len() as u64).unwrap().is_empty());
     assert_eq!(part_of(&bytes, u64::MAX), None);
 }
+
+/// Whoever answers with the table of another run, or of a model of another shape, or of this state with
+/// another epoch, is named; the next donor is asked.
+#[test]
+fn a_checkpoint_of_another_run_or_shape_is_refused() {
+    let header = |run, epoch, parameters| {
+        let (run, r) = (intellect_protocol::id::RunId([run; 32]), Digest([2; 32]));
+        Header { run, epoch, tokens: 9, r, parameters }
+    };
+    let table = |header: Header| {
+        let numbers = vec![1.0; usize::try_from(header.parameters).unwrap()];
+        Table::of(header, &numbers, &numbers).unwrap()
+    };
+    let right = table(header(1, 3, 5));
+    for wrong in [header(2, 3, 5), header(1, 4, 5), header(1, 3, 6)].map(table) {
+        let fetch = |peer, request: Vec<u8>| {
+            let table = if peer == LIAR { &wrong } else { &right };
+            let request = wire::open_request(&request);
+            let asked = matches!(request, Some(Request::Table { offset: 0, .. }));
+            std::future::ready(if asked { Ok(table.to_bytes()) } else { Err(FetchError::Refused) })
+        };
+        let (state, mut blamed) = (right.state(), Vec::new());
+        let mut tell = |notice| {
+            if let Notice::Fault(peer, _) = notice {
+                blamed.push(peer);
+            }
+        };
+        let mut crowd = Crowd::new(fetch, &[LIAR, HONEST], BRIEF);
+        let found =
+            block_on(table_of(&mut crowd, &fetch, *right.header(), state, &mut tell)).unwrap();
+        assert_eq!((found, blamed), (right.clone(), vec![LIAR]));
+        // What its donor says of itself must be what the receipts say.
+        let mut crowd = Crowd::new(fetch, &[HONEST], BRIEF);
+        let other = Header { tokens: 10, ..*right.header() };
+        assert!(block_on(table_of(&mut crowd, &fetch, other, state, &mut |_| {})).is_none());
+    }
+}

@@ -12,6 +12,7 @@
     reason = "helpers of tests are tests; clippy's exception sees #[test] functions only"
 )]
 
+mod arrive;
 mod churn;
 mod hostile;
 mod input;

@@ -1,0 +1,97 @@
+//! A newcomer to a run that goes on: where its state comes from, and that it arrives.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use e2e::Process;
+use serde_json::Value;
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two million parameters, so that a state has sixteen pieces; with f32 an update is half a state, so
+/// that three epochs are a long way.
+const LARGE: [&str; 6] = [
+    "model.layers=2",
+    "model.width=256",
+    "model.ffn=1024",
+    "ring.codec=f32",
+    "members.min_peers=3",
+    "members.heartbeat_ms=200",
+];
+
+/// What each node may send: a state takes a few epochs, and there is time to be killed.
+const RATE: &str = "6000000";
+
+fn is(event: &Value, name: &str) -> bool {
+    event["event"] == name
+}
+
+/// CPU seconds and the epoch of some nodes, together.
+fn spent(nodes: &[Process]) -> (f64, f64) {
+    let epoch = |node: &Process| {
+        let events = node.events().unwrap();
+        let last = events.iter().rfind(|event| is(event, "committed"));
+        last.map_or(0.0, |event| event["epoch"].as_f64().unwrap())
+    };
+    (nodes.iter().map(|node| node.cpu_seconds().unwrap()).sum(), nodes.iter().map(epoch).sum())
+}
+
+/// The newcomer is killed when it has some of the state, and started again: it goes on where it was,
+/// with pieces of several donors, says once that it has arrived, and contributes.
+#[test]
+fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &LARGE).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let start = |name: &str| story.start_node(name, &entry, &["--rate", RATE]).unwrap();
+    let mut donors = ["one", "two", "three"].map(start);
+    donors[0].wait_for_commit(1, PATIENCE).unwrap();
+    let before = spent(&donors);
+    donors[0].wait_for_commit(4, PATIENCE).unwrap();
+    let alone = spent(&donors);
+
+    let start_newcomer = || story.start_node("newcomer", &entry, &[]).unwrap();
+    let mut newcomer = start_newcomer();
+    let some = |event: &Value| {
+        let (have, want) = (event["have_bytes"].as_u64(), event["want_bytes"].as_u64());
+        is(event, "sync") && have > Some(2 << 20) && have < want
+    };
+    let seen = newcomer.wait_for(PATIENCE, some).unwrap();
+    newcomer.kill().unwrap();
+    let first_life = newcomer.events().unwrap().len();
+    let mut newcomer = start_newcomer();
+    let arrived = newcomer.wait_for(PATIENCE, |event| is(event, "caught-up")).unwrap();
+    let with_newcomer = spent(&donors);
+
+    let events = newcomer.events().unwrap();
+    let (old, new) = events.split_at(first_life);
+    let resumed = new.iter().find(|event| is(event, "sync")).unwrap();
+    assert_eq!(resumed["to_epoch"], seen["to_epoch"], "{resumed}");
+    assert!(resumed["have_bytes"].as_u64() >= seen["have_bytes"].as_u64(), "{seen} {resumed}");
+    let names = |event: &Value| event["donors"].as_array().unwrap().clone();
+    let asked: BTreeSet<String> = old
+        .iter()
+        .chain(new)
+        .filter(|event| is(event, "sync"))
+        .flat_map(names)
+        .map(|name| name.to_string())
+        .collect();
+    // The third may be an epoch behind, as far as the newcomer has heard.
+    assert!(asked.len() >= 2, "{asked:?}");
+
+    let there = arrived["epoch"].as_u64().unwrap();
+    let loss = |event: &Value| is(event, "committed") && event["loss"].is_number();
+    let first = newcomer.wait_for(PATIENCE, loss).unwrap();
+    assert!(first["epoch"].as_u64().unwrap() <= there + 2, "at {there}, then {first}");
+    let events = newcomer.events().unwrap();
+    assert_eq!(events.iter().filter(|event| is(event, "caught-up")).count(), 1);
+    println!(
+        "donors: {:.2} CPU s in {} epochs alone, {:.2} CPU s in {} while they serve a newcomer",
+        alone.0 - before.0,
+        alone.1 - before.1,
+        with_newcomer.0 - alone.0,
+        with_newcomer.1 - alone.1
+    );
+}
