@@ -11,6 +11,8 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -42,7 +44,7 @@ fn main() -> Result<()> {
     let settings: Vec<&str> = MODEL.iter().chain(&SMALL[5..8]).chain(&QUICK).copied().collect();
     let manifest = story.manifest("run.toml", &settings)?;
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest])?;
-    let (mut head, mut seen) = (0, 0);
+    let (mut head, mut kept, mut seen) = (0_u64, 0, 0);
     let mut undone = 0;
     let start = Instant::now();
     for kill in 1..=kills {
@@ -55,12 +57,14 @@ fn main() -> Result<()> {
         node.kill()?;
         let events = node.events()?;
         let first = number(&back, "epoch")?;
-        ensure!(first > head.min(first), "it began at epoch {first}, below the checkpoint");
-        undone = undone.max(head.saturating_sub(first.saturating_sub(1)));
+        ensure!(first > kept, "it began at epoch {first}, not above its checkpoint of {kept}");
+        undone = undone.max((head + 1).saturating_sub(first));
         check(&events)?;
         let measured = story.node(&["eval", "--data-dir", &story.text("node/data")])?;
         let measured = measured.expect_success().with_context(|| format!("after kill {kill}"))?;
-        head = events.iter().filter_map(|event| event["epoch"].as_u64()).max().unwrap_or(head);
+        kept = newest_checkpoint(&story.path("node/data/runs"))?;
+        let commits = events.iter().filter(|event| event["event"] == "committed");
+        head = commits.filter_map(|event| event["epoch"].as_u64()).max().unwrap_or(head);
         seen = events.len();
         if kill % 10 == 0 {
             let line = measured.out.lines().next().unwrap_or_default().to_owned();
@@ -89,6 +93,15 @@ fn wait(node: &mut Process, accepts: impl Fn((usize, &Value)) -> bool) -> Result
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The greatest epoch of a whole checkpoint in the one run of this folder.
+fn newest_checkpoint(runs: &Path) -> Result<u64> {
+    let run = fs::read_dir(runs)?.next().context("no run")??.path();
+    let files = fs::read_dir(run.join("checkpoints"))?.collect::<Result<Vec<_>, _>>()?;
+    let names = files.iter().map(fs::DirEntry::file_name);
+    let epochs = names.filter_map(|name| name.to_str()?.strip_suffix(".ckpt")?.parse().ok());
+    Ok(epochs.max().unwrap_or(0))
 }
 
 /// One state per epoch, over all lives; incarnations rise.
