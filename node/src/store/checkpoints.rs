@@ -5,7 +5,8 @@
 //! modification: after a fork a smaller epoch may be the newer state, and a clock may be set back.
 //!
 //! It is flushed every [`FLUSH_BYTES`]: a file system that orders its journal makes whoever flushes
-//! a vote beside it wait for all that is not written yet, and then that is little.
+//! a vote beside it wait for all that is not written yet, and then that is little: beside a state of
+//! 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk, 2026-11).
 //!
 //! Whatever is found at a start is believed only as far as its digests hold: a file that is
 //! damaged, or holds a state of something else, is set aside, and the next one is looked at.
