@@ -32,13 +32,13 @@ use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
 use intellect_protocol::time::Time;
 use intellect_protocol::{message::Message, wire};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::net::{self, Net, Reachability, Verdict, Via};
+use crate::net::{self, Net, Reachability, Reply, Verdict, Via};
 use crate::os::Interrupts;
 use crate::ring;
 use crate::rings;
@@ -131,7 +131,7 @@ enum Done {
         norm: f32,
     },
     /// A question whose turn has come.
-    Asked(Ask, oneshot::Sender<Vec<u8>>),
+    Asked(Ask, Reply),
     /// The pause is over, after a fetched state could not be written.
     Resave,
     /// The pause is over, after an update could not be had.
@@ -152,7 +152,7 @@ enum Done {
         chunk: (Digest, u32),
         offset: u64,
         asked: u32,
-        reply: oneshot::Sender<Vec<u8>>,
+        reply: Reply,
     },
     Progress,
 }

@@ -51,12 +51,12 @@ use tokio_util::{compat::Compat, sync::CancellationToken};
 use self::{
     actor::{Actor, Command},
     address::Address,
-    pace::Pace,
+    pace::{Pace, Urgency},
 };
 
 pub(crate) use self::{
     enter::{EnterError, Offer},
-    fetch::{FetchError, TIMEOUT as FETCH_TIMEOUT},
+    fetch::{FetchError, Reply, TIMEOUT as FETCH_TIMEOUT},
     peers::Link,
     reach::Reachability,
 };
@@ -194,7 +194,7 @@ pub(crate) enum Event {
         /// What is asked for.
         request: Vec<u8>,
         /// Takes the answer, at most [`ANSWER_BYTES_MAX`] long; dropped, it refuses.
-        reply: oneshot::Sender<Vec<u8>>,
+        reply: Reply,
     },
     /// A peer speaks another major version. No fault of it.
     Incompatible {
@@ -382,7 +382,7 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
     pub(crate) async fn pace(&self, bytes: usize) {
-        self.shared.pace.take(bytes).await;
+        self.shared.pace.take(bytes, Urgency::Ring).await;
     }
 
     /// Counts a fault against the peer whose connection brought something that does not decode or

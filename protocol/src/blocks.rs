@@ -26,7 +26,7 @@ impl Blocks {
     /// Every block of a fragment.
     #[must_use]
     pub fn all(elements: u64) -> Self {
-        Self::of([0..count(elements)])
+        Self::of(std::iter::once(0..count(elements)))
     }
 
     /// The blocks of any ranges.

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use intellect_protocol::log::Record;
 use intellect_protocol::message::{Ask, Message};
 use intellect_protocol::peer::Output;
-use tokio::sync::oneshot;
 
+use crate::net::Reply;
 use crate::store::{Journal, StoreError};
 
 /// What was decided.
@@ -31,7 +31,7 @@ pub(super) enum Item {
     /// By the state.
     Output(Box<Output>),
     /// To answer a question about our lineage, as it will be then.
-    Answer(Ask, oneshot::Sender<Vec<u8>>),
+    Answer(Ask, Reply),
 }
 
 /// Records to write, and where to.

@@ -17,10 +17,10 @@ use intellect_protocol::message::{Finished, Keep};
 use intellect_protocol::peer::Input;
 use intellect_protocol::repair::{Repair, gather};
 use intellect_protocol::ring::Layout;
-use tokio::sync::oneshot;
 
 use super::updates::Origin;
 use super::{Done, Driver};
+use crate::net::Reply;
 use crate::ring::{self, Held};
 use crate::store::updates::Name;
 use crate::transfer;
@@ -246,12 +246,11 @@ impl Driver {
         chunk: Chunk,
         offset: u64,
         asked: u32,
-        reply: oneshot::Sender<Vec<u8>>,
+        reply: Reply,
     ) {
         if let Some(slice) = self.repairs.slice(self.manifest.run.codec, chunk) {
             if let Some(part) = transfer::part_of(slice.get(), offset) {
-                // Whoever asked may be gone.
-                let _ = reply.send(part);
+                reply.send_at_once(part);
             }
         } else if self.repairs.sealed.contains(&chunk) && asked < ASKED_AGAIN {
             self.jobs.spawn(async move {

@@ -8,16 +8,16 @@ use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Ask, Request};
 use intellect_protocol::peer::Input;
 use intellect_protocol::wire;
-use tokio::sync::oneshot;
 
 use super::updates::DISK_PAUSE;
 use super::{Done, Driver};
+use crate::net::Reply;
 use crate::store::{CHECKPOINTS, Saved, StoreError};
 use crate::transfer;
 
 impl Driver {
     /// Answers a request; dropping `reply` refuses it.
-    pub(super) fn serve(&mut self, from: PeerId, bytes: &[u8], reply: oneshot::Sender<Vec<u8>>) {
+    pub(super) fn serve(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
         let Some(request) = wire::open_request(bytes) else {
             self.net.fault(from, "a request that cannot be decoded");
             return;
@@ -50,15 +50,13 @@ impl Driver {
             }
         };
         if let Some(answer) = answer {
-            // Whoever asked may be gone.
-            let _ = reply.send(answer);
+            reply.send(answer);
         }
     }
 
     /// Answers a question about our lineage whose turn has come.
-    pub(super) fn answer(&self, ask: &Ask, reply: oneshot::Sender<Vec<u8>>) {
-        // Whoever asked may be gone.
-        let _ = reply.send(wire::answer(&self.peer.answer(ask)));
+    pub(super) fn answer(&self, ask: &Ask, reply: Reply) {
+        reply.send_at_once(wire::answer(&self.peer.answer(ask)));
     }
 
     fn table(&self, state: &Digest) -> Option<Vec<u8>> {
@@ -81,7 +79,7 @@ impl Driver {
     }
 
     /// From memory the newest, from disk the others, off the loop.
-    fn serve_piece(&mut self, state: &Digest, index: u32, reply: oneshot::Sender<Vec<u8>>) {
+    fn serve_piece(&mut self, state: &Digest, index: u32, reply: Reply) {
         let Ok(index) = usize::try_from(index) else { return };
         self.note_asked(state);
         let newest = (self.newest.table.state() == *state).then(|| Arc::clone(&self.newest));
@@ -95,8 +93,7 @@ impl Driver {
                 (None, saved) => saved.and_then(|saved| saved.piece(index).ok()),
             };
             if let Some(piece) = piece {
-                // Whoever asked may be gone.
-                let _ = reply.send(piece);
+                reply.send(piece);
             }
             Done::Progress
         });

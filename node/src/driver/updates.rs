@@ -14,10 +14,10 @@ use intellect_protocol::checkpoint::Header;
 use intellect_protocol::epoch::Apply;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::peer::{Input, UPDATES_KEPT};
-use tokio::sync::oneshot;
 
 use super::{Done, Driver};
 use crate::error::Error;
+use crate::net::Reply;
 use crate::store::StoreError;
 use crate::store::updates::Name;
 use crate::{transfer, worker};
@@ -404,25 +404,20 @@ impl Driver {
     }
 
     /// Answers with a part of an update; dropping `reply` refuses it.
-    pub(super) fn serve_update(
-        &mut self,
-        digest: &Digest,
-        offset: u64,
-        reply: oneshot::Sender<Vec<u8>>,
-    ) {
+    pub(super) fn serve_update(&mut self, digest: &Digest, offset: u64, reply: Reply) {
         match self.updates.place(digest) {
             None => {}
             Some(Place::Memory(bytes)) => {
+                // It is of the open epoch, or the last few: a vote may wait for it.
                 if let Some(part) = transfer::part_of(&bytes, offset) {
-                    // Whoever asked may be gone.
-                    let _ = reply.send(part);
+                    reply.send_at_once(part);
                 }
             }
             Some(Place::Disk(name)) => {
                 let store = Arc::clone(&self.store);
                 self.jobs.spawn_blocking(move || {
                     if let Ok(part) = store.update_part(name, offset, transfer::PART_BYTES) {
-                        let _ = reply.send(part);
+                        reply.send(part);
                     }
                     Done::Progress
                 });

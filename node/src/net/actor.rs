@@ -66,7 +66,7 @@ pub(super) enum Note {
     LineUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
     LineDown { peer: PeerId, connection: ConnectionId },
     Message { peer: PeerId, bytes: Vec<u8> },
-    Asked { peer: PeerId, request: Vec<u8>, reply: oneshot::Sender<Vec<u8>> },
+    Asked { peer: PeerId, request: Vec<u8>, reply: fetch::Reply },
     Fault { peer: PeerId, why: String, weight: u32 },
 }
 

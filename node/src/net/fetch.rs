@@ -16,7 +16,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared, actor::Note, peers::FAULTS_MAX};
+use super::{
+    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared, actor::Note, pace::Urgency, peers::FAULTS_MAX,
+};
 
 /// Why a request got no answer. None of these says anything about what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,33 @@ pub(crate) enum FetchError {
     #[error("the network has stopped")]
     Stopped,
 }
+
+/// Where the answer to a request goes; dropped, it refuses.
+#[derive(Debug)]
+pub(crate) struct Reply(oneshot::Sender<(Vec<u8>, Urgency)>);
+
+impl Reply {
+    /// With the end that waits.
+    pub(crate) fn new() -> (Self, Answered) {
+        let (sender, answered) = oneshot::channel();
+        (Self(sender), answered)
+    }
+
+    /// Answers, at most [`ANSWER_BYTES_MAX`], to somebody who catches up.
+    pub(crate) fn send(self, answer: Vec<u8>) {
+        // Whoever asked may be gone.
+        let _ = self.0.send((answer, Urgency::Transfer));
+    }
+
+    /// Answers to somebody whom a ring, or a vote, waits for.
+    pub(crate) fn send_at_once(self, answer: Vec<u8>) {
+        // Whoever asked may be gone.
+        let _ = self.0.send((answer, Urgency::Ring));
+    }
+}
+
+/// The end of a [`Reply`] that waits.
+pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
 /// Asks over a stream that is being opened.
 pub(super) async fn ask(opening: Opening, request: &[u8]) -> Result<Vec<u8>, FetchError> {
@@ -74,13 +103,13 @@ pub(super) async fn answer(
                 return None;
             }
         };
-        let (reply, answered) = oneshot::channel();
+        let (reply, answered) = Reply::new();
         notes.send(Note::Asked { peer, request, reply }).await.ok()?;
-        let answer = answered.await.ok()?;
+        let (answer, urgency) = answered.await.ok()?;
         let length = u32::try_from(answer.len()).ok()?;
         stream.write_all(&length.to_le_bytes()).await.ok()?;
-        for slice in answer.chunks(SLICE_BYTES) {
-            shared.pace.take(slice.len()).await;
+        for slice in answer.chunks(shared.pace.slice(SLICE_BYTES)) {
+            shared.pace.take(slice.len(), urgency).await;
             stream.write_all(slice).await.ok()?;
         }
         stream.close().await.ok()

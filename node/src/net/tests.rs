@@ -92,7 +92,7 @@ impl Node {
                         self.net.handle.verdict(token, Verdict::Accept);
                     }
                     Event::Fetch { request, reply, .. } => {
-                        let _ = reply.send(request.to_ascii_uppercase());
+                        reply.send(request.to_ascii_uppercase());
                     }
                     _ => {}
                 }

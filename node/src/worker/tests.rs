@@ -157,7 +157,7 @@ fn r34_a_delta_is_spent_block_by_block() {
     worker.unspent = 7;
     let mut nothing = vec![0; Codec::F32.encoded_bytes(anchor.len())];
     Codec::F32.encode(&vec![0.0; anchor.len()], &mut nothing).unwrap();
-    let (update, blocks) = (Arc::new(nothing), Blocks::of([1..2]));
+    let (update, blocks) = (Arc::new(nothing), Blocks::of(std::iter::once(1..2)));
     let header = header(1);
     worker.obey(Command::Apply { header, update, spent: blocks.clone() }).unwrap();
     let mut local = vec![0.0; anchor.len()];

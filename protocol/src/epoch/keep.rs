@@ -13,7 +13,7 @@ use crate::message::{
     CHUNKS_MAX, Finished, HOLDERS_MAX, Keep, Kept, Member, Refusal, Roster, Status,
 };
 use crate::ring::{Layout, Order, order};
-use crate::seal::Seal;
+use crate::seal::{SEAL_BYTES, Seal};
 use crate::time::Time;
 use crate::wire;
 
@@ -35,6 +35,9 @@ const KEEP_ATTEMPTS_MAX: u32 = 4;
 
 /// Room that a roster must leave in a gossiped envelope: for signature, author and repeats.
 const ENVELOPE_ROOM: usize = 256;
+
+/// What is said of one chunk: each seal, and who holds what it seals.
+type Claims = BTreeMap<[u8; SEAL_BYTES], (Seal, Vec<PeerId>)>;
 
 /// A chunk that can be kept: what its owner says, where it lies, and who holds it.
 struct Candidate {
@@ -131,21 +134,19 @@ impl State {
 
     /// Every chunk that is held, and can be placed, since its roster is known here.
     fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<Candidate> {
-        let mut held: BTreeMap<(Digest, u32), BTreeMap<Digest, (Seal, Vec<PeerId>)>> =
-            BTreeMap::new();
-        let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
+        let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
+        let named = |status: &Status| status.chunks.clone().into_iter().take(CHUNKS_MAX);
+        let theirs = statuses.iter().flat_map(|(peer, s)| named(s).map(|f| (*peer, f)));
         let ours = self.remains.all().map(|finished| (self.config.me, finished));
         for (peer, finished) in theirs.chain(ours) {
             let same = held.entry((finished.roster, finished.chunk)).or_default();
-            let (_, holders) =
-                same.entry(finished.seal.digest).or_insert((finished.seal, Vec::new()));
+            let seal = finished.seal;
+            let (_, holders) = same.entry(seal.to_bytes()).or_insert((seal, Vec::new()));
             if !holders.contains(&peer) {
                 holders.push(peer);
             }
         }
-        let place = |((roster, chunk), values): (_, BTreeMap<_, (Seal, Vec<PeerId>)>)| {
-            self.candidate(attempt, roster, chunk, values)
-        };
+        let place = |((roster, chunk), claims)| self.candidate(attempt, roster, chunk, claims);
         let delivered = |at: &(Digest, u32)| !self.remains.undelivered.contains(at);
         held.into_iter().filter(|(at, _)| delivered(at)).filter_map(place).collect()
     }
@@ -155,7 +156,7 @@ impl State {
         attempt: u32,
         roster: Digest,
         chunk: u32,
-        values: BTreeMap<Digest, (Seal, Vec<PeerId>)>,
+        claims: Claims,
     ) -> Option<Candidate> {
         let ballot = self.ballots.get(&roster).filter(|ballot| has_one_value(ballot))?;
         let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series))?;
@@ -165,7 +166,7 @@ impl State {
         let owner = known.ring().nth(layout.cut().owner(index))?.peer;
         let (key, run) = (&self.config.law.key, &self.config.law.run);
         let mut good =
-            values.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
+            claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
         let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
         // R11: two values of one chunk, both signed, and nothing tells which one is right.
         if good.next().is_some() {

@@ -202,7 +202,7 @@ impl State {
         let Some(asking) = self.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
-        let keep = free.then(|| self.choose_keep(attempt, &asking.statuses)).unwrap_or_default();
+        let keep = if free { self.choose_keep(attempt, &asking.statuses) } else { Vec::new() };
         if !self.propose(now, roll, attempt, heard, Value { adopt, keep }, out) {
             let since = now + NOBODY_READY_WAIT;
             self.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };

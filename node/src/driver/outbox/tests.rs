@@ -146,7 +146,7 @@ fn what_comes_after_a_record_waits_until_it_is_on_the_disk() {
 fn an_answer_about_the_lineage_waits_for_the_lineage() {
     let mut bench = Bench::new();
     bench.outbox.log(committed(1));
-    let (reply, _asked) = oneshot::channel();
+    let (reply, _asked) = Reply::new();
     let ask = Ask::Chain { from_epoch: 1 };
     assert!(bench.outbox.admit(Item::Answer(ask, reply), bench.now).is_none());
     assert_eq!(bench.write(), ["answer"]);

@@ -144,7 +144,7 @@ impl History {
         let least = unspent.iter().map(|unspent| unspent.start).min().unwrap_or(0);
         let any = until.iter().any(|until| *until > least);
         for ((block, unspent), until) in (0..).zip(unspent).zip(until) {
-            let given_up = spent.overlaps(&Blocks::of([block..block + 1]));
+            let given_up = spent.overlaps(&Blocks::of(std::iter::once(block..block + 1)));
             let is_spent = *until > unspent.start;
             require(given_up || !is_spent, "S4", || {
                 format!("{peer} keeps {unspent:?} of block {block}, its lineage has {until}")

@@ -68,7 +68,7 @@ impl World {
         match process.repairs.get_mut(&roster).map(|repair| repair.put_ring(&bytes)) {
             Some(true) => self.conclude(host, roster),
             Some(false) => {
-                self.break_with("S4", "a ring that does not fill what is missing".into())
+                self.break_with("S4", "a ring that does not fill what is missing".into());
             }
             None => self.tell_finished(host, roster, bytes),
         }
