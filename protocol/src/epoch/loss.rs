@@ -1,8 +1,11 @@
-//! Who was reported lost by a neighbour in a ring (R35, R37).
+//! Who was reported lost by a neighbour in a ring, and who does not accept (R35, R37).
 //!
 //! One report proves nothing: the link may be broken, or the reporter itself. So who has one report is
 //! asked like everybody else, and its silence is the second opinion; who has two is not waited for.
 //! Whoever is heard after the reports, or answers, lives.
+//!
+//! Who lives and leaves a roster waiting for its Accept has no place in those that follow: else one peer
+//! that only says that it lives could hold up an epoch for ever. What it learnt is carried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +15,10 @@ use crate::time::Time;
 
 /// Reports of the open epoch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Losses(BTreeMap<PeerId, Loss>);
+pub(super) struct Losses {
+    lost: BTreeMap<PeerId, Loss>,
+    late: BTreeSet<PeerId>,
+}
 
 #[derive(Clone, Debug)]
 struct Loss {
@@ -27,7 +33,7 @@ impl Losses {
     /// A neighbour of `who` reports it.
     pub(super) fn report(&mut self, now: Time, who: PeerId, by: PeerId) {
         self.hear_of(now, who);
-        if let Some(loss) = self.0.get_mut(&who) {
+        if let Some(loss) = self.lost.get_mut(&who) {
             loss.at = now;
             loss.by.insert(by);
         }
@@ -35,29 +41,41 @@ impl Losses {
 
     /// Somebody knows of a report.
     pub(super) fn hear_of(&mut self, now: Time, who: PeerId) {
-        if self.0.len() < LOSSES_MAX {
-            self.0.entry(who).or_insert_with(|| Loss { at: now, by: BTreeSet::new() });
+        if self.lost.len() < LOSSES_MAX {
+            self.lost.entry(who).or_insert_with(|| Loss { at: now, by: BTreeSet::new() });
         }
+    }
+
+    /// It did not accept a roster in time.
+    pub(super) fn be_late(&mut self, who: PeerId) {
+        if self.late.len() < LOSSES_MAX {
+            self.late.insert(who);
+        }
+    }
+
+    /// Whether it did not accept a roster of this epoch in time.
+    pub(super) fn is_late(&self, who: &PeerId) -> bool {
+        self.late.contains(who)
     }
 
     /// It has answered.
     pub(super) fn forget(&mut self, who: &PeerId) {
-        self.0.remove(who);
+        self.lost.remove(who);
     }
 
     /// Everybody who was reported lost and not heard since.
     pub(super) fn all<'a>(&'a self, roll: &'a Roll) -> impl Iterator<Item = &'a PeerId> {
-        self.0.keys().filter(|who| self.contains(roll, who))
+        self.lost.keys().filter(|who| self.contains(roll, who))
     }
 
     /// Whether it was reported lost and not heard since.
     pub(super) fn contains(&self, roll: &Roll, who: &PeerId) -> bool {
-        let Some(Loss { at, .. }) = self.0.get(who) else { return false };
+        let Some(Loss { at, .. }) = self.lost.get(who) else { return false };
         roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
     }
 
     /// Whether two neighbours say so.
     pub(super) fn confirms(&self, roll: &Roll, who: &PeerId) -> bool {
-        self.contains(roll, who) && self.0.get(who).is_some_and(|loss| loss.by.len() > 1)
+        self.contains(roll, who) && self.lost.get(who).is_some_and(|loss| loss.by.len() > 1)
     }
 }

@@ -277,7 +277,8 @@ impl State {
         });
         let others = others.map(|(peer, seen)| {
             let beat = &seen.beat;
-            let weight = self.ready_of(peer, beat.incarnation).filter(|_| beat.direct);
+            let able = beat.direct && !self.lost.is_late(peer);
+            let weight = self.ready_of(peer, beat.incarnation).filter(|_| able);
             (*peer, beat.log, beat.incarnation, weight.unwrap_or(0))
         });
         let member = |(peer, log, incarnation, weight): (PeerId, LogId, u64, u64)| Member {

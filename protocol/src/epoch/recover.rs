@@ -128,7 +128,10 @@ impl State {
     /// R37: the deadline of any phase makes the next attempt due.
     pub(super) fn time_out(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let reason = match self.stage {
-            Stage::Accepted { until, .. } if now >= until => "accepts missing",
+            Stage::Accepted { until, roster } if now >= until => {
+                self.note_late(roster);
+                "accepts missing"
+            }
             Stage::Reduce { until, roster } if now >= until => {
                 self.note_mute(roster);
                 "update missing"
@@ -139,6 +142,16 @@ impl State {
         };
         self.recover(now, reason, out);
         true
+    }
+
+    /// Whose Accept is missing holds up no second roster.
+    fn note_late(&mut self, roster: Digest) {
+        let Some(ballot) = self.ballots.get(&roster) else { return };
+        let Some(roster) = &ballot.roster else { return };
+        let missing = roster.ring().filter(|m| !ballot.accepts.contains(&m.peer));
+        for member in missing.filter(|m| m.peer != self.config.me) {
+            self.lost.be_late(member.peer);
+        }
     }
 
     /// R8: the authors of a value whose bytes did not come are not asked next time.

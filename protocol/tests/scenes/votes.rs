@@ -49,6 +49,27 @@ fn proposer_dies_after_one_roster_sent() -> Played {
     Ok(())
 }
 
+/// R37: `c` lives, answers and never accepts. It costs one attempt, and has no place in the next.
+#[test]
+fn who_does_not_accept_costs_one_attempt() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let c = all[2];
+    stage.direct(move |from, _, message| match message {
+        Message::Accept(_) if from == c => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    let before = stage.now_ms();
+    reach(&mut stage, &all, 3)?;
+    let second = commit(&stage, all[0], 2);
+    assert_eq!((second.attempt, weight(&stage, &second, c)), (2, Some(0)), "{second:?}");
+    assert!(stage.now_ms() - before < 10_000, "an epoch must not wait for one that only lives");
+    stage.relent();
+    reach(&mut stage, &all, 4)?;
+    let fourth = commit(&stage, all[0], 4);
+    assert!(weight(&stage, &fourth, c) > Some(0) && stage.same(&all), "{fourth:?}");
+    Ok(())
+}
+
 /// R7: `a` and `b` have decided, and nobody heard it. They live and are heard by `c`, but their
 /// answers do not come: it proposes nothing without them.
 fn status_from_a_minority(without: Option<Rule>) -> Played {
