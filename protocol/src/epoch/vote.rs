@@ -368,7 +368,9 @@ impl State {
     pub(super) fn settle(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
         match self.stage {
             Stage::Accepted { roster: digest, .. } => self.settle_accepted(now, roll, digest, out),
-            Stage::Reduce { roster: digest, .. } => self.settle_reduce(now, roll, digest, out),
+            Stage::Reduce { roster: digest, until } => {
+                self.settle_reduce(now, roll, digest, until, out)
+            }
             Stage::Finished { roster: digest, .. } => self.vote(digest, out),
             _ => false,
         }
@@ -408,6 +410,7 @@ impl State {
         now: Time,
         roll: &Roll,
         digest: Digest,
+        until: Time,
         out: &mut Vec<Output>,
     ) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
@@ -416,7 +419,9 @@ impl State {
         let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
         let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
         if self.held.contains(&update) {
-            let until = now + self.done_time(now, roll, roster.attempt);
+            // Who is first waits for those who still compute, or fetch, for as long as they may: a
+            // higher attempt would end what they are about to finish.
+            let until = until.max(now + self.done_time(now, roll, roster.attempt));
             self.stage = Stage::Finished { roster: digest, until };
             return true;
         }

@@ -321,7 +321,7 @@ fn two_rosters_adopting(without: Option<Rule>) -> Played {
         }
         _ if hidden(from, message) || apart(from, to) => Fate::Drop,
         // One question takes `z` out of its ring, the next that it hears are both for attempt 5.
-        Message::Query(q) if q.attempt != 5 && (from, q.attempt) != (y, 3) => Fate::Drop,
+        Message::Query(q) if q.attempt != 5 && (from, q.attempt) != (y, 2) => Fate::Drop,
         Message::Status(status) if status.attempt != 5 => Fate::Drop,
         _ => Fate::Deliver,
     });
