@@ -206,14 +206,14 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
     if u64::try_from(peers).is_ok_and(|peers| peers < needed) {
         return Err(SimError::TooFew { needed });
     }
-    let folder = folder(args)?;
-    let absolute = |path: &Path| {
-        fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
-    };
     let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
     let network = match wanted {
         true => Network::Emulated(Emulation::open(peers + 1, args.seed).map_err(SimError::Links)?),
         false => Network::Loopback,
+    };
+    let folder = folder(args)?;
+    let absolute = |path: &Path| {
+        fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
     };
     let plan = Plan {
         peers,
