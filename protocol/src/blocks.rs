@@ -16,6 +16,9 @@ pub const BLOCK: usize = 256;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks(Vec<(u64, u64)>);
 
+/// Ranges in one set from a peer: what is left of a ring of 256 that was repaired a few times.
+pub const RANGES_MAX: usize = 1_024;
+
 /// Blocks of a fragment.
 #[must_use]
 pub fn count(elements: u64) -> u64 {
@@ -48,7 +51,8 @@ impl Blocks {
     #[must_use]
     pub fn fits(&self, elements: u64) -> bool {
         let inner = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
-        inner
+        self.0.len() <= RANGES_MAX
+            && inner
             && self.0.iter().all(|(start, end)| start < end)
             && self.0.last().is_none_or(|(_, end)| *end <= count(elements))
     }
@@ -62,7 +66,8 @@ impl Blocks {
     /// How many.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.0.iter().map(|(start, end)| end.saturating_sub(*start)).sum()
+        let lengths = self.0.iter().map(|(start, end)| end.saturating_sub(*start));
+        lengths.fold(0, u64::saturating_add)
     }
 
     /// Whether a block is in both.
@@ -94,14 +99,14 @@ impl Blocks {
     /// The `range`-th of these blocks, counted through.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Self {
-        let mut before = 0;
+        let mut before = 0_u64;
         let mut found = Vec::new();
         for (start, end) in &self.0 {
-            let length = end - start;
-            let from = range.start.clamp(before, before + length) - before;
-            let to = range.end.clamp(before, before + length) - before;
-            found.push(start + from..start + to);
-            before += length;
+            let after = before.saturating_add(end.saturating_sub(*start));
+            let from = range.start.clamp(before, after) - before;
+            let to = range.end.clamp(before, after) - before;
+            found.push(start.saturating_add(from)..start.saturating_add(to));
+            before = after;
         }
         Self::of(found)
     }
@@ -143,6 +148,10 @@ mod tests {
         for wrong in [vec![(0, 3), (3, 4)], vec![(4, 5), (0, 3)], vec![(2, 2)], vec![(0, 11)]] {
             assert!(!Blocks(wrong.clone()).fits(elements), "{wrong:?}");
         }
+        let absurd = Blocks(vec![(0, u64::MAX), (1, u64::MAX), (9, 3)]);
+        assert!(!absurd.fits(elements) && absurd.len() == u64::MAX);
+        assert_eq!(absurd.part(3..5).len(), 2);
+        assert!(!Blocks((0..2_000).map(|n| (3 * n, 3 * n + 1)).collect()).fits(u64::MAX));
         assert!(
             !Blocks(vec![(5, 2)]).fits(elements) && !Blocks(vec![(0, u64::MAX)]).fits(elements)
         );

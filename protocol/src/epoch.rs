@@ -264,7 +264,9 @@ impl State {
             Input::Message(message) => self.on_message(now, roll, &message, out),
             Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
-            Input::RingLost { roster, neighbour } => self.on_ring_lost(now, roster, neighbour, out),
+            Input::RingLost { roster, neighbour } => {
+                self.on_ring_lost(now, roll, roster, neighbour, out)
+            }
             Input::ChunkHeld(finished) => self.remains.hold(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(now, ring, chunk, out),
             Input::ChunksGone(roster) => self.remains.lose(roster),
@@ -352,7 +354,7 @@ impl State {
             Message::Roster(roster) => self.on_roster(now, roll, message, roster, out),
             Message::Accept(accept) => self.on_accept(now, from, accept, out),
             Message::Refuse(refuse) => self.on_refuse(now, from, refuse, out),
-            Message::Lost(lost) => self.on_lost(now, from, lost, out),
+            Message::Lost(lost) => self.on_lost(now, roll, from, lost, out),
             Message::Done(done) => self.on_done(now, message, done, out),
             Message::Commit(commit) => self.on_commit(now, roll, from, commit, out),
             Message::Regroup(regroup) => self.on_regroup(now, roll, message, regroup, out),

@@ -7,8 +7,8 @@ use crate::blocks::Blocks;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{
-    Done, HOLDERS_MAX, Join, Keep, Link, MEMBERS_MAX, Message, Opening, Part, Receipt, Regroup,
-    Roster, Series, Voted, Voter, majority,
+    CHUNKS_MAX, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Message, Opening, Part,
+    Receipt, Regroup, Roster, Series, Voted, Voter, majority,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -40,8 +40,8 @@ impl Law {
         require(roster.series == series, "roster of another series")?;
         require(receipt.series.is_beside(&base), "receipt of another epoch")?;
         require(roster.receipt(receipt.update) == *receipt, "receipt of another roster")?;
-        self.check_parts(&receipt.parts).map_err(Fault::Certificate)?;
-        self.check_dones(&voters, roster, receipt, &link.certificate.dones)
+        self.check_dones(&voters, roster, receipt, &link.certificate.dones)?;
+        self.check_parts(&receipt.parts).map_err(Fault::Certificate)
     }
 
     /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
@@ -105,46 +105,65 @@ impl Law {
         Ok((series.regrouped(digest), regroup.members.clone()))
     }
 
-    /// Whether a roster may keep what it keeps (R10, R32), as far as the roster tells.
+    /// Whether a roster may keep what it keeps (R10, R32), but for the seals. Numbers and ranges are
+    /// anybody's: each is compared with what there can be before it is counted with (D1).
     ///
     /// # Errors
     /// What its proposer should have seen.
     pub fn check_keep(&self, roster: &Roster) -> Result<(), &'static str> {
-        let once = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        let parts: Vec<Part> = roster.keep.iter().map(Keep::part).collect();
-        once(parts.is_empty() || (roster.is_free() && roster.attempt > 1), "nothing to keep")?;
-        for (keep, part) in roster.keep.iter().zip(&parts) {
-            let blocks: u64 = keep.chunks.iter().map(|kept| kept.blocks.len()).sum();
-            once(blocks == part.blocks.len(), "keeps a block twice")?;
-            once(keep.chunks.iter().all(|k| k.blocks.fits(self.elements)), "keeps no such blocks")?;
-            for kept in &keep.chunks {
-                let owner = keep.owner(kept.chunk).ok_or("keeps a chunk that its ring has not")?;
-                let (key, run, roster) = (&self.key, &self.run, &keep.roster);
-                let sealed = kept.seal.is_of(&owner.peer, key, run, roster, kept.chunk);
-                once(sealed, "keeps a chunk that its owner has not sealed")?;
-                let holders = 1..=HOLDERS_MAX;
-                once(holders.contains(&kept.holders.len()), "keeps a chunk that nobody holds")?;
-            }
+        let keep = &roster.keep;
+        let chunks = || keep.iter().flat_map(|keep| &keep.chunks);
+        rule(keep.is_empty() || (roster.is_free() && roster.attempt > 1), "nothing to keep")?;
+        rule(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, "keeps too many chunks")?;
+        rule(chunks().all(|kept| kept.blocks.fits(self.elements)), "keeps no such blocks")?;
+        let held = |kept: &Kept| (1..=HOLDERS_MAX).contains(&kept.holders.len());
+        rule(chunks().all(held), "keeps a chunk that nobody holds")?;
+        let rosters: BTreeSet<_> = keep.iter().map(|keep| keep.roster).collect();
+        rule(rosters.len() == keep.len(), "names a ring twice")?;
+        for keep in keep {
+            let numbers: BTreeSet<u32> = keep.chunks.iter().map(|kept| kept.chunk).collect();
+            rule(numbers.len() == keep.chunks.len(), "keeps a chunk twice")?;
+            rule(numbers.iter().all(|n| keep.owner(*n).is_some()), "keeps no such chunk")?;
         }
+        let parts: Vec<Part> = keep.iter().map(Keep::part).collect();
+        let blocks: u64 = chunks().map(|kept| kept.blocks.len()).fold(0, u64::saturating_add);
+        let once = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
+        rule(blocks == once, "keeps a block twice")?;
         self.check_parts(&parts)
+    }
+
+    /// Whether the owner of each chunk that a roster keeps has sealed it (R30).
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_seals(&self, roster: &Roster) -> Result<(), &'static str> {
+        let sealed = |keep: &Keep, kept: &Kept| {
+            let owner = keep.owner(kept.chunk).map(|owner| owner.peer);
+            let (key, run) = (&self.key, &self.run);
+            owner.is_some_and(|o| kept.seal.is_of(&o, key, run, &keep.roster, kept.chunk))
+        };
+        let all = |keep: &Keep| keep.chunks.iter().all(|kept| sealed(keep, kept));
+        rule(roster.keep.iter().all(all), "keeps a chunk that its owner has not sealed")
     }
 
     /// Whether an update can have these parts: no block twice, and some left for the roster that formed
     /// it.
-    fn check_parts(&self, parts: &[Part]) -> Result<(), &'static str> {
-        let once = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        let mut all = Blocks::default();
+    ///
+    /// # Errors
+    /// What whoever formed it should have seen.
+    pub fn check_parts(&self, parts: &[Part]) -> Result<(), &'static str> {
+        rule(parts.len() <= CHUNKS_MAX, "more parts than rings have chunks")?;
         for Part { members, blocks, .. } in parts {
             let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-            let ring = 1..=MEMBERS_MAX;
-            once(ring.contains(&members.len()), "a part that nobody computed")?;
-            once(peers.len() == members.len(), "a part that names a member twice")?;
-            once(members.iter().all(|m| m.weight > 0), "a part with a member of no weight")?;
-            once(!blocks.is_empty() && blocks.fits(self.elements), "a part of no such blocks")?;
-            once(!all.overlaps(blocks), "a block of two parts")?;
-            all = all.and(blocks);
+            rule((1..=MEMBERS_MAX).contains(&members.len()), "a part that nobody computed")?;
+            rule(peers.len() == members.len(), "a part that names a member twice")?;
+            rule(members.iter().all(|m| m.weight > 0), "a part with a member of no weight")?;
+            rule(!blocks.is_empty() && blocks.fits(self.elements), "a part of no such blocks")?;
         }
-        once(all != Blocks::all(self.elements), "parts that leave nothing")
+        let all = Blocks::of(parts.iter().flat_map(|part| part.blocks.ranges()));
+        let each = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
+        rule(all.len() == each, "a block of two parts")?;
+        rule(all != Blocks::all(self.elements), "parts that leave nothing")
     }
 
     /// Checks that a majority of `voters` voted for `receipt` on `roster`.
@@ -212,5 +231,9 @@ pub fn last_regroup(run: &RunId, openings: &[Opening]) -> Option<Digest> {
 }
 
 fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {
-    if holds { Ok(()) } else { Err(Fault::Certificate(otherwise)) }
+    rule(holds, otherwise).map_err(Fault::Certificate)
+}
+
+fn rule(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(otherwise) }
 }

@@ -49,8 +49,7 @@ fn main() -> Result<()> {
             Err(error) => println!("{seed:>4}  FAILED: {error:#}"),
         }
     }
-    conclude(&results, runs);
-    Ok(())
+    conclude(&results, runs)
 }
 
 /// What one death cost.
@@ -235,7 +234,7 @@ fn median<T: Copy + PartialOrd + Default>(values: &mut [T]) -> T {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-fn conclude(results: &[Death], runs: u64) {
+fn conclude(results: &[Death], runs: u64) -> Result<()> {
     println!("\nphase           deaths  median commit s  median cost s  kept chunks");
     for phase in ["before", "reduce-scatter", "all-gather", "after"] {
         let hit: Vec<&Death> = results.iter().filter(|death| death.phase == phase).collect();
@@ -255,9 +254,16 @@ fn conclude(results: &[Death], runs: u64) {
         .map(|death| death.cost_s)
         .collect();
     let sound = results.iter().filter(|death| death.complaint.is_none()).count();
+    let cost = median(&mut costs);
     println!(
-        "{sound} of {runs} runs are sound; {} deaths in the ring, median cost {:.2} s",
-        costs.len(),
-        median(&mut costs)
+        "{sound} of {runs} runs are sound; {} deaths in the ring, median cost {cost:.2} s",
+        costs.len()
     );
+    let enough = costs.len() as u64 * 50 >= runs * 35;
+    if sound as u64 != runs || !enough || cost > 3.0 {
+        bail!(
+            "every run must be sound, 35 of 50 deaths in the ring, their median cost 3 s at most"
+        );
+    }
+    Ok(())
 }

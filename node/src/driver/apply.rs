@@ -82,6 +82,7 @@ impl Driver {
             Output::Train { epoch, tokens } => {
                 self.steps.end_replay();
                 self.repairs.clear();
+                self.drop_obsolete();
                 self.worker_train(epoch, tokens);
             }
             Output::Fault(peer, fault) => {

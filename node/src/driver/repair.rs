@@ -207,11 +207,16 @@ impl Driver {
     /// A kept chunk has come, or nobody serves it.
     pub(super) fn on_chunk(&mut self, ring: Digest, f: Finished, found: Option<Arc<Vec<u8>>>) {
         let chunk = (f.roster, f.chunk);
-        let Some(open) = self.repairs.open.as_mut().filter(|open| open.roster == ring) else {
+        if !self.repairs.layouts.contains_key(&ring) {
+            // Of an epoch that is over.
             return;
-        };
+        }
+        // The attempt may be over: what came, or did not, matters to the next one.
         let Some(bytes) = found else { return self.input(Input::ChunkMissing(ring, chunk)) };
-        open.parts.insert(chunk, Slice { place: 0..bytes.len(), bytes: Arc::clone(&bytes) });
+        if let Some(open) = self.repairs.open.as_mut().filter(|open| open.roster == ring) {
+            let slice = Slice { place: 0..bytes.len(), bytes: Arc::clone(&bytes) };
+            open.parts.insert(chunk, slice);
+        }
         self.repairs.fetched.insert(chunk, bytes);
         self.input(Input::ChunkHeld(f));
         self.conclude_repair();
@@ -227,8 +232,14 @@ impl Driver {
     pub(super) fn on_repaired(&mut self, roster: Digest, held: Option<Held>) {
         match held {
             Some(held) => self.on_ring_held(roster, held),
-            // What we hold of a ring is not what its owner sealed: the next attempt finds another way.
-            None => tracing::error!("kept chunks that do not fit together"),
+            // What we hold of a ring is not what its owner sealed: our memory, or the program.
+            None => {
+                tracing::error!("kept chunks that do not fit together");
+                let held: Vec<Digest> = self.repairs.made.drain(..).map(|(of, _)| of).collect();
+                self.repairs.sealed.clear();
+                self.repairs.fetched.clear();
+                held.into_iter().for_each(|of| self.input(Input::ChunksGone(of)));
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Receipt;
 
 use super::Driver;
 use super::meter::{self, Line, Meter};
@@ -20,6 +21,19 @@ use crate::worker::Snapshot;
 
 /// Progress of a long training epoch or transfer is told so often.
 const EVERY: Duration = Duration::from_secs(10);
+
+/// The members of the roster that formed a receipt, then those whose work is in kept parts only; each with
+/// the weight that counts.
+fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
+    let mut rest = receipt.contributors();
+    let members = receipt.members.iter().map(|member| {
+        let weight = rest.remove(&(member.peer, member.incarnation)).unwrap_or(0);
+        (member.peer, weight)
+    });
+    let mut all: Vec<_> = members.collect();
+    all.extend(rest.into_iter().map(|((peer, _), weight)| (peer, weight)));
+    all
+}
 
 /// Writes events and says sentences; counts what they need.
 #[derive(Clone)]
@@ -256,11 +270,11 @@ impl Teller {
             sync.as_secs_f64(),
             head.state
         ));
-        let members = &committed.receipt.members;
+        let members = contributors(&committed.receipt);
         let event = events::Event::Committed {
             attempt: committed.attempt,
-            members: members.iter().map(|m| m.peer.into()).collect(),
-            weights: members.iter().map(|m| m.weight).collect(),
+            members: members.iter().map(|(peer, _)| (*peer).into()).collect(),
+            weights: members.iter().map(|(_, weight)| *weight).collect(),
             state: head.state.into(),
             update: committed.receipt.update.into(),
             tokens: head.tokens,

@@ -166,6 +166,8 @@ pub(super) struct Steps {
     donors: Vec<PeerId>,
     /// Updates that are on their way, or being read or written.
     under_way: BTreeSet<Digest>,
+    /// Those that nobody needs once the open commit is durable.
+    obsolete: Vec<Name>,
 }
 
 impl Steps {
@@ -244,6 +246,12 @@ impl Driver {
         if let (true, Some(Place::Memory(bytes))) = (open, self.updates.place(&name.digest)) {
             self.keep(name, bytes, origin);
         }
+    }
+
+    /// The last commit is durable: what it was chosen over can go.
+    pub(super) fn drop_obsolete(&mut self) {
+        let old = std::mem::take(&mut self.steps.obsolete);
+        self.drop_updates(old);
     }
 
     fn drop_updates(&mut self, old: Vec<Name>) {
@@ -353,8 +361,9 @@ impl Driver {
             self.fetch_unapplied();
             return;
         };
+        // A vote may name one of them: they go once the commit is on disk.
         let old = self.updates.commit(apply.epoch, apply.update);
-        self.drop_updates(old);
+        self.steps.obsolete.extend(old);
         // No ring of this epoch starts any more; the worker keeps what it needs.
         self.delta = None;
         let header = Header {

@@ -23,6 +23,8 @@ pub(super) struct Decided {
     pub(super) link: Link,
     /// Until when the Dones of other holders are awaited (R17).
     pub(super) until: Time,
+    /// Until when our own ring may still give the update.
+    pub(super) ring_until: Time,
     since: Time,
     by_commit: bool,
 }
@@ -94,7 +96,12 @@ impl State {
     fn take_link(&mut self, now: Time, roll: &Roll, link: Link, by_commit: bool) {
         let attempt = link.certificate.roster.attempt;
         let until = now + self.done_time(now, roll, attempt);
-        let decided = Decided { link, until, since: now, by_commit };
+        let ring_until = match self.stage {
+            // T_ring is three times what the ring needs, and a majority has ended: the others are close.
+            Stage::Reduce { until, .. } => now + until.since(now) / 8,
+            _ => now,
+        };
+        let decided = Decided { link, until, ring_until, since: now, by_commit };
         self.asking = None;
         self.fetch_after = now;
         // The ring may still be needed by others: it ends by itself, or with the next epoch.
@@ -107,6 +114,12 @@ impl State {
         let Stage::Decided(decided) = &self.stage else { return false };
         let update = decided.link.receipt.update;
         if !self.held.is_here(&update) {
+            // To fetch beside a ring that is about to end would fill the lines that it needs.
+            let same = |b: &Ballot| b.roster.as_deref() == Some(&decided.link.certificate.roster);
+            let runs = |b: &Ballot| b.ring == RingState::Running && same(b);
+            if now < decided.ring_until && self.ballots.values().any(runs) {
+                return false;
+            }
             if now.since(decided.since) >= roll.grace {
                 self.unserved
                     .insert(wire::receipt_digest(&self.config.law.run, &decided.link.receipt));

@@ -135,8 +135,7 @@ impl State {
     /// Every chunk that is held, and can be placed, since its roster is known here.
     fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<Candidate> {
         let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
-        let named = |status: &Status| status.chunks.clone().into_iter().take(CHUNKS_MAX);
-        let theirs = statuses.iter().flat_map(|(peer, s)| named(s).map(|f| (*peer, f)));
+        let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
         let ours = self.remains.all().map(|finished| (self.config.me, finished));
         for (peer, finished) in theirs.chain(ours) {
             let same = held.entry((finished.roster, finished.chunk)).or_default();

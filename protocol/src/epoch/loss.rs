@@ -30,8 +30,11 @@ struct Loss {
 const LOSSES_MAX: usize = 1_024;
 
 impl Losses {
-    /// A neighbour of `who` reports it.
-    pub(super) fn report(&mut self, now: Time, who: PeerId, by: PeerId) {
+    /// A neighbour of `who` reports it; reports from before it was heard last count no more.
+    pub(super) fn report(&mut self, now: Time, roll: &Roll, who: PeerId, by: PeerId) {
+        if !self.contains(roll, &who) {
+            self.lost.remove(&who);
+        }
         self.hear_of(now, who);
         if let Some(loss) = self.lost.get_mut(&who) {
             loss.at = now;
@@ -51,6 +54,11 @@ impl Losses {
         if self.late.len() < LOSSES_MAX {
             self.late.insert(who);
         }
+    }
+
+    /// It has accepted one after all.
+    pub(super) fn accepts(&mut self, who: &PeerId) {
+        self.late.remove(who);
     }
 
     /// Whether it did not accept a roster of this epoch in time.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::id::{LogId, PeerId};
 use crate::message::{
-    Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted, Voter,
-    majority,
+    CHUNKS_MAX, Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted,
+    Voter, majority,
 };
 use crate::ring::{Order, order};
 use crate::roll::{Roll, Seen};
@@ -149,9 +149,14 @@ impl State {
             done.receipt.series.is_beside(&self.series)
                 && done.depth <= self.depth()
                 && done.attempt <= status.attempt
+                && self.config.law.check_parts(&done.receipt.parts).is_ok()
         };
         if !status.done.as_ref().is_none_or(possible) {
             out.push(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
+            return;
+        }
+        if status.chunks.len() > CHUNKS_MAX {
+            out.push(Output::Fault(from, Fault::Answer("more chunks than rings have")));
             return;
         }
         // Whoever answers lives, whatever was reported of it.

@@ -26,22 +26,34 @@ impl State {
     pub(super) fn on_ring_lost(
         &mut self,
         now: Time,
+        roll: &Roll,
         roster: Digest,
         neighbour: PeerId,
         out: &mut Vec<Output>,
     ) {
         if !matches!(self.stage, Stage::Reduce { roster: open, .. } if open == roster) {
+            // What is decided meanwhile is fetched then.
+            if let Some(ballot) = self.ballots.get_mut(&roster) {
+                ballot.ring = RingState::Lost;
+            }
             return;
         }
         let lost = Lost { series: self.series, roster, who: neighbour };
         out.push(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.lost.report(now, neighbour, self.config.me);
+        self.lost.report(now, roll, neighbour, self.config.me);
         self.broken.insert(pair(self.config.me, neighbour));
         self.lose_ring(now, roster, out);
     }
 
     /// Somebody else's neighbour is lost: the ring cannot end.
-    pub(super) fn on_lost(&mut self, now: Time, from: PeerId, lost: &Lost, out: &mut Vec<Output>) {
+    pub(super) fn on_lost(
+        &mut self,
+        now: Time,
+        roll: &Roll,
+        from: PeerId,
+        lost: &Lost,
+        out: &mut Vec<Output>,
+    ) {
         let Some(roster) = self.roster(&lost.roster) else { return };
         let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
         let count = roster.ring().count();
@@ -51,7 +63,7 @@ impl State {
             return;
         }
         if lost.who != self.config.me {
-            self.lost.report(now, lost.who, from);
+            self.lost.report(now, roll, lost.who, from);
         }
         self.broken.insert(pair(from, lost.who));
         if matches!(self.stage, Stage::Reduce { roster: open, .. } if open == lost.roster) {
@@ -279,7 +291,7 @@ impl State {
             Some(self.fetch_after),
             self.regroup_due(),
         ];
-        timers.push(match &self.stage {
+        let due = match &self.stage {
             Stage::Accepted { until, .. }
             | Stage::Reduce { until, .. }
             | Stage::Finished { until, .. }
@@ -289,9 +301,13 @@ impl State {
                 let attempt = (*attempt).max(self.attempt_seen.saturating_add(1));
                 Some(*since + self.turn(now, roll, attempt))
             }
-            Stage::Decided(decided) => Some(decided.until),
+            Stage::Decided(decided) => {
+                timers.push(Some(decided.ring_until));
+                Some(decided.until)
+            }
             Stage::Applying(_) => None,
-        });
+        };
+        timers.push(due);
         let repeats = matches!(
             self.stage,
             Stage::Accepted { .. } | Stage::Finished { .. } | Stage::Joined { .. }

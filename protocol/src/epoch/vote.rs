@@ -142,6 +142,10 @@ impl State {
         if !mine && (!self.takes_part(&proposer) || self.has_proposed_another(digest, roster)) {
             return;
         }
+        if let Err(why) = self.config.law.check_seals(roster) {
+            out.push(Output::Fault(proposer, Fault::Roster(why)));
+            return;
+        }
         let roster = self.note_roster(digest, message, roster);
         self.attempt_seen = self.attempt_seen.max(roster.attempt);
         if self.votes.of(self.series).accepted(roster.attempt) == Some(digest) {
@@ -200,6 +204,7 @@ impl State {
     /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
     fn check_roster(&self, proposer: PeerId, roster: &Roster) -> Result<(), &'static str> {
         self.config.law.check_keep(roster)?;
+        roster.adopt.iter().try_for_each(|receipt| self.config.law.check_parts(&receipt.parts))?;
         let kept = roster.keep.iter().flat_map(|keep| &keep.members);
         let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
         peers.sort_unstable();
@@ -321,6 +326,8 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let digest = accept.roster;
+        // Our own clock or its disk may have been slow: whoever accepts at all can take part.
+        self.lost.accepts(&from);
         let Some(ballot) = self.ballot_voted_on(digest) else { return };
         let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
         let Some(roster) = ballot.roster.clone() else { return };

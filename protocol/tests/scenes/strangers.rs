@@ -1,10 +1,16 @@
 //! What a stranger says, well signed and well formed, about things in which it has no part: nobody
 //! moves, nothing fills up, and no honest peer is blamed for it.
 
+use std::iter::once;
+
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::message::{
-    Accept, Heartbeat, Join, Phase, Refusal, Refuse, Regroup, Roster, Series, Voter,
+    Accept, Heartbeat, Join, Keep, Kept, Member, Phase, Refusal, Refuse, Regroup, Roster, Series,
+    Voter,
 };
+use intellect_protocol::seal::Seal;
+use intellect_protocol::sign::Signature;
 use intellect_protocol::sim::stage::{Fate, stranger};
 use intellect_protocol::wire;
 
@@ -109,6 +115,41 @@ fn strangers_fill_no_table() -> Played {
         stage.say(&all, STRANGER, &Message::Join(join));
     }
     undisturbed(&mut stage, &all, 2)
+}
+
+/// D1, R32: what a roster claims to keep is compared with what there can be before it is counted with.
+#[test]
+fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let head = stage.head(all[0]).unwrap();
+    let (peer, log) = (stranger(STRANGER), LogId([STRANGER; 16]));
+    let member = Member { peer, log, incarnation: 1, weight: 1 };
+    let seal = Seal { digest: digest(1), signature: Signature([1; 64]) };
+    let kept = |chunk: u32, blocks: Blocks| Kept { chunk, seal, blocks, holders: vec![peer] };
+    let keeps = [
+        vec![kept(0, Blocks::of(once(0..u64::MAX - 1))), kept(1, Blocks::of(once(1..u64::MAX)))],
+        vec![kept(0, Blocks::of(once(0..1))), kept(0, Blocks::of(once(1..2)))],
+        (0..4_000).map(|n| kept(n, Blocks::of(once(u64::from(n)..u64::from(n) + 1)))).collect(),
+        vec![kept(u32::MAX, Blocks::of(once(0..1)))],
+    ];
+    for (n, chunks) in (0..).zip(keeps) {
+        let keep = vec![Keep { roster: digest(n), members: vec![member], chunks }];
+        let roster = Roster {
+            series: Series::after(&head),
+            attempt: 2,
+            proposer: peer,
+            members: vec![member],
+            heard: Vec::new(),
+            adopt: None,
+            keep,
+        };
+        stage.say(&all, STRANGER, &Message::Roster(roster));
+        stage.play(1)?;
+    }
+    assert!(stage.blamed().len() >= 4 * all.len(), "{:?}", stage.blamed());
+    reach(&mut stage, &all, 2)?;
+    assert!(stage.same(&all));
+    Ok(())
 }
 
 /// R13: numbers of Regroups cannot be used up, and R12: who lives and never joins is left out.

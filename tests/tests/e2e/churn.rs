@@ -56,8 +56,9 @@ fn a_death_in_the_middle_of_a_ring_does_not_lose_the_epoch() {
     let dead = name(&sim, 3);
     for peer in 0..3 {
         let commit = event(&sim, peer, "committed", 3).unwrap();
-        assert!(!names(&commit["members"]).contains(&&*dead), "{commit}");
-        assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
+        // What the dead one had finished with the others stays, and counts.
+        let alive = names(&commit["members"]).into_iter().filter(|name| *name != dead);
+        assert_eq!(alive.count(), 3, "{commit}");
         assert!(commit["attempt"].as_u64().unwrap() > 1, "{commit}");
     }
 }
