@@ -27,7 +27,7 @@ const EPOCH: u64 = 4;
 /// Epochs of a run.
 const EPOCHS: u64 = 6;
 /// Bytes per second that each peer may send: a ring of the model below takes some 2 s.
-const RATE: u64 = 24_000;
+const RATE: u64 = 36_000;
 /// A model of about 30,000 parameters, which trains in no time.
 const MODEL: [&str; 4] =
     ["model.width=64", "model.ffn=160", "epoch.amount=4", "members.min_peers=6"];
