@@ -265,7 +265,7 @@ impl State {
             Input::Trained { tokens, norm } => self.on_trained(now, tokens, norm, out),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
             Input::RingLost { roster, neighbour } => {
-                self.on_ring_lost(now, roll, roster, neighbour, out)
+                self.on_ring_lost(now, roll, roster, neighbour, out);
             }
             Input::ChunkHeld(finished) => self.remains.hold(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(now, ring, chunk, out),
