@@ -51,8 +51,15 @@ impl State {
             self.ready_of(peer, beat.incarnation).is_some()
                 || !beat.direct
                 || beat.phase == Phase::Behind
-                || !self.may_take_part(peer, seen, now, roll)
+                || !(self.may_take_part(peer, seen, now, roll) || self.is_a_step_behind(seen))
         })
+    }
+
+    /// Whether it still takes the step that we have taken, with work that the last epoch left out. Who has
+    /// no place in a ring has to fetch its update, and would else come too late to every epoch.
+    fn is_a_step_behind(&self, seen: &Seen) -> bool {
+        let before = seen.beat.series.epoch.saturating_add(1) == self.series.epoch;
+        before && seen.beat.ready > 0
     }
 
     /// Whether a live peer may accept a roster of this series. Who has joined a Regroup of it has

