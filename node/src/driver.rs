@@ -391,7 +391,9 @@ impl Driver {
             Done::Saved(result) => self.on_saved(result),
             Done::Resave => self.save(),
             Done::Trained { epoch, tokens, loss, norm } => {
-                if epoch == self.peer.head().epoch + 1 && self.delta.is_some() {
+                // Who catches up with the last epoch has begun to train before it knows.
+                let wanted = !self.finish.is_reached() && self.delta.is_some();
+                if wanted && epoch == self.peer.head().epoch + 1 {
                     self.tell.ready(epoch, tokens, loss, norm);
                     self.input(Input::Trained { tokens, norm });
                 }
