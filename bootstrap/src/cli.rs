@@ -34,6 +34,9 @@ pub struct Args {
     /// Where the key is kept [default: $XDG_DATA_HOME/intellect-bootstrap].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The line of a process of `sim`
+    #[arg(long, hide = true)]
+    pub line: Option<PathBuf>,
 }
 
 /// Runs until Ctrl-C or SIGTERM: 0 then, 1 if it could not start.
@@ -58,7 +61,13 @@ fn start(args: Args) -> anyhow::Result<()> {
     let manifests = read_manifests(&args.manifests)?;
     let folder = args.data_dir.map_or_else(default_folder, Ok)?;
     let key = key::load_or_create(&folder)?;
-    let config = server::Config { key, listen: args.listen, external: args.external, manifests };
+    let config = server::Config {
+        key,
+        listen: args.listen,
+        external: args.external,
+        manifests,
+        line: args.line,
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {

@@ -224,7 +224,7 @@ mod tests {
     /// A discovery, and what a peer says that listens at `addresses`.
     fn told(addresses: &[&str]) -> (Discovery, PeerId, identify::Info) {
         let key = Keypair::generate_ed25519();
-        let (_, relay_client) = transport::build(&key).unwrap();
+        let (_, relay_client) = transport::build(&key, None).unwrap();
         let peer = Keypair::generate_ed25519();
         let info = identify::Info {
             public_key: peer.public(),

@@ -3,7 +3,7 @@
 //! node is opaque bytes with a limit.
 //!
 //! Read in this order: [`address`] (what a person types and what is worth dialling),
-//! [`transport`] (how bytes get to a peer), [`discovery`] (how peers find and reach one another),
+//! [`transport`] (how bytes get to a peer; [`shaper`] for simulations), [`discovery`] (how peers find and reach one another),
 //! [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
 //! protocol that the entry point speaks itself), [`key`] and [`server`] (the program).
 
@@ -14,6 +14,7 @@ pub mod frame;
 pub mod key;
 pub mod manifest;
 pub mod server;
+pub mod shaper;
 pub mod streams;
 pub mod transport;
 

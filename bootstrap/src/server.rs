@@ -4,7 +4,7 @@
 //! It decides nothing and nobody needs it after entering: peers that know one another go on
 //! without it. So it keeps no state but its key, and a restart at the same address is unnoticed.
 
-use std::{collections::HashMap, future::Future};
+use std::{collections::HashMap, future::Future, path::PathBuf};
 
 use futures::StreamExt as _;
 use libp2p::{
@@ -32,6 +32,8 @@ pub struct Config {
     pub external: Vec<Multiaddr>,
     /// At most [`manifest::FILES_MAX`] signed files of [`manifest::FILE_BYTES_MAX`] each.
     pub manifests: Vec<manifest::File>,
+    /// The line of a simulation ([`crate::shaper`]).
+    pub line: Option<PathBuf>,
 }
 
 /// Why an entry point could not start.
@@ -58,7 +60,7 @@ pub async fn serve(
     mut announce: impl FnMut(Multiaddr),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let (transport, relay_client) = transport::build(&config.key)?;
+    let (transport, relay_client) = transport::build(&config.key, config.line.as_deref())?;
     let behaviour = Entry {
         discovery: Discovery::new(&config.key, relay_client, Role::Entry),
         streams: streams::Behaviour::new(&[manifest::PROTOCOL]),

@@ -14,9 +14,11 @@ use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
     num::{NonZeroU8, NonZeroUsize},
+    path::Path,
     time::Duration,
 };
 
+use futures::future::Either;
 use libp2p::{
     Multiaddr, PeerId, Swarm, TransportError,
     core::{
@@ -32,6 +34,8 @@ use libp2p::{
 };
 use socket2::SockRef;
 
+use crate::shaper::Shaper;
+
 /// Why there is no transport. Our environment's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -41,6 +45,9 @@ pub enum BuildError {
     /// The resolver's configuration was there and then was not.
     #[error("the resolver cannot be set up: {0}")]
     Names(#[from] io::Error),
+    /// The file of the simulated line.
+    #[error("the simulated line cannot be read: {0}")]
+    Line(#[source] io::Error),
 }
 
 /// Why nothing listens at an address. The person who chose it, or another program, is at fault.
@@ -73,17 +80,23 @@ pub enum ListenError {
 }
 
 /// Everything that a swarm can dial and listen on, and the behaviour that belongs to the circuits.
+/// A file at `line` makes TCP as bad as it says, see [`crate::shaper`].
 ///
 /// # Errors
 /// See [`BuildError`].
 pub fn build(
     key: &Keypair,
+    line: Option<&Path>,
 ) -> Result<(Boxed<(PeerId, StreamMuxerBox)>, relay::client::Behaviour), BuildError> {
+    let shaper = line.map(Shaper::follow).transpose().map_err(BuildError::Line)?;
     let security = noise::Config::new(key)?;
     let tcp = tcp::tokio::Transport::new(tcp::Config::default())
-        .map(|stream, _| {
+        .map(move |stream, _| {
             tune(&stream.0);
-            stream
+            match &shaper {
+                None => Either::Left(stream),
+                Some(shaper) => Either::Right(shaper.shape(stream.0)),
+            }
         })
         .upgrade(Version::V1Lazy)
         .authenticate(security.clone())
@@ -217,7 +230,8 @@ fn tune(stream: &tokio::net::TcpStream) {
 
 /// Three round trips over a bad line, generously.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
+/// A connection whose peer has taken nothing for so long is given up.
+pub(crate) const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Gossip and our own streams keep a connection open; this is for one that nothing uses. A ring
 /// connection is to stay for 60 s unused (docs/FORMATS.md).

@@ -53,7 +53,7 @@ fn fails(folder: &Path, listen: &str) -> String {
 /// A peer that asks the entry at `address` for all manifests.
 async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
     let key = Keypair::generate_ed25519();
-    let (transport, _) = transport::build(&key).unwrap();
+    let (transport, _) = transport::build(&key, None).unwrap();
     let behaviour = streams::Behaviour::new(&[]);
     let me = key.public().to_peer_id();
     let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());

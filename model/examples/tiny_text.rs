@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let tokenizer = Tokenizer::new(&work.data);
     let mut decoder = tokenizer.decoder();
-    let settings = sample::Settings { temperature: 0.7, seed, tokens: 300 };
+    let settings = sample::Settings { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
     sample(trainer.as_ref(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {
         print!("{}", decoder.push(token));
         match io::stdout().flush() {

@@ -7,20 +7,74 @@
 //! `specs` and `shapes` state, and training, with its copy of the list that burn tracks, needs no
 //! second model.
 
+pub mod eagle;
+pub mod finch;
+pub mod goldfinch;
 pub mod llama;
+pub mod rwkv;
 
-use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
+use self::eagle::{Eagle, EagleConfig};
+use self::finch::{Finch, FinchConfig};
+use self::goldfinch::{GoldFinch, GoldFinchConfig};
 use self::llama::{Llama, LlamaConfig};
+use self::rwkv::BlockState;
 use crate::config::{self, Family};
 use crate::genesis::Spec;
-use crate::ops::FusedOps;
+use crate::ops::{Documents, FusedOps};
+use crate::optim::Group;
 
 /// An architecture with its sizes.
 #[derive(Clone, Debug)]
 pub enum Arch {
     /// [`llama`]
     Llama(LlamaConfig),
+    /// [`eagle`]
+    Eagle(EagleConfig),
+    /// [`finch`]
+    Finch(FinchConfig),
+    /// [`goldfinch`]
+    GoldFinch(GoldFinchConfig),
+}
+
+/// What a model keeps of the text before, so that it need not be read again.
+#[derive(Clone, Debug)]
+pub enum State<B: FusedOps> {
+    /// Of Eagle and Finch: as large after a book as after a word.
+    Blocks(Vec<BlockState<B>>),
+    /// Of GoldFinch: the same, and a cache.
+    GoldFinch(goldfinch::State<B>),
+}
+
+impl<B: FusedOps> State<B> {
+    /// Of each block.
+    #[must_use]
+    pub fn blocks(&self) -> &[BlockState<B>] {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::GoldFinch(state) => &state.blocks,
+        }
+    }
+}
+
+/// How tokens lie in rows.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// B
+    pub sequences: usize,
+    /// T
+    pub length: usize,
+    /// The documents of each row.
+    pub documents: Documents,
+}
+
+impl Rows {
+    /// `sequences` rows of one document each.
+    #[must_use]
+    pub fn whole(sequences: usize, length: usize) -> Self {
+        Self { sequences, length, documents: Documents::whole(sequences * length) }
+    }
 }
 
 impl Arch {
@@ -29,6 +83,9 @@ impl Arch {
     pub fn new(model: &config::Model) -> Self {
         match model.family {
             Family::Llama => Self::Llama(LlamaConfig::new(model)),
+            Family::Eagle => Self::Eagle(EagleConfig::new(model)),
+            Family::Finch => Self::Finch(FinchConfig::new(model)),
+            Family::GoldFinch => Self::GoldFinch(GoldFinchConfig::new(model)),
         }
     }
 
@@ -37,6 +94,9 @@ impl Arch {
     pub fn specs(&self) -> Vec<Spec> {
         match self {
             Self::Llama(config) => config.specs(),
+            Self::Eagle(config) => config.specs(),
+            Self::Finch(config) => config.specs(),
+            Self::GoldFinch(config) => config.specs(),
         }
     }
 
@@ -46,7 +106,29 @@ impl Arch {
     pub fn shapes(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Llama(config) => config.shapes(),
+            Self::Eagle(config) => config.shapes(),
+            Self::Finch(config) => config.shapes(),
+            Self::GoldFinch(config) => config.shapes(),
         }
+    }
+
+    /// How the optimiser treats each of those tensors.
+    ///
+    /// # Panics
+    /// When a tensor packs parameters of different groups: a mistake of the architecture.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        let mut specs = self.specs().into_iter();
+        let mut group_of = |shape: &Vec<usize>| {
+            let (mut packed, mut group) = (0, None);
+            while packed < shape.iter().product() {
+                let Some(spec) = specs.next() else { break };
+                assert_eq!(group.unwrap_or(spec.group), spec.group, "{} is packed", spec.name);
+                (packed, group) = (packed + spec.len(), Some(spec.group));
+            }
+            group.unwrap_or(Group::DECAYED)
+        };
+        self.shapes().iter().map(&mut group_of).collect()
     }
 
     /// Floating-point operations that training costs per token.
@@ -54,6 +136,21 @@ impl Arch {
     pub fn flops_per_token(&self) -> u64 {
         match self {
             Self::Llama(config) => config.flops_per_token(),
+            Self::Eagle(config) => config.flops_per_token(),
+            Self::Finch(config) => config.flops_per_token(),
+            Self::GoldFinch(config) => config.flops_per_token(),
+        }
+    }
+
+    /// Numbers that a training step holds for each token at its peak: what the backward pass needs of
+    /// the forward pass, and the largest gradients beside it.
+    #[must_use]
+    pub fn held_per_token(&self) -> u64 {
+        match self {
+            Self::Llama(config) => config.held_per_token(),
+            Self::Eagle(config) => config.held_per_token(),
+            Self::Finch(config) => config.held_per_token(),
+            Self::GoldFinch(config) => config.held_per_token(),
         }
     }
 
@@ -63,13 +160,63 @@ impl Arch {
         &self,
         parameters: &[FloatTensor<B>],
         tokens: IntTensor<B>,
-        sequences: usize,
-        length: usize,
+        rows: &Rows,
+    ) -> FloatTensor<B> {
+        let device = B::float_device(&parameters[0]);
+        let (sequences, parameters) = (rows.sequences, parameters.iter().cloned());
+        match self {
+            Self::Llama(config) => Llama::<B>::new(config, parameters).logits(tokens, rows),
+            Self::Eagle(config) => {
+                let state = &mut config.state(sequences, &device);
+                Eagle::<B>::new(config, parameters).logits(tokens, state)
+            }
+            Self::Finch(config) => {
+                let state = &mut config.state(sequences, &device);
+                Finch::<B>::new(config, parameters).logits(tokens, state)
+            }
+            Self::GoldFinch(config) => {
+                let state = &mut config.state(sequences, &device);
+                GoldFinch::<B>::new(config, parameters).logits(tokens, state)
+            }
+        }
+    }
+
+    /// Before the first token; none where the architecture reads a text as a whole.
+    #[must_use]
+    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> Option<State<B>> {
+        match self {
+            Self::Llama(_) => None,
+            Self::Eagle(config) => Some(State::Blocks(config.state(sequences, device))),
+            Self::Finch(config) => Some(State::Blocks(config.state(sequences, device))),
+            Self::GoldFinch(config) => Some(State::GoldFinch(config.state(sequences, device))),
+        }
+    }
+
+    /// [`logits`](Self::logits) of what comes after the state, which moves on.
+    /// // tokens [B·T]; result [B·T, V]
+    ///
+    /// # Panics
+    /// When the state is another architecture's.
+    #[must_use]
+    pub fn extend<B: FusedOps>(
+        &self,
+        parameters: &[FloatTensor<B>],
+        tokens: IntTensor<B>,
+        state: &mut State<B>,
     ) -> FloatTensor<B> {
         let parameters = parameters.iter().cloned();
-        match self {
-            Self::Llama(config) => {
-                Llama::<B>::new(config, parameters).logits(tokens, sequences, length)
+        match (self, state) {
+            (Self::Eagle(config), State::Blocks(state)) => {
+                Eagle::<B>::new(config, parameters).logits(tokens, state)
+            }
+            (Self::Finch(config), State::Blocks(state)) => {
+                Finch::<B>::new(config, parameters).logits(tokens, state)
+            }
+            (Self::GoldFinch(config), State::GoldFinch(state)) => {
+                GoldFinch::<B>::new(config, parameters).logits(tokens, state)
+            }
+            (Self::Llama(_), _) | (_, State::Blocks(_) | State::GoldFinch(_)) => {
+                unreachable!("a state of another architecture")
             }
         }
     }

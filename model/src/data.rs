@@ -42,6 +42,9 @@ pub struct Batch {
     pub inputs: Vec<i32>,
     /// For each input the token that follows it.
     pub targets: Vec<i32>,
+    /// For each input the number of its document, where rows hold several: it changes where
+    /// another one begins. Empty where every row is one document.
+    pub documents: Vec<i32>,
     /// B, the number of rows.
     pub sequences: usize,
     /// T, tokens in a row.

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::config::Work;
 use crate::data::{Batch, DataError, Entropies, Source};
+use crate::tokenizer::Tokenizer;
 use crate::train::{Model, TrainError};
 
 /// Held-out tokens that are enough to see an epoch's progress, and cheap beside one.
@@ -29,6 +30,20 @@ pub struct Evaluation {
     pub excess: Option<f64>,
     /// Tokens that the loss is the mean of.
     pub tokens: usize,
+}
+
+impl Evaluation {
+    /// e^loss: among how many equally likely tokens the model is as unsure.
+    #[must_use]
+    pub fn perplexity(&self) -> f64 {
+        self.loss.exp()
+    }
+
+    /// The loss in bits per byte of text, which compares models of different vocabularies.
+    #[must_use]
+    pub fn bits_per_byte(&self, bytes_per_token: f64) -> f64 {
+        self.loss / std::f64::consts::LN_2 / bytes_per_token
+    }
 }
 
 /// The excess of predictors that have nothing to learn, in nats.
@@ -79,10 +94,9 @@ pub fn evaluate(
     work: &Work,
     tokens: usize,
 ) -> Result<Evaluation, EvalError> {
-    let rows = tokens.div_ceil(work.model.context).max(1);
     let mut sums = Sums::default();
-    for start in (0..rows).step_by(work.train.batch) {
-        let batch = source.held_out(start..rows.min(start + work.train.batch), rows)?;
+    for batch in held_out(source, work, tokens) {
+        let batch = batch?;
         let scores = model.logits(&batch.inputs, batch.sequences)?;
         sums.add(&batch, &scores, source);
     }
@@ -92,6 +106,37 @@ pub fn evaluate(
     }
     let excess = (sums.known > 0).then(|| sums.divergence / sums.known as f64);
     Ok(Evaluation { loss, excess, tokens: sums.tokens })
+}
+
+/// Bytes of text per token of the set that [`evaluate`] measures on; none where tokens are no text.
+///
+/// # Errors
+/// If nothing is held out, or the source fails.
+pub fn bytes_per_token(
+    source: &Source,
+    work: &Work,
+    tokenizer: &Tokenizer,
+    tokens: usize,
+) -> Result<Option<f64>, DataError> {
+    let (mut bytes, mut count) = (0, 0);
+    for batch in held_out(source, work, tokens) {
+        let batch = batch?;
+        let Some(more) = tokenizer.text_bytes(&batch.targets) else { return Ok(None) };
+        bytes += more;
+        count += batch.targets.len();
+    }
+    Ok(Some(bytes as f64 / count as f64))
+}
+
+/// The fixed set of at least `tokens` held-out tokens, a batch at a time.
+fn held_out(
+    source: &Source,
+    work: &Work,
+    tokens: usize,
+) -> impl Iterator<Item = Result<Batch, DataError>> {
+    let rows = tokens.div_ceil(work.model.context).max(1);
+    let batch = work.train.batch;
+    (0..rows).step_by(batch).map(move |start| source.held_out(start..rows.min(start + batch), rows))
 }
 
 #[derive(Default)]
@@ -205,6 +250,15 @@ mod tests {
         let uniform = entropies.yardsticks().expect("known").uniform;
         let excess = evaluation.excess.expect("known");
         assert!((excess - uniform).abs() < 0.02, "{excess} {uniform}");
+    }
+
+    /// A byte tokenizer has one byte per token: nats over ln 2. A perplexity of 2 is one bit.
+    #[test]
+    fn a_bit_is_a_perplexity_of_two() {
+        let evaluation = Evaluation { loss: std::f64::consts::LN_2, excess: None, tokens: 1 };
+        assert!((evaluation.perplexity() - 2.0).abs() < 1e-12);
+        assert!((evaluation.bits_per_byte(1.0) - 1.0).abs() < 1e-12);
+        assert!((evaluation.bits_per_byte(4.0) - 0.25).abs() < 1e-12);
     }
 
     /// p = (½, ½, 0), q = (¼, ½, ¼): KL = ½ ln 2.

@@ -12,12 +12,19 @@
 //! weight = (std · z) rounded to f32 once
 //! ```
 //!
-//! All arithmetic is f64; `ln`, `cos`, `sin` come from the crate `libm`, since std's call the
-//! platform's. A truncated normal skips what lies outside and takes the next number.
+//! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call the
+//! platform's. A truncated normal skips what lies outside and takes the next number; a uniform
+//! number is 2u2 − 1 times its bound; an orthogonal matrix is in `orthogonal.rs`.
 //!
 //! Which parameter starts how is decided by the architecture, not here.
 
+mod orthogonal;
+
 use std::f64::consts::TAU;
+
+use rayon::prelude::*;
+
+use crate::optim::Group;
 
 /// One parameter as its architecture declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +35,8 @@ pub struct Spec {
     pub shape: Vec<usize>,
     /// How it starts.
     pub init: Init,
+    /// How the optimiser treats it.
+    pub group: Group,
 }
 
 /// How a parameter starts.
@@ -49,6 +58,35 @@ pub enum Init {
         /// Largest distance from 0, in standard deviations.
         cut: f64,
     },
+    /// Uniform between −bound and bound.
+    Uniform {
+        /// Largest distance from 0.
+        bound: f64,
+    },
+    /// A random matrix [out, in] whose rows, or columns where those are fewer, are orthogonal and
+    /// `gain` long (Saxe et al. 2013).
+    Orthogonal {
+        /// Every singular value.
+        gain: f64,
+    },
+    /// No chance: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
+    /// is how RWKV spreads its channels from slow to fast (Peng et al. 2024, arXiv 2404.05892).
+    Curve(Curve),
+}
+
+/// The numbers of [`Init::Curve`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Curve {
+    /// Added to every element.
+    pub offset: f64,
+    /// Times the power.
+    pub scale: f64,
+    /// What an element's place in its tensor is divided by.
+    pub over: f64,
+    /// To which the quotient is raised.
+    pub exponent: f64,
+    /// Times −1, 0 or 1, in turn from element 2 on.
+    pub zigzag: f64,
 }
 
 impl Spec {
@@ -65,61 +103,90 @@ impl Spec {
     }
 }
 
+impl Curve {
+    /// The same number everywhere.
+    #[must_use]
+    pub fn constant(offset: f64) -> Self {
+        Self { offset, scale: 0.0, over: 1.0, exponent: 1.0, zigzag: 0.0 }
+    }
+
+    fn at(&self, i: usize) -> f64 {
+        let power = libm::pow(i as f64 / self.over, self.exponent);
+        let turn = ((i + 1) % 3) as f64 - 1.0;
+        self.offset + self.scale * power + self.zigzag * turn
+    }
+}
+
 /// All parameters of a model, one after the other in the order of `specs`.
 #[must_use]
 pub fn weights(seed: u64, specs: &[Spec]) -> Vec<f32> {
-    let mut all = Vec::with_capacity(specs.iter().map(Spec::len).sum());
-    for spec in specs {
-        let stream = Normals::new(seed, &spec.name);
-        match spec.init {
-            Init::Zeros => all.extend(std::iter::repeat_n(0.0_f32, spec.len())),
-            Init::Ones => all.extend(std::iter::repeat_n(1.0_f32, spec.len())),
-            Init::Normal { std } => {
-                all.extend(stream.take(spec.len()).map(|z| (std * z) as f32));
-            }
-            Init::TruncatedNormal { std, cut } => {
-                let inside = stream.filter(|z| z.abs() <= cut);
-                all.extend(inside.take(spec.len()).map(|z| (std * z) as f32));
-            }
-        }
-    }
+    let mut all = vec![0.0; specs.iter().map(Spec::len).sum()];
+    let mut rest = all.as_mut_slice();
+    let place = |spec: &Spec| rest.split_off_mut(..spec.len()).unwrap_or_default();
+    let places: Vec<_> = specs.iter().map(place).collect();
+    specs.par_iter().zip(places).for_each(|(spec, place)| fill(seed, spec, place));
     all
 }
 
-/// Standard normal numbers without end, keyed by a seed and a name.
-struct Normals {
-    stream: blake3::OutputReader,
-    second: Option<f64>,
+/// The elements of one parameter.
+fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
+    let mut stream = Stream::new(seed, &spec.name);
+    let mut put = |numbers: &mut dyn Iterator<Item = f64>| {
+        for (place, number) in place.iter_mut().zip(numbers) {
+            *place = number as f32;
+        }
+    };
+    match spec.init {
+        Init::Zeros => place.fill(0.0),
+        Init::Ones => place.fill(1.0),
+        Init::Normal { std } => put(&mut stream.normals().map(|z| std * z)),
+        Init::TruncatedNormal { std, cut } => {
+            put(&mut stream.normals().filter(|z| z.abs() <= cut).map(|z| std * z));
+        }
+        Init::Uniform { bound } => {
+            put(&mut std::iter::repeat_with(|| (2.0 * stream.unit() - 1.0) * bound));
+        }
+        Init::Orthogonal { gain } => {
+            let columns = spec.shape.last().copied().unwrap_or(1);
+            put(&mut orthogonal::matrix(stream.normals(), spec.len() / columns, columns)
+                .map(|q| gain * q));
+        }
+        Init::Curve(curve) => put(&mut (0..).map(|i| curve.at(i))),
+    }
 }
 
-impl Normals {
+/// Random numbers without end, keyed by a seed and a name.
+struct Stream(blake3::OutputReader);
+
+impl Stream {
     fn new(seed: u64, name: &str) -> Self {
         let mut material = seed.to_le_bytes().to_vec();
         material.extend_from_slice(name.as_bytes());
         let key = blake3::derive_key(CONTEXT, &material);
-        Self { stream: blake3::Hasher::new_keyed(&key).finalize_xof(), second: None }
+        Self(blake3::Hasher::new_keyed(&key).finalize_xof())
     }
 
     /// The next 53 random bits as a whole number.
     fn bits(&mut self) -> f64 {
         let mut word = [0; 8];
-        self.stream.fill(&mut word);
+        self.0.fill(&mut word);
         (u64::from_le_bytes(word) >> 11) as f64
     }
-}
 
-impl Iterator for Normals {
-    type Item = f64;
+    /// Uniform from 0 to below 1.
+    fn unit(&mut self) -> f64 {
+        self.bits() * UNIT
+    }
 
-    fn next(&mut self) -> Option<f64> {
-        if let Some(second) = self.second.take() {
-            return Some(second);
-        }
-        let u1 = (self.bits() + 1.0) * UNIT;
-        let u2 = self.bits() * UNIT;
-        let radius = libm::sqrt(-2.0 * libm::log(u1));
-        self.second = Some(radius * libm::sin(TAU * u2));
-        Some(radius * libm::cos(TAU * u2))
+    /// Standard normal numbers, two from each pair.
+    fn normals(&mut self) -> impl Iterator<Item = f64> {
+        let pair = || {
+            let u1 = (self.bits() + 1.0) * UNIT;
+            let u2 = self.unit();
+            let radius = libm::sqrt(-2.0 * libm::log(u1));
+            [radius * libm::cos(TAU * u2), radius * libm::sin(TAU * u2)]
+        };
+        std::iter::repeat_with(pair).flatten()
     }
 }
 
@@ -134,7 +201,7 @@ mod tests {
     use crate::config::Work;
 
     fn spec(name: &str, length: usize, init: Init) -> Spec {
-        Spec { name: name.to_owned(), shape: vec![length], init }
+        Spec { name: name.to_owned(), shape: vec![length], init, group: Group::DECAYED }
     }
 
     fn moments(numbers: &[f32]) -> [f64; 4] {
@@ -177,7 +244,7 @@ mod tests {
         assert_ne!(among[..3], alone[..3]);
         assert_ne!(weights(8, &[spec("b", 5, normal)]), alone);
         // A longer one begins with the shorter one, whatever its shape.
-        let square = Spec { name: "b".to_owned(), shape: vec![2, 4], init: normal };
+        let square = Spec { shape: vec![2, 4], ..spec("b", 8, normal) };
         assert_eq!(weights(7, &[square])[..5], alone);
     }
 
@@ -185,6 +252,25 @@ mod tests {
     fn gains_are_one_and_zeros_zero() {
         let specs = [spec("a", 2, Init::Ones), spec("b", 3, Init::Zeros)];
         assert_eq!(weights(1, &specs), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    }
+
+    /// Worked by hand: 2 + 3·(i/4)² − 0.5, 0 or 0.5.
+    #[test]
+    fn a_curve_is_its_formula() {
+        let curve = Curve { offset: 2.0, scale: 3.0, over: 4.0, exponent: 2.0, zigzag: 0.5 };
+        let found = weights(1, &[spec("a", 5, Init::Curve(curve))]);
+        assert_eq!(found, [2.0, 2.1875 + 0.5, 2.75 - 0.5, 3.6875, 5.0 + 0.5]);
+        let constant = Init::Curve(Curve::constant(0.25));
+        assert_eq!(weights(1, &[spec("a", 3, constant)]), [0.25; 3]);
+    }
+
+    /// Mean 0 and variance bound²/3, and nothing outside.
+    #[test]
+    fn a_uniform_parameter_stays_within_its_bound() {
+        let all = weights(1, &[spec("a", 1 << 17, Init::Uniform { bound: 0.3 })]);
+        let [mean, variance, ..] = moments(&all);
+        assert!(mean.abs() < 1e-3 && (variance - 0.03).abs() < 3e-4, "{mean} {variance}");
+        assert!(all.iter().all(|x| x.abs() <= 0.3) && all.iter().any(|x| x.abs() > 0.2999));
     }
 
     /// Replicas begin with these bits on every machine for ever. The model is spelled out, so that

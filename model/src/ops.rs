@@ -18,6 +18,7 @@
 //! | `attention.rs`, `rows.rs` | the kernels, on slices |
 //! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
+//! | `rwkv.rs` | the operators that the RWKV families and GoldFinch add |
 //! | `buf.rs` | tensors ↔ slices |
 //! | `clock.rs` | time per kernel |
 //!
@@ -29,10 +30,11 @@ mod buf;
 pub mod clock;
 mod flex;
 mod gemm;
-mod lanes;
+pub(crate) mod lanes;
 mod node;
 mod plain;
 mod rows;
+pub mod rwkv;
 #[cfg(test)]
 mod tests;
 
@@ -40,12 +42,12 @@ use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn_backend::Backend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_flex::Flex;
 
 use self::flex::{Attention, CrossEntropy, Project, ProjectAdd, RmsNorm, Rotate, SwiGlu, run};
 use self::node::apply;
+use self::rwkv::RwkvOps;
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
 /// K wide.
@@ -77,6 +79,39 @@ impl Heads {
     /// 1/√K
     fn scale(&self) -> f32 {
         1.0 / (self.size as f32).sqrt()
+    }
+}
+
+/// Where the document of each position begins in its row: attention does not look further back.
+///
+/// Several documents in one row are *packed*; positions run on over the row, which a rotation does
+/// not notice.
+#[derive(Clone, Debug)]
+pub struct Documents {
+    /// [B·T], rising within a row
+    starts: Arc<[u32]>,
+}
+
+impl Documents {
+    /// Rows of one document each. `positions` is B·T.
+    pub fn whole(positions: usize) -> Self {
+        Self { starts: vec![0; positions].into() }
+    }
+
+    /// From the number of each position's document, in rows of `length`: it changes where another
+    /// one begins. // numbers [B·T]
+    pub fn packed(numbers: &[i32], length: usize) -> Self {
+        let row = |row: &[i32]| {
+            let mut start = 0;
+            let begins = |at: usize| {
+                if at > 0 && row[at] != row[at - 1] {
+                    start = at;
+                }
+                start as u32
+            };
+            (0..row.len()).map(begins).collect::<Vec<_>>()
+        };
+        Self { starts: numbers.chunks(length).flat_map(row).collect() }
     }
 }
 
@@ -147,8 +182,8 @@ pub(crate) fn release_memory() {
     buf::release();
 }
 
-/// burn's `Backend` with the operators of this crate.
-pub trait FusedOps: Backend {
+/// burn's `Backend` with the operators of this crate: these, and those that the RWKV families add.
+pub trait FusedOps: RwkvOps {
     /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
     fn rms_norm(x: FloatTensor<Self>, w: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
         plain::rms_norm::<Self>(x, w, eps)
@@ -174,9 +209,26 @@ pub trait FusedOps: Backend {
         plain::rotate::<Self>(qkv, heads, rope)
     }
 
-    /// y = softmax(mask(q·kᵀ/√K))·v, head by head. // qkv [B·T, (H + 2G)·K], y [B·T, H·K]
-    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
-        plain::causal_attention::<Self>(qkv, heads)
+    /// y = softmax(mask(q·kᵀ/√K))·v, head by head; the mask hides later positions and other
+    /// documents. // qkv [B·T, (H + 2G)·K], y [B·T, H·K]
+    fn causal_attention(
+        qkv: FloatTensor<Self>,
+        heads: Heads,
+        documents: &Documents,
+    ) -> FloatTensor<Self> {
+        plain::causal_attention::<Self>(qkv, heads, documents)
+    }
+
+    /// Causal attention of the newest S of the `heads.tokens` positions of each sequence, for going on
+    /// from a cache of keys and values. Always the plain form.
+    /// // q, y [B·S, H·K]; k, v [B·T, G·K]
+    fn attend(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        heads: Heads,
+    ) -> FloatTensor<Self> {
+        plain::attend::<Self>([q, k, v], heads)
     }
 
     /// y = silu(gate)∘up. // gate_up [N, 2F] as [gate | up], y [N, F]
@@ -232,8 +284,12 @@ impl FusedOps for Flex {
         run(Rotate { heads, rope: rope.clone() }, [qkv])
     }
 
-    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
-        run(Attention { heads }, [qkv])
+    fn causal_attention(
+        qkv: FloatTensor<Self>,
+        heads: Heads,
+        documents: &Documents,
+    ) -> FloatTensor<Self> {
+        run(Attention { heads, documents: documents.clone() }, [qkv])
     }
 
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -287,8 +343,12 @@ impl FusedOps for Autodiff<Flex> {
         apply(Rotate { heads, rope: rope.clone() }, [qkv])
     }
 
-    fn causal_attention(qkv: FloatTensor<Self>, heads: Heads) -> FloatTensor<Self> {
-        apply(Attention { heads }, [qkv])
+    fn causal_attention(
+        qkv: FloatTensor<Self>,
+        heads: Heads,
+        documents: &Documents,
+    ) -> FloatTensor<Self> {
+        apply(Attention { heads, documents: documents.clone() }, [qkv])
     }
 
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -8,8 +8,8 @@
 //! θ ← θ − η·λ·θ − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 //! ```
 //!
-//! One group: INTELLECT-1 decays every parameter, norms and embeddings too. The moments live on the
-//! device, start at zero with the first step, and outlive any replacement of the parameters: an
+//! A parameter's [`Group`], which its architecture declares, multiplies η and may leave λ out. The
+//! moments live on the device, start at zero with the first step, and outlive any replacement of the parameters: an
 //! outer step changes θ and keeps m and v. A gradient that is not finite changes nothing and is an
 //! error.
 //!
@@ -27,6 +27,8 @@ use crate::params::{self, ParamsError};
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
     settings: Settings,
+    /// of each parameter
+    groups: Vec<Group>,
     /// m and v of each parameter; empty before the first step
     moments: Vec<[FloatTensor<B>; 2]>,
     steps: u64,
@@ -47,6 +49,15 @@ pub struct Settings {
     pub clip: f64,
 }
 
+/// How one parameter differs from the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// Times the learning rate.
+    pub lr_factor: f64,
+    /// Whether the weight decay applies.
+    pub decays: bool,
+}
+
 /// Why a step was not taken. Parameters and moments are as before.
 #[derive(Debug, Error)]
 pub enum OptimError {
@@ -63,6 +74,13 @@ pub enum OptimError {
     Params(#[from] ParamsError),
 }
 
+impl Group {
+    /// Takes part in everything: a matrix.
+    pub const DECAYED: Self = Self { lr_factor: 1.0, decays: true };
+    /// Does not shrink: a norm, a vector of mixes.
+    pub const FREE: Self = Self { lr_factor: 1.0, decays: false };
+}
+
 impl From<&config::Train> for Settings {
     fn from(train: &config::Train) -> Self {
         let &config::Train { beta1, beta2, eps, weight_decay, clip, .. } = train;
@@ -71,10 +89,10 @@ impl From<&config::Train> for Settings {
 }
 
 impl<B: FusedOps> Optimizer<B> {
-    /// Cold: no moments yet.
+    /// Cold: no moments yet. One group for each tensor of parameters.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, moments: Vec::new(), steps: 0 }
+    pub fn new(settings: Settings, groups: Vec<Group>) -> Self {
+        Self { settings, groups, moments: Vec::new(), steps: 0 }
     }
 
     /// Steps taken since the moments were zero.
@@ -95,6 +113,7 @@ impl<B: FusedOps> Optimizer<B> {
         learning_rate: f64,
     ) -> Result<f64, OptimError> {
         assert_eq!(parameters.len(), gradients.len(), "a gradient for every parameter");
+        assert_eq!(parameters.len(), self.groups.len(), "a group for every parameter");
         let step = self.steps + 1;
         let norm = global_norm::<B>(&gradients)?;
         if !norm.is_finite() {
@@ -105,11 +124,21 @@ impl<B: FusedOps> Optimizer<B> {
         }
         let update = self.settings.update(norm, learning_rate, step);
         let updated = parameters.iter_mut().zip(gradients).zip(&mut self.moments);
-        for ((parameter, gradient), moments) in updated {
-            B::adamw(parameter, gradient, moments, update);
+        for (((parameter, gradient), moments), group) in updated.zip(&self.groups) {
+            B::adamw(parameter, gradient, moments, group.of(update));
         }
         self.steps = step;
         Ok(norm)
+    }
+}
+
+impl Group {
+    fn of(self, update: AdamW) -> AdamW {
+        AdamW {
+            learning_rate: update.learning_rate * self.lr_factor as f32,
+            weight_decay: if self.decays { update.weight_decay } else { 0.0 },
+            ..update
+        }
     }
 }
 
@@ -155,6 +184,9 @@ mod tests {
     const SETTINGS: Settings =
         Settings { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1.0 };
 
+    /// Of the two tensors of the tests.
+    const GROUPS: [Group; 2] = [Group::DECAYED, Group { lr_factor: 2.0, decays: false }];
+
     fn tensors(values: &[f32]) -> Vec<FloatTensor<Flex>> {
         params::upload::<Flex>(&[vec![2], vec![1, 2]], values, &Default::default()).unwrap()
     }
@@ -168,7 +200,7 @@ mod tests {
     /// The equations of the module in f64, next to the optimiser over three steps of changing size.
     #[test]
     fn it_follows_the_equations() {
-        let mut optimizer = Optimizer::<Flex>::new(SETTINGS);
+        let mut optimizer = Optimizer::<Flex>::new(SETTINGS, GROUPS.to_vec());
         let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
         let (mut p, mut m, mut v) = ([0.5, -1.0, 2.0, 0.0_f64], [0.0; 4], [0.0; 4]);
         for (t, size) in [(1, 4.0), (2, 0.1), (3, 1.0)] {
@@ -182,7 +214,8 @@ mod tests {
                 m[i] = 0.9 * m[i] + 0.1 * g;
                 v[i] = 0.95 * v[i] + 0.05 * g * g;
                 let (m, v) = (m[i] / (1.0 - 0.9_f64.powi(t)), v[i] / (1.0 - 0.95_f64.powi(t)));
-                p[i] -= eta * (0.1 * p[i] + m / (v.sqrt() + 1e-8));
+                let (factor, decay) = if i < 2 { (1.0, 0.1) } else { (2.0, 0.0) };
+                p[i] -= factor * eta * (decay * p[i] + m / (v.sqrt() + 1e-8));
             }
             for (found, expected) in values(&theta).into_iter().zip(p) {
                 assert!((f64::from(found) - expected).abs() < 1e-6, "step {t}: {found} {expected}");
@@ -193,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_gradient_that_is_not_finite_changes_nothing() {
-        let mut optimizer = Optimizer::<Flex>::new(SETTINGS);
+        let mut optimizer = Optimizer::<Flex>::new(SETTINGS, GROUPS.to_vec());
         let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
         optimizer.step(&mut theta, tensors(&[0.1; 4]), 0.1).unwrap();
         let before = values(&theta);
@@ -209,7 +242,8 @@ mod tests {
     #[test]
     fn without_a_bound_the_norm_does_not_matter() {
         let step = |clip: f64| {
-            let mut optimizer = Optimizer::<Flex>::new(Settings { clip, ..SETTINGS });
+            let mut optimizer =
+                Optimizer::<Flex>::new(Settings { clip, ..SETTINGS }, GROUPS.to_vec());
             let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
             for size in [1.0, 50.0] {
                 optimizer.step(&mut theta, tensors(&[size; 4]), 0.1).unwrap();

@@ -1,8 +1,11 @@
 //! Text from a model: one token after the other, each drawn from what the model expects.
 //!
-//! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest.
-//! The draws are a pure function of the seed. The model reads the newest `context` tokens each time:
-//! nothing is kept between tokens, which is simple and costs a whole forward pass per token.
+//! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest. Of
+//! that distribution only the *nucleus* counts, the fewest tokens that have a share p of it together
+//! (Holtzman et al. 2020, arXiv 1904.09751): p = 1 is everything, a lower p leaves out what is
+//! improbable in every single case and yet too frequent in sum.
+//! The draws are a pure function of the seed. A model with a state reads each token once,
+//! however long the text; another reads the newest `context` tokens anew for every token.
 
 use std::ops::ControlFlow;
 
@@ -10,13 +13,15 @@ use thiserror::Error;
 
 use crate::config::Work;
 use crate::data::draw::Draw;
-use crate::train::{Model, TrainError};
+use crate::train::{Model, Reader, TrainError};
 
 /// How to draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// τ, 0–100: above 1 more surprising, below 1 more likely text.
     pub temperature: f64,
+    /// p, above 0 to 1: share of the probability that the nucleus has.
+    pub top_p: f64,
     /// Selects the draws.
     pub seed: u64,
     /// Tokens to draw.
@@ -34,6 +39,12 @@ pub enum SampleError {
     Temperature {
         /// As given.
         temperature: f64,
+    },
+    /// A share that leaves no token, or is none.
+    #[error("top-p is {top_p}: choose more than 0, and 1 at most")]
+    TopP {
+        /// As given.
+        top_p: f64,
     },
     /// The model cannot be asked.
     #[error(transparent)]
@@ -54,24 +65,27 @@ pub fn sample(
     settings: Settings,
     on_token: &mut dyn FnMut(i32) -> ControlFlow<()>,
 ) -> Result<(), SampleError> {
-    let Settings { temperature, seed, tokens } = settings;
+    let Settings { temperature, top_p, seed, tokens } = settings;
     if prompt.is_empty() {
         return Err(SampleError::NoPrompt);
     }
     if !(0.0..=100.0).contains(&temperature) {
         return Err(SampleError::Temperature { temperature });
     }
+    if !(top_p > 0.0 && top_p <= 1.0) {
+        return Err(SampleError::TopP { top_p });
+    }
     let mut draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), 0, 0);
-    let mut history = prompt.to_vec();
+    let window = || Window { model, context: work.model.context, history: Vec::new() };
+    let mut reader = model.reader().unwrap_or_else(|| Box::new(window()));
+    let mut unread = prompt.to_vec();
     for _ in 0..tokens {
-        history.drain(..history.len().saturating_sub(work.model.context));
-        let scores = model.logits(&history, 1)?;
+        let scores = reader.read(&unread)?;
         // A vocabulary may have more rows than there are tokens; those are never drawn.
-        let last = scores.len() - scores.len() / history.len();
-        let known = scores[last..].iter().take(work.data.tokens());
+        let known = scores.iter().take(work.data.tokens());
         let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
-        let token = pick(&scores, temperature, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
-        history.push(token);
+        let token = pick(&scores, settings, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
+        unread = vec![token];
         if on_token(token).is_break() {
             break;
         }
@@ -79,23 +93,48 @@ pub fn sample(
     Ok(())
 }
 
-/// The token at `place`, 0 to below 1, of softmax(scores / temperature); none if it is not finite.
-fn pick(scores: &[f64], temperature: f64, place: f64) -> Option<usize> {
-    let top = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]))?;
+/// Reads the newest tokens anew each time.
+struct Window<'a> {
+    model: &'a dyn Model,
+    context: usize,
+    history: Vec<i32>,
+}
+
+impl Reader for Window<'_> {
+    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+        self.history.extend_from_slice(tokens);
+        self.history.drain(..self.history.len().saturating_sub(self.context));
+        let mut scores = self.model.logits(&self.history, 1)?;
+        Ok(scores.split_off(scores.len() - scores.len() / self.history.len()))
+    }
+}
+
+/// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the likeliest
+/// first; none if a score is not finite.
+fn pick(scores: &[f64], settings: Settings, place: f64) -> Option<usize> {
+    let Settings { temperature, top_p, .. } = settings;
     if scores.iter().any(|score| !score.is_finite()) {
         return None;
     }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // Equal scores keep their order, so that a seed has one text.
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    let top = *order.first()?;
     if temperature == 0.0 {
         return Some(top);
     }
-    let weight = |score: &f64| ((score - scores[top]) / temperature).exp();
-    let mut left = place * scores.iter().map(weight).sum::<f64>();
-    let hit = scores.iter().position(|score| {
-        left -= weight(score);
-        left < 0.0
+    let weights: Vec<f64> =
+        order.iter().map(|token| ((scores[*token] - scores[top]) / temperature).exp()).collect();
+    let sums = weights.iter().scan(0.0, |sum, weight| {
+        *sum += weight;
+        Some(*sum)
     });
+    let sums: Vec<f64> = sums.collect();
+    let whole = sums.last()?;
     // Rounding may leave a little after the last one.
-    Some(hit.unwrap_or(top))
+    let first_above = |share: f64| sums.partition_point(|sum| *sum <= share).min(sums.len() - 1);
+    let nucleus = sums.partition_point(|sum| *sum < top_p * whole).min(sums.len() - 1);
+    Some(order[first_above(place * sums[nucleus])])
 }
 
 const CONTEXT: &str = "intellect-node 1 sample";
@@ -159,7 +198,7 @@ mod tests {
 
     #[test]
     fn at_temperature_zero_the_likeliest_comes() {
-        let settings = Settings { temperature: 0.0, seed: 1, tokens: 40 };
+        let settings = Settings { temperature: 0.0, top_p: 1.0, seed: 1, tokens: 40 };
         let drawn = draw(0.1, &[6], settings).expect("drawn");
         let counted: Vec<_> = (7..47).map(|token| token % 8).collect();
         assert_eq!(drawn, counted);
@@ -170,7 +209,7 @@ mod tests {
     #[test]
     fn tokens_come_as_often_as_expected() {
         for (temperature, expected) in [(1.0, 0.5), (2.0, 7_f64.sqrt() / (7.0 + 7_f64.sqrt()))] {
-            let settings = Settings { temperature, seed: 1, tokens: 20_000 };
+            let settings = Settings { temperature, top_p: 1.0, seed: 1, tokens: 20_000 };
             let drawn = draw(7_f32.ln(), &[0], settings).expect("drawn");
             let hits = drawn.windows(2).filter(|pair| (pair[0] + 1) % 8 == pair[1]).count();
             let share = hits as f64 / 20_000.0;
@@ -181,7 +220,8 @@ mod tests {
     #[test]
     fn the_seed_selects_the_draws() {
         let seeded = |seed| {
-            draw(0.0, &[0, 1], Settings { temperature: 1.0, seed, tokens: 30 }).expect("drawn")
+            draw(0.0, &[0, 1], Settings { temperature: 1.0, top_p: 0.9, seed, tokens: 30 })
+                .expect("drawn")
         };
         assert_eq!(seeded(1), seeded(1));
         assert_ne!(seeded(1), seeded(2));
@@ -189,7 +229,7 @@ mod tests {
 
     #[test]
     fn it_stops_when_told() {
-        let settings = Settings { temperature: 1.0, seed: 1, tokens: 1000 };
+        let settings = Settings { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1000 };
         let mut count = 0;
         let mut stop = |_| {
             count += 1;
@@ -202,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_refused() {
-        let settings = Settings { temperature: 1.0, seed: 1, tokens: 1 };
+        let settings = Settings { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1 };
         assert!(matches!(draw(1.0, &[], settings), Err(SampleError::NoPrompt)));
         for temperature in [-0.1, 100.1, f64::NAN] {
             let settings = Settings { temperature, ..settings };
@@ -211,7 +251,25 @@ mod tests {
         for certainty in [f32::NAN, f32::INFINITY] {
             assert!(matches!(draw(certainty, &[0], settings), Err(SampleError::NotFinite)));
         }
-        assert_eq!(pick(&[], 1.0, 0.5), None);
-        assert_eq!(pick(&[0.0, 0.0], 1.0, 1.0), Some(1));
+        for top_p in [0.0, -0.1, 1.1, f64::NAN] {
+            let settings = Settings { top_p, ..settings };
+            assert!(matches!(draw(1.0, &[0], settings), Err(SampleError::TopP { .. })));
+        }
+        assert_eq!(pick(&[], settings, 0.5), None);
+        assert_eq!(pick(&[0.0, 0.0], settings, 1.0), Some(1));
+    }
+
+    /// Of shares 0.1, 0.6, 0.3 the nucleus of 0.6 has one token, that of 0.7 two, the likeliest
+    /// first.
+    #[test]
+    fn only_the_nucleus_is_drawn_from() {
+        let scores = [0.1_f64, 0.6, 0.3].map(f64::ln);
+        let drawn = |top_p| {
+            let settings = Settings { temperature: 1.0, top_p, seed: 0, tokens: 0 };
+            [0.0, 0.5, 0.65, 0.75, 0.95].map(|place| pick(&scores, settings, place))
+        };
+        assert_eq!(drawn(0.59), [1; 5].map(Some));
+        assert_eq!(drawn(0.7), [1, 1, 1, 2, 2].map(Some));
+        assert_eq!(drawn(1.0), [1, 1, 2, 2, 0].map(Some));
     }
 }

@@ -2,28 +2,35 @@
 //!
 //! The schedule follows what the *run* has committed, not what one peer has done, so that a peer
 //! that joins late is where the others are. With t the committed tokens and those that this peer
-//! has trained since, and W, S, D the three lengths (Hu et al. 2024, arXiv 2404.06395; the decay
-//! with the root is INTELLECT-1's, Jaghouar et al. 2024, arXiv 2412.01152):
+//! has trained since, and W, S, D the three lengths (Hu et al. 2024, arXiv 2404.06395):
 //!
 //! ```text
-//! f(t) = t / W                        t < W
-//!        1                            t < W + S, and for ever when D = 0
-//!        1 − √((t − W − S) / D)       t < W + S + D
-//!        0                            then
+//! f(t) = s + (1 − s)·t / W              t < W, s the share of the peak that it rises from
+//!        1                              t < W + S, and for ever when D = 0
+//!        e + (1 − e)·g((t − W − S) / D) t < W + S + D, e the final learning rate over the peak
+//!        e                              then
 //! ```
+//!
+//! The curve g is the manifest's choice ([`Decay`]): INTELLECT-1 falls with the root (Jaghouar et
+//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S = 0),
+//! GoldFinch with a quarter of one.
 //!
 //! A peer whose Adam moments are cold takes noisy steps of full length: its first k steps are held
 //! to n/k of the peak. The smaller of the two factors counts.
 
-use crate::config;
+use std::f64::consts::{FRAC_PI_2, PI};
+
+use crate::config::{self, Decay};
 
 /// The learning rate of any step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     peak: f64,
-    warmup: u64,
+    /// s and W
+    warmup: (f64, u64),
     stable: u64,
-    decay: u64,
+    /// g, D and e
+    decay: (Decay, u64, f64),
     ramp: u64,
 }
 
@@ -33,9 +40,9 @@ impl Schedule {
     pub fn new(train: &config::Train) -> Self {
         Self {
             peak: train.lr,
-            warmup: train.warmup_tokens,
+            warmup: (train.warmup_start, train.warmup_tokens),
             stable: train.stable_tokens,
-            decay: train.decay_tokens,
+            decay: (train.decay, train.decay_tokens, train.lr_final / train.lr),
             ramp: train.join_ramp_steps,
         }
     }
@@ -49,14 +56,16 @@ impl Schedule {
     }
 
     fn wsd(&self, tokens: u64) -> f64 {
-        if tokens < self.warmup {
-            return tokens as f64 / self.warmup as f64;
+        let (start, warmup) = self.warmup;
+        if tokens < warmup {
+            return start + (1.0 - start) * tokens as f64 / warmup as f64;
         }
-        let over = (tokens - self.warmup).saturating_sub(self.stable);
-        if self.decay == 0 || over == 0 {
+        let (curve, decay, end) = self.decay;
+        let over = (tokens - warmup).saturating_sub(self.stable);
+        if decay == 0 || over == 0 {
             return 1.0;
         }
-        (1.0 - (over as f64 / self.decay as f64).sqrt()).max(0.0)
+        end + (1.0 - end) * fall(curve, (over as f64 / decay as f64).min(1.0))
     }
 
     fn join(&self, steps: u64) -> f64 {
@@ -64,12 +73,27 @@ impl Schedule {
     }
 }
 
+/// g(x), for x from 0 to 1.
+fn fall(curve: Decay, x: f64) -> f64 {
+    match curve {
+        Decay::OneMinusSqrt => 1.0 - x.sqrt(),
+        Decay::Linear => 1.0 - x,
+        Decay::Cosine => 0.5 + 0.5 * (PI * x).cos(),
+        Decay::QuarterCosine => (FRAC_PI_2 * x).cos(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SCHEDULE: Schedule =
-        Schedule { peak: 0.5, warmup: 100, stable: 300, decay: 400, ramp: 4 };
+    const SCHEDULE: Schedule = Schedule {
+        peak: 0.5,
+        warmup: (0.0, 100),
+        stable: 300,
+        decay: (Decay::OneMinusSqrt, 400, 0.0),
+        ramp: 4,
+    };
 
     #[test]
     fn it_warms_up_stays_and_falls() {
@@ -78,15 +102,41 @@ mod tests {
         assert_eq!([500, 625, 800, 801, u64::MAX].map(lr), [0.25, 0.125, 0.0, 0.0, 0.0]);
     }
 
+    /// At a quarter and half of the way, and at the end, which is a fifth of the peak.
+    #[test]
+    fn every_curve_falls_to_the_final_rate() {
+        let (root, quarter) = (0.5_f64.sqrt(), (PI / 8.0).cos());
+        for (curve, [early, half]) in [
+            (Decay::OneMinusSqrt, [0.5, 1.0 - root]),
+            (Decay::Linear, [0.75, 0.5]),
+            (Decay::Cosine, [0.5 + 0.5 * root, 0.5]),
+            (Decay::QuarterCosine, [quarter, root]),
+        ] {
+            let schedule = Schedule { decay: (curve, 400, 0.2), ..SCHEDULE };
+            let expected = [early, half, 0.0, 0.0].map(|g| 0.5 * (0.2 + 0.8 * g));
+            for (tokens, expected) in [500, 600, 800, 900].into_iter().zip(expected) {
+                let found = schedule.lr(tokens, 1000);
+                assert!((found - expected).abs() < 1e-12, "{curve:?} at {tokens}: {found}");
+            }
+        }
+    }
+
+    /// RWKV-LM: 0.01 + 0.99·step/warm.
+    #[test]
+    fn a_warmup_may_start_above_zero() {
+        let lr = |tokens| Schedule { warmup: (0.01, 100), ..SCHEDULE }.lr(tokens, 1000);
+        assert_eq!([0, 50, 100].map(lr), [0.005, 0.5 * 0.505, 0.5]);
+    }
+
     #[test]
     fn without_decay_it_never_falls() {
-        let schedule = Schedule { decay: 0, ..SCHEDULE };
+        let schedule = Schedule { decay: (Decay::Cosine, 0, 0.0), ..SCHEDULE };
         assert_eq!(schedule.lr(u64::MAX, 1000), 0.5);
     }
 
     #[test]
     fn without_warmup_it_starts_at_the_peak() {
-        assert_eq!(Schedule { warmup: 0, ..SCHEDULE }.lr(0, 1000), 0.5);
+        assert_eq!(Schedule { warmup: (0.0, 0), ..SCHEDULE }.lr(0, 1000), 0.5);
     }
 
     #[test]

@@ -59,6 +59,15 @@ impl Tokenizer {
         }
     }
 
+    /// How many bytes of text these tokens are; none where tokens are no text.
+    #[must_use]
+    pub fn text_bytes(&self, tokens: &[i32]) -> Option<usize> {
+        match self.kind {
+            config::Tokenizer::Symbols => None,
+            config::Tokenizer::Bytes => Some(tokens.len()),
+        }
+    }
+
     /// A decoder at the begin of a text.
     #[must_use]
     pub fn decoder(&self) -> Decoder {

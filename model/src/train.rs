@@ -22,10 +22,10 @@ use burn_backend::{AutodiffBackend, Backend, TensorData};
 use thiserror::Error;
 
 use crate::DeviceError;
-use crate::arch::Arch;
+use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Source};
-use crate::ops::{self, FusedOps, ZForm, ZLoss};
+use crate::ops::{self, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer, Settings};
 use crate::params::{self, ParamsError};
 use crate::schedule::Schedule;
@@ -60,6 +60,22 @@ pub trait Model: Send {
     /// # Errors
     /// [`TrainError::Tokens`], [`TrainError::Params`]
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError>;
+
+    /// A reader at the beginning of a text; none where the architecture must read a text anew for
+    /// every token.
+    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
+        None
+    }
+}
+
+/// Reads one text, token after token, and keeps what the next one needs: a state instead of the text.
+pub trait Reader {
+    /// Scores of the token after the last of `tokens`, which follow those read before; none of no
+    /// tokens. // `[V]`
+    ///
+    /// # Errors
+    /// [`TrainError::Tokens`], [`TrainError::Params`]; the text has to be begun again.
+    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError>;
 }
 
 /// A model that learns.
@@ -189,7 +205,11 @@ impl<A: TrainBackend> Session<A> {
     ) -> Result<FloatTensor<B>, TrainError> {
         let inputs = self.tokens::<B>(&batch.inputs, batch.sequences)?;
         let targets = self.tokens::<B>(&batch.targets, batch.sequences)?;
-        let logits = self.arch.logits::<B>(parameters, inputs, batch.sequences, batch.context);
+        assert!(
+            batch.documents.is_empty() || batch.documents.len() == batch.inputs.len(),
+            "a document for every position"
+        );
+        let logits = self.arch.logits::<B>(parameters, inputs, &rows(batch));
         Ok(B::cross_entropy(logits, targets, z_loss))
     }
 
@@ -227,8 +247,8 @@ impl<A: TrainBackend> Model for Session<A> {
 
     fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
         let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
-        let length = tokens.len() / sequences;
-        let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, sequences, length);
+        let rows = Rows::whole(sequences, tokens.len() / sequences);
+        let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows);
         let logits = params::read::<Inner<A>>(logits)?;
         ops::release_memory();
         Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
@@ -240,6 +260,34 @@ impl<A: TrainBackend> Model for Session<A> {
         let loss = scalar::<Inner<A>>(loss)?;
         ops::release_memory();
         Ok(loss)
+    }
+
+    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
+        let state = self.arch.state::<Inner<A>>(1, &self.device)?;
+        Some(Box::new(Reading { session: self, state }))
+    }
+}
+
+/// A [`Reader`] of a session's model.
+struct Reading<'a, A: TrainBackend> {
+    session: &'a Session<A>,
+    state: State<Inner<A>>,
+}
+
+impl<A: TrainBackend> Reader for Reading<'_, A> {
+    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+        let Session { arch, parameters, work, .. } = self.session;
+        let mut last = Vec::new();
+        // A long text in parts of what the model was trained on, which bounds the memory.
+        for part in tokens.chunks(work.model.context) {
+            let ids = self.session.tokens::<Inner<A>>(part, 1)?;
+            let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
+            let row = [(part.len() - 1..part.len()).into()];
+            let scores = params::read::<Inner<A>>(Inner::<A>::float_slice(scores, &row))?;
+            last = scores.into_vec().map_err(|_| ParamsError::Format)?;
+        }
+        ops::release_memory();
+        Ok(last)
     }
 }
 
@@ -256,9 +304,11 @@ impl<A: TrainBackend> Learner<A> {
         if micro_batch == 0 {
             return Err(TrainError::MicroBatch { batch });
         }
+        let session = Session::new(work, device)?;
+        let groups = session.arch.groups();
         Ok(Self {
-            session: Session::new(work, device)?,
-            optimizer: Optimizer::new(Settings::from(&work.train)),
+            session,
+            optimizer: Optimizer::new(Settings::from(&work.train), groups),
             schedule: Schedule::new(&work.train),
             source,
             micro_batch,
@@ -303,6 +353,10 @@ impl<A: TrainBackend> Model for Learner<A> {
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
         self.session.loss(batch)
     }
+
+    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
+        self.session.reader()
+    }
 }
 
 impl<A: TrainBackend> Trainer for Learner<A> {
@@ -315,6 +369,15 @@ impl<A: TrainBackend> Trainer for Learner<A> {
         let grad_norm = self.optimizer.step(parameters, gradients, learning_rate)?;
         Ok(Step { tokens: in_step, loss, grad_norm, learning_rate })
     }
+}
+
+/// How the tokens of a batch lie.
+fn rows(batch: &Batch) -> Rows {
+    let whole = Rows::whole(batch.sequences, batch.context);
+    if batch.documents.is_empty() {
+        return whole;
+    }
+    Rows { documents: Documents::packed(&batch.documents, batch.context), ..whole }
 }
 
 /// The value of a tensor of one element.

@@ -9,7 +9,10 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use intellect_model::config::Family;
+
+use crate::preset::Preset;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -107,6 +110,9 @@ pub(crate) struct RunArgs {
     /// A process of `sim`: takes its simulated key, and ends with its parent
     #[arg(long, hide = true)]
     pub(crate) simulated: bool,
+    /// The line of such a process
+    #[arg(long, hide = true, requires = "simulated")]
+    pub(crate) line: Option<PathBuf>,
 }
 
 /// `sim`.
@@ -133,6 +139,9 @@ pub(crate) struct SimArgs {
     /// Hurts peers at random: "kill every 5s for 5m", "kill each epoch"; also stop and cut
     #[arg(long, value_name = "RULES")]
     pub(crate) chaos: Option<String>,
+    /// How links are made bad where a scenario or chaos wants it
+    #[arg(long, value_enum, value_name = "KIND", default_value = "auto")]
+    pub(crate) links: LinkKind,
     /// Of keys, weights, data and chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -147,7 +156,8 @@ pub(crate) struct SimArgs {
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "set", "scenario", "chaos", "seed", "out", "device", "rate",
+        "epochs", "data", "manifest", "set", "scenario", "chaos", "links", "seed", "out", "device",
+        "rate",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open
@@ -156,6 +166,17 @@ pub(crate) struct SimArgs {
     /// What goes wrong: clean, lossy, churn, blackhole, partition or mixed [default: one after the other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,
+}
+
+/// Who makes the links of a simulation bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkKind {
+    /// Emulated where that is possible, else shaped
+    Auto,
+    /// Every packet, between network namespaces: Linux, root and /dev/net/tun
+    Emulated,
+    /// The nodes, each its own TCP streams
+    Shaped,
 }
 
 /// The hidden `bootstrap`.
@@ -198,8 +219,7 @@ pub(crate) struct ManifestNewArgs {
     /// Name of the run: 1 to 64 letters, digits, dots, underscores, hyphens
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Settings to begin with: small, or intellect-1
-    #[arg(long, value_name = "PRESET", default_value = "small")]
+    #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
     pub(crate) preset: String,
     /// Train on this text; every peer needs the same file
     #[arg(long, value_name = "FILE")]
@@ -253,6 +273,9 @@ pub(crate) struct SampleArgs {
     /// How bold: 0 always takes the likeliest token, 1 draws as the model believes
     #[arg(long, value_name = "T", default_value_t = 0.8)]
     pub(crate) temperature: f64,
+    /// Draw from the fewest tokens that have this share of the probability together; 1: from all
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    pub(crate) top_p: f64,
     /// Of the drawing
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -269,10 +292,17 @@ pub(crate) enum BenchCommand {
     },
     /// Tokens per second, memory and time by part of training a small model
     Train {
+        /// Architecture: llama, eagle, finch or goldfinch
+        #[arg(long, value_name = "NAME", default_value = "llama")]
+        family: Family,
         /// One JSON object instead of a table
         #[arg(long)]
         json: bool,
     },
+}
+
+fn preset_help() -> String {
+    format!("Settings to begin with: {}", Preset::names())
 }
 
 #[cfg(test)]

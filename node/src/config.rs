@@ -55,6 +55,8 @@ pub(crate) struct Local {
     pub(crate) voice: Voice,
     /// Which kind of key is acceptable.
     pub(crate) origin: Origin,
+    /// The line of a simulation (`intellect_bootstrap::shaper`).
+    pub(crate) line: Option<PathBuf>,
 }
 
 /// Whether the node tells a person what it does.
@@ -153,6 +155,7 @@ impl Local {
             epochs: args.epochs,
             log: args.log,
             voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
+            line: args.line,
             origin: if args.simulated { Origin::Simulated } else { Origin::Random },
         })
     }

@@ -14,6 +14,7 @@ mod contacts;
 mod enter;
 mod finish;
 mod meter;
+pub(crate) mod needs;
 mod outbox;
 mod pins;
 mod recover;
@@ -26,6 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Finished, Head};
 use intellect_protocol::peer::{self, Input};
@@ -84,6 +86,10 @@ struct Driver {
     saved: VecDeque<Saved>,
     pins: Pins,
     saving: bool,
+    /// When the state began to stand still, if it does.
+    stuck_since: Option<Time>,
+    /// Whether a checkpoint that was refused is tried again soon.
+    resaving: bool,
     /// A state that was fetched and is not on the disk yet.
     loaded: Option<Head>,
     jobs: JoinSet<Done>,
@@ -117,7 +123,7 @@ enum Done {
     },
     Checkpoint(
         Head,
-        bool,
+        Blocks,
         Option<Box<(intellect_protocol::checkpoint::Table, intellect_model::state::State)>>,
     ),
     Saved(Result<Saved, StoreError>),
@@ -223,17 +229,24 @@ impl Driver {
 
     fn next_deadline(&self) -> Instant {
         let now = self.now();
-        let due = self.peer.deadline().map_or(IDLE, |at| at.since(now));
+        let due = self.peer.deadline().filter(|_| !self.outbox.is_stuck());
+        let due = due.map_or(IDLE, |at| at.since(now));
         // Below a millisecond the clock of the state would not have moved.
         let due = Instant::now() + due.clamp(Duration::from_millis(1), IDLE);
         let others = [self.finish.deadline(), self.outbox.deadline()];
         others.into_iter().flatten().fold(due, Instant::min)
     }
 
-    /// Gives one input to the state and does what it decides.
+    /// Gives one input to the state and does what it decides. While the disk takes nothing, and as much
+    /// waits for it as may, what others say is not heard and time does not pass: the state stands
+    /// still, like that of a process that was stopped.
     fn input(&mut self, input: Input) {
         let mut out = Vec::new();
-        self.peer.handle(self.now(), input, &mut out);
+        let now = self.now();
+        self.stuck_since = self.stuck_since.or(Some(now)).filter(|_| self.outbox.is_stuck());
+        if self.stuck_since.is_none() || !matches!(input, Input::Message(_) | Input::Tick) {
+            self.peer.handle(self.stuck_since.unwrap_or(now), input, &mut out);
+        }
         for output in out {
             self.apply(output);
         }
@@ -389,7 +402,10 @@ impl Driver {
             }
             Done::Checkpoint(head, _, None) => self.input(Input::LoadFailed(head)),
             Done::Saved(result) => self.on_saved(result),
-            Done::Resave => self.save(),
+            Done::Resave => {
+                self.resaving = false;
+                self.save();
+            }
             Done::Trained { epoch, tokens, loss, norm } => {
                 // Who catches up with the last epoch has begun to train before it knows.
                 let wanted = !self.finish.is_reached() && self.delta.is_some();

@@ -10,6 +10,7 @@ use intellect_model::{
     data::{DataError, Entropies, Source},
     eval::{self, EvalError, Evaluation},
     genesis,
+    tokenizer::Tokenizer,
     train::{Model, TrainError},
 };
 
@@ -77,6 +78,12 @@ impl Gauge {
     /// Measures what is loaded on at least `tokens` held-out tokens.
     pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, GaugeError> {
         Ok(eval::evaluate(self.model.as_ref(), &self.source, &self.manifest.work, tokens)?)
+    }
+
+    /// Bytes of text per token of what [`Gauge::evaluate`] measures on, where tokens are text.
+    pub(crate) fn bytes_per_token(&self, tokens: usize) -> Result<Option<f64>, GaugeError> {
+        let tokenizer = Tokenizer::new(&self.manifest.work.data);
+        Ok(eval::bytes_per_token(&self.source, &self.manifest.work, &tokenizer, tokens)?)
     }
 
     /// The model, with what is loaded.

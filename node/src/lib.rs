@@ -24,6 +24,7 @@ mod name;
 mod net;
 mod offline;
 mod os;
+mod preset;
 mod ring;
 mod rings;
 mod sim;
@@ -65,7 +66,9 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Eval(args) => offline::stored::eval(&args, out)?,
         Command::Sample(args) => offline::stored::sample(&args, out)?,
         Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
-        Command::Bench(cli::BenchCommand::Train { json }) => bench::train::run(json, out)?,
+        Command::Bench(cli::BenchCommand::Train { family, json }) => {
+            bench::train::run(family, json, out)?;
+        }
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
     out.flush()?;

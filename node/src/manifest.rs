@@ -18,6 +18,8 @@ use intellect_protocol::{
 };
 use toml::{Table, Value};
 
+use crate::preset::Preset;
+
 /// A verified manifest.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
@@ -112,6 +114,13 @@ impl Draft {
     pub(crate) fn new(run: &Run, work: &Work) -> Result<Self, ReadError> {
         let text = run.to_toml(&work.to_toml(), None);
         Ok(Self { table: manifest::parse(&text)?.table().clone() })
+    }
+
+    /// Takes over what a preset says.
+    pub(crate) fn begin_with(&mut self, preset: Preset) -> Result<(), ReadError> {
+        let syntax = |error: toml::de::Error| ManifestError::Syntax(error.to_string());
+        self.table.extend(preset.table().map_err(syntax)?);
+        Ok(())
     }
 
     /// Sets one field to a value that needs no reading.

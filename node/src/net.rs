@@ -32,6 +32,7 @@ mod run;
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -83,6 +84,8 @@ pub(crate) struct Config {
     pub(crate) contacts: Vec<Address>,
     /// Limit on all bulk that is sent, bytes per second; 0 is none.
     pub(crate) rate: u64,
+    /// The line of a simulation (`intellect_bootstrap::shaper`).
+    pub(crate) line: Option<PathBuf>,
 }
 
 /// Why the network could not start. The owner's fault, or of another program on the machine.

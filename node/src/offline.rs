@@ -12,6 +12,7 @@ use std::{
 };
 
 use intellect_model::{
+    arch::Arch,
     config::{Source, Work},
     data::{DataError, text},
 };
@@ -23,10 +24,12 @@ use intellect_protocol::{
 use crate::{
     cli::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
+    driver::needs::{Needs, update_bytes},
     identity::{Home, Identity, IdentityError, Origin},
     manifest::{Draft, DraftError, Manifest, ReadError},
     name::PeerName,
     os,
+    preset::Preset,
 };
 
 /// Why one of these commands did not succeed.
@@ -36,7 +39,7 @@ pub(crate) enum OfflineError {
     #[error(transparent)]
     Usage(#[from] LocalError),
     /// No such preset.
-    #[error("--preset {text}: choose small or intellect-1")]
+    #[error("--preset {text}: choose one of {}", Preset::names())]
     Preset {
         /// As typed.
         text: String,
@@ -109,13 +112,11 @@ fn new_manifest(args: &ManifestNewArgs) -> Result<Manifest, OfflineError> {
     };
     let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
     // Below 2^63, as TOML's integers are.
-    let mut run = Run::new(organiser.peer(), seed >> 1);
-    match args.preset.as_str() {
-        "small" => {}
-        "intellect-1" => intellect_1(&mut run),
-        _ => return Err(OfflineError::Preset { text: args.preset.clone() }),
-    }
+    let run = Run::new(organiser.peer(), seed >> 1);
+    let preset = Preset::find(&args.preset)
+        .ok_or_else(|| OfflineError::Preset { text: args.preset.clone() })?;
     let mut draft = Draft::new(&run, &work(args.data.as_deref())?)?;
+    draft.begin_with(preset)?;
     if let Some(name) = &args.name {
         draft.put("name", name.as_str());
     }
@@ -131,13 +132,6 @@ pub(crate) fn work(data: Option<&Path>) -> Result<Work, DataError> {
         || Ok(Work::synthetic()),
         |path| text::describe(path).map(|file| Work::text(file.digest, file.bytes)),
     )
-}
-
-/// How INTELLECT-1 averaged (arXiv 2412.01152, section 3): every 100 steps, in int8, with
-/// Nesterov momentum 0.9 at rate 0.7 from the start. The model stays small: set its sizes.
-fn intellect_1(run: &mut Run) {
-    run.epoch.amount = 100;
-    run.outer = Outer { lr: 0.7, momentum: 0.9, momentum_ramp_epochs: 0 };
 }
 
 /// Writes a file that must not exist yet.
@@ -164,9 +158,11 @@ fn show(manifest: &Manifest) -> String {
         ("data", describe_data(work)),
         ("training", describe_training(work)),
         ("epoch", describe_epoch(run, work)),
-        ("ring", describe_ring(run, work)),
+        ("ring", describe_ring(run)),
+        ("traffic", describe_traffic(run, work)),
         ("members", describe_members(run)),
-        ("memory", describe_memory(work)),
+        ("compute", describe_compute(run, work)),
+        ("memory", describe_memory(run, work)),
         (
             "ends",
             match run.stop_tokens {
@@ -213,9 +209,13 @@ fn describe_training(work: &Work) -> String {
     let train = &work.train;
     let decay = match train.decay_tokens {
         0 => "then constant".to_owned(),
-        decay => {
-            format!("constant for {}, falling over {}", count(train.stable_tokens), count(decay))
-        }
+        decay => format!(
+            "constant for {}, falling to {} over {} ({})",
+            count(train.stable_tokens),
+            train.lr_final,
+            count(decay),
+            train.decay.name()
+        ),
     };
     format!(
         "AdamW, {} sequences ({} tokens) a step; learning rate {} after {} tokens, {decay}",
@@ -245,13 +245,19 @@ fn describe_epoch(run: &Run, work: &Work) -> String {
     format!("{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}")
 }
 
-fn describe_ring(run: &Run, work: &Work) -> String {
-    let parameters = usize::try_from(work.model.parameter_count()).unwrap_or(usize::MAX);
-    let update = run.codec.encoded_bytes(parameters) as u64;
+fn describe_ring(run: &Run) -> String {
+    format!("{}: each of n peers sends and receives 2(n-1)/n of an update", codec_name(run.codec))
+}
+
+/// What an epoch moves.
+fn describe_traffic(run: &Run, work: &Work) -> String {
+    let update = update_bytes(run, work);
+    let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
     format!(
-        "{}: an update has {}; each of n peers sends and receives 2(n-1)/n of it per epoch",
-        codec_name(run.codec),
-        bytes(update)
+        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much comes in",
+        bytes(update),
+        ring(2),
+        ring(8)
     )
 }
 
@@ -278,12 +284,36 @@ fn describe_members(run: &Run) -> String {
     format!("founded by {min} or more; a heartbeat every {heartbeat:?}; {quorum}")
 }
 
-fn describe_memory(work: &Work) -> String {
+/// What every peer needs, with the whole batch at once and with one sequence at a time.
+fn describe_memory(run: &Run, work: &Work) -> String {
+    let all = Needs::of(run, work, work.train.batch);
+    let least = Needs::of(run, work, 1);
     format!(
-        "training about {}, the agreed state {}",
-        bytes(work.trainer_bytes(work.train.batch)),
+        "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has {}",
+        bytes(all.memory),
+        bytes(least.memory),
+        bytes(all.disk),
         bytes(work.state_bytes())
     )
+}
+
+/// Floating-point operations of training.
+fn describe_compute(run: &Run, work: &Work) -> String {
+    let per_token = Arch::new(&work.model).flops_per_token();
+    let epoch = match run.epoch_tokens(work.tokens_per_step()) {
+        Some(tokens) => {
+            format!(", {} per peer and epoch", flops(per_token as f64 * tokens as f64))
+        }
+        None => String::new(),
+    };
+    format!("{} per token, forward and back{epoch}", flops(per_token as f64))
+}
+
+/// A number of floating-point operations, with its unit.
+fn flops(number: f64) -> String {
+    let units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"];
+    let unit = (number.max(1.0).log10() / 3.0).floor().min(7.0);
+    format!("{:.2} {}", number / 1_000_f64.powf(unit), units[unit as usize])
 }
 
 /// A number with thin groups of three: 1 234 567.

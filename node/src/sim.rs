@@ -17,6 +17,7 @@ mod process;
 mod report;
 mod scenario;
 mod seat;
+mod shaping;
 mod stage;
 mod storm;
 mod swarm;
@@ -49,7 +50,7 @@ use crate::{
 
 use journal::Journal;
 use ledger::Ledger;
-use network::{Emulation, Network};
+use network::Network;
 use observer::{Answer, Observer, Request};
 use process::POLL;
 use scenario::{Scenario, ScenarioError};
@@ -84,7 +85,10 @@ pub(crate) enum SimError {
     #[error(transparent)]
     Chaos(#[from] ForecastError),
     /// The links cannot be what the scenario wants.
-    #[error("cannot emulate links: this needs root, /dev/net/tun and Linux")]
+    #[error(
+        "cannot make links bad: to emulate them needs Linux, root and /dev/net/tun; \
+         try --links shaped"
+    )]
     Links(#[source] io::Error),
     /// The manifest cannot be read.
     #[error(transparent)]
@@ -207,13 +211,14 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         return Err(SimError::TooFew { needed });
     }
     let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
-    let network = match wanted {
-        true => Network::Emulated(Emulation::open(peers + 1, args.seed).map_err(SimError::Links)?),
-        false => Network::Loopback,
-    };
-    let folder = folder(args)?;
     let absolute = |path: &Path| {
         fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
+    };
+    let folder = absolute(&folder(args)?)?;
+    let network = match wanted {
+        true => Network::with_links(args.links, peers + 1, args.seed, &folder)
+            .map_err(SimError::Links)?,
+        false => Network::Loopback,
     };
     let plan = Plan {
         peers,
@@ -226,7 +231,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         device: config::parse_device(&args.device)?,
         chaos,
         network,
-        folder: absolute(&folder)?,
+        folder,
     };
     Ok((plan, scenario))
 }

@@ -29,7 +29,7 @@ pub(crate) mod incoming;
 pub(crate) mod updates;
 
 pub(crate) use checkpoints::{CHECKPOINTS, Look, Saved};
-pub(crate) use journal::{Begun, Journal, Start};
+pub(crate) use journal::{BATCH_BYTES, Begun, Journal, Start};
 
 /// The folder of one run.
 #[derive(Debug)]

@@ -78,8 +78,8 @@ pub(crate) enum Command {
         table: Table,
         /// θ and v.
         state: Box<State>,
-        /// Whether the frozen delta is in it.
-        spent: bool,
+        /// The blocks in which some of what is unspent here is in it.
+        spent: Blocks,
     },
 }
 
@@ -310,8 +310,7 @@ impl Worker {
             Command::Apply { header, update, spent } => self.apply(header, &update, &spent),
             Command::Load { table, state, spent } => {
                 let header = *table.header();
-                let all = Blocks::all(header.parameters);
-                self.move_to(*state, &if spent { all } else { Blocks::default() })?;
+                self.move_to(*state, &spent)?;
                 self.publish(header, Origin::Loaded)
             }
         }

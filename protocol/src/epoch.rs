@@ -179,6 +179,8 @@ pub struct State {
     lost: Losses,
     /// Pairs whose link is broken although both live (R35).
     broken: BTreeSet<(PeerId, PeerId)>,
+    /// Rings of this epoch that did not end in time although nobody was lost (R40).
+    stalled: u32,
     /// Voters that vote for an update which they do not deliver (R8).
     mute: BTreeSet<PeerId>,
     /// Who refuses for ever, having joined a Regroup of this series (R13).
@@ -233,6 +235,7 @@ impl State {
             ready_median: None,
             lost: Losses::default(),
             broken: BTreeSet::new(),
+            stalled: 0,
             mute: BTreeSet::new(),
             closed: BTreeSet::new(),
             adopted_from: BTreeSet::new(),

@@ -107,8 +107,8 @@ pub enum Output {
         r: Digest,
         /// Who serves it.
         donors: Vec<PeerId>,
-        /// Whether a link on the way has spent some of what is unspent here (R27).
-        spent: bool,
+        /// In which blocks a link on the way has spent some of what is unspent here (R27, R34).
+        spent: Blocks,
     },
     /// Fetch these updates, the first one first.
     Replay {
@@ -238,7 +238,7 @@ impl State {
             }
             Input::Frozen => self.note_frozen(),
             Input::Committed(head, link) => {
-                self.note_spent(&link.receipt);
+                self.note_spent(&self.spent(&link.receipt));
                 out.push(Output::Log(Record::Committed { head }));
                 self.push(Arc::from(link), head);
             }
@@ -309,9 +309,9 @@ impl State {
         }
     }
 
-    /// After a receipt that named us in every block nothing is left to spend.
-    fn note_spent(&mut self, receipt: &Receipt) {
-        if self.spent(receipt) == Blocks::all(self.config.law.elements) {
+    /// After receipts that named us in every block nothing is left to spend.
+    fn note_spent(&mut self, spent: &Blocks) {
+        if *spent == Blocks::all(self.config.law.elements) {
             self.frozen_after.clear();
         }
     }
@@ -319,16 +319,10 @@ impl State {
     /// In which blocks a receipt has spent what is unspent here.
     fn spent(&self, receipt: &Receipt) -> Blocks {
         let Config { me, incarnation, law, .. } = &self.config;
-        if !self.spends(receipt) {
+        if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
         }
         receipt.spent(me, *incarnation, law.elements)
-    }
-
-    /// Whether a receipt has spent some of what is unspent here.
-    fn spends(&self, receipt: &Receipt) -> bool {
-        receipt.spends(&self.config.me, self.config.incarnation)
-            && self.frozen_after.contains(&receipt.series.parent)
     }
 
     fn entry(&self, epoch: u64) -> Option<&Entry> {

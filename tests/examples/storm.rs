@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{Programs, Sim, Story};
 use serde_json::Value;
 
@@ -22,6 +22,8 @@ const PEERS: &str = "6";
 const CALM: u64 = 5;
 /// Of the built-in model, so slow that a peer is back before the next epoch ends.
 const RATE: &str = "100000";
+/// What it may cost at the mean, as a share of the loss.
+const LOSS_MAX: f64 = 0.01;
 /// After which a run hangs.
 const PATIENCE: Duration = Duration::from_secs(3_000);
 
@@ -49,6 +51,7 @@ fn main() -> Result<()> {
     }
     let mean = differences.iter().sum::<f64>() / differences.len().max(1) as f64;
     println!("mean paired difference {:+.2} %", 100.0 * mean);
+    ensure!(mean <= LOSS_MAX, "a storm may cost {:.0} % of the loss", 100.0 * LOSS_MAX);
     Ok(())
 }
 

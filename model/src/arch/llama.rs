@@ -16,23 +16,31 @@
 //! T tokens, N = B·T positions, D width, H query heads, G key-value heads, K head width, F hidden
 //! width, V vocabulary.
 
+pub mod layout;
+
+use std::sync::OnceLock;
+
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
+use super::Rows;
 use crate::config;
 use crate::genesis::{Init, Spec};
-use crate::ops::{FusedOps, Heads, Rope};
+use crate::ops::{Documents, FusedOps, Heads, Rope};
+use crate::optim::Group;
 
 /// The sizes of a Llama and the angles of its positions: all but the weights.
 #[derive(Clone, Debug)]
 pub struct LlamaConfig {
     model: config::Model,
-    rope: Rope,
+    /// Made with the first pass: it may be larger than who only counts parameters has memory.
+    rope: OnceLock<Rope>,
 }
 
 /// A Llama with its weights.
 #[derive(Clone, Debug)]
 pub struct Llama<B: FusedOps> {
-    config: LlamaConfig,
+    model: config::Model,
+    rope: Rope,
     /// [V, D]
     embedding: FloatTensor<B>,
     blocks: Vec<Block<B>>,
@@ -59,11 +67,10 @@ struct Block<B: FusedOps> {
 }
 
 impl LlamaConfig {
-    /// Tables for sequences of at most `model.context` tokens.
+    /// For sequences of at most `model.context` tokens.
     #[must_use]
     pub fn new(model: &config::Model) -> Self {
-        let rope = Rope::new(model.context, model.head_size(), model.rope_theta);
-        Self { model: model.clone(), rope }
+        Self { model: model.clone(), rope: OnceLock::new() }
     }
 
     /// Every parameter under its Hugging Face name, in canonical order.
@@ -71,7 +78,10 @@ impl LlamaConfig {
     pub fn specs(&self) -> Vec<Spec> {
         let m = &self.model;
         let small = |std: f64| Init::Normal { std };
-        let spec = |name: String, shape: &[usize], init| Spec { name, shape: shape.to_vec(), init };
+        // INTELLECT-1 decays every parameter, norms and embeddings too.
+        let group = Group::DECAYED;
+        let spec =
+            |name: String, shape: &[usize], init| Spec { name, shape: shape.to_vec(), init, group };
         let embedding = "model.embed_tokens.weight".to_owned();
         let mut specs = vec![spec(embedding, &[m.vocab, m.width], small(1.0))];
         for layer in 0..m.layers {
@@ -126,6 +136,21 @@ impl LlamaConfig {
     }
 }
 
+impl LlamaConfig {
+    /// Numbers that a training step holds for each token. Of a block the backward pass needs both
+    /// sums of the residual stream and their norms, packed queries, keys and values, their mixture and
+    /// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
+    /// the scores, which become their own gradient. Gradients come once more in each of these sizes.
+    pub(super) fn held_per_token(&self) -> u64 {
+        let m = &self.model;
+        let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
+        let block = 5 * m.width + packed + m.heads + 2;
+        let ends = 2 * m.width + m.vocab;
+        let gradients = packed + 3 * m.width;
+        (m.layers * block + ends + gradients) as u64
+    }
+}
+
 impl<B: FusedOps> Llama<B> {
     /// A model from its tensors, as [`LlamaConfig::shapes`] lists them.
     ///
@@ -147,19 +172,22 @@ impl<B: FusedOps> Llama<B> {
         };
         let blocks = (0..config.model.layers).map(&mut block).collect();
         let (norm, head) = (next(), next());
-        Self { config: config.clone(), embedding, blocks, norm, head }
+        let model = config.model.clone();
+        let make = || Rope::new(model.context, model.head_size(), model.rope_theta);
+        let rope = config.rope.get_or_init(make).clone();
+        Self { model, rope, embedding, blocks, norm, head }
     }
 
     /// Scores of every next token. // tokens [B·T], below V, T at most the context; result [B·T, V]
     #[must_use]
-    pub fn logits(&self, tokens: IntTensor<B>, sequences: usize, length: usize) -> FloatTensor<B> {
-        let m = &self.config.model;
+    pub fn logits(&self, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
+        let m = &self.model;
         let (query, kv, size) = (m.heads, m.kv_heads, m.head_size());
-        let heads = Heads { sequences, tokens: length, query, kv, size };
+        let heads = Heads { sequences: rows.sequences, tokens: rows.length, query, kv, size };
         let eps = m.norm_eps as f32;
         let mut x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
         for block in &self.blocks {
-            x = block.attention(x, heads, &self.config.rope, eps);
+            x = block.attention(x, heads, &rows.documents, &self.rope, eps);
             x = block.mlp(x, eps);
         }
         B::project(B::rms_norm(x, self.norm.clone(), eps), self.head.clone())
@@ -168,10 +196,18 @@ impl<B: FusedOps> Llama<B> {
 
 impl<B: FusedOps> Block<B> {
     /// x + Wo·attention(rope(Wqkv·rms(x))). // x [N, D]
-    fn attention(&self, x: FloatTensor<B>, heads: Heads, rope: &Rope, eps: f32) -> FloatTensor<B> {
+    fn attention(
+        &self,
+        x: FloatTensor<B>,
+        heads: Heads,
+        documents: &Documents,
+        rope: &Rope,
+        eps: f32,
+    ) -> FloatTensor<B> {
         let h = B::rms_norm(x.clone(), self.attention_norm.clone(), eps);
         let qkv = B::project(h, self.qkv.clone()); // [N, (H + 2G)·K]
-        let mixed = B::causal_attention(B::rotate(qkv, heads, rope), heads); // [N, H·K]
+        let qkv = B::rotate(qkv, heads, rope);
+        let mixed = B::causal_attention(qkv, heads, documents); // [N, H·K]
         B::project_add(mixed, self.out.clone(), x)
     }
 

@@ -135,7 +135,7 @@ pub(super) enum Field {
     Text(String),
     /// A name out of a closed list, and its number.
     Name(&'static str, u64),
-    /// A whole number that does not apply.
+    /// A number that does not apply.
     NoInteger,
     /// Text that does not apply.
     NoText,

@@ -1,57 +1,7 @@
 //! The three tables field by field, in the order in which they are written and hashed, with bounds.
 
 use super::fields::{Field, Fields, hex};
-use super::{Data, Family, Model, Source, TOKENS_MAX, Tokenizer, Train, WorkError};
-
-impl Model {
-    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let model = Self {
-            family: fields.choice("family", &[Family::Llama], Family::name)?,
-            layers: fields.count("layers", 1, 512)?,
-            width: fields.count("width", 8, 65_536)?,
-            heads: fields.count("heads", 1, 65_536)?,
-            kv_heads: fields.count("kv_heads", 1, 65_536)?,
-            ffn: fields.count("ffn", 8, 1 << 18)?,
-            context: fields.count("context", 8, 1 << 20)?,
-            vocab: fields.count("vocab", 2, 1 << 20)?,
-            rope_theta: fields.float("rope_theta", 1.0, 1e9)?,
-            norm_eps: fields.float("norm_eps", 1e-12, 1e-2)?,
-        };
-        if !model.width.is_multiple_of(2 * model.heads) {
-            return Err(WorkError::Contradiction {
-                key: "model.heads",
-                value: model.heads.to_string(),
-                need: format!(
-                    "heads must divide model.width = {} into heads of even size",
-                    model.width
-                ),
-            });
-        }
-        if !model.heads.is_multiple_of(model.kv_heads) {
-            return Err(WorkError::Contradiction {
-                key: "model.kv_heads",
-                value: model.kv_heads.to_string(),
-                need: format!("it must divide model.heads = {}", model.heads),
-            });
-        }
-        Ok(model)
-    }
-
-    pub(super) fn fields(&self) -> Vec<(&'static str, Field)> {
-        vec![
-            ("family", Field::Name(self.family.name(), self.family as u64)),
-            ("layers", Field::count(self.layers)),
-            ("width", Field::count(self.width)),
-            ("heads", Field::count(self.heads)),
-            ("kv_heads", Field::count(self.kv_heads)),
-            ("ffn", Field::count(self.ffn)),
-            ("context", Field::count(self.context)),
-            ("vocab", Field::count(self.vocab)),
-            ("rope_theta", Field::Float(self.rope_theta)),
-            ("norm_eps", Field::Float(self.norm_eps)),
-        ]
-    }
-}
+use super::{Data, Decay, Source, TOKENS_MAX, Tokenizer, Train, WorkError};
 
 impl Data {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
@@ -116,8 +66,11 @@ impl Train {
             clip: fields.float("clip", 0.0, 1e6)?,
             z_loss: fields.float("z_loss", 0.0, 1.0)?,
             warmup_tokens: fields.integer("warmup_tokens", 0, TOKENS_MAX)?,
+            warmup_start: fields.float("warmup_start", 0.0, 1.0)?,
             stable_tokens: fields.integer("stable_tokens", 0, TOKENS_MAX)?,
             decay_tokens: fields.integer("decay_tokens", 0, TOKENS_MAX)?,
+            decay: fields.choice("decay", &Decay::ALL, Decay::name)?,
+            lr_final: fields.float("lr_final", 0.0, fields.float("lr", 1e-9, 1.0)?)?,
             join_ramp_steps: fields.integer("join_ramp_steps", 0, 1_000_000)?,
         })
     }
@@ -133,11 +86,18 @@ impl Train {
             ("clip", Field::Float(self.clip)),
             ("z_loss", Field::Float(self.z_loss)),
             ("warmup_tokens", Field::Integer(self.warmup_tokens)),
+            ("warmup_start", Field::Float(self.warmup_start)),
             ("stable_tokens", Field::Integer(self.stable_tokens)),
             ("decay_tokens", Field::Integer(self.decay_tokens)),
+            ("decay", Field::Name(self.decay.name(), self.decay as u64)),
+            ("lr_final", Field::Float(self.lr_final)),
             ("join_ramp_steps", Field::Integer(self.join_ramp_steps)),
         ]
     }
+}
+
+impl Decay {
+    const ALL: [Self; 4] = [Self::OneMinusSqrt, Self::Linear, Self::Cosine, Self::QuarterCosine];
 }
 
 /// The source is a table of counts, one per string of `order` + 1 symbols.

@@ -36,8 +36,11 @@ weight_decay = 0.05
 clip = 2
 z_loss = 2e-4
 warmup_tokens = 7
+warmup_start = 0.01
 stable_tokens = 9007199254740992
 decay_tokens = 11
+decay = "cosine"
+lr_final = 0.0001
 join_ramp_steps = 13
 "#;
 
@@ -93,18 +96,20 @@ fn every_work_survives_being_written() {
 #[test]
 fn canonical_bytes_are_golden() {
     let bytes = Work::parse(&written()).expect("valid").canonical();
-    // 29 fields: 28 of 8 bytes and the digest, 4 + 64 bytes.
-    assert_eq!(bytes.len(), 28 * 8 + 68);
+    // 37 fields: 36 of 8 bytes and the digest, 4 + 64 bytes.
+    assert_eq!(bytes.len(), 36 * 8 + 68);
     let head: Vec<_> =
         bytes.chunks(8).take(8).map(|word| u64::from(word[0]) + u64::from(word[1]) * 256).collect();
     assert_eq!(head, [1, 3, 48, 6, 2, 130, 96, 300]);
     assert_eq!(bytes[64..72], 500_000.0_f64.to_bits().to_le_bytes());
+    // No ranks, blocks of another kind or compression.
+    assert_eq!(bytes[80..120], [0; 40]);
     // source, tokenizer, no symbols, no order, the digest's length.
-    let middle: Vec<_> = bytes[80..116].chunks(4).map(|word| word[0]).collect();
+    let middle: Vec<_> = bytes[120..156].chunks(4).map(|word| word[0]).collect();
     assert_eq!(middle, [2, 0, 2, 0, 0, 0, 0, 0, 64]);
     assert_eq!(
         blake3::hash(&bytes).to_hex().as_str(),
-        "ac4222c0349fdb8bfd22a8862c26e4e95d14d2b866bc2fa8f0b8770f6225e8de"
+        "25e49794745a306a38a92fb1896eafec13cfd004e48298df8e5b3813eeb1fcb3"
     );
 }
 
@@ -133,15 +138,18 @@ fn every_field_changes_the_canonical_bytes() {
         ("train.clip", 0.0.into()),
         ("train.z_loss", 0.0.into()),
         ("train.warmup_tokens", 8.into()),
+        ("train.warmup_start", 0.0.into()),
         ("train.stable_tokens", 0.into()),
         ("train.decay_tokens", 12.into()),
+        ("train.decay", "linear".into()),
+        ("train.lr_final", 0.0.into()),
         ("train.join_ramp_steps", 14.into()),
     ];
     for (key, value) in &changed {
         let after = Work::parse(&with(key, value.clone())).expect("valid").canonical();
         assert_ne!(after, before, "{key} is not hashed");
     }
-    // The names in closed lists of one (family, source and tokenizer of a text) cannot change.
+    // Another family has other fields, and a text has one source and tokenizer.
     assert_eq!(changed.len() + 3, every_key(&written()).len());
     assert_ne!(Work::synthetic().canonical(), Work::text([0; 32], 1).canonical());
 }
@@ -197,7 +205,7 @@ fn a_table_that_is_too_large_is_refused() {
 
 #[test]
 fn what_is_out_of_bounds_is_told_with_the_bounds() {
-    let cases: [(&str, Value, &str); 21] = [
+    let cases: [(&str, Value, &str); 23] = [
         ("model.layers", 0.into(), "model.layers is 0: choose 1 to 512"),
         ("model.layers", 513.into(), "choose 1 to 512"),
         ("model.layers", (-1).into(), "model.layers is -1: choose 1 to 512"),
@@ -216,6 +224,8 @@ fn what_is_out_of_bounds_is_told_with_the_bounds() {
         ("train.lr", 0.0.into(), "train.lr is 0: choose"),
         ("train.lr", f64::NAN.into(), "train.lr is NaN: choose"),
         ("train.lr", f64::INFINITY.into(), "train.lr is inf: choose"),
+        ("train.lr_final", 0.0011.into(), "train.lr_final is 0.0011: choose 0 to 0.001"),
+        ("train.warmup_start", 1.1.into(), "choose 0 to 1"),
         ("train.beta2", 1.0.into(), "train.beta2 is 1: choose 0 to 0.9999999"),
         ("train.z_loss", (-1e-9).into(), "choose 0 to 1"),
         ("train.decay_tokens", i64::MAX.into(), "choose 0 to 9007199254740992"),
@@ -228,12 +238,15 @@ fn what_is_out_of_bounds_is_told_with_the_bounds() {
 
 #[test]
 fn names_and_types_are_checked() {
-    let told = "model.family is \"lama\": known are \"llama\"";
+    let told = "model.family is \"lama\": known are \"llama\", \"eagle\", \"finch\", \"goldfinch\"";
     assert_eq!(refusal(&with("model.family", "lama")), told);
     let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\"";
     assert_eq!(refusal(&with("data.source", "jsonl")), told);
     let told = "data.tokenizer is \"symbols\": known are \"bytes\"";
     assert_eq!(refusal(&with("data.tokenizer", "symbols")), told);
+    let told =
+        "train.decay is \"sine\": known are \"1-sqrt\", \"linear\", \"cosine\", \"quarter-cosine\"";
+    assert_eq!(refusal(&with("train.decay", "sine")), told);
     let told = "train.batch is 8.5: it must be a whole number";
     assert_eq!(refusal(&with("train.batch", 8.5)), told);
     let told = "train.lr is \"fast\": it must be a number";
@@ -268,20 +281,101 @@ fn parameters_are_counted_as_published() {
     assert_eq!(work.state_bytes(), 8 * 10_211_381_248);
 }
 
+/// A work of this family, as RWKV-LM and GoldFinch-paper size it.
+fn of_family(family: Family, layers: usize, width: usize) -> Work {
+    let mut work = Work::synthetic();
+    work.model = Model {
+        family,
+        layers,
+        width,
+        heads: width / 64,
+        ffn: (7 * width / 2) / 32 * 32,
+        context: 1024,
+        vocab: 65_536,
+        ..Model::NONE
+    };
+    if family != Family::Eagle {
+        (work.model.mix_rank, work.model.decay_rank) = (32, 64);
+    }
+    if family == Family::GoldFinch {
+        (work.model.gold_layers, work.model.compression) = (layers / 3, 16);
+        work.model.value_rank = 64.max(width / 16);
+    }
+    work
+}
+
+/// The sizes of the published models (docs/MATH.md).
+#[test]
+fn parameters_of_rwkv_models_are_counted_as_published() {
+    let millions = |family, layers, width| {
+        let count = of_family(family, layers, width).model.parameter_count();
+        (count as f64 / 1e6).round()
+    };
+    assert_eq!(millions(Family::Eagle, 24, 1024), 462.0);
+    assert_eq!(millions(Family::Eagle, 32, 2560), 3063.0);
+    assert_eq!(millions(Family::Finch, 24, 2048), 1600.0);
+    assert_eq!(millions(Family::GoldFinch, 12, 768), 187.0);
+    assert_eq!(millions(Family::GoldFinch, 24, 2048), 1445.0);
+}
+
+#[test]
+fn every_family_has_its_own_fields_and_no_others() {
+    let only = [
+        (Family::Eagle, "mix_rank", "family = \"finch\" or \"goldfinch\""),
+        (Family::Eagle, "kv_heads", "family = \"llama\""),
+        (Family::Finch, "compression", "family = \"goldfinch\""),
+        (Family::GoldFinch, "rope_theta", "family = \"llama\""),
+    ];
+    for (family, key, owner) in only {
+        let work = of_family(family, 6, 128);
+        let manifest = work.to_toml();
+        assert_eq!(Work::parse(&manifest), Ok(work));
+        let mut more = manifest.clone();
+        put(&mut more, &format!("model.{key}"), 2);
+        assert_eq!(refusal(&more), format!("model.{key} belongs to {owner} only: remove it"));
+        for key in every_key(&manifest) {
+            let mut less = manifest.clone();
+            let (table, field) = key.split_once('.').expect("table.key");
+            less[table].as_table_mut().expect("a table").remove(field);
+            assert!(refusal(&less).starts_with(&format!("{key} is missing")), "{key}");
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_go_together_are_refused() {
+    for (key, value, told) in [
+        ("model.gold_layers", 6, "it must be below model.layers = 6"),
+        ("model.gold_layers", 0, "choose 1 to 511"),
+        ("model.compression", 3, "it must divide model.width = 128"),
+        ("model.mix_rank", 4097, "choose 1 to 4096"),
+    ] {
+        let mut manifest = of_family(Family::GoldFinch, 6, 128).to_toml();
+        put(&mut manifest, key, value);
+        let refusal = refusal(&manifest);
+        assert!(refusal.starts_with(key) && refusal.contains(told), "{refusal}");
+    }
+}
+
 #[test]
 fn more_micro_batch_costs_more_memory() {
     let work = Work::synthetic();
-    let parameters = 16 * work.model.parameter_count();
+    let count = work.model.parameter_count();
+    let embedding = 4 * (work.model.vocab * work.model.width) as u64;
     let (one, two) = (work.trainer_bytes(1), work.trainer_bytes(2));
-    assert!(parameters < one && one < two);
-    assert_eq!(two - one, one - parameters);
+    assert!(20 * count + embedding < one && one < two);
+    assert_eq!(two - one, one - 20 * count - embedding);
+    // A whole batch needs no sum of gradients, and there is no more than a batch.
+    let batch = work.train.batch as u64;
+    assert_eq!(work.trainer_bytes(8), 16 * count + embedding + batch * (two - one));
+    assert_eq!(work.trainer_bytes(8), work.trainer_bytes(100));
 }
 
 proptest! {
     /// A manifest comes from strangers: any value in any field is read or refused.
     #[test]
     fn no_value_breaks_the_reader(
-        field in 0_usize..29,
+        field in 0_usize..37,
         value in prop_oneof![
             any::<i64>().prop_map(Value::from),
             any::<f64>().prop_map(Value::from),

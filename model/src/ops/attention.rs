@@ -10,6 +10,10 @@
 //! dq_t = Σ_j dS_tj k_j,  dk_j = Σ_{t≥j} dS_tj q_t,  dv_j = Σ_{t≥j} P_tj do_t
 //! ```
 //!
+//! Where rows hold several documents, "all earlier keys" (j ≤ t) means those of the query's own
+//! document (b_t ≤ j ≤ t): a block of queries leaves out the keys before its first document, and
+//! hides those of a document from the queries of the next.
+//!
 //! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] queries:
 //! their scores against all earlier keys fit into a cache, a plain softmax normalises them, and
 //! only lse is kept for the backward pass, which recomputes P. Memory is O(BLOCK·T) per thread.
@@ -33,12 +37,44 @@ const BLOCK: usize = 64;
 /// Scores of a block of queries with one key each, or anything else of that shape.
 type Row = [f32; BLOCK];
 
+/// What attention reads.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    /// [B·T, (H + 2G)·K]
+    pub(super) qkv: &'a [f32],
+    /// Where each position's document begins. // [B·T]
+    pub(super) starts: &'a [u32],
+    pub(super) heads: Heads,
+}
+
+impl<'a> Inputs<'a> {
+    /// One sequence after the other, each with one key-value head after the other.
+    fn sequences(self) -> impl Iterator<Item = impl Iterator<Item = Packed<'a>>> {
+        let Self { qkv, starts, heads } = self;
+        let rows = qkv.chunks(heads.tokens * heads.row()).zip(starts.chunks(heads.tokens));
+        rows.map(move |(rows, starts)| {
+            (0..heads.kv).map(move |kv_head| Packed { rows, starts, heads, kv_head })
+        })
+    }
+}
+
 /// The packed rows of one sequence, from which one key-value head and its queries are read.
 #[derive(Clone, Copy)]
 struct Packed<'a> {
     rows: &'a [f32],
+    starts: &'a [u32],
     heads: Heads,
     kv_head: usize,
+}
+
+/// Queries at `start..end`, and the keys from `first` that one of them at least sees.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    first: usize,
+    start: usize,
+    end: usize,
+    /// Where each query's document begins.
+    starts: &'a [u32],
 }
 
 impl<'a> Packed<'a> {
@@ -53,28 +89,35 @@ impl<'a> Packed<'a> {
         self.head(self.kv_head * self.heads.group() + member, start, end)
     }
 
-    /// Keys before `end`. // [end, K]
-    fn keys(&self, end: usize) -> Mat<'a> {
-        self.head(self.heads.query + self.kv_head, 0, end)
+    /// Keys that a block sees. // [end − first, K]
+    fn keys(&self, block: Block<'_>) -> Mat<'a> {
+        self.head(self.heads.query + self.kv_head, block.first, block.end)
     }
 
-    /// Values before `end`. // [end, K]
-    fn values(&self, end: usize) -> Mat<'a> {
-        self.head(self.heads.query + self.heads.kv + self.kv_head, 0, end)
+    /// Their values. // [end − first, K]
+    fn values(&self, block: Block<'_>) -> Mat<'a> {
+        self.head(self.heads.query + self.heads.kv + self.kv_head, block.first, block.end)
+    }
+
+    /// The blocks of queries, in order.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Block<'a>> {
+        let (tokens, starts) = (self.heads.tokens, self.starts);
+        (0..tokens.div_ceil(BLOCK)).map(move |index| {
+            let (start, end) = (index * BLOCK, tokens.min((index + 1) * BLOCK));
+            let starts = &starts[start..end];
+            Block { first: starts[0] as usize, start, end, starts }
+        })
     }
 }
 
-/// Attention of packed rows. // qkv [B·T, (H + 2G)·K], o [B·T, H·K], lse [B, G, H/G, T]
-pub(super) fn forward(qkv: &[f32], heads: Heads, o: &mut [f32], lse: &mut [f32]) {
+/// Attention of packed rows. // o [B·T, H·K], lse [B, G, H/G, T]
+pub(super) fn forward(inputs: Inputs<'_>, o: &mut [f32], lse: &mut [f32]) {
     let _timer = clock::start("attention");
-    let Heads { tokens, query, size, .. } = heads;
-    let sequences = o.chunks_mut(tokens * query * size).zip(qkv.chunks(tokens * heads.row()));
-    let tasks = sequences.flat_map(|(o, rows)| {
+    let heads @ Heads { tokens, query, size, .. } = inputs.heads;
+    let sequences = o.chunks_mut(tokens * query * size).zip(inputs.sequences());
+    let tasks = sequences.flat_map(|(o, packed)| {
         let windows = MatMut::new(o, tokens, query * size).into_cols(heads.group() * size);
-        windows
-            .into_iter()
-            .enumerate()
-            .map(move |(kv_head, o)| (Packed { rows, heads, kv_head }, o))
+        packed.zip(windows)
     });
     let tasks: Vec<_> = tasks.zip(lse.chunks_mut(heads.group() * tokens)).collect();
     tasks.into_par_iter().for_each_init(
@@ -87,15 +130,16 @@ fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], s: &mut [Row
     let heads @ Heads { tokens, size, .. } = packed.heads;
     let members = o.into_cols(size).into_iter().zip(lse.chunks_mut(tokens)).enumerate();
     for (member, (mut o, lse)) in members {
-        for start in (0..tokens).step_by(BLOCK) {
-            let end = tokens.min(start + BLOCK);
-            let (s, block) = (&mut s[..end], end - start);
+        for block in packed.blocks() {
+            let Block { first, start, end, .. } = block;
+            let (s, queries) = (&mut s[..end - first], end - start);
             let q = packed.query(member, start, end);
-            let (k, v) = (packed.keys(end), packed.values(end));
-            product(writable(s, block), Write::Replace, k, q.t(), Threads::Here);
-            let statistics = causal_softmax(s, start, heads.scale());
-            lse[start..end].copy_from_slice(&statistics[..block]);
-            let p = readable(s, block);
+            let (k, v) = (packed.keys(block), packed.values(block));
+            product(writable(s, queries), Write::Replace, k, q.t(), Threads::Here);
+            block.hide(s);
+            let statistics = softmax(s, heads.scale());
+            lse[start..end].copy_from_slice(&statistics[..queries]);
+            let p = readable(s, queries);
             product(o.rows_mut(start, end), Write::Replace, p.t(), v, Threads::Here);
         }
     }
@@ -115,8 +159,6 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
 /// What the forward pass left, and the gradient of its output.
 #[derive(Clone, Copy)]
 pub(super) struct Saved<'a> {
-    /// [B·T, (H + 2G)·K]
-    pub(super) qkv: &'a [f32],
     /// [B·T, H·K]
     pub(super) o: &'a [f32],
     /// [B, G, H/G, T]
@@ -139,22 +181,21 @@ struct Task<'a> {
 }
 
 /// Gradient of the packed rows. // dqkv [B·T, (H + 2G)·K]
-pub(super) fn backward(saved: Saved<'_>, heads: Heads, dqkv: &mut [f32]) {
+pub(super) fn backward(inputs: Inputs<'_>, saved: Saved<'_>, dqkv: &mut [f32]) {
     let _timer = clock::start("attention back");
-    let Heads { tokens, query, kv, size, .. } = heads;
+    let heads @ Heads { tokens, query, kv, size, .. } = inputs.heads;
     let group = heads.group();
     let mut tasks = Vec::with_capacity(heads.sequences * kv);
-    let packed = saved.qkv.chunks(tokens * heads.row()).zip(dqkv.chunks_mut(tokens * heads.row()));
+    let packed = inputs.sequences().zip(dqkv.chunks_mut(tokens * heads.row()));
     let outputs =
         saved.o.chunks(tokens * query * size).zip(saved.d_o.chunks(tokens * query * size));
     let sequences = packed.zip(outputs).zip(saved.lse.chunks(query * tokens));
-    for (((rows, dqkv), (o, d_o)), lse) in sequences {
+    for (((packed, dqkv), (o, d_o)), lse) in sequences {
         let (dq, rest) = MatMut::new(dqkv, tokens, heads.row()).split_cols(query * size);
         let (dk, dv) = rest.split_cols(kv * size);
         let keys = dk.into_cols(size).into_iter().zip(dv.into_cols(size));
         let queries = dq.into_cols(group * size).into_iter().zip(lse.chunks(group * tokens));
-        for (kv_head, ((dq, lse), (dk, dv))) in queries.zip(keys).enumerate() {
-            let packed = Packed { rows, heads, kv_head };
+        for (packed, ((dq, lse), (dk, dv))) in packed.zip(queries.zip(keys)) {
             tasks.push(Task { packed, o, d_o, lse, dq, dk, dv });
         }
     }
@@ -167,40 +208,52 @@ pub(super) fn backward(saved: Saved<'_>, heads: Heads, dqkv: &mut [f32]) {
 fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
     let Task { packed, o, d_o, lse, dq, mut dk, mut dv } = task;
     let heads @ Heads { tokens, size, query, .. } = packed.heads;
-    // The last block sees every key, so it writes all of dK and dV; the others add to them.
+    // The last block writes dK and dV of every key that it sees; the others add to them, and to the
+    // zeros of keys in earlier documents.
+    let seen = packed.blocks().next_back().map_or(0, |block| block.first);
+    for gradient in [&mut dk, &mut dv] {
+        gradient.rows_mut(0, seen).zero();
+    }
     let mut write = Write::Replace;
     let members = dq.into_cols(size).into_iter().zip(lse.chunks(tokens)).enumerate();
     for (member, (mut dq, lse)) in members {
         let column = (packed.kv_head * heads.group() + member) * size;
-        for start in (0..tokens).step_by(BLOCK).rev() {
-            let end = tokens.min(start + BLOCK);
-            let (s, dp, block) = (&mut s[..end], &mut dp[..end], end - start);
-            let first = start * query * size + column;
-            let (o, d_o) = (&o[first..], &d_o[first..]);
-            let g = Mat::strided(d_o, block, size, query * size);
+        for block in packed.blocks().rev() {
+            let Block { first, start, end, .. } = block;
+            let (s, dp, queries) = (&mut s[..end - first], &mut dp[..end - first], end - start);
+            let at = start * query * size + column;
+            let (o, d_o) = (&o[at..], &d_o[at..]);
+            let g = Mat::strided(d_o, queries, size, query * size);
             let q = packed.query(member, start, end);
-            let (k, v) = (packed.keys(end), packed.values(end));
+            let (k, v) = (packed.keys(block), packed.values(block));
 
-            product(writable(s, block), Write::Replace, k, q.t(), Threads::Here);
-            product(writable(dp, block), Write::Replace, v, g.t(), Threads::Here);
+            product(writable(s, queries), Write::Replace, k, q.t(), Threads::Here);
+            product(writable(dp, queries), Write::Replace, v, g.t(), Threads::Here);
             let mut block_lse = [0.0; BLOCK];
-            block_lse[..block].copy_from_slice(&lse[start..end]);
-            let d = row_dots(o, d_o, query * size, size, block);
-            causal_softmax_grad(s, dp, start, heads.scale(), &block_lse, &d);
-            let (p, ds) = (readable(s, block), readable(dp, block));
+            block_lse[..queries].copy_from_slice(&lse[start..end]);
+            let d = row_dots(o, d_o, query * size, size, queries);
+            block.hide(s);
+            softmax_grad(s, dp, heads.scale(), &block_lse, &d);
+            let (p, ds) = (readable(s, queries), readable(dp, queries));
             product(dq.rows_mut(start, end), Write::Replace, ds.t(), k, Threads::Here);
-            product(dv.rows_mut(0, end), write, p, g, Threads::Here);
-            product(dk.rows_mut(0, end), write, ds, q, Threads::Here);
+            product(dv.rows_mut(first, end), write, p, g, Threads::Here);
+            product(dk.rows_mut(first, end), write, ds, q, Threads::Here);
             write = Write::Add;
         }
     }
 }
 
-/// Hides keys from the queries before them: query i of the block stands at position `start` + i.
-#[inline(always)]
-fn hide_later_keys(scores: &mut [Row], start: usize) {
-    for (i, row) in scores[start..].iter_mut().enumerate() {
-        row[..i].fill(f32::NEG_INFINITY);
+impl Block<'_> {
+    /// Hides keys from the queries before them and from those of later documents. // [end − first]
+    fn hide(self, scores: &mut [Row]) {
+        for (i, row) in scores[self.start - self.first..].iter_mut().enumerate() {
+            row[..i].fill(f32::NEG_INFINITY);
+        }
+        let last = self.starts.last().map_or(0, |start| *start as usize);
+        for (key, row) in (self.first..last).zip(scores) {
+            let seen = self.starts.partition_point(|start| *start as usize <= key);
+            row[seen..].fill(f32::NEG_INFINITY);
+        }
     }
 }
 
@@ -215,10 +268,9 @@ simd! {
         dots
     }
 
-    /// Scores become the weights of a causal softmax. Returns lse, the logarithm of each query's
-    /// normaliser.
-    fn causal_softmax<S>(scores: &mut [Row], start: usize, scale: f32) -> Row {
-        hide_later_keys(scores, start);
+    /// Scores become the weights of a softmax over the keys. Returns lse, the logarithm of each
+    /// query's normaliser.
+    fn softmax<S>(scores: &mut [Row], scale: f32) -> Row {
         let mut shift = [f32::NEG_INFINITY; BLOCK];
         for row in scores.iter() {
             for i in 0..BLOCK {
@@ -250,10 +302,7 @@ simd! {
 
     /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes
     /// dS = scale·P∘(dP − D).
-    fn causal_softmax_grad<S>(
-        s: &mut [Row], dp: &mut [Row], start: usize, scale: f32, lse: &Row, d: &Row,
-    ) {
-        hide_later_keys(s, start);
+    fn softmax_grad<S>(s: &mut [Row], dp: &mut [Row], scale: f32, lse: &Row, d: &Row) {
         for (s, dp) in s.iter_mut().zip(dp) {
             for i in 0..BLOCK {
                 let p = exp::<S>(fma::<S>(s[i], scale, -lse[i]));

@@ -12,7 +12,7 @@ use super::buf::{contiguous, floats, floats_mut, ints, make};
 use super::gemm::{self, Linear, Write};
 use super::node::FlexOp;
 use super::rows::{self, Turn};
-use super::{AdamW, Heads, Rope, ZLoss, attention};
+use super::{AdamW, Documents, Heads, Rope, ZLoss, attention};
 
 /// The forward pass alone.
 pub(super) fn run<O: FlexOp<N>, const N: usize>(op: O, inputs: [FlexTensor; N]) -> FlexTensor {
@@ -136,6 +136,7 @@ impl FlexOp<1> for Rotate {
 #[derive(Clone, Debug)]
 pub(super) struct Attention {
     pub(super) heads: Heads,
+    pub(super) documents: Documents,
 }
 
 impl FlexOp<1> for Attention {
@@ -147,20 +148,23 @@ impl FlexOp<1> for Attention {
         let Heads { sequences, tokens, query, size, .. } = self.heads;
         let mut lse = make([sequences * query * tokens], |_| ());
         let y = make([sequences * tokens, query * size], |y| {
-            attention::forward(floats(&qkv), self.heads, y, floats_mut(&mut lse));
+            let inputs = self.inputs(&qkv);
+            attention::forward(inputs, y, floats_mut(&mut lse));
         });
         (y.clone(), [qkv, y, lse])
     }
 
     fn backward(&self, [qkv, y, lse]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
         let dy = contiguous(dy);
-        let saved = attention::Saved {
-            qkv: floats(&qkv),
-            o: floats(&y),
-            lse: floats(&lse),
-            d_o: floats(&dy),
-        };
-        [make(qkv.shape(), |dqkv| attention::backward(saved, self.heads, dqkv))]
+        let inputs = self.inputs(&qkv);
+        let saved = attention::Saved { o: floats(&y), lse: floats(&lse), d_o: floats(&dy) };
+        [make(qkv.shape(), |dqkv| attention::backward(inputs, saved, dqkv))]
+    }
+}
+
+impl Attention {
+    fn inputs<'a>(&'a self, qkv: &'a FlexTensor) -> attention::Inputs<'a> {
+        attention::Inputs { qkv: floats(qkv), starts: &self.documents.starts, heads: self.heads }
     }
 }
 

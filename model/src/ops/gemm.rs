@@ -129,6 +129,23 @@ impl<'a> MatMut<'a> {
         windows
     }
 
+    /// How many rows.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// One row.
+    pub(super) fn row_mut(&mut self, index: usize) -> &mut [f32] {
+        assert!(index < self.rows, "row out of range");
+        let first = self.start.wrapping_add(index * self.row_stride);
+        #[expect(unsafe_code, reason = "the columns of a row are adjacent in memory")]
+        // SAFETY: the row lies inside the slice that the view was made from, and the view borrows
+        // it uniquely.
+        unsafe {
+            std::slice::from_raw_parts_mut(first, self.cols)
+        }
+    }
+
     /// A shorter borrow of rows `start..end`.
     pub(super) fn rows_mut(&mut self, start: usize, end: usize) -> MatMut<'_> {
         assert!(start <= end && end <= self.rows, "rows out of range");
@@ -139,6 +156,21 @@ impl<'a> MatMut<'a> {
             cols: self.cols,
             row_stride: self.row_stride,
             life: PhantomData,
+        }
+    }
+}
+
+impl MatMut<'_> {
+    /// Writes zeros.
+    pub(super) fn zero(self) {
+        for row in 0..self.rows {
+            #[expect(unsafe_code, reason = "a window of a slice that others share")]
+            // SAFETY: the row lies inside a live slice (checked when the view was made), and no
+            // other live view has its elements.
+            let row = unsafe {
+                std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols)
+            };
+            row.fill(0.0);
         }
     }
 }

@@ -28,10 +28,10 @@ pub(super) const BLOCK: usize = 16;
 macro_rules! simd {
     ($(
         $(#[$doc:meta])*
-        fn $name:ident<$S:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+        $vis:vis fn $name:ident<$S:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
     )*) => {$(
         $(#[$doc])*
-        pub(super) fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             struct Kernel<T>(T);
             impl pulp::WithSimd for Kernel<($($ty,)*)> {
                 type Output = simd!(@output $($ret)?);
@@ -48,7 +48,28 @@ macro_rules! simd {
     (@output $ret:ty) => { $ret };
 }
 
-pub(super) use simd;
+pub(crate) use simd;
+
+/// Calls an elementwise function on whole registers and then on what is left.
+macro_rules! blocks {
+    ($f:ident $(::<$S:ident>)? ($($x:ident),*; $($y:ident),*) $($rest:expr),*) => {{
+        let whole = [$($y.len()),*][0] / BLOCK;
+        for i in 0..whole {
+            $f$(::<$S>)?(
+                $(&$x.as_chunks::<BLOCK>().0[i],)*
+                $(&mut $y.as_chunks_mut::<BLOCK>().0[i],)*
+                $($rest),*
+            );
+        }
+        $f$(::<$S>)?(
+            $($x.as_chunks::<BLOCK>().1,)*
+            $($y.as_chunks_mut::<BLOCK>().1,)*
+            $($rest),*
+        );
+    }};
+}
+
+pub(super) use blocks;
 
 /// `a·b + c`, fused where the processor can.
 #[inline(always)]
@@ -80,6 +101,20 @@ pub(super) fn exp<S: Simd>(x: f32) -> f32 {
     if tiny { 0.0 } else { e }
 }
 
+/// `tanh x` within 2e-7 relative (Cephes `tanhf`): a polynomial near zero, where the exponential would
+/// cancel.
+#[inline(always)]
+pub(super) fn tanh<S: Simd>(x: f32) -> f32 {
+    let square = x * x;
+    let mut p = -5.704_988_7e-3;
+    for coefficient in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
+        p = fma::<S>(p, square, coefficient);
+    }
+    let near = fma::<S>(p * square, x, x);
+    let far = 1.0 - 2.0 / (exp::<S>(2.0 * x) + 1.0);
+    if x.abs() < 0.625 { near } else { far }
+}
+
 /// Combines the lanes with `f` as a tree. Written out so that it stays in registers.
 #[inline(always)]
 fn fold(lanes: &[f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
@@ -107,6 +142,22 @@ pub(super) fn dot_lanes<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
     }
     for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
         *lane = fma::<S>(a, b, *lane);
+    }
+    fold(&lanes, |a, b| a + b)
+}
+
+/// Σ xᵢ.
+#[inline(always)]
+pub(super) fn sum_lanes(x: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    for x in blocks {
+        for i in 0..LANES {
+            lanes[i] += x[i];
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane += x;
     }
     fold(&lanes, |a, b| a + b)
 }
@@ -157,13 +208,35 @@ mod tests {
             }
         }
 
+        fn tanh_all<S>(x: &mut [f32]) {
+            for x in x {
+                *x = tanh::<S>(*x);
+            }
+        }
+
         fn sum_of_exp<S>(x: &mut [f32]) -> f32 {
             exp_lanes::<S>(x, 1.0, 0.0)
         }
 
-        fn dot_and_max<S>(a: &[f32], b: &[f32]) -> [f32; 2] {
-            [dot_lanes::<S>(a, b), max_lanes(a)]
+        fn dot_max_and_sum<S>(a: &[f32], b: &[f32]) -> [f32; 3] {
+            [dot_lanes::<S>(a, b), max_lanes(a), sum_lanes(a)]
         }
+    }
+
+    #[test]
+    fn tanh_is_within_3e_7_of_tanh() {
+        let inputs: Vec<f32> = (-20_000..20_000).map(|i| (i as f32 + 0.3) * 1e-3).collect();
+        let mut outputs: Vec<f32> =
+            inputs.iter().chain(&[0.0, 1e-20, 1e9, -1e9]).copied().collect();
+        tanh_all(&mut outputs);
+        for (x, y) in inputs.iter().zip(&outputs) {
+            let expected = f64::from(*x).tanh();
+            assert!(
+                (f64::from(*y) / expected - 1.0).abs() < 3e-7,
+                "tanh({x}) = {y}, not {expected}"
+            );
+        }
+        assert_eq!(outputs[inputs.len()..], [0.0, 1e-20, 1.0, -1.0]);
     }
 
     #[test]
@@ -189,7 +262,8 @@ mod tests {
             let b: Vec<f32> = (0..length).map(|i| ((i * 17) % 19) as f32 - 9.0).collect();
             let dot: f32 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
             let max = a.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            assert_eq!(dot_and_max(&a, &b), [dot, max], "{length}");
+            let sum = a.iter().sum();
+            assert_eq!(dot_max_and_sum(&a, &b), [dot, max, sum], "{length}");
             let sum: f64 = a.iter().map(|&x| f64::from(x).exp()).sum();
             let found = f64::from(sum_of_exp(&mut a.clone()));
             assert!((found - sum).abs() <= 1e-6 * sum, "{length}: {found} {sum}");

@@ -12,6 +12,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
@@ -45,18 +46,45 @@ impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
     }
 }
 
+/// An operator with a second output, through which no gradient flows.
+pub(super) trait FlexPair<const N: usize>: FlexOp<N> {
+    /// The second output, which the forward pass left among what it saved.
+    fn second(saved: &Self::Saved) -> FlexTensor;
+}
+
 /// Runs `op` and, where an input is tracked, leaves its node in the graph.
 pub(super) fn apply<O: FlexOp<N>, const N: usize>(
     op: O,
     inputs: [FloatTensor<Autodiff<Flex>>; N],
 ) -> FloatTensor<Autodiff<Flex>> {
+    apply_and(op, inputs, |_| ()).0
+}
+
+/// [`apply`] of an operator with two outputs.
+pub(super) fn apply_both<O: FlexPair<N>, const N: usize>(
+    op: O,
+    inputs: [FloatTensor<Autodiff<Flex>>; N],
+) -> [FloatTensor<Autodiff<Flex>>; 2] {
+    let (first, second) = apply_and(op, inputs, O::second);
+    [first, <Autodiff<Flex> as AutodiffBackend>::from_inner(second)]
+}
+
+fn apply_and<O: FlexOp<N>, T, const N: usize>(
+    op: O,
+    inputs: [FloatTensor<Autodiff<Flex>>; N],
+    also: impl FnOnce(&O::Saved) -> T,
+) -> (FloatTensor<Autodiff<Flex>>, T) {
     let nodes = inputs.each_ref().map(|input| input.node.clone());
     let inputs = inputs.map(|input| input.primitive);
     match Node::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = op.forward(inputs);
-            prepared.finish((op, saved), output)
+            let also = also(&saved);
+            (prepared.finish((op, saved), output), also)
         }
-        OpsKind::UnTracked(prepared) => prepared.finish(op.forward(inputs).0),
+        OpsKind::UnTracked(prepared) => {
+            let (output, saved) = op.forward(inputs);
+            (prepared.finish(output), also(&saved))
+        }
     }
 }

@@ -6,13 +6,13 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorMetadata};
 
-use super::{AdamW, Heads, Rope, ZForm, ZLoss};
+use super::{AdamW, Documents, Heads, Rope, ZForm, ZLoss};
 
-fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }
 
@@ -68,7 +68,11 @@ pub(super) fn rotate<B: Backend>(qkv: FloatTensor<B>, heads: Heads, rope: &Rope)
     primitive(Tensor::cat(vec![turned, values], 1))
 }
 
-pub(super) fn causal_attention<B: Backend>(qkv: FloatTensor<B>, heads: Heads) -> FloatTensor<B> {
+pub(super) fn causal_attention<B: Backend>(
+    qkv: FloatTensor<B>,
+    heads: Heads,
+    documents: &Documents,
+) -> FloatTensor<B> {
     let Heads { sequences, tokens, query, kv, size } = heads;
     let qkv = tensor::<B, 2>(qkv);
     let q = heads_of(&qkv, heads, 0, query).swap_dims(1, 2); // [B, H, T, K]
@@ -81,8 +85,32 @@ pub(super) fn causal_attention<B: Backend>(qkv: FloatTensor<B>, heads: Heads) ->
     let (k, v) = (shared(query), shared(query + kv));
     let scores = q.matmul(k.swap_dims(2, 3)) * heads.scale(); // [B, H, T, T]
     let later = Tensor::<B, 2, Bool>::tril_mask([tokens, tokens], 0, &qkv.device());
-    let weights = softmax(scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY), 3);
+    let scores = scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY);
+    let starts: Vec<i32> = documents.starts.iter().map(|start| *start as i32).collect();
+    let starts = TensorData::new(starts, [sequences, 1, tokens, 1]);
+    let starts = Tensor::<B, 4, Int>::from_data(starts, &qkv.device()).repeat_dim(3, tokens);
+    let keys = Tensor::<B, 1, Int>::arange(0..tokens as i64, &qkv.device());
+    let earlier = keys.reshape([1, 1, 1, tokens as i32]).lower(starts); // [B, 1, T, T]
+    let weights = softmax(scores.mask_fill(earlier, f32::NEG_INFINITY), 3);
     primitive(weights.matmul(v).swap_dims(1, 2).reshape([sequences * tokens, query * size]))
+}
+
+pub(super) fn attend<B: Backend>([q, k, v]: [FloatTensor<B>; 3], heads: Heads) -> FloatTensor<B> {
+    let Heads { sequences, tokens, query, kv, size } = heads;
+    let q = tensor::<B, 2>(q);
+    let [rows, width] = q.dims();
+    let new = rows / sequences;
+    let q = q.reshape([sequences, new, query, size]).swap_dims(1, 2); // [B, H, S, K]
+    let shared = |x| {
+        let x = tensor::<B, 2>(x).reshape([sequences, tokens, kv, size]).swap_dims(1, 2);
+        let x = x.reshape([sequences, kv, 1, tokens, size]).repeat_dim(2, heads.group());
+        x.reshape([sequences, query, tokens, size]) // [B, H, T, K]
+    };
+    let scores = q.matmul(shared(k).swap_dims(2, 3)) * heads.scale(); // [B, H, S, T]
+    let past = (tokens - new) as i64;
+    let later = Tensor::<B, 2, Bool>::tril_mask([new, tokens], past, &scores.device());
+    let weights = softmax(scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY), 3);
+    primitive(weights.matmul(shared(v)).swap_dims(1, 2).reshape([rows, width]))
 }
 
 pub(super) fn swiglu<B: Backend>(gate_up: FloatTensor<B>) -> FloatTensor<B> {

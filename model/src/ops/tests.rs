@@ -7,12 +7,12 @@ use burn_backend::ops::FloatTensorOps;
 
 use super::*;
 
-type A = Autodiff<Flex>;
-type F = FloatTensor<A>;
+pub(super) type A = Autodiff<Flex>;
+pub(super) type F = FloatTensor<A>;
 
 /// What the operator's output is multiplied with before it is summed.
 #[derive(Clone, Copy, Debug)]
-enum Upstream {
+pub(super) enum Upstream {
     /// Random and contiguous.
     Random,
     /// One number, expanded: what `sum().backward()` sends.
@@ -23,13 +23,13 @@ enum Upstream {
 
 /// How an input reaches the operator.
 #[derive(Clone, Copy, Debug)]
-enum Input {
+pub(super) enum Input {
     Contiguous,
     Transposed,
 }
 
 /// Values in ±`size`, not symmetric about zero, from a small generator.
-fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
+pub(super) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
     let mut next = || {
         state =
@@ -39,17 +39,17 @@ fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
     (0..count).map(|_| (next() * 2.0 - 0.9) * size).collect()
 }
 
-fn leaf(values: &[f32]) -> Tensor<A, 1> {
+pub(super) fn leaf(values: &[f32]) -> Tensor<A, 1> {
     let data = TensorData::new(values.to_vec(), [values.len()]);
     Tensor::from_data(data, &Default::default()).require_grad()
 }
 
-fn values<const D: usize>(tensor: Tensor<A, D>) -> Vec<f32> {
+pub(super) fn values<const D: usize>(tensor: Tensor<A, D>) -> Vec<f32> {
     tensor.into_data().into_vec().unwrap()
 }
 
 /// The operator's output, and the gradient of each input.
-fn run_with(
+pub(super) fn run_with(
     inputs: &[(Vec<f32>, Vec<usize>)],
     layout: Input,
     upstream: Upstream,
@@ -91,16 +91,16 @@ fn run_with(
 }
 
 /// Largest difference over largest value.
-fn distance(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let largest = b.iter().fold(1e-12_f32, |m, x| m.max(x.abs()));
     a.iter().zip(b).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs())) / largest
 }
 
 /// Ten times what burn.md measured, for other processors.
-const BOUND: f32 = 1e-5;
+pub(super) const BOUND: f32 = 1e-5;
 
-fn assert_same(
+pub(super) fn assert_same(
     what: &str,
     inputs: &[(Vec<f32>, Vec<usize>)],
     fused: &dyn Fn(Vec<F>) -> F,
@@ -121,12 +121,12 @@ fn assert_same(
     }
 }
 
-fn input(shape: &[usize], size: f32, seed: u64) -> (Vec<f32>, Vec<usize>) {
+pub(super) fn input(shape: &[usize], size: f32, seed: u64) -> (Vec<f32>, Vec<usize>) {
     (random(shape.iter().product(), size, seed), shape.to_vec())
 }
 
 /// The inputs as an array of the arity that an operator takes.
-fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
+pub(super) fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
     inputs.try_into().unwrap()
 }
 
@@ -225,24 +225,67 @@ fn rotation_is_the_plain_form() {
     }
 }
 
+/// The documents of rows in which one begins at every so-many-th position, another number in each
+/// row.
+fn documents(heads: Heads, every: usize) -> Documents {
+    let number = |position: usize| {
+        let (row, at) = (position / heads.tokens, position % heads.tokens);
+        (at / (every + row)) as i32
+    };
+    let numbers: Vec<_> = (0..heads.sequences * heads.tokens).map(number).collect();
+    Documents::packed(&numbers, heads.tokens)
+}
+
 #[test]
 fn causal_attention_is_the_plain_form() {
     for shape in SHAPES {
         let heads = heads(shape);
         let inputs = [input(&[heads.sequences * heads.tokens, heads.row()], 2.0, 1)];
-        assert_same(
-            &format!("attention {shape:?}"),
-            &inputs,
-            &|x| {
-                let [x] = array(x);
-                A::causal_attention(x, heads)
-            },
-            &|x| {
-                let [x] = array(x);
-                plain::causal_attention::<A>(x, heads)
-            },
-        );
+        // Documents shorter than a block, longer, and one for the whole row.
+        for every in [1, 7, 70, 1000] {
+            let documents = documents(heads, every);
+            assert_same(
+                &format!("attention {shape:?}, documents of {every}"),
+                &inputs,
+                &|x| {
+                    let [x] = array(x);
+                    A::causal_attention(x, heads, &documents)
+                },
+                &|x| {
+                    let [x] = array(x);
+                    plain::causal_attention::<A>(x, heads, &documents)
+                },
+            );
+        }
     }
+}
+
+/// Three documents in one row give what each gives alone, to the last bit where no block holds two.
+#[test]
+fn a_packed_document_sees_nothing_of_the_others() {
+    let heads = heads([1, 200, 4, 2, 8]);
+    let x = random(200 * heads.row(), 1.0, 5);
+    let run = |x: &[f32], tokens: usize, documents: &Documents| {
+        let heads = Heads { tokens, ..heads };
+        let x = A::float_reshape(leaf(x).into_primitive().tensor(), [tokens, heads.row()].into());
+        let y = A::causal_attention(x, heads, documents);
+        values(Tensor::<A, 2>::from_primitive(TensorPrimitive::Float(y)))
+    };
+    let numbers: Vec<i32> = (0..200).map(|at| i32::from(at >= 64) + i32::from(at >= 150)).collect();
+    let packed = run(&x, 200, &Documents::packed(&numbers, 200));
+    let alone = [(0, 64), (64, 150), (150, 200)].map(|(start, end)| {
+        let part = &x[start * heads.row()..end * heads.row()];
+        run(part, end - start, &Documents::whole(end - start))
+    });
+    assert!(distance(&packed, &alone.concat()) < 1e-6);
+    assert_eq!(packed[..128 * 32], alone.concat()[..128 * 32]);
+}
+
+#[test]
+fn a_document_begins_where_the_number_changes() {
+    let starts = |numbers: &[i32], length| Documents::packed(numbers, length).starts.to_vec();
+    assert_eq!(starts(&[4, 4, 2, 2, 2, 4, 4, 4], 4), [0, 0, 2, 2, 0, 1, 1, 1]);
+    assert_eq!(starts(&[7; 4], 4), Documents::whole(4).starts.to_vec());
 }
 
 #[test]
@@ -251,9 +294,8 @@ fn a_later_token_changes_nothing_before_it() {
     let mut x = random(70 * heads.row(), 1.0, 5);
     let run = |x: &[f32]| {
         let x = A::float_reshape(leaf(x).into_primitive().tensor(), [70, heads.row()].into());
-        values(Tensor::<A, 2>::from_primitive(TensorPrimitive::Float(A::causal_attention(
-            x, heads,
-        ))))
+        let y = A::causal_attention(x, heads, &Documents::whole(70));
+        values(Tensor::<A, 2>::from_primitive(TensorPrimitive::Float(y)))
     };
     let before = run(&x);
     let changed = 66;
@@ -392,7 +434,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         run_with(&inputs, Input::Contiguous, Upstream::Random, &|x| {
             let [x, norm, qkv, out, gate_up, down] = array(x);
             let h = A::project(A::rms_norm(x.clone(), norm.clone(), 1e-5), qkv);
-            let h = A::causal_attention(A::rotate(h, heads, &rope), heads);
+            let h = A::causal_attention(A::rotate(h, heads, &rope), heads, &documents(heads, 90));
             let x = A::project_add(h, out, x);
             let h = A::swiglu(A::project(A::rms_norm(x.clone(), norm, 1e-5), gate_up));
             let x = A::project_add(h, down, x);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::arch::specs;
+use crate::config::{self, Family};
 use crate::{Device, genesis};
 
 const STREAM: [u8; 32] = [7; 32];
@@ -27,20 +28,84 @@ fn weights(model: &dyn Model) -> Vec<f32> {
     theta
 }
 
+/// The same with another architecture.
+fn work_of(family: Family) -> Work {
+    let mut work = work();
+    let model = work.model.clone();
+    let recurrent = config::Model {
+        family,
+        kv_heads: 0,
+        rope_theta: 0.0,
+        norm_eps: 0.0,
+        layers: 3,
+        ..model.clone()
+    };
+    let finch = config::Model { mix_rank: 4, decay_rank: 8, ..recurrent.clone() };
+    work.model = match family {
+        Family::Llama => model,
+        Family::Eagle => recurrent,
+        Family::Finch => finch,
+        Family::GoldFinch => {
+            config::Model { gold_layers: 1, value_rank: 8, compression: 8, ..finch }
+        }
+    };
+    work
+}
+
 #[test]
-fn it_learns_the_source() {
-    let work = work();
-    let mut trainer = trainer_of(&work, None);
-    let held_out = Source::open(&work, 5, None).unwrap().held_out(0..8, 8).unwrap();
+fn every_family_learns_the_source() {
+    for family in Family::ALL {
+        assert_learns(&work_of(family));
+    }
+}
+
+fn assert_learns(work: &Work) {
+    let mut trainer = trainer_of(work, None);
+    let held_out = Source::open(work, 5, None).unwrap().held_out(0..8, 8).unwrap();
     let before = trainer.loss(&held_out).unwrap();
-    let entropy = Source::open(&work, 5, None).unwrap().entropies();
+    let entropy = Source::open(work, 5, None).unwrap().entropies();
     assert!(before > entropy.unigram, "{before}");
     for step in 0..150 {
         let done = trainer.step(&STREAM, step, step * work.tokens_per_step()).unwrap();
         assert_eq!(done.tokens, work.tokens_per_step());
     }
     let after = trainer.loss(&held_out).unwrap();
-    assert!(after < entropy.unigram, "{after} is no better than {}", entropy.unigram);
+    let family = work.model.family;
+    assert!(after < entropy.unigram, "{family:?}: {after} is no better than {}", entropy.unigram);
+}
+
+/// What is read token by token, or in parts longer than the context, is the whole text read at once.
+#[test]
+fn a_reader_expects_what_the_model_expects() {
+    for family in Family::ALL {
+        let mut work = work_of(family);
+        let mut model = crate::model(&work, Device::Cpu).unwrap();
+        let mut theta = genesis::weights(5, &specs(&work.model));
+        // A model at its start looks at the present token only.
+        theta.iter_mut().enumerate().for_each(|(i, x)| *x += ((i * 37 % 23) as f32 - 11.0) * 0.02);
+        model.load(&theta).unwrap();
+        let text: Vec<i32> = (0..20).map(|i| i * i % 13).collect();
+        let Some(mut reader) = model.reader() else { continue };
+        let vocab = work.model.vocab;
+        let scores = model.logits(&text, 1).unwrap();
+        assert!(reader.read(&[]).unwrap().is_empty());
+        let mut at = 0;
+        for count in [7, 1, 1, 4, 1, 6] {
+            let found = reader.read(&text[at..at + count]).unwrap();
+            at += count;
+            let expected = &scores[(at - 1) * vocab..at * vocab];
+            let far = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far < 1e-4, "{family:?}, token {at}: {far}");
+        }
+        assert!(matches!(reader.read(&[vocab as i32]), Err(TrainError::Tokens { .. })));
+        drop(reader);
+        work.model.context = 8;
+        let mut short = crate::model(&work, Device::Cpu).unwrap();
+        short.load(&theta).unwrap();
+        let found = short.reader().unwrap().read(&text).unwrap();
+        let expected = &scores[19 * vocab..];
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4), "{family:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! `bench train`: how fast this machine trains, where the time goes, and how much memory it takes.
 //!
-//! A Llama of 5.0M parameters (width 256, 6 blocks, 8 heads, ffn 688, vocabulary 512, context 256)
-//! takes inner steps of 8 sequences in f32, AdamW and clipping included, through the same trainer
-//! that a node runs. `tests/peers/train.py` does the same work in PyTorch and prints the same
-//! fields; run the two in turn, for only their ratio says anything on a machine that others use.
+//! A model of 5.0M parameters and more (width 256, 6 blocks, vocabulary 512, context 256; of Llama 8
+//! heads and ffn 688, of the others heads of 64 and ffn 896) takes inner steps of 8 sequences in f32,
+//! AdamW and clipping included, through the same trainer that a node runs. `tests/peers/train.py` does
+//! the Llama's work in PyTorch and prints the same fields. Another family than Llama takes its steps
+//! in turn with a Llama, for only a ratio of neighbours says anything on a machine that others use.
 //!
 //! The figure is the median step after three that warm up. The parts are wall time per kind of
 //! kernel; what they leave of a step goes into drawing the batch, the embedding, bookkeeping and
@@ -13,8 +14,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_model::config::{Data, Model, Source, Tokenizer, Train, Work};
+use intellect_model::config::{Data, Family, Model, Source, Tokenizer, Train, Work};
 use intellect_model::ops::clock::{self, Part};
+use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, data, genesis};
 use serde_json::json;
 
@@ -24,19 +26,22 @@ use crate::os;
 /// What was measured.
 struct Figures {
     step: Duration,
+    /// Of the Llama between whose steps it was measured.
+    llama: Option<Duration>,
     parts: Vec<Part>,
     parameters: usize,
     threads: usize,
     flops_per_token: u64,
+    tokens: u64,
     loss: f64,
 }
 
 /// Measures, and writes a table or one JSON object.
-pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
-    let work = work();
-    let figures = measure(&work)?;
+pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
+    let figures = measure(family)?;
     let seconds = figures.step.as_secs_f64();
-    let tokens_per_s = work.tokens_per_step() as f64 / seconds;
+    let tokens_per_s = figures.tokens as f64 / seconds;
+    let ratio = figures.llama.map(|llama| seconds / llama.as_secs_f64());
     let gflops = tokens_per_s * figures.flops_per_token as f64 / 1e9;
     let peak = os::memory_peak_bytes();
     let parts = figures.parts.iter();
@@ -47,6 +52,7 @@ pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> 
         let report = json!({
             "tokens_per_s": tokens_per_s,
             "step_ms": 1e3 * seconds,
+            "times_llama": ratio,
             "peak_bytes": peak,
             "parameters": figures.parameters,
             "threads": figures.threads,
@@ -61,6 +67,9 @@ pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> 
     let Figures { parameters, threads, .. } = figures;
     writeln!(out, "{parameters} parameters, {threads} threads, median of {STEPS} steps")?;
     writeln!(out, "{tokens_per_s:>10.0} tokens/s ({:.1} ms a step)", 1e3 * seconds)?;
+    if let Some(ratio) = ratio {
+        writeln!(out, "{ratio:>10.2} times the step of a Llama in between")?;
+    }
     writeln!(out, "{gflops:>10.1} GFLOP/s")?;
     if let Some(peak) = peak {
         writeln!(out, "{:>10.0} MB of memory at the peak", peak as f64 / 1e6)?;
@@ -74,44 +83,92 @@ pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> 
     Ok(())
 }
 
-fn measure(work: &Work) -> Result<Figures, BenchError> {
-    let source = Arc::new(data::Source::open(work, SEED, None)?);
-    let mut trainer = intellect_model::trainer(work, source, Device::Cpu, None)?;
-    trainer.load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
-    let mut times = Vec::with_capacity(STEPS);
-    let mut loss = 0.0;
-    for step in 0..WARM_UP + STEPS {
-        if step == WARM_UP {
-            drop(clock::take());
-        }
+/// The steps of one model.
+struct Runner {
+    work: Work,
+    trainer: Box<dyn Trainer>,
+    times: Vec<Duration>,
+    loss: f64,
+}
+
+impl Runner {
+    fn new(family: Family) -> Result<Self, BenchError> {
+        let work = work(family);
+        let source = Arc::new(data::Source::open(&work, SEED, None)?);
+        let mut trainer = intellect_model::trainer(&work, source, Device::Cpu, None)?;
+        trainer.load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
+        Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
+    }
+
+    /// Step number `step`, and where its time went.
+    fn step(&mut self, step: usize) -> Result<Vec<Part>, BenchError> {
+        drop(clock::take());
+        let tokens = step as u64 * self.work.tokens_per_step();
         let start = Instant::now();
-        loss = trainer.step(&[0; 32], step as u64, step as u64 * work.tokens_per_step())?.loss;
-        if step >= WARM_UP {
-            times.push(start.elapsed());
+        self.loss = self.trainer.step(&[0; 32], step as u64, tokens)?.loss;
+        self.times.push(start.elapsed());
+        Ok(clock::take())
+    }
+
+    /// The median step, without those that warm up.
+    fn median(&self) -> Duration {
+        let mut times = self.times[WARM_UP..].to_vec();
+        times.sort_unstable();
+        times[times.len() / 2]
+    }
+}
+
+fn measure(family: Family) -> Result<Figures, BenchError> {
+    let mut runner = Runner::new(family)?;
+    let mut llama = if family == Family::Llama { None } else { Some(Runner::new(Family::Llama)?) };
+    let mut parts: Vec<Part> = Vec::new();
+    for step in 0..WARM_UP + STEPS {
+        if let Some(llama) = &mut llama {
+            llama.step(step)?;
+        }
+        let seen = runner.step(step)?;
+        for part in seen.into_iter().filter(|_| step >= WARM_UP) {
+            match parts.iter_mut().find(|known| known.name == part.name) {
+                Some(known) => known.time += part.time,
+                None => parts.push(part),
+            }
         }
     }
-    times.sort_unstable();
+    let Runner { work, trainer, loss, .. } = &runner;
     Ok(Figures {
-        step: times[STEPS / 2],
-        parts: clock::take(),
+        step: runner.median(),
+        llama: llama.map(|llama| llama.median()),
+        parts,
         parameters: trainer.parameter_count(),
         threads: intellect_model::threads(),
         flops_per_token: arch::Arch::new(&work.model).flops_per_token(),
-        loss,
+        tokens: work.tokens_per_step(),
+        loss: *loss,
     })
 }
 
 /// The work that is measured.
-fn work() -> Work {
-    let model = Model {
+fn work(family: Family) -> Work {
+    let rwkv = Model {
+        family,
         layers: 6,
         width: 256,
-        heads: 8,
-        kv_heads: 8,
-        ffn: 688,
+        heads: 4,
+        ffn: 896,
         context: 256,
         vocab: 512,
-        ..Work::synthetic().model
+        ..Model::NONE
+    };
+    let finch = Model { mix_rank: 32, decay_rank: 64, ..rwkv.clone() };
+    let model = match family {
+        Family::Llama => {
+            let positions = Work::synthetic().model;
+            let (rope_theta, norm_eps) = (positions.rope_theta, positions.norm_eps);
+            Model { heads: 8, kv_heads: 8, ffn: 688, rope_theta, norm_eps, ..rwkv }
+        }
+        Family::Eagle => rwkv,
+        Family::Finch => finch,
+        Family::GoldFinch => Model { gold_layers: 2, value_rank: 64, compression: 16, ..finch },
     };
     let source = Source::Synthetic { symbols: 256, order: 1 };
     let data = Data { source, tokenizer: Tokenizer::Symbols, held_out: 0.0 };

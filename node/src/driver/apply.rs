@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Header;
 use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::log::Record;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::Output;
 use intellect_protocol::wire;
@@ -18,9 +20,29 @@ impl Driver {
     /// Does what the state decided, once the disk has what it rests on.
     pub(super) fn apply(&mut self, output: Output) {
         match output {
-            Output::Log(record) => self.outbox.log(record),
+            Output::Log(record) => self.log(record),
             output => self.decide(Item::Output(Box::new(output))),
         }
+    }
+
+    /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
+    fn log(&mut self, record: Record) {
+        match &record {
+            Record::Voted { receipt, .. } => self.updates.vote(&receipt.update),
+            Record::Decided { link } => {
+                let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
+                if epoch > self.whole() && self.updates.is_unflushed(&update) {
+                    self.outbox.owe(epoch, update);
+                }
+            }
+            Record::Promised { .. }
+            | Record::Accepted { .. }
+            | Record::Joined { .. }
+            | Record::Opened { .. }
+            | Record::Committed { .. }
+            | Record::Rewound { .. } => {}
+        }
+        self.outbox.log(record);
     }
 
     pub(super) fn decide(&mut self, item: Item) {
@@ -40,7 +62,7 @@ impl Driver {
         let (items, news) = self.outbox.written(written, Instant::now());
         match news {
             Some(Err(error)) => self.tell.journal(&error),
-            Some(Ok(())) => self.tell.journal_again(),
+            Some(Ok(())) => self.tell.disk_again(),
             None => {}
         }
         for item in items {
@@ -58,7 +80,7 @@ impl Driver {
 
     fn act(&mut self, output: Output) {
         match output {
-            Output::Log(record) => self.outbox.log(record),
+            Output::Log(record) => self.log(record),
             Output::Gossip(message) => self.gossip(0, &message),
             Output::Send(to, message) => {
                 let sent = self.net.send(to, wire::envelope(&message));
@@ -104,7 +126,7 @@ impl Driver {
         donors.sort_by_key(|donor| !roll.alive(donor, now));
     }
 
-    fn fetch_state(&mut self, head: Head, r: Digest, mut donors: Vec<PeerId>, spent: bool) {
+    fn fetch_state(&mut self, head: Head, r: Digest, mut donors: Vec<PeerId>, spent: Blocks) {
         self.steps.end_replay();
         self.living_first(&mut donors);
         let header = Header {

@@ -13,6 +13,7 @@ use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data, genesis};
+use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
 use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::{Budget, Quorum};
@@ -26,12 +27,13 @@ use super::Driver;
 use super::budget::Budgets;
 use super::choose;
 use super::finish::Finish;
+use super::needs::Needs;
 use super::outbox::Outbox;
-use super::pins::{PINNED_MAX, Pins};
+use super::pins::Pins;
 use super::recover::{self, Recovery, Rules};
 use super::repair::Repairs;
 use super::tell::Teller;
-use super::updates::{IN_MEMORY, OPEN, Steps, Updates};
+use super::updates::{Steps, Updates};
 use crate::config::Local;
 use crate::error::Error;
 use crate::events::Sink;
@@ -50,14 +52,6 @@ const RING_EVENTS: usize = 64;
 
 /// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
 const WEIGHT_FACTOR: u64 = 8;
-
-/// What the program holds whatever the model: a node with a model of 0.1 M parameters peaked at
-/// 37 MB (2026-11).
-const PROGRAM_BYTES: u64 = 30_000_000;
-
-/// Checkpoints that the disk must have room for: three kept, those that others fetch, one being written
-/// and one on its way.
-const CHECKPOINTS_ROOM: u64 = 5 + PINNED_MAX as u64;
 
 /// Why this node cannot take part. Nothing was downloaded or trained.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +154,7 @@ async fn join(
             bootstrap: local.bootstrap.clone(),
             contacts,
             rate: local.rate.map_or(0, Into::into),
+            line: local.line.clone(),
         },
         stop.clone(),
     )?;
@@ -233,31 +228,20 @@ fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
 /// Whether memory and disk suffice; says what the run takes.
 fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<(), EnterError> {
     let work = &manifest.work;
-    let micro = local.micro_batch.map_or(work.train.batch, Into::into);
-    let parameters = work.model.parameter_count();
-    // The agreed state, the next one, and one that is being written; local weights, those at Ready,
-    // and the frozen delta, or the decoded update, or what goes to the device. Encoded: the updates
-    // that are served, and those of two attempts.
-    let update = usize::try_from(parameters).unwrap_or(usize::MAX);
-    let update = manifest.run.codec.encoded_bytes(update) as u64;
-    let node = 3 * work.state_bytes() + 3 * 4 * parameters + (IN_MEMORY as u64 + 2) * update;
-    // Of 17 M parameters it says 1.04 GB with int8 and 1.35 with f32; nodes of a ring of two
-    // peaked at 0.97 and 1.25 (CPU, 2026-11).
-    let needed = PROGRAM_BYTES.saturating_add(node).saturating_add(work.trainer_bytes(micro));
-    let updates = (peer::UPDATES_KEPT + OPEN) as u64;
-    let disk = CHECKPOINTS_ROOM * work.state_bytes() + updates * update;
+    let micro_batch = local.micro_batch.map_or(work.train.batch, Into::into);
+    let Needs { memory, disk } = Needs::of(&manifest.run, work, micro_batch);
     let kept = store::kept_bytes(&local.data_dir, manifest.id);
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",
-        offline::bytes(needed),
+        offline::bytes(memory),
         offline::bytes(disk),
         offline::bytes(work.state_bytes())
     ));
-    if let Some(available) = os::memory_available_bytes().filter(|free| *free < needed) {
+    if let Some(available) = os::memory_available_bytes().filter(|free| *free < memory) {
         return Err(EnterError::Memory {
-            needed: offline::bytes(needed),
+            needed: offline::bytes(memory),
             available: offline::bytes(available),
-            missing: offline::bytes(needed - available),
+            missing: offline::bytes(memory - available),
         });
     }
     let folder: &Path = &local.data_dir;
@@ -343,7 +327,11 @@ async fn resume(
 ) -> Result<Arc<Snapshot>, Error> {
     if snapshot.table.header().epoch > 0 {
         let (table, state) = (Table::clone(&snapshot.table), State::clone(&snapshot.state));
-        worker.command(worker::Command::Load { table, state: Box::new(state), spent: false });
+        worker.command(worker::Command::Load {
+            table,
+            state: Box::new(state),
+            spent: Blocks::default(),
+        });
         return state_of(reports).await;
     }
     Ok(Arc::new(snapshot.clone()))
@@ -413,6 +401,8 @@ impl Parts<'_> {
             saved: self.recovery.saved.into_iter().collect(),
             pins: Pins::default(),
             saving: false,
+            stuck_since: None,
+            resaving: false,
             loaded: None,
             jobs: JoinSet::new(),
             repeats: 0,

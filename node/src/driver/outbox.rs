@@ -13,17 +13,20 @@
 //! When a write fails nothing is lost: its records are written again later. Until then what would
 //! have left is dropped, like a message on a bad line (those that matter are repeated by the state),
 //! heartbeats too, so that the others go on; and what stays inside goes on as well: the node trains,
-//! follows, and is silent.
+//! follows, and is silent. It is as silent while an update is not on the disk that was decided: a head
+//! is told only by who could start from it again (R21). What waits for a disk that takes nothing is
+//! bounded: above that the node stands still ([`Outbox::is_stuck`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use intellect_protocol::id::Digest;
 use intellect_protocol::log::Record;
 use intellect_protocol::message::{Ask, Message};
 use intellect_protocol::peer::Output;
 
 use crate::net::Reply;
-use crate::store::{Journal, StoreError};
+use crate::store::{BATCH_BYTES, Journal, StoreError};
 
 /// What was decided.
 #[derive(Debug)]
@@ -53,8 +56,12 @@ pub(super) struct Written {
 pub(super) struct Outbox {
     /// Absent while a batch is being written.
     journal: Option<Journal>,
-    /// Written next.
-    records: Vec<Record>,
+    /// Written next, each with its length in bytes.
+    records: VecDeque<(usize, Record)>,
+    /// Their length, those that are being written included.
+    waiting_bytes: usize,
+    /// By epoch, updates that were decided and are not on the disk.
+    owed: BTreeMap<u64, Digest>,
     /// Each with the number of records that must be durable before.
     queue: VecDeque<(u64, Item)>,
     /// Records so far, and those of them that are durable.
@@ -70,6 +77,12 @@ pub(super) struct Outbox {
 
 /// How long heartbeats overtake a write: one that takes longer is as good as one that fails.
 const OVERTAKE: Duration = Duration::from_secs(5);
+
+/// Records that may wait for a disk that takes nothing, in bytes: a thousand epochs of a small run.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// What stands before a record in a log: its kind and its length.
+const LENGTH_BYTES: usize = 5;
 
 /// How long a disk that refused a write is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -90,7 +103,9 @@ impl Outbox {
     pub(super) fn new(journal: Journal) -> Self {
         Self {
             journal: Some(journal),
-            records: Vec::new(),
+            records: VecDeque::new(),
+            waiting_bytes: 0,
+            owed: BTreeMap::new(),
             queue: VecDeque::new(),
             issued: 0,
             durable: 0,
@@ -106,11 +121,54 @@ impl Outbox {
         if is_told(&record) {
             self.told = self.issued;
         }
-        self.records.push(record);
+        if let Record::Rewound { epoch, .. } = &record {
+            self.owed.retain(|owed, _| owed <= epoch);
+        }
+        let length = record.bytes().len() + LENGTH_BYTES;
+        self.waiting_bytes += length;
+        self.records.push_back((length, record));
+    }
+
+    /// An update is decided, and not on the disk: nothing leaves until it is, or a later checkpoint.
+    pub(super) fn owe(&mut self, epoch: u64, update: Digest) {
+        self.owed.insert(epoch, update);
+    }
+
+    /// Whether an update has to be on the disk before anything leaves.
+    pub(super) fn owes(&self, update: &Digest) -> bool {
+        self.owed.values().any(|owed| owed == update)
+    }
+
+    /// Whether any has.
+    pub(super) fn is_owing(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// An update is on the disk.
+    pub(super) fn kept(&mut self, update: &Digest) {
+        self.owed.retain(|_, owed| owed != update);
+    }
+
+    /// The state after an epoch is on the disk.
+    pub(super) fn saved(&mut self, epoch: u64) {
+        self.owed.retain(|owed, _| *owed > epoch);
+    }
+
+    /// Whether all that was decided so far is on the disk.
+    pub(super) fn is_settled(&self) -> bool {
+        self.durable == self.issued && !self.is_owing()
+    }
+
+    /// Whether so much waits for a disk that takes nothing that no more may come.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.retry_at.is_some() && self.waiting_bytes > WAITING_BYTES_MAX
     }
 
     /// Returns what may happen now; keeps what must wait.
     pub(super) fn admit(&mut self, item: Item, now: Instant) -> Option<Item> {
+        if self.is_owing() && item.leaves() {
+            return None;
+        }
         let free = self.queue.is_empty() && self.durable == self.issued;
         if free || (item.is_heartbeat() && self.may_overtake(now)) {
             return Some(item);
@@ -136,7 +194,14 @@ impl Outbox {
         }
         let journal = self.journal.take()?;
         self.writing_since = Some(now);
-        Some(Batch { journal, records: std::mem::take(&mut self.records) })
+        let mut bytes = 0;
+        let fits = self.records.iter().take_while(|(length, _)| {
+            bytes += length;
+            bytes <= BATCH_BYTES
+        });
+        let count = fits.count().max(1);
+        let records = self.records.drain(..count).map(|(_, record)| record).collect();
+        Some(Batch { journal, records })
     }
 
     /// When a write is tried again.
@@ -162,13 +227,16 @@ impl Outbox {
         match result {
             Ok(()) => {
                 self.durable += records.len() as u64;
+                self.waiting_bytes = self.records.iter().map(|(length, _)| length).sum();
                 self.retry_at = None;
                 let ready = self.queue.partition_point(|(after, _)| *after <= self.durable);
                 let items = self.queue.drain(..ready).map(|(_, item)| item).collect();
                 (items, failed_before.then_some(Ok(())))
             }
             Err(error) => {
-                self.records.splice(0..0, records);
+                for record in records.into_iter().rev() {
+                    self.records.push_front((record.bytes().len() + LENGTH_BYTES, record));
+                }
                 self.retry_at = Some(now + RETRY);
                 let stay = self.queue.drain(..).map(|(_, item)| item);
                 let items = stay.filter(|item| !item.leaves()).collect();

@@ -52,6 +52,8 @@ impl Slice {
 /// What rings of the open epoch left.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
+    /// That of the rings.
+    epoch: u64,
     layouts: BTreeMap<Digest, Layout>,
     /// The bytes of rings that have ended, the newest last.
     made: VecDeque<(Digest, Arc<Vec<u8>>)>,
@@ -95,6 +97,12 @@ impl Repairs {
         *self = Self::default();
     }
 
+    /// Whether a ring is of the open epoch, this one. What one of an earlier epoch still has to tell
+    /// concerns nobody, and would pass for a result of this one.
+    fn concerns(&self, roster: Digest, epoch: u64) -> bool {
+        self.epoch == epoch && self.layouts.contains_key(&roster)
+    }
+
     /// Keeps the bytes of a ring that has ended; which ring's are given up for them.
     fn keep(&mut self, roster: Digest, bytes: Arc<Vec<u8>>) -> Option<Digest> {
         self.made.retain(|(known, _)| *known != roster);
@@ -118,12 +126,17 @@ impl Repairs {
 }
 
 impl Driver {
+    fn concerns(&self, roster: Digest) -> bool {
+        self.repairs.concerns(roster, self.peer.head().epoch + 1)
+    }
+
     pub(super) fn start_ring(&mut self, ring: &Ring) {
         let Some(delta) = self.delta.clone() else {
             tracing::error!("a ring without a frozen delta");
             return;
         };
         self.tell.ring_opened();
+        self.repairs.epoch = self.peer.head().epoch + 1;
         self.repairs.layouts.insert(ring.roster, ring.layout.clone());
         let job = ring::Job {
             run: self.manifest.id,
@@ -182,12 +195,16 @@ impl Driver {
     }
 
     pub(super) fn on_sealed(&mut self, finished: Finished) {
-        self.repairs.sealed.insert((finished.roster, finished.chunk));
-        self.input(Input::ChunkHeld(finished));
+        if self.concerns(finished.roster) {
+            self.repairs.sealed.insert((finished.roster, finished.chunk));
+            self.input(Input::ChunkHeld(finished));
+        }
     }
 
     pub(super) fn on_remains(&mut self, roster: Digest, bytes: Arc<Vec<u8>>) {
-        if let Some(old) = self.repairs.keep(roster, bytes) {
+        if self.concerns(roster)
+            && let Some(old) = self.repairs.keep(roster, bytes)
+        {
             self.input(Input::ChunksGone(old));
         }
     }
@@ -207,8 +224,7 @@ impl Driver {
     /// A kept chunk has come, or nobody serves it.
     pub(super) fn on_chunk(&mut self, ring: Digest, f: Finished, found: Option<Arc<Vec<u8>>>) {
         let chunk = (f.roster, f.chunk);
-        if !self.repairs.layouts.contains_key(&ring) {
-            // Of an epoch that is over.
+        if !self.concerns(ring) {
             return;
         }
         // The attempt may be over: what came, or did not, matters to the next one.
@@ -244,6 +260,9 @@ impl Driver {
     }
 
     fn on_ring_held(&mut self, roster: Digest, held: Held) {
+        if !self.concerns(roster) {
+            return;
+        }
         let (send_rate, digest) = (held.send_rate(), held.digest);
         self.tell.ring(held.sent_bytes, held.received_bytes);
         let epoch = self.peer.head().epoch + 1;
@@ -313,7 +332,9 @@ mod tests {
             assert!(repairs.slice(codec, (roster, 0)).is_none(), "nobody has sealed it");
         }
         assert!(repairs.slice(codec, (Digest([1; 32]), 1)).is_none());
+        assert!(repairs.concerns(Digest([3; 32]), 0) && !repairs.concerns(Digest([3; 32]), 1));
         repairs.clear();
         assert!(repairs.slice(codec, (Digest([3; 32]), 1)).is_none());
+        assert!(!repairs.concerns(Digest([3; 32]), 0), "it is of an epoch that is over");
     }
 }

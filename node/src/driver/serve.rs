@@ -114,6 +114,7 @@ impl Driver {
         match result {
             Ok(saved) => {
                 self.drop_received(saved.state);
+                self.outbox.saved(saved.table.header().epoch);
                 self.saved.push_back(saved);
                 self.note_loaded();
                 while self.saved.len() > CHECKPOINTS {
@@ -125,7 +126,9 @@ impl Driver {
             }
             Err(error) => {
                 self.tell.disk(&error);
-                if self.loaded.is_some() {
+                self.make_room();
+                let needed = self.loaded.is_some() || self.outbox.is_owing();
+                if needed && !std::mem::replace(&mut self.resaving, true) {
                     self.jobs.spawn(async {
                         tokio::time::sleep(DISK_PAUSE).await;
                         Done::Resave

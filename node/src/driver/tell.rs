@@ -166,14 +166,24 @@ impl Teller {
     pub(super) fn journal(&self, error: &StoreError) {
         let text = explain(error);
         self.say(&format!(
-            "disk: {text}; until it can be written this node sends no votes and no results, and \
-             trains on: free some space"
+            "disk: {text}; until it can be written this node sends no votes and no results, \
+             trains on, and stands still once too much waits: free some space"
         ));
         self.emit(None, events::Event::Disk { error: text });
     }
 
-    pub(super) fn journal_again(&self) {
-        self.say("disk: the logs are written again, nothing is lost");
+    /// An update could not be written: others go on, and this node follows them.
+    pub(super) fn update(&self, error: &StoreError) {
+        let text = explain(error);
+        self.say(&format!(
+            "disk: {text}; this node votes for no update that it cannot keep, and is silent once \
+             others have decided it: free some space"
+        ));
+        self.emit(None, events::Event::Disk { error: text });
+    }
+
+    pub(super) fn disk_again(&self) {
+        self.say("disk: it can be written again, nothing is lost");
     }
 
     /// A file was set aside.

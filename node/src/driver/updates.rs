@@ -2,9 +2,9 @@
 //!
 //! An update comes out of our ring, or from other peers. It is flushed to disk before the state
 //! hears that it is held, because it votes for what it holds (R5). A disk that takes no more is told
-//! to the user; room is made by giving up old updates, and it is tried again. Until it succeeds the
-//! peer gives no vote for that update, but it serves it from memory and, once others have decided it,
-//! takes the outer step and trains on.
+//! to the user; room is made by giving up updates that a checkpoint holds, and it is tried again. Until
+//! it succeeds the peer gives no vote for that update, but it serves it from memory and, once others
+//! have decided it, takes the outer step and trains on, silently (`outbox`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub(super) struct Updates {
 #[derive(Debug)]
 struct Kept {
     epoch: u64,
+    /// A vote of ours names it (R19).
+    voted: bool,
     bytes: Option<Arc<Vec<u8>>>,
     on_disk: bool,
 }
@@ -65,7 +67,7 @@ impl Updates {
     pub(super) fn new(found: Vec<Name>) -> Self {
         let mut updates = Self::default();
         for Name { epoch, digest } in found {
-            updates.kept.insert(digest, Kept { epoch, bytes: None, on_disk: true });
+            updates.kept.insert(digest, Kept { epoch, voted: false, bytes: None, on_disk: true });
             updates.committed.push_back(digest);
         }
         updates
@@ -73,15 +75,25 @@ impl Updates {
 
     /// Keeps an update that may be decided.
     pub(super) fn hold(&mut self, epoch: u64, digest: Digest, bytes: Arc<Vec<u8>>) -> Vec<Name> {
-        let new = Kept { epoch, bytes: None, on_disk: false };
+        let new = Kept { epoch, voted: false, bytes: None, on_disk: false };
         let kept = self.kept.entry(digest).or_insert(new);
         kept.bytes = Some(bytes);
         if !self.open.contains(&digest) && !self.committed.contains(&digest) {
             self.open.push_back(digest);
         }
         let above = self.open.len().saturating_sub(OPEN);
-        let old: Vec<Digest> = self.open.drain(..above).collect();
+        let voted = |open: &Digest| self.kept.get(open).is_some_and(|kept| kept.voted);
+        let spare = self.open.iter().copied().filter(|open| *open != digest && !voted(open));
+        let old: Vec<Digest> = spare.take(above).collect();
+        self.open.retain(|open| !old.contains(open));
         self.forget(old)
+    }
+
+    /// We vote for it: it stays until its epoch is decided.
+    pub(super) fn vote(&mut self, digest: &Digest) {
+        if let Some(kept) = self.kept.get_mut(digest) {
+            kept.voted = true;
+        }
     }
 
     /// It is on disk now.
@@ -91,8 +103,10 @@ impl Updates {
         }
     }
 
-    /// One is decided; the others of its epoch are not needed any more. What can be removed.
-    pub(super) fn commit(&mut self, epoch: u64, digest: Digest) -> Vec<Name> {
+    /// One is decided; the others of its epoch are not needed any more. What can be removed: nothing of an
+    /// epoch after `whole`, that of the newest whole checkpoint, for our state could not be had without
+    /// it (R21).
+    pub(super) fn commit(&mut self, epoch: u64, digest: Digest, whole: u64) -> Vec<Name> {
         self.committed.retain(|known| *known != digest);
         self.committed.push_back(digest);
         let mut old = Vec::new();
@@ -104,8 +118,7 @@ impl Updates {
             }
             later
         });
-        let above = self.committed.len().saturating_sub(UPDATES_KEPT);
-        old.extend(self.committed.drain(..above));
+        old.extend(self.give_up(self.committed.len().saturating_sub(UPDATES_KEPT), whole));
         // What is not on disk is kept for as long as it is likely to be asked for.
         let above = self.committed.len().saturating_sub(IN_MEMORY);
         for digest in self.committed.range(..above) {
@@ -119,11 +132,18 @@ impl Updates {
         self.forget(old)
     }
 
-    /// Gives up the older half of what is on disk and committed.
-    fn make_room(&mut self) -> Vec<Name> {
-        let half = self.committed.len() / 2;
-        let old = self.committed.drain(..half).collect();
+    /// Gives up the older half of what is committed, as far as a checkpoint holds it.
+    fn make_room(&mut self, whole: u64) -> Vec<Name> {
+        let old = self.give_up(self.committed.len() / 2, whole);
         self.forget(old)
+    }
+
+    /// Of the `count` oldest committed ones those up to epoch `whole`.
+    fn give_up(&mut self, count: usize, whole: u64) -> Vec<Digest> {
+        let held = |old: &Digest| self.kept.get(old).is_none_or(|kept| kept.epoch <= whole);
+        let old: Vec<Digest> = self.committed.iter().take(count).copied().filter(held).collect();
+        self.committed.retain(|committed| !old.contains(committed));
+        old
     }
 
     fn forget(&mut self, old: Vec<Digest>) -> Vec<Name> {
@@ -148,6 +168,11 @@ impl Updates {
     fn is_on_disk(&self, digest: &Digest) -> bool {
         self.kept.get(digest).is_some_and(|kept| kept.on_disk)
     }
+
+    /// Whether it is here, and a power cut would lose it.
+    pub(super) fn is_unflushed(&self, digest: &Digest) -> bool {
+        self.kept.get(digest).is_some_and(|kept| !kept.on_disk)
+    }
 }
 
 impl Kept {
@@ -168,6 +193,8 @@ pub(super) struct Steps {
     under_way: BTreeSet<Digest>,
     /// Those that nobody needs once the open commit is durable.
     obsolete: Vec<Name>,
+    /// Whether the disk refused the last one.
+    refused: bool,
 }
 
 impl Steps {
@@ -215,9 +242,13 @@ impl Driver {
         match result {
             Ok(()) => {
                 self.updates.flushed(&update);
-                if self.updates.place(&update).is_none() {
-                    // Another one was decided meanwhile.
-                    self.drop_updates(vec![name]);
+                if std::mem::take(&mut self.steps.refused) {
+                    self.tell.disk_again();
+                }
+                match self.updates.place(&update) {
+                    Some(_) => self.outbox.kept(&update),
+                    // Another one was decided meanwhile, or it came too late.
+                    None => self.drop_updates(vec![name]),
                 }
                 self.input(match origin {
                     Origin::Ring { roster, send_rate } => {
@@ -227,9 +258,10 @@ impl Driver {
                 });
             }
             Err(error) => {
-                self.tell.disk(&error);
-                let old = self.updates.make_room();
-                self.drop_updates(old);
+                if !std::mem::replace(&mut self.steps.refused, true) {
+                    self.tell.update(&error);
+                }
+                self.make_room();
                 self.input(Input::UpdateUnflushed(update));
                 self.jobs.spawn(async move {
                     tokio::time::sleep(DISK_PAUSE).await;
@@ -240,16 +272,31 @@ impl Driver {
         self.on_arrived(update)
     }
 
-    /// Tries a full disk again, while the update may still be decided.
+    /// Tries a full disk again, while the update may still be decided, or others wait to hear from us
+    /// until it is kept.
     pub(super) fn keep_again(&mut self, name: Name, origin: Origin) {
-        let open = name.epoch > self.peer.head().epoch;
+        let open = name.epoch > self.peer.head().epoch || self.outbox.owes(&name.digest);
         if let (true, Some(Place::Memory(bytes))) = (open, self.updates.place(&name.digest)) {
             self.keep(name, bytes, origin);
         }
     }
 
-    /// The last commit is durable: what it was chosen over can go.
+    /// The epoch of the newest whole checkpoint.
+    pub(super) fn whole(&self) -> u64 {
+        self.saved.back().map_or(0, |saved| saved.table.header().epoch)
+    }
+
+    /// The disk refuses something.
+    pub(super) fn make_room(&mut self) {
+        let old = self.updates.make_room(self.whole());
+        self.drop_updates(old);
+    }
+
+    /// Once the last commit is durable, what it was chosen over can go.
     pub(super) fn drop_obsolete(&mut self) {
+        if !self.outbox.is_settled() {
+            return;
+        }
         let old = std::mem::take(&mut self.steps.obsolete);
         self.drop_updates(old);
     }
@@ -362,7 +409,7 @@ impl Driver {
             return;
         };
         // A vote may name one of them: they go once the commit is on disk.
-        let old = self.updates.commit(apply.epoch, apply.update);
+        let old = self.updates.commit(apply.epoch, apply.update, self.whole());
         self.steps.obsolete.extend(old);
         // No ring of this epoch starts any more; the worker keeps what it needs.
         self.delta = None;
@@ -436,65 +483,4 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn digest(n: u8) -> Digest {
-        Digest([n; 32])
-    }
-
-    fn hold(updates: &mut Updates, epoch: u64, n: u8) -> Vec<Name> {
-        updates.hold(epoch, digest(n), Arc::new(vec![n]))
-    }
-
-    fn in_memory(updates: &Updates) -> usize {
-        updates.kept.values().filter(|kept| kept.bytes.is_some()).count()
-    }
-
-    #[test]
-    fn committed_updates_outlive_the_open_ones_and_both_are_bounded() {
-        let mut updates = Updates::default();
-        for n in 0..40 {
-            hold(&mut updates, 1, n);
-            updates.flushed(&digest(n));
-        }
-        assert_eq!(updates.kept.len(), OPEN);
-        assert_eq!(updates.commit(1, digest(39)).len(), OPEN - 1);
-        assert_eq!(updates.kept.len(), 1);
-        for n in 50..90 {
-            hold(&mut updates, n.into(), n);
-            updates.flushed(&digest(n));
-            let old = updates.commit(n.into(), digest(n));
-            assert_eq!(old.is_empty(), n <= 80, "{n}: {old:?}");
-        }
-        assert_eq!((updates.kept.len(), in_memory(&updates)), (UPDATES_KEPT, IN_MEMORY));
-        assert!(matches!(updates.place(&digest(89)), Some(Place::Memory(_))));
-        let old = Name { epoch: 58, digest: digest(58) };
-        assert!(matches!(updates.place(&digest(58)), Some(Place::Disk(name)) if name == old));
-        assert!(updates.place(&digest(57)).is_none());
-        assert_eq!(updates.make_room()[0], old);
-        assert_eq!(updates.kept.len(), UPDATES_KEPT / 2);
-    }
-
-    #[test]
-    fn an_update_fetched_ahead_survives_the_commit_before_it() {
-        let mut updates = Updates::default();
-        for n in 1..4 {
-            hold(&mut updates, n.into(), n);
-        }
-        assert_eq!(updates.commit(2, digest(2)), [Name { epoch: 1, digest: digest(1) }]);
-        assert!(updates.place(&digest(3)).is_some());
-    }
-
-    /// A disk that takes nothing: what memory can hold is served, and no more.
-    #[test]
-    fn what_never_reaches_the_disk_is_bounded_too() {
-        let mut updates = Updates::default();
-        for n in 0..40 {
-            hold(&mut updates, n.into(), n);
-            updates.commit(n.into(), digest(n));
-        }
-        assert_eq!((updates.kept.len(), updates.committed.len()), (IN_MEMORY, IN_MEMORY));
-        assert!(updates.place(&digest(39)).is_some());
-    }
-}
+mod tests;

@@ -113,7 +113,7 @@ impl Actor {
             .iter()
             .chain(&config.external)
             .any(|address| address::scope(address) == Some(address::Scope::Public));
-        let (transport, relay) = transport::build(key)?;
+        let (transport, relay) = transport::build(key, config.line.as_deref())?;
         let node = Node::new(key, relay, far).map_err(NetError::Gossip)?;
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;

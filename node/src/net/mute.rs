@@ -190,7 +190,7 @@ mod tests {
 
     fn swarm() -> Gossip {
         let key = Keypair::generate_ed25519();
-        let (transport, _) = transport::build(&key).unwrap();
+        let (transport, _) = transport::build(&key, None).unwrap();
         let config = gossipsub::ConfigBuilder::default()
             .validation_mode(ValidationMode::Anonymous)
             .build()

@@ -39,6 +39,7 @@ async fn entry(seed: u8, listen: &str) -> Entry {
         listen: vec![listen.parse().unwrap()],
         external: Vec::new(),
         manifests: vec![b"a manifest".to_vec().into()],
+        line: None,
     };
     let (announce, mut announced) = mpsc::channel(4);
     let stop = CancellationToken::new();
@@ -66,6 +67,7 @@ fn config(seed: u8, bootstrap: &[Multiaddr]) -> Config {
         bootstrap: bootstrap.to_vec(),
         contacts: Vec::new(),
         rate: 0,
+        line: None,
     }
 }
 
@@ -363,7 +365,7 @@ async fn a_port_in_use_is_named() {
 /// has thrown it out.
 async fn misbehave(target: Multiaddr, protocol: StreamProtocol, bytes: Vec<u8>) {
     let key = Keypair::generate_ed25519();
-    let (transport, _) = transport::build(&key).unwrap();
+    let (transport, _) = transport::build(&key, None).unwrap();
     let me = key.public().to_peer_id();
     let behaviour = streams::Behaviour::new(&[]);
     let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());

@@ -85,6 +85,10 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
     let header = &checkpoint.header;
+    let bits = match gauge.bytes_per_token(REPORT_TOKENS)? {
+        Some(bytes) => format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes)),
+        None => String::new(),
+    };
     let mut lines = vec![
         format!("run            {} ({})", manifest.id, manifest.run.name),
         format!(
@@ -98,6 +102,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
             evaluation.loss,
             super::count(evaluation.tokens as u64)
         ),
+        format!("perplexity     {:.4}{bits}", evaluation.perplexity()),
     ];
     match (evaluation.excess, entropies.yardsticks()) {
         (Some(excess), Some(yardsticks)) => lines.push(format!(
@@ -117,8 +122,8 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     let (gauge, _, manifest) = open(&args.checkpoint)?;
     let tokenizer = Tokenizer::new(&manifest.work.data);
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
-    let settings =
-        Settings { temperature: args.temperature, seed: args.seed, tokens: args.tokens.get() };
+    let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
+    let settings = Settings { temperature, top_p, seed, tokens: tokens.get() };
     let mut decoder = tokenizer.decoder();
     let mut written = out.write_all(args.prompt.as_bytes());
     sample::sample(gauge.model(), &manifest.work, &prompt, settings, &mut |token| {

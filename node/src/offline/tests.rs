@@ -44,7 +44,9 @@ fn an_organiser_needs_two_lines() {
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
     let id = made.lines().last().unwrap().strip_prefix("run  ").unwrap();
     assert!(id.len() == 64 && shown.contains(id), "{made}{shown}");
-    for words in ["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never"] {
+    let words =
+        ["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never", "FLOP per token"];
+    for words in words {
         assert!(shown.contains(words), "no {words} in {shown}");
     }
 }
@@ -55,7 +57,7 @@ fn every_setting_is_in_the_file() {
     folder.new_manifest(&[]).unwrap();
     let text = std::fs::read_to_string(folder.path("run.toml")).unwrap();
     let table: toml::Table = text.parse().unwrap();
-    for (name, keys) in [("model", 10), ("data", 5), ("train", 12), ("epoch", 4), ("outer", 3)] {
+    for (name, keys) in [("model", 10), ("data", 5), ("train", 15), ("epoch", 4), ("outer", 3)] {
         assert_eq!(table[name].as_table().unwrap().len(), keys, "{name}");
     }
 }
@@ -80,18 +82,50 @@ fn a_run_on_a_text_names_the_file_by_digest() {
     assert!(missing.to_string().contains("/absent"), "{missing}");
 }
 
+/// Every preset makes a manifest that can be signed, and its name says how large it is.
 #[test]
-fn presets_are_a_closed_list() {
+fn every_preset_makes_a_manifest() {
+    for preset in Preset::ALL {
+        let folder = Folder::new();
+        folder.new_manifest(&["--preset", preset.name]).unwrap();
+        let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+        let parameters = manifest.work.model.parameter_count() as f64;
+        let Some((family, size)) = preset.name.split_once('-') else { continue };
+        assert_eq!(manifest.work.model.family.name(), family);
+        // 1b6 is 1.6 billion.
+        let (number, unit) = size.split_at(size.find(['m', 'b']).unwrap());
+        let unit = if unit.starts_with('m') { 1e6 } else { 1e9 };
+        let tenth: f64 = size.rsplit(['m', 'b']).next().unwrap().parse().unwrap_or(0.0);
+        let said = unit * (number.parse::<f64>().unwrap() + tenth / 10.0);
+        assert!((0.6..1.6).contains(&(parameters / said)), "{}: {parameters}", preset.name);
+    }
+}
+
+/// Sizes, optimiser and averaging of the paper and of its program's configuration.
+#[test]
+fn llama_10b_is_intellect_1() {
     let folder = Folder::new();
-    folder.new_manifest(&["--preset", "intellect-1"]).unwrap();
+    folder.new_manifest(&["--preset", "llama-10b"]).unwrap();
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
     assert_eq!((manifest.run.epoch.amount, manifest.run.outer.momentum), (100, 0.9));
+    let Work { model, train, .. } = &manifest.work;
+    assert_eq!(model.parameter_count(), 10_211_381_248);
+    assert_eq!(manifest.work.tokens_per_step(), 1 << 20);
+    let lengths = [train.warmup_tokens, train.stable_tokens, train.decay_tokens];
+    let steps = lengths.map(|tokens| tokens as f64 * 90_400.0 / manifest.run.stop_tokens as f64);
+    for (found, published) in steps.into_iter().zip([1_000.0, 73_700.0, 15_700.0]) {
+        assert!((found - published).abs() < 1e-3, "{found} {published}");
+    }
     let error = Folder::new().new_manifest(&["--preset", "huge"]).unwrap_err();
-    assert!(error.to_string().contains("intellect-1"), "{error}");
+    assert!(error.to_string().contains("llama-10b"), "{error}");
 }
 
 #[test]
 fn numbers_are_written_for_people() {
+    let texts = [0.0, 999.0, 1e3, 75.03e9, 7.867e16, 3e25].map(flops);
+    let expected =
+        ["0.00 FLOP", "999.00 FLOP", "1.00 kFLOP", "75.03 GFLOP", "78.67 PFLOP", "30000.00 ZFLOP"];
+    assert_eq!(texts, expected);
     assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1 000", "1 234 567"]);
     let texts = [0, 999, 1_000, 9_949, 12_345, 999_499, 999_500, 5_200_000_000].map(bytes);
     assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "999 kB", "1.0 MB", "5.2 GB"]);

@@ -144,6 +144,13 @@ impl Links {
         }
     }
 
+    /// Rate, delay and loss of a line.
+    pub(crate) fn line(&self, index: usize) -> (u64, Duration, f64) {
+        self.ports
+            .get(index)
+            .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
+    }
+
     /// Whether anything that `from` sends reaches `to`.
     pub(crate) fn join(&self, from: usize, to: usize) -> bool {
         let (Some(a), Some(b)) = (self.ports.get(from), self.ports.get(to)) else { return false };

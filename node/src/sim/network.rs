@@ -1,17 +1,19 @@
 //! The network of a simulation: this machine's loopback, or links that can be bad.
 //!
-//! With links, every peer and the bootstrap run in a network namespace of their own, which has one
+//! Links are emulated where that is possible, else shaped by the processes themselves
+//! (`shaping.rs`). Emulated, every peer and the bootstrap run in a network namespace of their own, which has one
 //! TUN device and no way out but through it. A thread of the simulation reads the packets from all
 //! devices, lets [`Switch`] decide what becomes of them, and writes what arrives. Nothing of the
 //! machine's own network is touched, and everything vanishes with the processes, however they end.
 //!
-//! It needs the rights of root and `/dev/net/tun`.
+//! That needs the rights of root and `/dev/net/tun`.
 
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     net::Ipv4Addr,
     os::fd::AsFd as _,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -22,9 +24,15 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::os::{self, NetworkSpace};
+use crate::{
+    cli::LinkKind,
+    os::{self, NetworkSpace},
+};
 
-use super::links::{Change, PACKET_BYTES_MAX, Switch};
+use super::{
+    links::{Change, PACKET_BYTES_MAX, Switch},
+    shaping::{self, Shaping},
+};
 
 /// What joins the processes of a simulation.
 #[derive(Debug)]
@@ -33,6 +41,8 @@ pub(super) enum Network {
     Loopback,
     /// A namespace for each process, and a switch between them.
     Emulated(Emulation),
+    /// A loopback address for each process, which makes its own streams bad.
+    Shaped(Shaping),
 }
 
 /// Namespaces, devices, and the thread between them, which ends when this is dropped.
@@ -46,13 +56,43 @@ pub(super) struct Emulation {
 }
 
 impl Network {
+    /// Links for `count` processes, as good as this machine can do, or of the `kind` that is wanted;
+    /// files that it needs are in `folder`.
+    ///
+    /// # Errors
+    /// It cannot be done.
+    pub(super) fn with_links(
+        kind: LinkKind,
+        count: usize,
+        seed: u64,
+        folder: &Path,
+    ) -> io::Result<Self> {
+        let shaped = || Shaping::open(count, folder).map(Self::Shaped);
+        match kind {
+            LinkKind::Shaped => shaped(),
+            LinkKind::Emulated => Emulation::open(count, seed).map(Self::Emulated),
+            LinkKind::Auto => Emulation::open(count, seed).map(Self::Emulated).or_else(|error| {
+                tracing::info!(%error, "packets cannot be emulated here; the nodes shape their streams");
+                shaped()
+            }),
+        }
+    }
+
     /// The address at which the process on line `index` listens, at a port that the system chooses.
     pub(super) fn listen(&self, index: usize) -> String {
         let address = match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
             Self::Emulated(_) => address(index),
+            Self::Shaped(_) => shaping::address(index),
         };
         format!("/ip4/{address}/tcp/0")
+    }
+
+    /// What the process on line `index` is told besides.
+    pub(super) fn arguments(&self, index: usize) -> Vec<String> {
+        let Self::Shaped(shaping) = self else { return Vec::new() };
+        let file = shaping.file(index).map(|file| file.to_string_lossy().into_owned());
+        file.map_or_else(Vec::new, |file| vec!["--line".to_owned(), file])
     }
 
     /// Runs `start` where the process on line `index` is to live.
@@ -73,10 +113,16 @@ impl Network {
     }
 
     /// Changes the links from now on.
-    pub(super) fn apply(&self, change: &Change) {
-        if let Self::Emulated(emulation) = self {
-            lock(&emulation.switch).apply(change);
+    ///
+    /// # Errors
+    /// Whoever is to do it cannot be told.
+    pub(super) fn apply(&self, change: &Change) -> io::Result<()> {
+        match self {
+            Self::Loopback => {}
+            Self::Emulated(emulation) => lock(&emulation.switch).apply(change),
+            Self::Shaped(shaping) => shaping.apply(change)?,
         }
+        Ok(())
     }
 
     /// What it is, for people and the report.
@@ -84,6 +130,7 @@ impl Network {
         match self {
             Self::Loopback => "loopback",
             Self::Emulated(_) => "emulated",
+            Self::Shaped(_) => "shaped",
         }
     }
 }
@@ -238,7 +285,7 @@ mod tests {
         });
         assert!(got == sent, "the bytes arrived changed");
         let down = Line { up: Some(false), ..Line::default() };
-        network.apply(&Change::Line { peer: 1, line: down });
+        network.apply(&Change::Line { peer: 1, line: down }).unwrap();
         assert!(dial(1).is_err());
         let outside = TcpStream::connect_timeout(&target, Duration::from_secs(1));
         assert!(outside.is_err(), "the machine's own network has nothing to do with it");

@@ -337,7 +337,10 @@ impl<'a> Stage<'a> {
                 self.bootstrap.kill();
                 self.bootstrap_killed = true;
             }
-            Action::Links(change) => self.plan.network.apply(change),
+            Action::Links(change) => {
+                let failed = |source| StageError::Io { path: self.plan.folder.clone(), source };
+                self.plan.network.apply(change).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -375,6 +378,7 @@ impl<'a> Stage<'a> {
         ]
         .map(str::to_owned)
         .to_vec();
+        arguments.extend(self.plan.network.arguments(index));
         if let Some(data) = &self.plan.data {
             arguments.extend(["--data".to_owned(), text(data)]);
         }
@@ -422,7 +426,7 @@ fn start_bootstrap(
 ) -> Result<(Process, String), StageError> {
     let log = folder.join("log.txt");
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let arguments = [
+    let mut arguments = [
         "bootstrap",
         "--manifest",
         &text(manifest),
@@ -431,7 +435,9 @@ fn start_bootstrap(
         "--data-dir",
         &text(&folder.join("data")),
     ]
-    .map(str::to_owned);
+    .map(str::to_owned)
+    .to_vec();
+    arguments.extend(plan.network.arguments(plan.peers));
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
     let mut process = started.map_err(|source| StageError::Io { path: log.clone(), source })?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {

@@ -171,10 +171,12 @@ impl Journal {
             records.iter().partition(|record| record.is_of_lineage());
         let votes: Vec<_> = votes.into_iter().map(vote).collect();
         let links: Vec<_> = decided.iter().map(|record| wire::canonical(*record)).collect();
-        for (log, records) in [(&mut self.votes, votes), (&mut self.receipts, links)] {
-            if !records.is_empty() {
-                log.append(&records).map_err(|source| failed("write", log.path(), source))?;
-            }
+        let before = self.votes.bytes();
+        add(&mut self.votes, &votes)?;
+        if let Err(error) = add(&mut self.receipts, &links) {
+            // They will be given again.
+            self.votes.take_back(before);
+            return Err(error);
         }
         let head = decided.iter().rev().find_map(|record| match record {
             Record::Committed { head } => Some(head.epoch),
@@ -256,6 +258,13 @@ fn epoch_of(vote: &Record) -> u64 {
     }
 }
 
+fn add(log: &mut Log, records: &[Vec<u8>]) -> Result<(), StoreError> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    log.append(records).map_err(|source| failed("write", log.path(), source))
+}
+
 fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreError> {
     let append = || -> io::Result<Log> {
         let mut log = Log::open(path, bytes)?;
@@ -283,6 +292,10 @@ const VOTES_KEPT: u64 = 32;
 
 /// A `votes.log` below this length is left alone: half a day of epochs of a minute.
 const REWRITE_BYTES: u64 = 1 << 20;
+
+/// Records that are appended at once, in bytes, unless one is longer: small parts find their place on a
+/// disk that is almost full, and it is soon told whether one is torn.
+pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
 /// An incarnation, `u64` LE.
 const KIND_INCARNATION: u8 = 1;

@@ -1,13 +1,15 @@
-//! A file of records that is appended to: `length u32 LE ‖ first 16 bytes of BLAKE3 ‖ bytes`, again
-//! and again.
+//! A file of records that is appended to, a *batch* at a time: `length u32 LE ‖ first 16 bytes of
+//! BLAKE3 ‖ records`, each record `length u32 LE ‖ bytes`.
 //!
 //! What [`Log::append`] returned from is on the disk. A process that is killed, or a machine that
 //! loses its power, leaves at most one append half done: a *torn tail*, which is cut, since nothing
-//! that depends on it has been said to anybody. Whatever else does not fit its check is *damage*:
-//! the records before it are good, those behind it cannot be told from it any more.
+//! that depends on it has been said to anybody. Of the pages of one append any may have reached the
+//! disk and the others be zeros or missing, so its records share one check: were each believed by
+//! itself, one behind a gap would look like damage. Whatever else does not fit its check is *damage*:
+//! the batches before it are good, those behind it cannot be told from it any more.
 //!
-//! A length that was damaged may reach beyond the end, as that of a torn record does. So a tail is
-//! torn only if no whole record begins anywhere in it.
+//! A length that was damaged may reach beyond the end, as that of a torn batch does. So a tail is
+//! torn only if no whole batch begins anywhere in it.
 //!
 //! After an append that failed, nothing is known of what the system had taken: the next one cuts
 //! the file back to where it was whole and writes all again. Asking only for another flush would
@@ -30,7 +32,7 @@ use crate::os;
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Up to here every record is whole and on the disk.
+    /// Up to here every batch is whole and on the disk.
     bytes: u64,
     /// Whether there may be more behind that.
     torn: bool,
@@ -41,7 +43,7 @@ pub(super) struct Log {
 /// What a log holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// The bytes of each record, up to the end or to the first that is damaged.
+    /// The bytes of each record, up to the end or to the first batch that is damaged.
     pub(super) records: Vec<Vec<u8>>,
     /// Their length in the file.
     pub(super) bytes: u64,
@@ -63,8 +65,8 @@ impl Content {
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut content = Self::default();
         let mut rest = bytes;
-        while let Some((body, after)) = split_record(rest) {
-            content.records.push(body.to_vec());
+        while let Some((records, after)) = split_batch(rest) {
+            content.records.extend(records);
             rest = after;
         }
         content.bytes = (bytes.len() - rest.len()) as u64;
@@ -91,10 +93,10 @@ impl Log {
         self.bytes
     }
 
-    /// Appends records, and returns once they are on the disk. On an error none of them counts, and
-    /// the next append begins where this one did.
+    /// Appends records, at least one, and returns once they are on the disk. On an error, or when the
+    /// power fails, none of them counts, and the next append begins where this one did.
     pub(super) fn append(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
-        let bytes = encode(records)?;
+        let bytes = batch(records)?;
         if !self.named {
             os::sync_parent(&self.path)?;
             self.named = true;
@@ -110,10 +112,20 @@ impl Log {
         Ok(())
     }
 
+    /// What lies behind the first `bytes` bytes is cut before the next append.
+    pub(super) fn take_back(&mut self, bytes: u64) {
+        self.torn |= bytes < self.bytes;
+        self.bytes = self.bytes.min(bytes);
+    }
+
     /// Puts `records` in the place of all that there is. Whoever looks, after a crash too, finds the
     /// old ones or these.
     pub(super) fn rewrite(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
-        let bytes = encode(records)?;
+        let batches: Vec<Vec<u8>> = records
+            .iter()
+            .map(|record| batch(std::slice::from_ref(record)))
+            .collect::<Result<_, _>>()?;
+        let bytes = batches.concat();
         let temporary = self.path.with_extension(super::TEMPORARY);
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -133,23 +145,39 @@ impl Log {
     }
 }
 
-fn encode(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+/// The bytes of one batch.
+fn batch(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    let too_long = || io::Error::other("a record is too long for a log");
+    let mut body = Vec::new();
     for record in records {
-        let length = u32::try_from(record.len()).ok().filter(|_| record.len() <= RECORD_BYTES_MAX);
-        let length = length.ok_or_else(|| io::Error::other("a record is too long for a log"))?;
-        bytes.extend_from_slice(&length.to_le_bytes());
-        bytes.extend_from_slice(&check_of(record));
-        bytes.extend_from_slice(record);
+        let length = u32::try_from(record.len()).map_err(|_| too_long())?;
+        body.extend_from_slice(&length.to_le_bytes());
+        body.extend_from_slice(record);
     }
-    Ok(bytes)
+    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= BATCH_BYTES_MAX);
+    let length = length.ok_or_else(too_long)?;
+    Ok([length.to_le_bytes().as_slice(), &check_of(&body), &body].concat())
 }
 
-/// The record that `bytes` begin with, if it is whole, and the bytes behind it.
-fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The records of the batch that `bytes` begin with, if it is whole, and the bytes behind it.
+fn split_batch(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, &[u8])> {
+    let (mut body, after) = split_body(bytes)?;
+    let mut records = Vec::new();
+    while !body.is_empty() {
+        let (length, rest) = body.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        let (record, rest) = rest.split_at_checked(length)?;
+        records.push(record.to_vec());
+        body = rest;
+    }
+    Some((records, after))
+}
+
+/// What fits its check at the beginning of `bytes`, and the bytes behind it.
+fn split_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    if length > RECORD_BYTES_MAX {
+    if length == 0 || length > BATCH_BYTES_MAX {
         return None;
     }
     let (check, rest) = rest.split_first_chunk::<CHECK_BYTES>()?;
@@ -157,26 +185,23 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (check_of(body) == *check).then_some((body, rest))
 }
 
-/// Whether an append that was cut short can have left `rest`, which begins with no whole record: it
-/// ends before its record does, or with it, and hides no record; or it is room that was never
-/// written to.
+/// Whether an append that was cut short can have left `rest`, which begins with no whole batch: it
+/// hides none, and ends before its batch does, or with it. Where the page with the first of its head
+/// or the one with the last of it is missing, its length says nothing.
 fn is_torn(rest: &[u8]) -> bool {
-    if rest.iter().all(|byte| *byte == 0) {
-        return true;
-    }
-    let Some((length, _)) = rest.split_first_chunk::<4>() else { return true };
-    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    if length > RECORD_BYTES_MAX || rest.len() > HEAD_BYTES + length {
-        return false;
-    }
-    hides_no_record(rest)
+    let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { return true };
+    let [a, b, c, d, check @ ..] = head;
+    let length = usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX);
+    let in_its_place = length <= BATCH_BYTES_MAX && body.len() <= length;
+    let without_head = *a == 0 || *check == [0; CHECK_BYTES];
+    (in_its_place || without_head) && hides_no_batch(rest)
 }
 
-/// Whether no whole record begins behind the first byte. Where that would take long to find out, it
-/// is not: a log that is lost without need costs less than a vote that is forgotten.
-fn hides_no_record(rest: &[u8]) -> bool {
+/// Whether no whole batch begins anywhere. Where that would take long to find out, it is not: a log
+/// that is lost without need costs less than a vote that is forgotten.
+fn hides_no_batch(rest: &[u8]) -> bool {
     let mut budget_bytes = SEARCH_BYTES;
-    for at in 1..rest.len() {
+    for at in 0..rest.len() {
         let length = rest[at..].first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > rest.len() {
@@ -184,7 +209,7 @@ fn hides_no_record(rest: &[u8]) -> bool {
         }
         let Some(left) = budget_bytes.checked_sub(length) else { return false };
         budget_bytes = left;
-        if split_record(&rest[at..]).is_some() {
+        if split_body(&rest[at..]).is_some() {
             return false;
         }
     }
@@ -197,16 +222,17 @@ fn check_of(body: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-/// Bytes of BLAKE3 that check a record.
+/// Bytes of BLAKE3 that check a batch.
 const CHECK_BYTES: usize = 16;
 
-/// What stands before each record's bytes.
+/// What stands before each batch's records.
 const HEAD_BYTES: usize = 4 + CHECK_BYTES;
 
-/// Longest record that is believed: the longest of the protocol, and its kind.
-const RECORD_BYTES_MAX: usize = wire::RECORD_BYTES_MAX + 1;
+/// Longest batch that is believed: what is appended at once, and the longest record of the protocol
+/// with its kind and length.
+const BATCH_BYTES_MAX: usize = super::journal::BATCH_BYTES + wire::RECORD_BYTES_MAX + 5;
 
-/// Bytes that are hashed in search of a record in a tail: a second. A torn tail of a megabyte needs
+/// Bytes that are hashed in search of a batch in a tail: a second. A torn tail of a megabyte needs
 /// an eighth of it.
 const SEARCH_BYTES: usize = 1 << 30;
 

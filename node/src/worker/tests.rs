@@ -199,7 +199,8 @@ fn a_fetched_state_replaces_the_anchor() {
     let mut fetched = first();
     fetched.step(&config(0).outer, 1, &delta);
     let table = Table::of(header(9), fetched.theta(), fetched.momentum()).unwrap();
-    let load = Command::Load { table, state: Box::new(fetched.clone()), spent: true };
+    let all = Blocks::all(delta.len() as u64);
+    let load = Command::Load { table, state: Box::new(fetched.clone()), spent: all };
     assert!(worker.0.command(load));
     let snapshot = state(&mut worker.1, Origin::Loaded);
     assert_eq!((&*snapshot.state, snapshot.table.header().epoch), (&fetched, 9));

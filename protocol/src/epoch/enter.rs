@@ -124,6 +124,7 @@ impl State {
         self.asking = None;
         self.gathering = Gathering::default();
         self.turn_since = None;
+        self.stalled = 0;
         self.mute.clear();
         self.closed.clear();
         self.replied.clear();

@@ -281,7 +281,8 @@ impl State {
 
     /// Everyone alive: first the ring in its order, then voters without a place (R36).
     fn compose(&self, now: Time, roll: &Roll, attempt: u32) -> Vec<Member> {
-        let me = (self.config.me, self.config.log, self.config.incarnation, self.frozen_weight());
+        let weight = if self.sits_out(attempt, &self.config.me) { 0 } else { self.frozen_weight() };
+        let me = (self.config.me, self.config.log, self.config.incarnation, weight);
         let others = roll.live(now).filter(|(peer, seen)| {
             self.may_take_part(peer, seen, now, roll)
                 && seen.beat.phase != Phase::Behind
@@ -289,7 +290,7 @@ impl State {
         });
         let others = others.map(|(peer, seen)| {
             let beat = &seen.beat;
-            let able = beat.direct && !self.lost.is_late(peer);
+            let able = beat.direct && !self.lost.is_late(peer) && !self.sits_out(attempt, peer);
             let weight = self.ready_of(peer, beat.incarnation).filter(|_| able);
             (*peer, beat.log, beat.incarnation, weight.unwrap_or(0))
         });
@@ -314,6 +315,13 @@ impl State {
         idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
         idle.sort_by_cached_key(key);
         ring.into_iter().chain(idle).collect()
+    }
+
+    /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
+    /// after it the other. Who sits out carries what it learnt.
+    fn sits_out(&self, attempt: u32, peer: &PeerId) -> bool {
+        let key = |k| order(Order::Ring, &self.config.law.run, &self.series.parent, k, peer);
+        self.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
     fn frozen_weight(&self) -> u64 {
@@ -397,6 +405,9 @@ const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 
 /// Attempts of one series after which people are told (R39).
 const ATTEMPTS_MAX: u32 = 256;
+
+/// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
+const STALLS: u32 = 2;
 
 /// Steps of the search for a ring without broken links; a ring of 256 needs as many when nothing
 /// is broken.

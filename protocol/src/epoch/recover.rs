@@ -146,6 +146,7 @@ impl State {
             }
             Stage::Reduce { until, roster } if now >= until => {
                 self.note_mute(roster);
+                self.note_stalled(roster);
                 "update missing"
             }
             Stage::Finished { until, .. } if now >= until => "votes missing",
@@ -171,6 +172,14 @@ impl State {
         let Some(adopt) = self.roster(&roster).and_then(|r| r.adopt.clone()) else { return };
         if !self.held.contains(&adopt.update) {
             self.mute.append(&mut self.adopted_from);
+        }
+    }
+
+    /// R40: a neighbour that is silent is reported; one that crawls is not, nor can its successor tell it
+    /// from one that waits for its own.
+    fn note_stalled(&mut self, roster: Digest) {
+        if self.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
+            self.stalled = self.stalled.saturating_add(1);
         }
     }
 
@@ -260,7 +269,8 @@ impl State {
         self.ring_time_of(now, roll, roster.ring().count(), rate, roster.attempt)
     }
 
-    /// T_ring: three times what the slowest rate needs.
+    /// T_ring: three times what the slowest rate needs; it doubles with every other attempt, so that two
+    /// halves of the members have as long (R40).
     fn ring_time_of(
         &self,
         now: Time,
@@ -274,7 +284,7 @@ impl State {
         let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
         let trips = roll.round_trip(now) * u32::try_from(n).unwrap_or(u32::MAX);
         let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
-        (3 * once).max(RING_MIN) * back_off(attempt)
+        (3 * once).max(RING_MIN) * back_off(attempt.div_ceil(2))
     }
 
     pub(super) fn repeat_interval(&self, now: Time, roll: &Roll) -> Duration {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocks::Blocks;
 use crate::epoch::{Apply, Ring, Rule};
 use crate::event::Event;
 use crate::fault::Fault;
@@ -150,7 +151,8 @@ pub enum Output {
     /// Ask a peer about its lineage; answer with [`Input::Answer`], at the latest after
     /// [`ASK_TIMEOUT`].
     Ask(PeerId, Ask),
-    /// Fetch and load the checkpoint of a verified head from any of these peers.
+    /// Fetch and load the checkpoint of a verified head from any of these peers. An `Apply` that still
+    /// waits for its update is void.
     Fetch {
         /// The head.
         head: Head,
@@ -158,8 +160,8 @@ pub enum Output {
         r: Digest,
         /// Who serves it.
         donors: Vec<PeerId>,
-        /// Whether our unshared work is in it already (R27, R34).
-        spent: bool,
+        /// In which blocks some of our unshared work is in it already (R27, R34).
+        spent: Blocks,
     },
     /// Train the next epoch, from this many committed tokens on.
     Train {

@@ -1,9 +1,11 @@
 //! What must never happen: the invariants S1–S7 of `docs/PROTOCOL.md`, held against everything that
 //! simulated peers send, commit and follow, as they do it.
 //!
-//! The checks share no code with the machines that they judge: they keep their own history of votes
-//! (`votes`) and of lineages (`lineage`), and find majorities by themselves. A message counts
-//! once its author has sent it, whether or not it arrives.
+//! The checks call none of the machines that they judge: they keep their own history of votes (`votes`)
+//! and of lineages (`lineage`), and find majorities by themselves. They do share values and functions
+//! with them: digests, the order of heads, sets of blocks, the codec, and what a receipt says of whom it
+//! names. A mistake in one of those is for its own tests to find. A message counts once its author has
+//! sent it, whether or not it arrives.
 //!
 //! Beside S1–S7: no peer calls another one faulty, and none has another state from an equal receipt,
 //! since all simulated peers are honest and compute well.
@@ -270,18 +272,21 @@ impl Check {
         &mut self,
         who: &mut Process,
         head: Head,
-        spent: bool,
+        spent: &Blocks,
         unspent: &[Range<u64>],
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
         self.lineage.on_loaded(peer, &who.head, &head)?;
+        let extends = self.lineage.descends(&head.state, &who.head.state);
         if unspent.iter().any(|unspent| !unspent.is_empty()) {
-            let all = Blocks::all(super::toy::ELEMENTS as u64);
-            let spent = if spent { all } else { Blocks::default() };
-            self.forgone += self.lineage.on_settled(peer, incarnation, &head, &spent, unspent)?;
+            let forgone = self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;
+            require(!extends || forgone == 0, "S4", || {
+                format!("{peer} forgoes {forgone} on its own lineage, from {:?} on", who.head)
+            })?;
+            self.forgone += forgone;
         }
-        if !raised && !self.lineage.descends(&head.state, &who.head.state) {
+        if !raised && !extends {
             who.fork_owed = Some(format!("{peer} silently leaves {:?} for {head:?}", who.head));
         }
         who.head = head;

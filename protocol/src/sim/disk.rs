@@ -1,7 +1,9 @@
 //! The disk of a simulated host: what survives a crash, and what a process starts from again.
 //!
-//! Writes wait until they are flushed. A crash keeps all that was flushed, and of the rest any prefix:
-//! records are appended, and a torn one is cut off, so that each write is there as a whole or not.
+//! Writes wait until they are flushed. Votes and receipts are a file each, and nothing orders what the
+//! system writes to one of them after what it writes to the other. A crash keeps all that was flushed,
+//! and of the rest any prefix of each ([`Kept`]): records are appended, and a torn one is cut off, so
+//! that each write is there as a whole or not.
 //! The state is not on disk for each epoch; it is the newest checkpoint and the updates after it (R21).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,22 +13,37 @@ use super::toy::Anchor;
 use crate::epoch::Apply;
 use crate::id::{Digest, RunId};
 use crate::log::{self, Record, Recovered};
-use crate::message::{Commit, Head, Link, Message};
+use crate::message::{Commit, Head, Link, Message, Series};
 use crate::peer::UPDATES_KEPT;
 use crate::wire;
 
 /// Checkpoints kept.
 const CHECKPOINTS_KEPT: usize = 3;
 
-/// Something written.
+/// A file of its own.
 #[derive(Clone, Debug)]
-pub(super) enum Write {
-    /// A record of the log.
-    Record(Box<Record>),
+pub(super) enum File {
     /// The bytes of an update, and the epoch that it is for.
     Update(Digest, u64, Arc<Vec<u8>>),
     /// A whole checkpoint.
     Checkpoint(Arc<Anchor>),
+}
+
+/// How many writes that were not flushed a crash leaves: the first ones of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Records of the log of votes.
+    pub votes: usize,
+    /// Records of the log of receipts.
+    pub receipts: usize,
+    /// Updates and checkpoints, each a file of its own.
+    pub files: usize,
+}
+
+impl Kept {
+    /// Everything.
+    pub(super) const ALL: Self =
+        Self { votes: usize::MAX, receipts: usize::MAX, files: usize::MAX };
 }
 
 /// What is lost beside what was never flushed.
@@ -53,12 +70,20 @@ pub(super) struct Disk {
     receipts: Vec<Record>,
     updates: BTreeMap<Digest, (u64, Arc<Vec<u8>>)>,
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
-    pending: Vec<Write>,
+    pending: Pending,
     /// Whether it takes nothing but records any more.
     pub(super) full: bool,
     /// Whether something was lost since it was last read, and whether the log of votes was.
     pub(super) damaged: bool,
     pub(super) lost_votes: bool,
+}
+
+/// What is written and not flushed.
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    votes: Vec<Record>,
+    receipts: Vec<Record>,
+    files: Vec<File>,
 }
 
 /// What a process starts from.
@@ -72,50 +97,59 @@ pub(super) struct Restored {
 }
 
 impl Disk {
-    pub(super) fn write(&mut self, write: Write) {
-        if self.full && !matches!(write, Write::Record(_)) {
+    pub(super) fn write(&mut self, file: File) {
+        if self.full {
             self.damaged = true;
             return;
         }
-        self.pending.push(write);
+        self.pending.files.push(file);
+    }
+
+    pub(super) fn append(&mut self, record: Record) {
+        let Pending { votes, receipts, .. } = &mut self.pending;
+        if record.is_of_lineage() { receipts.push(record) } else { votes.push(record) }
     }
 
     /// How many writes a crash may lose.
-    pub(super) fn unflushed(&self) -> usize {
-        self.pending.len()
+    pub(super) fn unflushed(&self) -> Kept {
+        let Pending { votes, receipts, files } = &self.pending;
+        Kept { votes: votes.len(), receipts: receipts.len(), files: files.len() }
+    }
+
+    /// Whether a crash would lose nothing.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.unflushed() == Kept { votes: 0, receipts: 0, files: 0 }
     }
 
     pub(super) fn flush(&mut self) {
-        for write in std::mem::take(&mut self.pending) {
-            match write {
-                Write::Record(record) => self.append(*record),
-                Write::Update(digest, epoch, bytes) => {
-                    self.updates.insert(digest, (epoch, bytes));
-                }
-                Write::Checkpoint(anchor) => {
-                    self.checkpoints.insert((anchor.epoch, anchor.digest()), anchor);
-                    while self.checkpoints.len() > CHECKPOINTS_KEPT {
-                        self.checkpoints.pop_first();
-                    }
+        self.crash(Kept::ALL);
+    }
+
+    /// The power fails: of what was not flushed, so many writes are there.
+    pub(super) fn crash(&mut self, kept: Kept) {
+        let Pending { votes, receipts, files } = std::mem::take(&mut self.pending);
+        files.into_iter().take(kept.files).for_each(|file| self.keep(file));
+        self.votes.extend(votes.into_iter().take(kept.votes));
+        for record in receipts.into_iter().take(kept.receipts) {
+            if let Record::Committed { head } = &record {
+                self.updates.retain(|_, (epoch, _)| *epoch + UPDATES_KEPT as u64 > head.epoch);
+            }
+            self.receipts.push(record);
+        }
+    }
+
+    fn keep(&mut self, file: File) {
+        match file {
+            File::Update(digest, epoch, bytes) => {
+                self.updates.insert(digest, (epoch, bytes));
+            }
+            File::Checkpoint(anchor) => {
+                self.checkpoints.insert((anchor.epoch, anchor.digest()), anchor);
+                while self.checkpoints.len() > CHECKPOINTS_KEPT {
+                    self.checkpoints.pop_first();
                 }
             }
         }
-    }
-
-    fn append(&mut self, record: Record) {
-        if !record.is_of_lineage() {
-            return self.votes.push(record);
-        }
-        if let Record::Committed { head } = &record {
-            self.updates.retain(|_, (epoch, _)| *epoch + UPDATES_KEPT as u64 > head.epoch);
-        }
-        self.receipts.push(record);
-    }
-
-    /// The power fails: of what was not flushed, the first `kept` writes are there.
-    pub(super) fn crash(&mut self, kept: usize) {
-        self.pending.truncate(kept);
-        self.flush();
     }
 
     /// Whether a message says nothing but what is on disk, as far as it binds its author.
@@ -126,15 +160,8 @@ impl Disk {
                 let there = |record: &Record| *record == Record::Committed { head: beat.head };
                 beat.head.epoch == 0 || self.receipts.iter().rev().any(there)
             }
-            Message::Status(status) => voted(&|record| match record {
-                Record::Promised { series, attempt } => {
-                    *series == status.series && *attempt >= status.attempt
-                }
-                Record::Accepted { roster } => {
-                    roster.series == status.series && roster.attempt >= status.attempt
-                }
-                _ => false,
-            }),
+            Message::Query(query) => self.promised(query.series, query.attempt),
+            Message::Status(status) => self.promised(status.series, status.attempt),
             Message::Accept(accept) => voted(&|record| match record {
                 Record::Accepted { roster } => wire::roster_digest(run, roster) == accept.roster,
                 _ => false,
@@ -163,13 +190,21 @@ impl Disk {
                 })
             }
             Message::Ready(_)
-            | Message::Query(_)
             | Message::Roster(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Regroup(_)
             | Message::Leaving(_) => true,
         }
+    }
+
+    /// R2, R3: nothing below `attempt` is voted for in `of` any more.
+    fn promised(&self, of: Series, least: u32) -> bool {
+        self.votes.iter().rev().any(|record| match record {
+            Record::Promised { series, attempt } => *series == of && *attempt >= least,
+            Record::Accepted { roster } => roster.series == of && roster.attempt >= least,
+            _ => false,
+        })
     }
 
     /// Loses the votes given although they were flushed, as a disk does that lies about it.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use plan::{Kind, Links, Planned};
 
 use super::Faults;
-use super::disk::Damage;
+use super::disk::{Damage, Kept};
 use super::report::Moment;
 use super::world::World;
 use super::world::crash::Doom;
@@ -186,7 +186,9 @@ impl Director {
             }
             Kind::Crash(damage) => {
                 let points = self.rng.below(CRASH_POINTS);
-                let kept = usize::try_from(self.rng.below(4)).unwrap_or(0);
+                let [votes, receipts, files] =
+                    [(); 3].map(|()| usize::try_from(self.rng.below(4)).unwrap_or(0));
+                let kept = Kept { votes, receipts, files };
                 self.damage = damage;
                 world.doom(Some(Doom { host: target, points, kept }));
                 self.put(end_ms(CRASH_PATIENCE_MS), Act::Spare);

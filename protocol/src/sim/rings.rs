@@ -19,6 +19,20 @@ use crate::message::Member;
 use crate::repair;
 use crate::ring::Layout;
 
+/// How a member sends what it has accepted to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// As it should.
+    AsItShould,
+    /// A frame now and then: its successor hears it, and the ring does not end in time.
+    Slowly,
+    /// Nothing.
+    Never,
+}
+
+/// What one hop takes in a ring with a member that sends slowly.
+pub(crate) const CRAWL_MS: u64 = 600_000;
+
 /// How long a member waits for a frame before it gives its predecessor up: the largest `T_quiet`.
 pub(crate) const QUIET_MS: u64 = 2_000;
 

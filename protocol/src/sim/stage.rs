@@ -5,8 +5,9 @@
 //! each step as in any other simulated run.
 
 use super::check::Violation;
-use super::disk::Damage;
+use super::disk::{Damage, Kept};
 use super::report::Report;
+pub use super::rings::Sends;
 use super::world::crash::Doom;
 use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
@@ -106,9 +107,9 @@ impl Stage {
     }
 
     /// Lets the power of a host fail at a point at which something could be lost: before and after each
-    /// flush, and between two outputs. So many `points` pass before; of what is not flushed then, the
-    /// first `kept` writes are there.
-    pub fn crash(&mut self, host: usize, points: u64, kept: usize) {
+    /// flush, and between two outputs. So many `points` pass before; of what is not flushed then,
+    /// `kept` is there.
+    pub fn crash(&mut self, host: usize, points: u64, kept: Kept) {
         self.world.doom(Some(Doom { host, points, kept }));
     }
 
@@ -150,6 +151,11 @@ impl Stage {
     /// Lets a host serve no finished chunk any more, whatever it says that it holds.
     pub fn withhold_chunks(&mut self, host: usize) {
         self.world.withhold_chunks(host);
+    }
+
+    /// Lets a host accept rosters and then send in no ring, or just often enough to be heard.
+    pub fn send_in_rings(&mut self, host: usize, sends: Sends) {
+        self.world.set_sends(host, sends);
     }
 
     /// Makes every link whole.

@@ -165,9 +165,8 @@ impl Toy {
     }
 
     /// Continues from a fetched state.
-    pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: bool) {
-        let spent = if spent { Blocks::all(ELEMENTS as u64) } else { Blocks::default() };
-        self.settle(&spent);
+    pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: &Blocks) {
+        self.settle(spent);
         self.enter(anchor);
     }
 

@@ -25,7 +25,7 @@ use super::check::{Check, Process, Violation};
 use super::disk::Disk;
 use super::network::Network;
 use super::report::{Moment, Report};
-use super::rings::Rings;
+use super::rings::{Rings, Sends};
 use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
 use crate::blocks::Blocks;
@@ -92,12 +92,14 @@ struct Running {
     paused: Option<Vec<Happening>>,
     /// When the training under way has used up its budget.
     training: Option<u64>,
-    /// Counts fetches, so that an abandoned one is known.
+    /// Counts fetches: an older one is abandoned, and so is an outer step that waits for its update.
     fetches: u64,
     /// Who serves the updates that are replayed; nobody when none are.
     donors: Vec<PeerId>,
     /// Whether it serves the chunks that it holds.
     withholds: bool,
+    /// How it sends in rings.
+    sends: Sends,
     /// Updates that are being put together, by roster.
     repairs: BTreeMap<Digest, Repair>,
     /// What the last outer step took as spent or carried: which tokens.
@@ -222,12 +224,14 @@ impl World {
             }
             Happening::Measure => self.measure(host),
             Happening::Trained { epoch } => self.on_trained(host, epoch),
-            Happening::Step(apply) => self.on_step(host, apply),
+            Happening::Step { serial, apply } => self.on_step(host, serial, apply),
             Happening::TryChunk { ring, finished, holders } => {
                 self.on_try_chunk(host, ring, finished, holders);
             }
             Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
-            Happening::TryStep { apply, donors } => self.on_try_step(host, apply, donors),
+            Happening::TryStep { serial, apply, donors } => {
+                self.on_try_step(host, serial, apply, donors);
+            }
             Happening::TryLoad { serial, head, r, donors, spent } => {
                 self.on_try_load(host, serial, head, r, donors, spent);
             }
@@ -280,7 +284,7 @@ impl World {
             Output::FetchUpdate(update, donors) => {
                 self.push_soon(host, Happening::TryUpdate { update, donors });
             }
-            Output::Apply(apply) => self.push_soon(host, Happening::Step(apply)),
+            Output::Apply(apply) => self.step_soon(host, apply),
             Output::Ask(donor, ask) => self.push_soon(host, Happening::Asked { donor, ask }),
             Output::Fetch { head, r, donors, spent } => {
                 self.load(host, head, r, donors, spent);
@@ -293,7 +297,7 @@ impl World {
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),
-            Output::Left => self.end(host, usize::MAX),
+            Output::Left => self.end(host, super::disk::Kept::ALL),
         }
     }
 

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::work::Work;
-use super::{Arc, Digest, Event, Head, Link, Output, PeerId, Record, Roll, State, Time};
+use super::{Arc, Blocks, Digest, Event, Head, Link, Output, PeerId, Record, Roll, State, Time};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl State {
             return;
         };
         let Some(link) = way.links.pop_front() else { return };
-        self.note_spent(&link.receipt);
+        self.note_spent(&self.spent(&link.receipt));
         self.extend(link, state, out);
         let (head, to_epoch) = (self.head, way.target.epoch);
         out.push(Output::Event(Event::Replayed { head, to_epoch }));
@@ -118,11 +118,18 @@ impl State {
     fn load(&mut self, now: Time, roll: &Roll, mut way: Way, out: &mut Vec<Output>) {
         self.shorten(&mut way);
         let Some(last) = way.links.back() else { return };
-        let spent = way.links.iter().any(|link| self.spends(&link.receipt));
+        let spent = self.spent_on(&way);
         let r = crate::wire::receipt_digest(&self.config.law.run, &last.receipt);
         let donors = donors(now, roll, &way);
         out.push(Output::Fetch { head: way.target, r, donors, spent });
         self.work = Some(Work::Load(way));
+    }
+
+    /// R27, R34: in which blocks the links of a way have spent what is unspent here. On an extension of
+    /// our own head only the first one can have.
+    fn spent_on(&self, way: &Way) -> Blocks {
+        let each = way.links.iter().map(|link| self.spent(&link.receipt));
+        each.fold(Blocks::default(), |all, spent| all.and(&spent))
     }
 
     /// Goes only as far as the state of whose checkpoint some is here, if that lies on the way; the
@@ -142,10 +149,7 @@ impl State {
     pub(super) fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
         let loaded = |work: &mut Work| matches!(work, Work::Load(way) if way.target == head);
         let Some(Work::Load(way)) = self.work.take_if(loaded) else { return };
-        // R27: what is spent there in part is given up whole.
-        if way.links.iter().any(|link| self.spends(&link.receipt)) {
-            self.frozen_after.clear();
-        }
+        self.note_spent(&self.spent_on(&way));
         self.rewind(way.base, head, out);
         let mut links = way.links.into_iter().peekable();
         while let Some(link) = links.next() {

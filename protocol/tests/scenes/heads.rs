@@ -2,7 +2,6 @@
 
 use intellect_protocol::event::Event;
 use intellect_protocol::message::Message;
-use intellect_protocol::sim::stage::Fate;
 
 use super::*;
 

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test helper is a test too")]
 
 mod ordinary;
+mod stalls;
 mod votes;
 mod regroups;
 mod heads;
@@ -24,7 +25,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Done, Message};
 use intellect_protocol::sim::check::Violation;
-use intellect_protocol::sim::stage::Stage;
+use intellect_protocol::sim::stage::{Fate, Sends, Stage};
 
 type Played = Result<(), Violation>;
 
@@ -132,6 +133,21 @@ type Noted<T> = Rc<RefCell<T>>;
 
 /// The last update that each host voted for.
 type Votes = Noted<BTreeMap<usize, Digest>>;
+
+/// Drops every Regroup and Join, and notes who is the first to join one.
+fn hide_joins(stage: &mut Stage) -> Noted<Option<usize>> {
+    let joined: Noted<Option<usize>> = Rc::default();
+    let noted = joined.clone();
+    stage.direct(move |from, _, message| match message {
+        Message::Join(_) => {
+            noted.borrow_mut().get_or_insert(from);
+            Fate::Drop
+        }
+        Message::Regroup(_) => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    joined
+}
 
 fn counter() -> Rc<Cell<u32>> {
     Rc::new(Cell::new(0))

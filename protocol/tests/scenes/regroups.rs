@@ -1,7 +1,6 @@
 //! When a majority is gone: R12–R14, and what a Regroup must not forget.
 
 use intellect_protocol::message::Message;
-use intellect_protocol::sim::stage::Fate;
 
 use super::*;
 
@@ -79,16 +78,7 @@ fn last_survivor_is_a_joiner() -> Played {
 fn joined_a_regroup_that_never_opened() -> Played {
     let (mut stage, all) = founded(4, 0, None)?;
     let [a, b, c, d] = all[..] else { unreachable!() };
-    let joined: Noted<Option<usize>> = Rc::default();
-    let noted = joined.clone();
-    stage.direct(move |from, _, message| match message {
-        Message::Join(_) => {
-            noted.borrow_mut().get_or_insert(from);
-            Fate::Drop
-        }
-        Message::Regroup(_) => Fate::Drop,
-        _ => Fate::Deliver,
-    });
+    let joined = hide_joins(&mut stage);
     stage.play(100)?;
     stage.pause(a);
     stage.kill(&[b]);

@@ -124,8 +124,13 @@ fn r30_is_missed() {
 }
 
 /// R34: `c` is cut off in the middle of the ring, and lives. The others keep chunks with its work in
-/// them, and redo the rest without it: what it learnt counts once, in each block.
-fn declared_dead_but_alive(after_ms: u64, rule: Option<Rule>) -> Result<bool, Violation> {
+/// them, and redo the rest without it: what it learnt counts once, in each block. It comes back when they
+/// have committed epoch `missed`. Whether it is in a part.
+fn declared_dead_but_alive(
+    after_ms: u64,
+    missed: u64,
+    rule: Option<Rule>,
+) -> Result<bool, Violation> {
     let (mut stage, all) = founded(4, 0, rule)?;
     let c = all[2];
     assert!(in_the_ring(&mut stage, &all, 1)?);
@@ -136,17 +141,31 @@ fn declared_dead_but_alive(after_ms: u64, rule: Option<Rule>) -> Result<bool, Vi
     let receipt = commit(&stage, others[0], 2).receipt;
     let spent = receipt.spent(&stage.name(c), 1, ELEMENTS);
     let in_part = !spent.is_empty() && spent != Blocks::all(ELEMENTS);
+    reach(&mut stage, &others, missed)?;
     stage.mend();
-    reach(&mut stage, &all, 5)?;
+    let end = missed + 3;
+    reach(&mut stage, &all, end)?;
     assert!(stage.same(&all) && regroups(&stage, c).is_empty());
-    let again = (3..=5).any(|epoch| weight(&stage, &commit(&stage, all[0], epoch), c) > Some(0));
+    assert_eq!(stage.report().loaded > 0, missed > 2, "by updates, or by a checkpoint");
+    let mut later = missed + 1..=end;
+    let again = later.any(|epoch| weight(&stage, &commit(&stage, all[0], epoch), c) > Some(0));
     assert!(again, "it takes part again");
     Ok(in_part)
 }
 
 #[test]
 fn declared_dead_but_alive_counts_once() -> Played {
-    let in_part = (0..12).map(|hop| declared_dead_but_alive(1 + 2 * hop, None));
+    counts_once(2)
+}
+
+/// By a checkpoint of its own lineage as well: the blocks that no sum has are offered again.
+#[test]
+fn declared_dead_and_long_away_counts_once() -> Played {
+    counts_once(9)
+}
+
+fn counts_once(missed: u64) -> Played {
+    let in_part = (0..12).map(|hop| declared_dead_but_alive(1 + 2 * hop, missed, None));
     let in_part = in_part.collect::<Result<Vec<bool>, Violation>>()?;
     assert!(in_part.iter().filter(|part| **part).count() >= 3, "{in_part:?}");
     Ok(())
@@ -155,7 +174,7 @@ fn declared_dead_but_alive_counts_once() -> Played {
 #[test]
 fn r34_is_missed() {
     let broken =
-        (0..12).find_map(|hop| declared_dead_but_alive(1 + 2 * hop, Some(Rule::R34)).err());
+        (0..12).find_map(|hop| declared_dead_but_alive(1 + 2 * hop, 2, Some(Rule::R34)).err());
     assert_eq!(broken.unwrap().invariant, "S4");
 }
 

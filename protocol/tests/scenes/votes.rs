@@ -1,7 +1,6 @@
 //! Ballots that fail, meet, and are taken up again: R2–R9, R16–R18.
 
 use intellect_protocol::message::{Message, Roster};
-use intellect_protocol::sim::stage::Fate;
 
 use super::*;
 

@@ -118,7 +118,7 @@ fn expect_fault(stranger: &mut Stranger, node: &mut Process, words: &str) {
 /// A heartbeat of an honest node that the stranger hears from now on, with its author.
 fn next_beat(stranger: &mut Stranger) -> (PeerId, Heartbeat) {
     let seen = stranger.side.heard.len();
-    for _ in 0..200 {
+    for _ in 0..600 {
         stranger.live(Duration::from_millis(50));
         let run = stranger.run;
         let new = stranger.side.heard.iter().skip(seen).rev().filter(|heard| heard.beat);
@@ -129,7 +129,7 @@ fn next_beat(stranger: &mut Stranger) -> (PeerId, Heartbeat) {
             }
         }
     }
-    panic!("no heartbeat in 10 s");
+    panic!("no heartbeat in 30 s");
 }
 
 /// A valid heartbeat of the stranger, who claims to stand where an honest node stands.

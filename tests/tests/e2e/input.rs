@@ -29,7 +29,7 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", &entry, "--epochs", "0"], vec!["--epochs"]),
         (vec!["--boot", &entry], vec!["--bootstrap"]),
         (vec!["sim", "--peers", "0"], vec!["--peers"]),
-        (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["intellect-1"]),
+        (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["llama-10b"]),
     ] {
         let done = story.node(&arguments).unwrap();
         done.expect_failure(2, &words).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));

@@ -213,12 +213,13 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
 /// Makes `votes.log` the longest file of a node: starts that never were, which bind nobody.
 fn pad(votes: &Path, bytes: u64) {
     let mut file = File::options().append(true).open(votes).unwrap();
-    let body: Vec<u8> = [1].into_iter().chain(7_u64.to_le_bytes()).collect();
+    let record: Vec<u8> = [1].into_iter().chain(7_u64.to_le_bytes()).collect();
+    let body = [&9_u32.to_le_bytes(), record.as_slice()].concat();
     let hash = blake3::hash(&body);
-    let record =
+    let batch =
         [&u32::try_from(body.len()).unwrap().to_le_bytes(), &hash.as_bytes()[..16], &body].concat();
-    let count = usize::try_from(bytes).unwrap() / record.len();
-    file.write_all(&record.repeat(count)).unwrap();
+    let count = usize::try_from(bytes).unwrap() / batch.len();
+    file.write_all(&batch.repeat(count)).unwrap();
 }
 
 /// A full disk: no vote leaves that is not on it, training and following go on, and the user is told.

@@ -42,6 +42,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
         bootstrap: local.bootstrap.clone(),
         contacts: Vec::new(),
         rate: 0,
+        line: None,
     };
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);

@@ -74,6 +74,53 @@ fn name(item: &Item) -> String {
     }
 }
 
+/// R21: a head that its own disk could not lead to again is not told.
+#[test]
+fn nothing_leaves_while_a_decided_update_is_not_on_the_disk() {
+    let update = |n| Digest([n; 32]);
+    let mut bench = Bench::new();
+    bench.outbox.owe(4, update(4));
+    bench.outbox.owe(5, update(5));
+    assert!(bench.outbox.owes(&update(4)) && !bench.outbox.owes(&update(6)));
+    assert!(!bench.admits(heartbeat()) && !bench.admits(message()));
+    assert!(bench.admits(Output::Train { epoch: 5, tokens: 1 }), "it follows");
+    bench.outbox.kept(&update(4));
+    assert!(!bench.admits(heartbeat()));
+    bench.outbox.saved(4);
+    assert!(!bench.admits(heartbeat()));
+    bench.outbox.kept(&update(5));
+    assert!(bench.admits(heartbeat()) && bench.admits(message()));
+    bench.outbox.owe(6, update(6));
+    bench.outbox.owe(7, update(7));
+    bench.outbox.saved(6);
+    assert!(!bench.admits(heartbeat()));
+    bench
+        .outbox
+        .log(Record::Rewound { epoch: 6, to: Head { epoch: 6, tokens: 9, state: update(9) } });
+    assert!(!bench.outbox.is_owing(), "it is given up");
+}
+
+/// A disk that takes nothing for a day costs memory up to a bound; then all of it is written, in parts.
+#[test]
+fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
+    let mut bench = Bench::new();
+    let length = promised(1).bytes().len() + LENGTH_BYTES;
+    let count = WAITING_BYTES_MAX / length + 1;
+    bench.outbox.log(promised(1));
+    assert!(bench.fail().1.is_some() && !bench.outbox.is_stuck());
+    (1..count).for_each(|_| bench.outbox.log(promised(1)));
+    assert!(bench.outbox.is_stuck());
+    bench.now += RETRY;
+    let mut batches = 0;
+    while let Some(batch) = bench.outbox.due(bench.now) {
+        bench.outbox.written(batch.write(), bench.now);
+        assert!(!bench.outbox.is_stuck());
+        batches += 1;
+    }
+    assert_eq!(batches, WAITING_BYTES_MAX / BATCH_BYTES + 1);
+    assert_eq!(bench.on_disk(), (count, 0));
+}
+
 fn promised(attempt: u32) -> Record {
     Record::Promised { series: SERIES, attempt }
 }

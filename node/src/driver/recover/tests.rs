@@ -67,11 +67,12 @@ impl Past {
         for epoch in checkpoints {
             past.save(*epoch);
         }
-        let records = past.links.iter().flat_map(|(head, link)| {
+        let mut journal = past.store.begin(FIRST, 1).unwrap().journal;
+        for (head, link) in &past.links {
             let link = Box::new(link.clone());
-            [Record::Decided { link }, Record::Committed { head: *head }]
-        });
-        past.store.begin(FIRST, 1).unwrap().journal.append(&records.collect::<Vec<_>>()).unwrap();
+            let epoch = [Record::Decided { link }, Record::Committed { head: *head }];
+            journal.append(&epoch).unwrap();
+        }
         past
     }
 

@@ -126,7 +126,7 @@ impl History {
     }
 
     /// S4: in each block a process gives up what it has trained if the lineage that it goes on with
-    /// holds some of it. Only where it takes over another lineage whole may it give up more, which is
+    /// holds some of it. Only where it takes over another lineage may it give up more there, which is
     /// forgone (R27): how many tokens, in the block that has most of them.
     pub(super) fn on_settled(
         &self,

@@ -6,8 +6,8 @@ use super::{
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
 use crate::log::Recovered;
-use crate::sim::disk::{Damage, Restored};
-use crate::sim::rings::Loss;
+use crate::sim::disk::{Damage, Kept, Restored};
+use crate::sim::rings::{Loss, Sends};
 
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
@@ -46,6 +46,7 @@ impl World {
             fetches: 0,
             donors: Vec::new(),
             withholds: false,
+            sends: Sends::AsItShould,
             repairs: BTreeMap::new(),
             settled: None,
             leapt_ms: 0,
@@ -103,9 +104,14 @@ impl World {
 
     /// Ends a process at once; of what is not flushed any part may be on its disk.
     pub(in crate::sim) fn stop(&mut self, host: usize) {
-        let unflushed = self.hosts[host].disk.unflushed() as u64;
-        let kept = if unflushed > 0 { self.rng.below(unflushed + 1) } else { 0 };
-        self.end(host, usize::try_from(kept).unwrap_or(usize::MAX));
+        let Kept { votes, receipts, files } = self.hosts[host].disk.unflushed();
+        let [votes, receipts, files] = [votes, receipts, files].map(|count| self.some_of(count));
+        self.end(host, Kept { votes, receipts, files });
+    }
+
+    fn some_of(&mut self, count: usize) -> usize {
+        let some = if count > 0 { self.rng.below(count as u64 + 1) } else { 0 };
+        usize::try_from(some).unwrap_or(count)
     }
 
     /// A process is gone; its connections close.

@@ -10,7 +10,7 @@ use super::{Happening, Input, Message, Output, World};
 use crate::epoch::Rule;
 use crate::id::Digest;
 use crate::log::Record;
-use crate::sim::disk::{Damage, Write};
+use crate::sim::disk::{Damage, File, Kept};
 
 /// A crash that is to come.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ pub(in crate::sim) struct Doom {
     pub(in crate::sim) host: usize,
     /// How many points pass before.
     pub(in crate::sim) points: u64,
-    /// How many of the writes that were not flushed are kept, if there are as many; else all.
-    pub(in crate::sim) kept: usize,
+    /// Which of the writes that were not flushed are kept, if there are as many; else all.
+    pub(in crate::sim) kept: Kept,
 }
 
 impl World {
@@ -52,7 +52,7 @@ impl World {
             let verdict = self.check.joins(self.now_ms, &process.judged, regroup);
             self.judge(verdict);
         }
-        self.hosts[host].disk.write(Write::Record(Box::new(record)));
+        self.hosts[host].disk.append(record);
     }
 
     /// R1, R13, R16: what binds its author is on disk before it is said.
@@ -71,7 +71,7 @@ impl World {
 
     /// Flushes what is written; false if the host does not live to see it.
     fn flush(&mut self, host: usize) -> bool {
-        if self.hosts[host].disk.unflushed() == 0 {
+        if self.hosts[host].disk.is_flushed() {
             return true;
         }
         if self.pass(host) {
@@ -109,8 +109,8 @@ impl World {
         std::mem::take(&mut self.crashed)
     }
 
-    /// Ends a process at once; of what is not flushed the first `kept` writes are on its disk.
-    pub(super) fn end(&mut self, host: usize, kept: usize) {
+    /// Ends a process at once; of what is not flushed this much is on its disk.
+    pub(super) fn end(&mut self, host: usize, kept: Kept) {
         if self.hosts[host].process.is_none() {
             return;
         }
@@ -134,7 +134,7 @@ impl World {
         let digest = Digest(*blake3::hash(&bytes).as_bytes());
         let place = &mut self.hosts[host];
         let epoch = place.process.as_ref()?.judged.head().epoch + 1;
-        place.disk.write(Write::Update(digest, epoch, Arc::clone(&bytes)));
+        place.disk.write(File::Update(digest, epoch, Arc::clone(&bytes)));
         if !self.flush(host) {
             return None;
         }
@@ -148,7 +148,7 @@ impl World {
         let Some(process) = &place.process else { return };
         let anchor = Arc::clone(&process.toy.anchor);
         if fetched || (anchor.epoch + host as u64).is_multiple_of(CHECKPOINT_EPOCHS) {
-            place.disk.write(Write::Checkpoint(anchor));
+            place.disk.write(File::Checkpoint(anchor));
             if fetched {
                 self.flush(host);
             }

@@ -13,7 +13,7 @@ use crate::repair::Repair;
 use crate::seal::Seal;
 use crate::sign::Keypair;
 use crate::sim::report::Moment;
-use crate::sim::rings::{Due, Notice};
+use crate::sim::rings::{CRAWL_MS, Due, Notice, Sends};
 use crate::sim::toy::{CODEC, ELEMENTS};
 
 impl World {
@@ -23,6 +23,9 @@ impl World {
         let Some(frozen) = &process.toy.frozen else {
             return self.break_with("S4", "a ring without a frozen delta".to_owned());
         };
+        if process.sends == Sends::Never {
+            return;
+        }
         let delta = Arc::clone(&frozen.delta);
         let hosts: Vec<usize> =
             ring.members.iter().filter_map(|member| self.host(&member.peer)).collect();
@@ -32,6 +35,11 @@ impl World {
         let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
         // One slow hop does not slow them all as much: frames follow each other.
         let hop_ms = hop_ms.min(100);
+        let crawls = |host: &usize| {
+            let process = self.hosts[*host].process.as_ref();
+            process.is_some_and(|process| process.sends == Sends::Slowly)
+        };
+        let hop_ms = if hosts.iter().any(crawls) { CRAWL_MS } else { hop_ms };
         let carries = |a: usize, b: usize| network.linked(a, b);
         let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
         self.moments.push((host, epoch, Moment::Reduce));
@@ -147,6 +155,13 @@ impl World {
         process.toy.chunks.insert((roster, chunk), bytes);
         self.feed(host, Input::ChunkHeld(finished));
         rings.into_iter().for_each(|ring| self.conclude(host, ring));
+    }
+
+    /// Sets how a process sends in the rings that it accepts.
+    pub(in crate::sim) fn set_sends(&mut self, host: usize, sends: Sends) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.sends = sends;
+        }
     }
 
     /// Makes a liar of a process.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::blocks::Blocks;
 use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
 use crate::message::{Ask, Finished, Head};
@@ -16,12 +17,12 @@ pub(super) enum Happening {
     Tick,
     Measure,
     Trained { epoch: u64 },
-    Step(Arc<Apply>),
+    Step { serial: u64, apply: Arc<Apply> },
     TryChunk { ring: Digest, finished: Finished, holders: Vec<PeerId> },
     TryUpdate { update: Digest, donors: Vec<PeerId> },
-    TryStep { apply: Arc<Apply>, donors: Vec<PeerId> },
-    TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: bool },
-    Load { serial: u64, head: Head, anchor: Arc<Anchor>, spent: bool },
+    TryStep { serial: u64, apply: Arc<Apply>, donors: Vec<PeerId> },
+    TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks },
+    Load { serial: u64, head: Head, anchor: Arc<Anchor>, spent: Blocks },
     Asked { donor: PeerId, ask: Ask },
     Ringing { roster: Digest, notice: Notice },
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Anchor, Happening, World};
+use crate::blocks::Blocks;
 use crate::epoch::Apply;
 use crate::id::{Digest, PeerId};
 use crate::message::{Ask, Head};
@@ -67,11 +68,20 @@ impl World {
         }
     }
 
-    pub(super) fn on_step(&mut self, host: usize, apply: Arc<Apply>) {
+    pub(super) fn step_soon(&mut self, host: usize, apply: Arc<Apply>) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let serial = process.fetches;
+        self.push_soon(host, Happening::Step { serial, apply });
+    }
+
+    pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: Arc<Apply>) {
         let Some(process) = &mut self.hosts[host].process else { return };
+        if process.fetches != serial {
+            return;
+        }
         if !process.donors.is_empty() && !process.toy.updates.contains_key(&apply.update) {
             let donors = process.donors.clone();
-            return self.on_try_step(host, apply, donors);
+            return self.on_try_step(host, serial, apply, donors);
         }
         let unspent = process.toy.unspent();
         let any = unspent.iter().any(|unspent| !unspent.is_empty());
@@ -89,7 +99,16 @@ impl World {
     }
 
     /// Fetches an update that is replayed.
-    pub(super) fn on_try_step(&mut self, host: usize, apply: Arc<Apply>, mut donors: Vec<PeerId>) {
+    pub(super) fn on_try_step(
+        &mut self,
+        host: usize,
+        serial: u64,
+        apply: Arc<Apply>,
+        mut donors: Vec<PeerId>,
+    ) {
+        if self.hosts[host].process.as_ref().is_none_or(|process| process.fetches != serial) {
+            return;
+        }
         if donors.is_empty() {
             return self.feed(host, Input::UpdateMissing(apply.update));
         }
@@ -98,14 +117,15 @@ impl World {
             if let Some(process) = &mut self.hosts[host].process {
                 process.donors.retain(|other| *other != donor);
             }
-            return self.push(SILENT_DONOR_MS, host, Happening::TryStep { apply, donors });
+            let again = Happening::TryStep { serial, apply, donors };
+            return self.push(SILENT_DONOR_MS, host, again);
         };
         if self.keep_update(host, bytes).is_none() {
             return;
         }
         let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
         let length_ms = self.hosts[host].loading_ms / 8;
-        self.push(delay_ms + length_ms, host, Happening::Step(apply));
+        self.push(delay_ms + length_ms, host, Happening::Step { serial, apply });
     }
 
     /// The update that a donor serves, if it is reached.
@@ -151,7 +171,7 @@ impl World {
         head: Head,
         r: Digest,
         donors: Vec<PeerId>,
-        spent: bool,
+        spent: Blocks,
     ) {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.fetches += 1;
@@ -166,7 +186,7 @@ impl World {
         head: Head,
         r: Digest,
         mut donors: Vec<PeerId>,
-        spent: bool,
+        spent: Blocks,
     ) {
         if self.hosts[host].process.as_ref().is_none_or(|process| process.fetches != serial) {
             return;
@@ -193,7 +213,7 @@ impl World {
         serial: u64,
         head: Head,
         anchor: Arc<Anchor>,
-        spent: bool,
+        spent: Blocks,
     ) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if process.fetches != serial {
@@ -201,8 +221,8 @@ impl World {
         }
         self.report.loaded += 1;
         let unspent = process.toy.unspent();
-        let verdict = self.check.loaded(&mut process.judged, head, spent, &unspent);
-        process.toy.load(anchor, spent);
+        let verdict = self.check.loaded(&mut process.judged, head, &spent, &unspent);
+        process.toy.load(anchor, &spent);
         self.judge(verdict);
         self.checkpoint(host, true);
         self.feed(host, Input::Loaded(head));

@@ -256,7 +256,7 @@ impl Side {
     /// Inside a runtime.
     fn new(seed: u8, run: RunId, version: &str) -> Self {
         let key = identity::Keypair::ed25519_from_bytes([seed; 32]).unwrap();
-        let (transport, _) = transport::build(&key).unwrap();
+        let (transport, _) = transport::build(&key, None).unwrap();
         let topic = |name| IdentTopic::new(format!("/intellect/1/{}/{name}", run.hex()));
         let (beat, control) = (topic("beat"), topic("ctl"));
         let config = gossipsub::ConfigBuilder::default()

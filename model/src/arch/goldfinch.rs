@@ -1,0 +1,461 @@
+//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and between
+//! the two a cache of a few numbers per token that all attending blocks share.
+//!
+//! ```text
+//! x0 = ln0(emb[tokens])
+//! Finch-C2 blocks, mixes r, k, v, w, v2 of h = ln1(x) as in Finch:
+//!   k  = (h_k·Wkᵀ)∘(1 − exp(−exp w)),  v2 = h_v2·Wvᵀ + tanh(h_v2·V₁)·V₂
+//!   x += ln_x(WKV(h_r·Wrᵀ, k, h_v·Wvᵀ, w, 0) + v2)·Woᵀ
+//! c  = x·Waᵀ,  K = rms([x0 | c]·Wbᵀ),  E = rms(x0)     c and the token are all that is kept
+//! GOLD blocks:
+//!   q  = ln_q(mix(h)·Wqᵀ),  k = ln_k(low_rank(mix(K))),  v = ln_v(low_rank(mix(E)))
+//!   x += ln_x(attention(q, k, v))·Woᵀ
+//! ```
+//!
+//! Keys and values depend on tokens and c alone, so they are made anew from the cache for every new
+//! token: time for memory. There are no positions. Channel mixing is Finch's. The bonus
+//! `time_faaaa` is a parameter of the reference that takes no part; its gradient is zero. Documents
+//! that share a row are not kept apart.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{Device, FloatTensor, IntTensor};
+
+use super::finch::Mixes;
+use super::rwkv::{
+    BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, held_per_token, held_states,
+    multiplies, step, zeros,
+};
+use crate::config;
+use crate::genesis::Spec;
+use crate::ops::rwkv::{Piece, Weighs};
+use crate::ops::{Documents, FusedOps, Heads};
+
+/// What a GoldFinch keeps of a text.
+#[derive(Clone, Debug)]
+pub struct State<B: FusedOps> {
+    /// Of every block; the attending ones have shifts only.
+    pub blocks: Vec<BlockState<B>>,
+    /// None before the first token.
+    pub cache: Option<Cache<B>>,
+}
+
+/// What is kept of each token.
+#[derive(Clone, Debug)]
+pub struct Cache<B: FusedOps> {
+    /// [B, T]
+    pub tokens: IntTensor<B>,
+    /// c [B, T, C]
+    pub compressed: FloatTensor<B>,
+}
+
+/// The sizes of a GoldFinch.
+#[derive(Clone, Debug)]
+pub struct GoldFinchConfig {
+    model: config::Model,
+}
+
+/// A GoldFinch with its weights.
+#[derive(Clone, Debug)]
+pub struct GoldFinch<B: FusedOps> {
+    model: config::Model,
+    /// [V, D]
+    embedding: FloatTensor<B>,
+    first_norm: Norm<B>,
+    below: Vec<(Recur<B>, ChannelMix<B>)>,
+    above: Vec<(Attend<B>, ChannelMix<B>)>,
+    /// [C, D]
+    compress: FloatTensor<B>,
+    /// [D, D + C]
+    decompress: FloatTensor<B>,
+    last_norm: Norm<B>,
+    /// [V, D]
+    head: FloatTensor<B>,
+}
+
+/// Time mixing of a Finch-C2 block.
+#[derive(Clone, Debug)]
+struct Recur<B: FusedOps> {
+    norm: Norm<B>,
+    mixes: Mixes<B>,
+    /// `[D]`
+    decay: FloatTensor<B>,
+    /// `[D]`
+    unused_bonus: FloatTensor<B>,
+    decay_map: LowRank<B>,
+    second_value: LowRank<B>,
+    /// Of r, k, v; [D, D] each
+    projections: [FloatTensor<B>; 3],
+    out_norm: Norm<B>,
+    /// [D, D]
+    output: FloatTensor<B>,
+}
+
+/// Time mixing of a GOLD block.
+#[derive(Clone, Debug)]
+struct Attend<B: FusedOps> {
+    norm: Norm<B>,
+    /// Of the base of q, of q, of k, of v and of the base of k and v; `[D]` each
+    mu: [FloatTensor<B>; 5],
+    query_mix: LowRank<B>,
+    /// Two pieces, k and v.
+    cache_mix: LowRank<B>,
+    key_map: LowRank<B>,
+    value_map: LowRank<B>,
+    /// [D, D]
+    query: FloatTensor<B>,
+    query_norm: Norm<B>,
+    key_norm: Norm<B>,
+    value_norm: Norm<B>,
+    out_norm: Norm<B>,
+    /// [D, D]
+    output: FloatTensor<B>,
+}
+
+impl GoldFinchConfig {
+    /// For these sizes.
+    #[must_use]
+    pub fn new(model: &config::Model) -> Self {
+        Self { model: model.clone() }
+    }
+
+    /// Every parameter under its name in the reference, in canonical order.
+    #[must_use]
+    pub fn specs(&self) -> Vec<Spec> {
+        self.declare().0
+    }
+
+    /// The shapes of the tensors that [`GoldFinch::new`] takes.
+    #[must_use]
+    pub fn shapes(&self) -> Vec<Vec<usize>> {
+        self.declare().1
+    }
+
+    fn declare(&self) -> (Vec<Spec>, Vec<Vec<usize>>) {
+        let m = &self.model;
+        let mut d = Declare::new(m.width);
+        d.embedding(m.vocab);
+        for layer in 0..m.layers {
+            let depth = Depth::new(layer, m.layers);
+            d.norm(&format!("blocks.{layer}.ln1"), 1.0);
+            let att = format!("blocks.{layer}.att");
+            if layer < m.layers - m.gold_layers {
+                self.declare_recur(&mut d, &att, depth);
+            } else {
+                self.declare_attend(&mut d, &att, depth);
+            }
+            d.time_output(&att, depth);
+            d.channel_mix(depth, "time_maa", d.past(depth.b, 0.0), m.ffn);
+        }
+        let compressed = m.width / m.compression;
+        d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
+        d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
+        d.head(m.vocab);
+        d.done()
+    }
+
+    fn declare_recur(&self, d: &mut Declare, att: &str, depth: Depth) {
+        let (m, Depth { a, b, .. }) = (&self.model, depth);
+        for (name, power, more) in [
+            ("x", 1.0, 0.0),
+            ("r", 0.5, 0.0),
+            ("k", 1.0, 0.0),
+            ("v", 1.0, 0.3 * a),
+            ("w", 1.0, 0.0),
+            ("v2", 1.0, 0.3 * a),
+        ] {
+            d.shift(format!("{att}.time_maa_{name}"), d.past(power * b, more));
+        }
+        d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
+        d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
+        d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
+        d.low_rank(&format!("{att}.time_value2"), 1, m.decay_rank);
+        for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0)] {
+            d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
+        }
+    }
+
+    fn declare_attend(&self, d: &mut Declare, att: &str, depth: Depth) {
+        let (m, Depth { a, b, .. }) = (&self.model, depth);
+        for (name, power, more) in [
+            ("x", 1.0, 0.0),
+            ("q", 0.5, 0.0),
+            ("k", 1.0, 0.0),
+            ("v", 1.0, 0.3 * a),
+            ("v_cache", 1.0, 0.0),
+        ] {
+            d.shift(format!("{att}.time_maa_{name}"), d.past(power * b, more));
+        }
+        d.low_rank(&format!("{att}.time_maa_q"), 1, m.mix_rank);
+        d.low_rank(&format!("{att}.time_maa_kv"), 2, m.mix_rank);
+        d.low_rank(&format!("{att}.time_key"), 1, m.value_rank);
+        d.low_rank(&format!("{att}.time_value"), 1, m.value_rank);
+        d.orthogonal(&format!("{att}.query"), [m.width; 2], 1.0);
+        for name in ["ln_q", "ln_k", "ln_v"] {
+            d.norm(&format!("{att}.{name}"), 1.0);
+        }
+    }
+
+    /// Floating-point operations that one token costs in training, forward and backward: 6 per
+    /// weight of a matrix (values of a Finch-C2 block twice), 12·K·D for each recurrence and 12·D·T
+    /// for each attention, without a discount for the causal half.
+    #[must_use]
+    pub fn flops_per_token(&self) -> u64 {
+        let m = &self.model;
+        let weights: usize =
+            self.specs().iter().skip(1).filter(|s| multiplies(s)).map(Spec::len).sum();
+        let below = (m.layers - m.gold_layers) * m.width;
+        let twice = 6 * below * m.width;
+        let recurrences = 12 * below * m.head_size();
+        let attention = 12 * m.gold_layers * m.width * m.context;
+        (6 * weights + twice + recurrences + attention) as u64
+    }
+
+    /// Numbers that a training step holds for each token.
+    pub(super) fn held_per_token(&self) -> u64 {
+        let m = &self.model;
+        // As of a Finch block, with second values in place of the gate; and of an attending one its two
+        // sides.
+        let below = 21 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
+        let above = 17 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
+        let cache = 10 * m.width + 2 * m.width / m.compression.max(1);
+        let below = (m.layers - m.gold_layers) * below;
+        (below + m.gold_layers * above + cache + held_per_token(m)) as u64
+    }
+
+    /// Before the first token.
+    #[must_use]
+    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
+        let m = &self.model;
+        let block = |layer| {
+            let below = layer < m.layers - m.gold_layers;
+            let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
+            BlockState::start(m, mixing, sequences, device)
+        };
+        State { blocks: (0..m.layers).map(block).collect(), cache: None }
+    }
+}
+
+impl<B: FusedOps> Cache<B> {
+    /// This behind `past`.
+    fn after(self, past: Option<Self>) -> Self {
+        let Some(past) = past else { return self };
+        Self {
+            tokens: B::int_cat(vec![past.tokens, self.tokens], 1),
+            compressed: B::float_cat(vec![past.compressed, self.compressed], 1),
+        }
+    }
+}
+
+impl<B: FusedOps> GoldFinch<B> {
+    /// A model from its tensors, as [`GoldFinchConfig::shapes`] lists them.
+    ///
+    /// # Panics
+    /// When there are fewer tensors than that.
+    #[must_use]
+    pub fn new(
+        config: &GoldFinchConfig,
+        tensors: impl IntoIterator<Item = FloatTensor<B>>,
+    ) -> Self {
+        let mut tensors = tensors.into_iter();
+        #[expect(clippy::expect_used, reason = "the caller counted by `shapes`")]
+        let next = &mut || tensors.next().expect("a tensor for every shape");
+        let model = config.model.clone();
+        let (embedding, first_norm) = (next(), Norm::take(next));
+        let below = (0..model.layers - model.gold_layers)
+            .map(|_| (Recur::take(next), ChannelMix::take(next)))
+            .collect();
+        let above =
+            (0..model.gold_layers).map(|_| (Attend::take(next), ChannelMix::take(next))).collect();
+        let (compress, decompress) = (next(), next());
+        let (last_norm, head) = (Norm::take(next), next());
+        Self { model, embedding, first_norm, below, above, compress, decompress, last_norm, head }
+    }
+
+    /// Scores of every next token; the state moves on. // tokens [B·T], result [B·T, V]
+    #[must_use]
+    pub fn logits(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+        let (below, _) = state.blocks.split_at_mut(self.below.len());
+        let mut x = self.embed(tokens.clone()); // [N, D]
+        for ((time, channel), state) in self.below.iter().zip(below) {
+            x = time.forward(x, &self.model, state);
+            x = channel.forward(x, Weighs::Past, &mut state.channel);
+        }
+        let compressed = B::project(x.clone(), self.compress.clone()); // [N, C]
+        let sequences = state.blocks[0].time.shape().dims::<2>()[0];
+        let [rows, width] = compressed.shape().dims();
+        let length = rows / sequences;
+        let cache = Cache {
+            tokens: B::int_reshape(tokens, [sequences, length].into()),
+            compressed: B::float_reshape(compressed, [sequences, length, width].into()),
+        };
+        let cache = cache.after(state.cache.take());
+        let [values, keys] = [self.shared_values(&cache), self.shared_keys(&cache)];
+        state.cache = Some(cache);
+        let (_, above) = state.blocks.split_at_mut(self.below.len());
+        for ((time, channel), state) in self.above.iter().zip(above) {
+            x = time.forward(x, &keys, &values, &self.model, state);
+            x = channel.forward(x, Weighs::Past, &mut state.channel);
+        }
+        B::project(self.last_norm.apply(x), self.head.clone())
+    }
+
+    /// K of every token, from what is kept of it. // [B·T, D]
+    #[must_use]
+    pub fn shared_keys(&self, cache: &Cache<B>) -> FloatTensor<B> {
+        let [sequences, length, width] = cache.compressed.shape().dims();
+        let compressed =
+            B::float_reshape(cache.compressed.clone(), [sequences * length, width].into());
+        let both = B::float_cat(vec![self.embed_all(cache), compressed], 1); // [B·T, D + C]
+        self.unit(B::project(both, self.decompress.clone()))
+    }
+
+    /// E of every token. // [B·T, D]
+    fn shared_values(&self, cache: &Cache<B>) -> FloatTensor<B> {
+        self.unit(self.embed_all(cache))
+    }
+
+    fn embed_all(&self, cache: &Cache<B>) -> FloatTensor<B> {
+        let count = cache.tokens.shape().num_elements();
+        self.embed(B::int_reshape(cache.tokens.clone(), [count].into()))
+    }
+
+    /// x0. // tokens `[N]`, result [N, D]
+    fn embed(&self, tokens: IntTensor<B>) -> FloatTensor<B> {
+        self.first_norm.apply(B::float_select(self.embedding.clone(), 0, tokens))
+    }
+
+    /// x over its root mean square. The reference adds 1e-8 to the root, this its square inside.
+    fn unit(&self, x: FloatTensor<B>) -> FloatTensor<B> {
+        let shape = [self.model.width].into();
+        let ones = B::float_ones(shape, &B::float_device(&x), burn_backend::FloatDType::F32);
+        B::rms_norm(x, ones, UNIT_EPS)
+    }
+}
+
+impl<B: FusedOps> Recur<B> {
+    fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        let (norm, mixes) = (Norm::take(next), Mixes::take(next));
+        let (decay, unused_bonus) = (next(), next());
+        let (decay_map, second_value) = (LowRank::take(next), LowRank::take(next));
+        let projections = [next(), next(), next()];
+        let (out_norm, output) = (Norm::take(next), next());
+        Self {
+            norm,
+            mixes,
+            decay,
+            unused_bonus,
+            decay_map,
+            second_value,
+            projections,
+            out_norm,
+            output,
+        }
+    }
+
+    /// x [N, D]
+    fn forward(
+        &self,
+        x: FloatTensor<B>,
+        model: &config::Model,
+        state: &mut BlockState<B>,
+    ) -> FloatTensor<B> {
+        let h = self.norm.apply(x.clone());
+        let before = step::<B>(&mut state.time, &h);
+        let [h_r, h_k, h_v, h_w, h_v2] = self.mixes.apply(&h, &before, model.mix_rank);
+        let [receptance, key, value] = self.projections.clone();
+        let w = self.decay_map.add(h_w, self.decay.clone()); // [N, D]
+        let k = B::decayed_keys(B::project(h_k, key), w.clone());
+        let second = B::project(h_v2.clone(), value.clone());
+        let second = self.second_value.add(h_v2, second);
+        let rkv = [B::project(h_r, receptance), k, B::project(h_v, value)];
+        let no_bonus = B::float_mul_scalar(self.unused_bonus.clone(), 0.0.into());
+        let y = B::float_add(state.wkv(rkv, w, no_bonus), second);
+        B::project_add(self.out_norm.apply(y), self.output.clone(), x)
+    }
+}
+
+impl<B: FusedOps> Attend<B> {
+    fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        let norm = Norm::take(next);
+        let mu = [next(), next(), next(), next(), next()];
+        let (query_mix, cache_mix) = (LowRank::take(next), LowRank::take(next));
+        let (key_map, value_map) = (LowRank::take(next), LowRank::take(next));
+        let query = next();
+        let (query_norm, key_norm) = (Norm::take(next), Norm::take(next));
+        let (value_norm, out_norm) = (Norm::take(next), Norm::take(next));
+        Self {
+            norm,
+            mu,
+            query_mix,
+            cache_mix,
+            key_map,
+            value_map,
+            query,
+            query_norm,
+            key_norm,
+            value_norm,
+            out_norm,
+            output: next(),
+        }
+    }
+
+    /// x [B·T, D] of the newest tokens, keys K and values E [B·S, D] of all of them
+    fn forward(
+        &self,
+        x: FloatTensor<B>,
+        keys: &FloatTensor<B>,
+        values: &FloatTensor<B>,
+        model: &config::Model,
+        state: &mut BlockState<B>,
+    ) -> FloatTensor<B> {
+        let q = self.queries(x.clone(), model.mix_rank, state);
+        let [k, v] = self.keys_and_values(keys, values, model.mix_rank, &state.time);
+        let [sequences, _] = state.time.shape().dims();
+        let ([new, _], [all, _]) = (q.shape().dims::<2>(), k.shape().dims::<2>());
+        let (heads, size) = (model.heads, model.head_size());
+        let heads = Heads { sequences, tokens: all / sequences, query: heads, kv: heads, size };
+        let mixed = if new == all {
+            B::causal_attention(B::pack([q, k, v]), heads, &Documents::whole(all))
+        } else {
+            B::attend(q, k, v, heads)
+        };
+        B::project_add(self.out_norm.apply(mixed), self.output.clone(), x)
+    }
+
+    /// [B·T, D]
+    fn queries(&self, x: FloatTensor<B>, rank: usize, state: &mut BlockState<B>) -> FloatTensor<B> {
+        let [mu_x, mu_q, ..] = self.mu.clone();
+        let h = self.norm.apply(x);
+        let before = step::<B>(&mut state.time, &h);
+        let base = B::shift_mix(h.clone(), mu_x, before.clone(), Weighs::Past);
+        let features = B::tanh_project(base, self.query_mix.inwards.clone());
+        let map = [features, self.query_mix.outwards.clone()];
+        let mixed = B::data_mix(h, map, mu_q, before, Piece { index: 0, rank });
+        self.query_norm.apply(B::project(mixed, self.query.clone()))
+    }
+
+    /// [B·S, D] each; `row` is a tensor [B, D], whose shape and device count
+    fn keys_and_values(
+        &self,
+        keys: &FloatTensor<B>,
+        values: &FloatTensor<B>,
+        rank: usize,
+        row: &FloatTensor<B>,
+    ) -> [FloatTensor<B>; 2] {
+        let [_, _, mu_k, mu_v, mu_cache] = self.mu.clone();
+        let before = zeros::<B>(&row.shape().dims::<2>(), &B::float_device(row));
+        let base = B::shift_mix(values.clone(), mu_cache, before.clone(), Weighs::Past);
+        let features = B::tanh_project(base, self.cache_mix.inwards.clone()); // [B·S, 2R]
+        let mix = |x: &FloatTensor<B>, mu, index| {
+            let map = [features.clone(), self.cache_mix.outwards.clone()];
+            B::data_mix(x.clone(), map, mu, before.clone(), Piece { index, rank })
+        };
+        let (k, v) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
+        let k = self.key_norm.apply(self.key_map.add(k.clone(), k));
+        let v = self.value_norm.apply(self.value_map.add(v.clone(), v));
+        [k, v]
+    }
+}
+
+/// The square of what the reference adds to a root mean square.
+const UNIT_EPS: f32 = 1e-16;

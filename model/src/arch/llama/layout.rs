@@ -1,0 +1,161 @@
+//! Llama's weights as other programs name and lay them out: for import and export.
+//!
+//! A rotation turns pairs of a head's K channels. Here, as at Hugging Face, row i of a head's queries
+//! and keys is paired with row i + K/2 ("half"); Meta, torchtitan and PRIME pair rows 2i and 2i + 1
+//! ("interleaved"). It is the same model with other rows in other places:
+//!
+//! ```text
+//! half row i = interleaved row 2i,   half row i + K/2 = interleaved row 2i + 1
+//! ```
+//!
+//! Whoever forgets it gets a model that runs and is wrong.
+
+use super::LlamaConfig;
+
+/// Which rows of a head a rotation pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// i and i + K/2: Hugging Face, and this crate.
+    Half,
+    /// 2i and 2i + 1: Meta, torchtitan, PRIME.
+    Interleaved,
+}
+
+impl LlamaConfig {
+    /// Brings the rows of all queries and keys from one layout into the other; nothing else moves.
+    /// `theta` is in canonical order.
+    ///
+    /// # Panics
+    /// If `theta` has not one number per parameter.
+    pub fn relayout(&self, theta: &mut [f32], from: Pairs, to: Pairs) {
+        if from == to {
+            return;
+        }
+        let head = self.model.head_size() * self.model.width;
+        let mut rest = theta;
+        for spec in self.specs() {
+            let (part, later) = rest.split_at_mut(spec.len());
+            if spec.name.ends_with("q_proj.weight") || spec.name.ends_with("k_proj.weight") {
+                part.chunks_mut(head).for_each(|rows| move_rows(rows, self.model.width, to));
+            }
+            rest = later;
+        }
+        assert!(rest.is_empty(), "one number per parameter");
+    }
+}
+
+/// The rows of one head in their new places. // rows [K, D]
+fn move_rows(rows: &mut [f32], width: usize, to: Pairs) {
+    let old = rows.to_vec();
+    let half = old.len() / width / 2;
+    for (row, place) in old.chunks(width).enumerate() {
+        let row = match to {
+            Pairs::Interleaved => 2 * (row % half) + row / half,
+            Pairs::Half => row / 2 + row % 2 * half,
+        };
+        rows[row * width..][..width].copy_from_slice(place);
+    }
+}
+
+/// What Meta and PRIME call the parameter of this Hugging Face name, if a Llama has it.
+#[must_use]
+pub fn meta_name(name: &str) -> Option<String> {
+    let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+    let Some((layer, inner)) = layer else {
+        let meta = match name {
+            "model.embed_tokens.weight" => "tok_embeddings.weight",
+            "model.norm.weight" => "norm.weight",
+            "lm_head.weight" => "output.weight",
+            _ => return None,
+        };
+        return Some(meta.to_owned());
+    };
+    let meta = match inner {
+        "input_layernorm.weight" => "attention_norm.weight",
+        "self_attn.q_proj.weight" => "attention.wq.weight",
+        "self_attn.k_proj.weight" => "attention.wk.weight",
+        "self_attn.v_proj.weight" => "attention.wv.weight",
+        "self_attn.o_proj.weight" => "attention.wo.weight",
+        "post_attention_layernorm.weight" => "ffn_norm.weight",
+        "mlp.gate_proj.weight" => "feed_forward.w1.weight",
+        "mlp.up_proj.weight" => "feed_forward.w3.weight",
+        "mlp.down_proj.weight" => "feed_forward.w2.weight",
+        _ => return None,
+    };
+    Some(format!("layers.{layer}.{meta}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Work;
+    use crate::genesis::{self, Spec};
+
+    fn config() -> LlamaConfig {
+        let mut model = Work::synthetic().model;
+        (model.layers, model.width, model.heads, model.kv_heads) = (2, 48, 6, 2);
+        LlamaConfig::new(&model)
+    }
+
+    #[test]
+    fn there_and_back_is_the_same_model() {
+        let config = config();
+        let theta = genesis::weights(1, &config.specs());
+        let mut moved = theta.clone();
+        config.relayout(&mut moved, Pairs::Half, Pairs::Interleaved);
+        assert_ne!(moved, theta);
+        config.relayout(&mut moved, Pairs::Interleaved, Pairs::Half);
+        assert_eq!(moved, theta);
+        config.relayout(&mut moved, Pairs::Half, Pairs::Half);
+        assert_eq!(moved, theta);
+    }
+
+    /// Each head's channels, rotated in their own layout, are the same numbers in other places; and
+    /// only queries and keys move.
+    #[test]
+    fn both_layouts_rotate_to_the_same_numbers() {
+        let config = config();
+        let (width, size) = (config.model.width, config.model.head_size());
+        let theta = genesis::weights(1, &config.specs());
+        let mut moved = theta.clone();
+        config.relayout(&mut moved, Pairs::Half, Pairs::Interleaved);
+        let turn = |[a, b]: [f32; 2], i: usize| {
+            let (sin, cos) = (0.7 * (i + 1) as f32).sin_cos();
+            [a * cos - b * sin, a * sin + b * cos]
+        };
+        let project = |rows: &[f32]| -> Vec<f32> {
+            let x = |j: usize| (j as f32 * 0.37).sin();
+            rows.chunks(width).map(|row| (0..width).map(|j| row[j] * x(j)).sum()).collect()
+        };
+        let mut at = 0;
+        for Spec { name, shape, .. } in config.specs() {
+            let part = at..at + shape.iter().product::<usize>();
+            at = part.end;
+            if !(name.contains("q_proj") || name.contains("k_proj")) {
+                assert_eq!(theta[part.clone()], moved[part], "{name}");
+                continue;
+            }
+            let heads = theta[part.clone()].chunks(size * width);
+            for (half, interleaved) in heads.zip(moved[part].chunks(size * width)) {
+                let (half, interleaved) = (project(half), project(interleaved));
+                for i in 0..size / 2 {
+                    let ours = turn([half[i], half[i + size / 2]], i);
+                    assert_eq!(ours, turn([interleaved[2 * i], interleaved[2 * i + 1]], i));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_parameter_has_one_name_elsewhere() {
+        let specs = config().specs();
+        let names: std::collections::BTreeSet<_> =
+            specs.iter().map(|spec| meta_name(&spec.name).unwrap()).collect();
+        assert_eq!(names.len(), specs.len());
+        assert!(names.contains("layers.1.feed_forward.w3.weight"));
+        assert!(names.contains("tok_embeddings.weight"));
+        for unknown in ["lm_head", "model.layers.0.self_attn.q_proj.bias", "blocks.0.ln1.weight"] {
+            assert_eq!(meta_name(unknown), None);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What Eagle, Finch and GoldFinch share: the state of a block, norms with a bias, channel mixing,
+//! and how their parameters start.
+//!
+//! With l the block of L, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i (RWKV-LM): the
+//! token shift of channel i starts at d_i to a power of b, so that early channels look back and late
+//! ones at the present, and deeper blocks less far. Matrices that write to the residual stream start
+//! at zero: every block starts as the identity.
+//!
+//! The parameters have the names and the layout of RWKV-LM: projections are [out, in], the low-rank
+//! maps `_w1`, `_w2` are [in, out].
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{Device, FloatTensor};
+
+use crate::config;
+use crate::genesis::{Curve, Init, Spec};
+use crate::ops::FusedOps;
+use crate::ops::rwkv::{STATE_TOKENS, Weighs, WkvInputs};
+use crate::optim::Group;
+
+/// The state of one block between two tokens. // D numbers for each shift, N·D for the recurrence
+#[derive(Clone, Debug)]
+pub struct BlockState<B: FusedOps> {
+    /// The last normed input of time mixing. // [B, D]
+    pub time: FloatTensor<B>,
+    /// The recurrence, where the block has one. // [B, H, K, K], key × value
+    pub kv: Option<FloatTensor<B>>,
+    /// The last normed input of channel mixing. // [B, D]
+    pub channel: FloatTensor<B>,
+}
+
+/// Whether a block carries the state of a recurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mixing {
+    Recurrence,
+    Attention,
+}
+
+impl<B: FusedOps> BlockState<B> {
+    /// Before the first token: zeros.
+    pub(super) fn start(
+        model: &config::Model,
+        mixing: Mixing,
+        sequences: usize,
+        device: &Device<B>,
+    ) -> Self {
+        let zeros = |shape: &[usize]| zeros::<B>(shape, device);
+        let row = [sequences, model.width];
+        let kv = || zeros(&[sequences, model.heads, model.head_size(), model.head_size()]);
+        Self {
+            time: zeros(&row),
+            kv: (mixing == Mixing::Recurrence).then(kv),
+            channel: zeros(&row),
+        }
+    }
+
+    /// Runs the recurrence on from this state.
+    ///
+    /// # Panics
+    /// When the block has none.
+    pub(super) fn wkv(
+        &mut self,
+        [r, k, v]: [FloatTensor<B>; 3],
+        w: FloatTensor<B>,
+        u: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        #[expect(clippy::expect_used, reason = "an architecture knows which blocks have one")]
+        let state = self.kv.take().expect("the state of a recurrence");
+        let [y, state] = B::wkv(WkvInputs { r, k, v, w, u, state });
+        self.kv = Some(state);
+        y
+    }
+}
+
+/// Whether a parameter is the matrix of a product: a projection or a low-rank map.
+pub(super) fn multiplies(spec: &Spec) -> bool {
+    spec.group.decays || spec.name.ends_with("_w1") || spec.name.ends_with("_w2")
+}
+
+/// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
+/// the norm and its input, two mixes, what goes into the gate, and the hidden channels before and after
+/// their square; of the ends the embedding, the norms and the scores; and the largest gradients.
+pub(super) fn held_per_token(model: &config::Model) -> usize {
+    let channel_mix = 6 * model.width + 2 * model.ffn;
+    let ends = 3 * model.width + model.vocab;
+    let gradients = 6 * model.width + 2 * model.ffn;
+    model.layers * channel_mix + ends + gradients
+}
+
+/// The states that a recurrence keeps for its backward pass, per token.
+pub(super) fn held_states(model: &config::Model) -> usize {
+    model.width * model.head_size() / STATE_TOKENS
+}
+
+/// Zeros of any shape.
+pub(super) fn zeros<B: FusedOps>(shape: &[usize], device: &Device<B>) -> FloatTensor<B> {
+    B::float_zeros(shape.to_vec().into(), device, burn_backend::FloatDType::F32)
+}
+
+/// Exchanges what stood before a sequence for its last row. // x [B·T, D], before [B, D]
+pub(super) fn step<B: FusedOps>(before: &mut FloatTensor<B>, x: &FloatTensor<B>) -> FloatTensor<B> {
+    let [sequences, width] = before.shape().dims();
+    let tokens = x.shape().num_elements() / (sequences * width);
+    let rows = B::float_reshape(x.clone(), [sequences, tokens * width].into());
+    let last = [(0..sequences).into(), ((tokens - 1) * width..tokens * width).into()];
+    std::mem::replace(before, B::float_slice(rows, &last))
+}
+
+/// A norm over all channels, with a weight and a bias.
+#[derive(Clone, Debug)]
+pub(super) struct Norm<B: FusedOps> {
+    /// `[D]`
+    weight: FloatTensor<B>,
+    /// `[D]`
+    bias: FloatTensor<B>,
+}
+
+impl<B: FusedOps> Norm<B> {
+    pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        Self { weight: next(), bias: next() }
+    }
+
+    /// x [N, D]
+    pub(super) fn apply(&self, x: FloatTensor<B>) -> FloatTensor<B> {
+        B::norm(x, self.weight.clone(), self.bias.clone(), EPS)
+    }
+
+    /// Over each head, times silu of the gate. // x, gate [N, D]
+    pub(super) fn apply_by_head(
+        &self,
+        x: FloatTensor<B>,
+        gate: FloatTensor<B>,
+        heads: usize,
+    ) -> FloatTensor<B> {
+        B::norm_gate([x, gate], self.weight.clone(), self.bias.clone(), heads, HEAD_EPS)
+    }
+}
+
+/// x + sigmoid(h_r·Wrᵀ)∘(max(h_k·Wkᵀ, 0)²·Wvᵀ), h_r and h_k shifted norms of x.
+#[derive(Clone, Debug)]
+pub(super) struct ChannelMix<B: FusedOps> {
+    norm: Norm<B>,
+    /// `[D]`
+    mu_k: FloatTensor<B>,
+    /// `[D]`
+    mu_r: FloatTensor<B>,
+    /// [F, D]
+    key: FloatTensor<B>,
+    /// [D, D]
+    receptance: FloatTensor<B>,
+    /// [D, F]
+    value: FloatTensor<B>,
+}
+
+impl<B: FusedOps> ChannelMix<B> {
+    pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        let norm = Norm::take(next);
+        Self { norm, mu_k: next(), mu_r: next(), key: next(), receptance: next(), value: next() }
+    }
+
+    /// x [N, D]
+    pub(super) fn forward(
+        &self,
+        x: FloatTensor<B>,
+        weighs: Weighs,
+        before: &mut FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let h = self.norm.apply(x.clone());
+        let before = step::<B>(before, &h);
+        let h_k = B::shift_mix(h.clone(), self.mu_k.clone(), before.clone(), weighs);
+        let h_r = B::shift_mix(h, self.mu_r.clone(), before, weighs);
+        let k = B::relu_square(B::project(h_k, self.key.clone()));
+        let v = B::project(k, self.value.clone());
+        B::gated_add(B::project(h_r, self.receptance.clone()), v, x)
+    }
+}
+
+/// A low-rank map: base + tanh(x·W₁)·W₂.
+#[derive(Clone, Debug)]
+pub(super) struct LowRank<B: FusedOps> {
+    /// [D, R]
+    pub(super) inwards: FloatTensor<B>,
+    /// [R, D]
+    pub(super) outwards: FloatTensor<B>,
+}
+
+impl<B: FusedOps> LowRank<B> {
+    pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        Self { inwards: next(), outwards: next() }
+    }
+
+    /// x [N, D], base `[D]` or [N, D]
+    pub(super) fn add(&self, x: FloatTensor<B>, base: FloatTensor<B>) -> FloatTensor<B> {
+        B::expand(B::tanh_project(x, self.inwards.clone()), self.outwards.clone(), base)
+    }
+}
+
+/// The parameters of a model in canonical order, as they are declared; tensors hold one each.
+pub(super) struct Declare {
+    specs: Vec<Spec>,
+    shapes: Vec<Vec<usize>>,
+    width: usize,
+}
+
+/// Where a block stands: the numbers that starts depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Depth {
+    pub(super) layer: usize,
+    /// a = l/(L − 1)
+    pub(super) a: f64,
+    /// b = 1 − l/L
+    pub(super) b: f64,
+    /// (l + 1)/L
+    share: f64,
+}
+
+impl Depth {
+    pub(super) fn new(layer: usize, layers: usize) -> Self {
+        let (l, all) = (layer as f64, layers as f64);
+        let a = if layers > 1 { l / (all - 1.0) } else { 0.0 };
+        Self { layer, a, b: 1.0 - l / all, share: (l + 1.0) / all }
+    }
+}
+
+impl Declare {
+    pub(super) fn new(width: usize) -> Self {
+        Self { specs: Vec::new(), shapes: Vec::new(), width }
+    }
+
+    pub(super) fn done(self) -> (Vec<Spec>, Vec<Vec<usize>>) {
+        (self.specs, self.shapes)
+    }
+
+    /// One parameter: its shape in RWKV-LM, and of the tensor.
+    fn add(
+        &mut self,
+        name: String,
+        shape: Vec<usize>,
+        tensor: Vec<usize>,
+        init: Init,
+        group: Group,
+    ) {
+        self.specs.push(Spec { name, shape, init, group });
+        self.shapes.push(tensor);
+    }
+
+    /// A projection [out, in].
+    pub(super) fn matrix(&mut self, name: &str, [out, inputs]: [usize; 2], init: Init) {
+        let shape = vec![out, inputs];
+        self.add(format!("{name}.weight"), shape.clone(), shape, init, Group::DECAYED);
+    }
+
+    /// An orthogonal projection.
+    pub(super) fn orthogonal(&mut self, name: &str, shape: [usize; 2], gain: f64) {
+        self.matrix(name, shape, Init::Orthogonal { gain });
+    }
+
+    /// Weight and bias of a norm, its weight all `gain`.
+    pub(super) fn norm(&mut self, name: &str, gain: f64) {
+        let shape = vec![self.width];
+        let weight = Init::Curve(Curve::constant(gain));
+        self.add(format!("{name}.weight"), shape.clone(), shape.clone(), weight, Group::FREE);
+        self.add(format!("{name}.bias"), shape.clone(), shape, Init::Zeros, Group::FREE);
+    }
+
+    /// Weights of a token shift.
+    pub(super) fn shift(&mut self, name: String, curve: Curve) {
+        let shape = vec![1, 1, self.width];
+        self.add(name, shape, vec![self.width], Init::Curve(curve), Group::FREE);
+    }
+
+    /// A low-rank map in `pieces` of `rank`; it starts as nothing.
+    pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
+        let (features, width) = (pieces * rank, self.width);
+        let inwards = vec![width, features];
+        self.add(format!("{name}_w1"), inwards.clone(), inwards, Init::Zeros, Group::FREE);
+        let outwards = vec![features, width];
+        let named = if pieces > 1 { vec![pieces, rank, width] } else { outwards.clone() };
+        let init = Init::Uniform { bound: LOW_RANK };
+        self.add(format!("{name}_w2"), named, outwards, init, Group::FREE);
+    }
+
+    /// The decay, slow channels first, and the bonus of the present token.
+    pub(super) fn recurrence(&mut self, att: &str, shape: Vec<usize>, heads: usize, depth: Depth) {
+        let (width, over) = (self.width, (self.width - 1) as f64);
+        let exponent = 0.7 + 1.3 * depth.a;
+        let decay = Curve { offset: -6.0, scale: 5.0, over, exponent, zigzag: 0.0 };
+        let twice = Group { lr_factor: 2.0, decays: false };
+        self.add(format!("{att}.time_decay"), shape, vec![width], Init::Curve(decay), twice);
+        let bonus = Curve { offset: depth.a, scale: -depth.a, over, exponent: 1.0, zigzag: 0.1 };
+        let by_head = vec![heads, width / heads];
+        let name = format!("{att}.time_faaaa");
+        self.add(name, by_head, vec![width], Init::Curve(bonus), Group::FREE);
+    }
+
+    /// d_i^exponent + more, where the weight is the present's.
+    pub(super) fn present(&self, exponent: f64, more: f64) -> Curve {
+        Curve { offset: more, scale: 1.0, over: self.width as f64, exponent, zigzag: 0.0 }
+    }
+
+    /// 1 − (d_i^exponent + more), where the weight is the past's.
+    pub(super) fn past(&self, exponent: f64, more: f64) -> Curve {
+        Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
+    }
+
+    /// The embedding and the norm behind it.
+    pub(super) fn embedding(&mut self, vocab: usize) {
+        let width = self.width;
+        self.matrix("emb", [vocab, width], Init::Uniform { bound: EMBEDDING });
+        self.norm("blocks.0.ln0", 1.0);
+    }
+
+    /// The norm of time mixing's output, and the matrix that writes it to the residual stream.
+    pub(super) fn time_output(&mut self, att: &str, depth: Depth) {
+        self.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
+        self.matrix(&format!("{att}.output"), [self.width; 2], Init::Zeros);
+    }
+
+    /// Channel mixing with its norm.
+    pub(super) fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
+        let (width, block) = (self.width, format!("blocks.{}", depth.layer));
+        self.norm(&format!("{block}.ln2"), 1.0);
+        self.shift(format!("{block}.ffn.{mu}_k"), curve);
+        self.shift(format!("{block}.ffn.{mu}_r"), curve);
+        self.orthogonal(&format!("{block}.ffn.key"), [ffn, width], 1.0);
+        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Zeros);
+        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Zeros);
+    }
+
+    /// The last norm and the head.
+    pub(super) fn head(&mut self, vocab: usize) {
+        let width = self.width;
+        self.norm("ln_out", 1.0);
+        let wide = (vocab as f64 / width as f64).sqrt().max(1.0);
+        self.orthogonal("head", [vocab, width], 0.5 * wide);
+    }
+}
+
+/// Of a norm over all channels (PyTorch's default).
+const EPS: f32 = 1e-5;
+/// Of a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
+const HEAD_EPS: f32 = 64e-5;
+/// Largest weight of an embedding at the start (RWKV-LM).
+const EMBEDDING: f64 = 1e-4;
+/// Largest weight of a low-rank map's second matrix at the start (RWKV-LM).
+const LOW_RANK: f64 = 0.01;

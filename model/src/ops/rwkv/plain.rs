@@ -1,0 +1,248 @@
+//! The operators of the RWKV families in plain burn tensors, for any backend: the definition, the
+//! test oracle, and what CUDA runs.
+
+use burn::tensor::activation::{relu, sigmoid, silu};
+use burn::tensor::{Bool, Tensor, TensorData};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+
+use super::super::plain::{primitive, tensor};
+use super::{Piece, Weighs, WkvInputs};
+
+/// Over the last dimension.
+fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
+    let x = x.clone() - x.mean_dim(D - 1);
+    let variance = (x.clone() * x.clone()).mean_dim(D - 1);
+    x / (variance + eps).sqrt()
+}
+
+pub(super) fn norm<B: Backend>(
+    x: FloatTensor<B>,
+    w: FloatTensor<B>,
+    b: FloatTensor<B>,
+    eps: f32,
+) -> FloatTensor<B> {
+    let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
+    primitive(normalize(tensor::<B, 2>(x), eps) * w.unsqueeze() + b.unsqueeze())
+}
+
+pub(super) fn norm_gate<B: Backend>(
+    [x, g]: [FloatTensor<B>; 2],
+    w: FloatTensor<B>,
+    b: FloatTensor<B>,
+    heads: usize,
+    eps: f32,
+) -> FloatTensor<B> {
+    let x = tensor::<B, 2>(x);
+    let [rows, width] = x.dims();
+    let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
+    let normed = normalize(x.reshape([rows, heads, width / heads]), eps).reshape([rows, width]);
+    primitive((normed * w.unsqueeze() + b.unsqueeze()) * silu(tensor::<B, 2>(g)))
+}
+
+/// prev(x) − x. // [B·T, D]
+fn shift<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tensor<B, 2> {
+    let before = tensor::<B, 2>(before);
+    let ([rows, width], [sequences, _]) = (x.dims(), before.dims());
+    let tokens = rows / sequences;
+    let shaped = x.clone().reshape([sequences, tokens, width]);
+    let all = Tensor::cat(vec![before.unsqueeze_dim::<3>(1), shaped], 1); // [B, T + 1, D]
+    all.narrow(1, 0, tokens).reshape([rows, width]) - x.clone()
+}
+
+pub(super) fn shift_mix<B: Backend>(
+    x: FloatTensor<B>,
+    mu: FloatTensor<B>,
+    before: FloatTensor<B>,
+    weighs: Weighs,
+) -> FloatTensor<B> {
+    let (x, mu) = (tensor::<B, 2>(x), tensor::<B, 1>(mu));
+    let past = match weighs {
+        Weighs::Present => mu.neg() + 1.0,
+        Weighs::Past => mu,
+    };
+    primitive(x.clone() + shift(&x, before) * past.unsqueeze())
+}
+
+pub(super) fn data_mix<B: Backend>(
+    x: FloatTensor<B>,
+    [a, w]: [FloatTensor<B>; 2],
+    mu: FloatTensor<B>,
+    before: FloatTensor<B>,
+    piece: Piece,
+) -> FloatTensor<B> {
+    let (x, a, w) = (tensor::<B, 2>(x), tensor::<B, 2>(a), tensor::<B, 2>(w));
+    let Piece { index, rank } = piece;
+    let (a, w) = (a.narrow(1, index * rank, rank), w.narrow(0, index * rank, rank));
+    let weight = a.matmul(w) + tensor::<B, 1>(mu).unsqueeze();
+    primitive(x.clone() + shift(&x, before) * weight)
+}
+
+pub(super) fn tanh_project<B: Backend>(x: FloatTensor<B>, w: FloatTensor<B>) -> FloatTensor<B> {
+    primitive(tensor::<B, 2>(x).matmul(tensor(w)).tanh())
+}
+
+pub(super) fn expand<B: Backend>(
+    a: FloatTensor<B>,
+    w: FloatTensor<B>,
+    base: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let base: Tensor<B, 2> = match base.shape().num_dims() {
+        1 => tensor::<B, 1>(base).unsqueeze(),
+        _ => tensor(base),
+    };
+    primitive(tensor::<B, 2>(a).matmul(tensor(w)) + base)
+}
+
+pub(super) fn decayed_keys<B: Backend>(k: FloatTensor<B>, w: FloatTensor<B>) -> FloatTensor<B> {
+    let factor = tensor::<B, 2>(w).exp().neg().exp();
+    primitive(tensor::<B, 2>(k) * (factor.neg() + 1.0))
+}
+
+pub(super) fn relu_square<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let x = relu(tensor::<B, 2>(x));
+    primitive(x.clone() * x)
+}
+
+pub(super) fn gated_add<B: Backend>(
+    r: FloatTensor<B>,
+    x: FloatTensor<B>,
+    residual: FloatTensor<B>,
+) -> FloatTensor<B> {
+    primitive(tensor::<B, 2>(residual) + sigmoid(tensor::<B, 2>(r)) * tensor(x))
+}
+
+pub(super) fn pack<B: Backend>(parts: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    primitive(Tensor::cat(parts.map(tensor::<B, 2>).into(), 1))
+}
+
+/// Tokens between two carried states.
+const CHUNK: usize = 64;
+
+/// Tokens of a block, inside which decays are taken about its middle.
+const BLOCK: usize = 8;
+
+/// The least log decay, a factor of 1e-7. Half a block of it is e⁶⁴, which f32 holds; sums with far
+/// smaller ones would cancel.
+const LOG_MIN: f32 = -16.0;
+
+/// A constant matrix of zeros and ones.
+fn pattern<B: Backend>(
+    size: usize,
+    device: &B::Device,
+    one: fn(usize, usize) -> bool,
+) -> Tensor<B, 2> {
+    let at = |i| if one(i / size, i % size) { 1.0 } else { 0.0 };
+    let values: Vec<f32> = (0..size * size).map(at).collect();
+    Tensor::from_data(TensorData::new(values, [size, size]), device)
+}
+
+/// Sums of the log decays of one block, [G, M, L, K]: G chunks of M blocks of L tokens.
+struct Decays<B: Backend> {
+    /// Up to and with each token, within its block.
+    with: Tensor<B, 4>,
+    /// Before each token, within its block.
+    before: Tensor<B, 4>,
+    /// After each token, within its block.
+    after: Tensor<B, 4>,
+    /// Of each block. // [G, M, K]
+    total: Tensor<B, 3>,
+}
+
+impl<B: Backend> Decays<B> {
+    fn new(log: Tensor<B, 4>) -> Self {
+        let device = log.device();
+        let [chunks, blocks, tokens, size] = log.dims();
+        let sum = |one| pattern::<B>(tokens, &device, one).unsqueeze::<4>().matmul(log.clone());
+        let (with, before, after) = (sum(|i, j| j <= i), sum(|i, j| j < i), sum(|i, j| j > i));
+        let total = log.sum_dim(2).reshape([chunks, blocks, size]);
+        Self { with, before, after, total }
+    }
+
+    /// Totals of the blocks of a chunk that stand so to each block. // [G, M, 1, K]
+    fn blocks(&self, one: fn(usize, usize) -> bool) -> Tensor<B, 4> {
+        let [_, blocks, _] = self.total.dims();
+        let pattern = pattern::<B>(blocks, &self.total.device(), one).unsqueeze::<3>();
+        pattern.matmul(self.total.clone()).unsqueeze_dim(2)
+    }
+}
+
+/// The chunked form: matrix products inside chunks, and one step per chunk that carries the state.
+/// Decays are summed inside a block and combined from totals, so that every exponent is a sum of
+/// non-positive terms, but for the diagonal blocks, where it is bounded.
+pub(super) fn wkv<B: Backend>(inputs: WkvInputs<B>) -> [FloatTensor<B>; 2] {
+    let state = tensor::<B, 4>(inputs.state);
+    let [sequences, heads, size, _] = state.dims();
+    let [rows, width] = inputs.r.shape().dims();
+    let tokens = rows / sequences;
+    let (chunks, heads_in_all) = (tokens.div_ceil(CHUNK), sequences * heads);
+    let chunked = |x: Tensor<B, 2>| {
+        let x = x.reshape([sequences, tokens, heads, size]).swap_dims(1, 2);
+        let rest = chunks * CHUNK - tokens;
+        let zeros = Tensor::zeros([sequences, heads, rest, size], &x.device());
+        let padded = if rest > 0 { Tensor::cat(vec![x, zeros], 2) } else { x };
+        padded.reshape([heads_in_all * chunks, CHUNK / BLOCK, BLOCK, size]) // [G, M, L, K]
+    };
+    let [r, k, v] = [inputs.r, inputs.k, inputs.v].map(|x| chunked(tensor(x)));
+    let w: Tensor<B, 2> = match inputs.w.shape().num_dims() {
+        1 => tensor::<B, 1>(inputs.w).unsqueeze::<2>().expand([rows, width]),
+        _ => tensor(inputs.w),
+    };
+    let decays = Decays::new(chunked(w.exp().neg().clamp_min(LOG_MIN)));
+    let u = tensor::<B, 1>(inputs.u).reshape([1, heads, 1, size]);
+    let u = u.expand([sequences, heads, chunks, size]).reshape([heads_in_all * chunks, 1, 1, size]);
+
+    // What a chunk adds to the state, and the states before each chunk.
+    let flat = |x: Tensor<B, 4>| x.reshape([heads_in_all * chunks, CHUNK, size]);
+    let stored = k.clone() * (decays.after.clone() + decays.blocks(|i, j| j > i)).exp();
+    let added = flat(stored).swap_dims(1, 2).matmul(flat(v.clone())); // [G, K, K]
+    let kept = decays.total.clone().sum_dim(1).exp().swap_dims(1, 2); // [G, K, 1]
+    let by_head = |x: Tensor<B, 3>, columns| x.reshape([heads_in_all, chunks, size, columns]);
+    let (added, kept) = (by_head(added, size), by_head(kept, 1));
+    let mut state = state.reshape([heads_in_all, 1, size, size]);
+    let mut states = Vec::with_capacity(chunks);
+    for chunk in 0..chunks {
+        states.push(state.clone());
+        state = state * kept.clone().narrow(1, chunk, 1) + added.clone().narrow(1, chunk, 1);
+    }
+    let states = Tensor::cat(states, 1).reshape([heads_in_all * chunks, size, size]);
+
+    let reading = r.clone() * (decays.before.clone() + decays.blocks(|i, j| j < i)).exp();
+    let from_state = flat(reading).matmul(states).reshape(v.dims());
+    let bonus = (r.clone() * u * k.clone()).sum_dim(3) * v.clone();
+    let y = from_state + within_chunks(r, k, v, &decays) + bonus;
+    let y = y.reshape([sequences, heads, chunks * CHUNK, size]).narrow(2, 0, tokens);
+    let state = state.reshape([sequences, heads, size, size]).detach();
+    [primitive(y.swap_dims(1, 2).reshape([rows, width])), primitive(state)]
+}
+
+/// What the tokens of a chunk read from earlier tokens of it. // [G, M, L, K]
+fn within_chunks<B: Backend>(
+    r: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    decays: &Decays<B>,
+) -> Tensor<B, 4> {
+    let later = Tensor::<B, 2, Bool>::tril_mask([BLOCK, BLOCK], -1, &r.device()).unsqueeze::<4>();
+    let middle = decays.with.clone().narrow(2, BLOCK / 2 - 1, 1);
+    let reading = r.clone() * (decays.before.clone() - middle.clone()).exp();
+    let stored = k.clone() * (middle - decays.with.clone()).exp();
+    // Above the diagonal a product may be infinite: it is replaced, not multiplied by zero.
+    let scores = reading.matmul(stored.swap_dims(2, 3)).mask_fill(later, 0.0); // [G, M, L, L]
+    let own = scores.matmul(v.clone());
+
+    let (reading, stored) = (r * decays.before.clone().exp(), k * decays.after.clone().exp());
+    let block = |x: &Tensor<B, 4>, index| x.clone().narrow(1, index, 1); // [G, 1, L, K]
+    let mut others = vec![block(&own, 0).zeros_like()];
+    for i in 1..CHUNK / BLOCK {
+        let mut sum = block(&own, i).zeros_like();
+        let mut gap = decays.total.clone().narrow(1, i, 1).zeros_like().unsqueeze_dim::<4>(2);
+        for j in (0..i).rev() {
+            let stored = block(&stored, j) * gap.clone().exp();
+            sum = sum + block(&reading, i).matmul(stored.swap_dims(2, 3)).matmul(block(&v, j));
+            gap = gap + decays.total.clone().narrow(1, j, 1).unsqueeze_dim::<4>(2);
+        }
+        others.push(sum);
+    }
+    own + Tensor::cat(others, 1)
+}

@@ -1,0 +1,305 @@
+//! The WKV recurrence on slices, forward and backward, in time linear in T.
+//!
+//! With the decay d = exp(lw), lw = −exp(w), for each head (Peng et al. 2024):
+//!
+//! ```text
+//! y_t = r_t·S_{t−1} + ⟨r_t∘u, k_t⟩·v_t        S_t = diag(d_t)·S_{t−1} + k_tᵀv_t
+//!
+//! G_{t−1} = diag(d_t)·G_t + r_tᵀg_t            g = dL/dy, G_t = dL/dS_t, nothing beyond the last
+//! dr_t = S_{t−1}·g_t + u∘k_t·⟨v_t, g_t⟩        du   = Σ_t r_t∘k_t·⟨v_t, g_t⟩
+//! dk_t = G_t·v_t     + u∘r_t·⟨v_t, g_t⟩        dw_t = lw_t∘d_t∘rowsum(G_t∘S_{t−1})
+//! dv_t = k_t·G_t     + ⟨r_t∘u, k_t⟩·g_t        dS_{−1} = G_{−1}
+//! ```
+//!
+//! Time is cut into chunks of [`CHUNK`] tokens. The forward pass keeps the state before each chunk;
+//! the backward pass runs a chunk's states forward again from there, keeps all of them in the L2
+//! cache, and then goes back through the chunk. Inside a chunk the recurrence goes token by token:
+//! on a CPU, whose cache holds a head's state, it costs 3·K operations per channel, fewer than the
+//! matrix products of a form without a state inside the chunk, it has no exponent above zero,
+//! whatever the decay, and needs no clamp.
+//!
+//! A state is wanted in both orientations. As rows of keys its lanes are values, which suits
+//! `q·S`; as rows of values its lanes are keys, which suits `S·x`. Where both are needed, both are
+//! carried: an update is cheaper than a sum across lanes. Lanes are padded to whole registers.
+//!
+//! One task owns one (sequence, head); sums over tasks are added in their order.
+
+mod scan;
+
+use rayon::prelude::*;
+
+use self::scan::{
+    Chunk, Order, Rows, Scan, add_bonus, add_rows, decay, finish, replay, rewind, scan,
+};
+use super::super::clock;
+use super::super::gemm::MatMut;
+
+/// Tokens between two states that the forward pass keeps.
+const CHUNK: usize = super::STATE_TOKENS;
+
+/// Sizes of one pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) sequences: usize,
+    pub(super) tokens: usize,
+    pub(super) heads: usize,
+    /// K
+    pub(super) size: usize,
+}
+
+impl Shape {
+    fn width(self) -> usize {
+        self.heads * self.size
+    }
+
+    /// Elements of the states of one head before each chunk.
+    fn kept(self) -> usize {
+        self.tokens.div_ceil(CHUNK) * self.size * self.size
+    }
+
+    /// Elements of the states before every chunk of every head. // [B, H, chunks, K, K]
+    pub(super) fn kept_in_all(self) -> usize {
+        self.sequences * self.heads * self.kept()
+    }
+}
+
+/// r, k, v [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K].
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) r: &'a [f32],
+    pub(super) k: &'a [f32],
+    pub(super) v: &'a [f32],
+    pub(super) w: &'a [f32],
+    pub(super) u: &'a [f32],
+    pub(super) state: &'a [f32],
+}
+
+/// What the forward pass writes: y [B·T, D], the states before the chunks, the last state
+/// [B, H, K, K].
+pub(super) struct Outputs<'a> {
+    pub(super) y: &'a mut [f32],
+    pub(super) kept: &'a mut [f32],
+    pub(super) last: &'a mut [f32],
+}
+
+/// Gradients, each of the shape of its input.
+pub(super) struct Gradients<'a> {
+    pub(super) r: &'a mut [f32],
+    pub(super) k: &'a mut [f32],
+    pub(super) v: &'a mut [f32],
+    pub(super) w: &'a mut [f32],
+    pub(super) u: &'a mut [f32],
+    pub(super) state: &'a mut [f32],
+}
+
+/// One head of one sequence.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    inputs: Inputs<'a>,
+    shape: Shape,
+    sequence: usize,
+    head: usize,
+}
+
+impl<'a> Head<'a> {
+    fn all(inputs: Inputs<'a>, shape: Shape) -> impl Iterator<Item = Self> {
+        (0..shape.sequences).flat_map(move |sequence| {
+            (0..shape.heads).map(move |head| Self { inputs, shape, sequence, head })
+        })
+    }
+
+    /// This head's channels of token `t` in a matrix [B·T, D].
+    fn of<'b>(&self, matrix: &'b [f32], t: usize) -> &'b [f32] {
+        let row = self.sequence * self.shape.tokens + t;
+        &matrix[row * self.shape.width() + self.head * self.shape.size..][..self.shape.size]
+    }
+
+    fn channels<'b>(&self, vector: &'b [f32]) -> &'b [f32] {
+        &vector[self.head * self.shape.size..][..self.shape.size]
+    }
+
+    fn bonus(&self) -> Rows {
+        let mut u = Rows::zeros(1, self.shape.size);
+        u.write(0, self.channels(self.inputs.u));
+        u
+    }
+
+    /// The tokens from `start` on, at most a chunk of them.
+    fn load(&self, chunk: &mut Chunk, start: usize) {
+        let Inputs { r, k, v, w, .. } = self.inputs;
+        chunk.tokens = CHUNK.min(self.shape.tokens - start);
+        for i in 0..chunk.tokens {
+            let t = start + i;
+            chunk.r.write(i, self.of(r, t));
+            chunk.k.write(i, self.of(k, t));
+            chunk.v.write(i, self.of(v, t));
+            let constant = w.len() == self.shape.width();
+            chunk.decay.write(i, if constant { self.channels(w) } else { self.of(w, t) });
+        }
+        decay(&mut chunk.decay.lanes, &mut chunk.slope.lanes);
+    }
+}
+
+/// The columns of each head in each sequence's rows.
+fn windows(matrix: &mut [f32], shape: Shape) -> impl Iterator<Item = MatMut<'_>> {
+    let (tokens, width) = (shape.tokens, shape.width());
+    let sequences = matrix.chunks_mut(tokens * width);
+    sequences.flat_map(move |rows| MatMut::new(rows, tokens, width).into_cols(shape.size))
+}
+
+/// The recurrence over every head.
+pub(super) fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
+    let _timer = clock::start("wkv");
+    let size = shape.size;
+    let states = inputs.state.chunks(size * size).zip(outputs.last.chunks_mut(size * size));
+    let states = states.zip(outputs.kept.chunks_mut(shape.kept()));
+    let tasks: Vec<_> =
+        Head::all(inputs, shape).zip(windows(outputs.y, shape)).zip(states).collect();
+    tasks.into_par_iter().for_each_init(
+        || (Chunk::new(size), Rows::zeros(CHUNK, size)),
+        |(chunk, y), ((head, mut window), ((before, last), kept))| {
+            let mut state = Rows::states(1, size);
+            state.write_state(before, size);
+            let u = head.bonus();
+            let starts = (0..shape.tokens).step_by(CHUNK);
+            for (start, kept) in starts.zip(kept.chunks_exact_mut(size * size)) {
+                state.read_state(kept, size);
+                head.load(chunk, start);
+                let Chunk { r, k, v, decay, .. } = &*chunk;
+                scan(
+                    Scan { read: r, decay, rows: k, lanes: v },
+                    chunk.tokens,
+                    Order::Forth,
+                    &mut state,
+                    y,
+                );
+                add_bonus(chunk, u.row(0), y);
+                for t in 0..chunk.tokens {
+                    y.read(t, window.row_mut(start + t));
+                }
+            }
+            state.read_state(last, size);
+        },
+    );
+}
+
+/// What the backward pass writes for one head.
+struct HeadGradients<'a> {
+    r: MatMut<'a>,
+    k: MatMut<'a>,
+    v: MatMut<'a>,
+    /// [T, K]; of a constant decay, one row to be summed up
+    w: MatMut<'a>,
+    /// `[K]`, to be summed over sequences
+    u: &'a mut [f32],
+    /// [K, K]
+    state: &'a mut [f32],
+}
+
+/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states.
+pub(super) fn backward(
+    inputs: Inputs<'_>,
+    shape: Shape,
+    kept: &[f32],
+    g: &[f32],
+    gradients: Gradients<'_>,
+) {
+    let _timer = clock::start("wkv back");
+    let Gradients { r: dr, k: dk, v: dv, w: dw, u: du, state: ds } = gradients;
+    let Shape { sequences, size, .. } = shape;
+    let width = shape.width();
+    let constant = inputs.w.len() == width;
+    // Per sequence what the sequences share.
+    let mut u = vec![0.0; sequences * width];
+    let mut w = vec![0.0; if constant { sequences * width } else { 0 }];
+    let decays: Vec<_> = if constant {
+        w.chunks_mut(size).map(|row| MatMut::new(row, 1, size)).collect()
+    } else {
+        windows(&mut *dw, shape).collect()
+    };
+    let rkv = windows(dr, shape).zip(windows(dk, shape));
+    let rkv = rkv.zip(windows(dv, shape)).zip(decays);
+    let rest = u.chunks_mut(size).zip(ds.chunks_mut(size * size));
+    let parts =
+        rkv.zip(rest).map(|((((r, k), v), w), (u, state))| HeadGradients { r, k, v, w, u, state });
+    let tasks: Vec<_> =
+        Head::all(inputs, shape).zip(parts).zip(kept.chunks(shape.kept())).collect();
+    tasks.into_par_iter().for_each_init(
+        || Back::new(size),
+        |back, ((head, gradients), kept)| back.head(head, g, kept, gradients),
+    );
+    sum_rows(du, &u);
+    if constant {
+        sum_rows(dw, &w);
+    }
+}
+
+/// y = Σ of the rows of x.
+fn sum_rows(y: &mut [f32], x: &[f32]) {
+    y.fill(0.0);
+    for row in x.chunks_exact(y.len()) {
+        for (y, x) in y.iter_mut().zip(row) {
+            *y += x;
+        }
+    }
+}
+
+/// The memory of one thread's backward pass.
+struct Back {
+    chunk: Chunk,
+    /// Sᵀ before each token of the chunk, and after the last.
+    history: Rows,
+    /// S_{t−1}·g_t, G_t·v_t, rowsum(G_t∘S_{t−1}), k_t·G_t; then dr, dk, dw, dv
+    out: [Rows; 4],
+}
+
+impl Back {
+    fn new(size: usize) -> Self {
+        let rows = || Rows::zeros(CHUNK, size);
+        let out = [rows(), rows(), rows(), rows()];
+        Self { chunk: Chunk::new(size), history: Rows::states(CHUNK + 1, size), out }
+    }
+
+    fn head(&mut self, head: Head<'_>, g: &[f32], kept: &[f32], mut gradients: HeadGradients<'_>) {
+        let Self { chunk, history, out } = self;
+        let size = head.shape.size;
+        let u = head.bonus();
+        let (mut du, mut constant_dw) = (Rows::zeros(1, size), Rows::zeros(1, size));
+        let (mut forth, mut turned) = (Rows::states(1, size), Rows::states(1, size)); // G, Gᵀ
+        let chunks = (0..head.shape.tokens).step_by(CHUNK).zip(kept.chunks_exact(size * size));
+        for (start, kept) in chunks.rev() {
+            head.load(chunk, start);
+            for i in 0..chunk.tokens {
+                chunk.g.write(i, head.of(g, start + i));
+            }
+            history.write_transposed(kept, size);
+            let [of_r, of_k, of_w, of_v] = &mut *out;
+            replay(chunk, history, of_r);
+            rewind(chunk, history, &mut turned, of_k, of_w);
+            let Chunk { r, k, decay, g, tokens, .. } = &*chunk;
+            scan(
+                Scan { read: k, decay, rows: r, lanes: g },
+                *tokens,
+                Order::Back,
+                &mut forth,
+                of_v,
+            );
+            finish(chunk, u.row(0), out, du.row_mut(0));
+            for i in 0..chunk.tokens {
+                out[0].read(i, gradients.r.row_mut(start + i));
+                out[1].read(i, gradients.k.row_mut(start + i));
+                out[3].read(i, gradients.v.row_mut(start + i));
+            }
+            if gradients.w.rows() == 1 {
+                add_rows(constant_dw.row_mut(0), &out[2], chunk.tokens);
+                constant_dw.read(0, gradients.w.row_mut(0));
+            } else {
+                for i in 0..chunk.tokens {
+                    out[2].read(i, gradients.w.row_mut(start + i));
+                }
+            }
+        }
+        du.read(0, gradients.u);
+        forth.read_state(gradients.state, size);
+    }
+}

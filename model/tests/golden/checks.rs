@@ -1,0 +1,309 @@
+//! What is compared with a file of vectors, whatever the family: logits, loss, the gradient of every
+//! parameter, the start, the optimiser's groups and a trace of training.
+//!
+//! What only one family has is in its own file, which also reads the configuration in the words of
+//! the program that made the vectors.
+
+use anyhow::{Context, Result, bail, ensure};
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::{AutodiffBackend, Backend, TensorData, TensorMetadata};
+use burn_flex::Flex;
+use intellect_model::arch::{Arch, Rows};
+use intellect_model::config::Family;
+use intellect_model::genesis::{self, Init, Spec};
+use intellect_model::ops::{FusedOps, ZForm, ZLoss};
+use intellect_model::optim::{Optimizer, Settings};
+use intellect_model::params;
+use serde_json::Value;
+
+use crate::llama;
+use crate::rwkv;
+use crate::vectors::{Tensor, Vectors, number};
+
+/// The operators by hand.
+type Fused = Autodiff<Flex>;
+/// The operators as burn's tensor code, differentiated by burn.
+type Plain = Autodiff<Flex, BalancedCheckpointing>;
+
+/// A backend that a form of the operators trains on, on the CPU.
+pub(crate) trait Form: FusedOps + AutodiffBackend<InnerBackend = Flex> {}
+impl<A: FusedOps + AutodiffBackend<InnerBackend = Flex>> Form for A {}
+
+/// One comparison.
+#[derive(Debug)]
+pub(crate) struct Check {
+    pub(crate) name: String,
+    pub(crate) error: f64,
+    pub(crate) bound: f64,
+}
+
+impl Check {
+    /// What is not a number does not pass.
+    pub(crate) fn passes(&self) -> bool {
+        self.error <= self.bound
+    }
+}
+
+/// Everything that a file allows to check, with both forms of the operators.
+pub(crate) fn checks(vectors: &Vectors) -> Result<Vec<Check>> {
+    let model = match vectors.family()? {
+        "llama" => llama::model(vectors)?,
+        "rwkv5" => rwkv::model(vectors, Family::Eagle)?,
+        "rwkv6" => rwkv::model(vectors, Family::Finch)?,
+        "goldfinch" => rwkv::model(vectors, Family::GoldFinch)?,
+        other => bail!(
+            "unknown family \"{other}\": known are \"llama\", \"rwkv5\", \"rwkv6\", \"goldfinch\""
+        ),
+    };
+    let subject = Subject::new(vectors, Arch::new(&model))?;
+    let mut checks = Vec::new();
+    subject.check_form::<Fused>("fused", &mut checks)?;
+    subject.check_form::<Plain>("plain", &mut checks)?;
+    subject.check_start(&mut checks)?;
+    subject.check_groups(&mut checks)?;
+    Ok(checks)
+}
+
+/// A file's model, and the batch in it.
+pub(crate) struct Subject<'a> {
+    pub(crate) vectors: &'a Vectors,
+    pub(crate) arch: Arch,
+    specs: Vec<Spec>,
+    pub(crate) rows: Rows,
+}
+
+/// What one pass forward and back gives.
+pub(crate) struct Pass {
+    pub(crate) logits: Vec<f32>,
+    pub(crate) loss: f32,
+    /// In canonical order.
+    pub(crate) gradient: Vec<f32>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(vectors: &'a Vectors, arch: Arch) -> Result<Self> {
+        let [sequences, length] = vectors.ints("in/ids")?.shape[..] else {
+            bail!("in/ids is not of shape [B, T]");
+        };
+        let specs = arch.specs();
+        let wrong = |spec: &&Spec| {
+            let found = vectors.floats(&format!("param/{}", spec.name));
+            !found.is_ok_and(|found| found.values.len() == spec.len())
+        };
+        let wrong: Vec<_> = specs.iter().filter(wrong).map(|spec| &spec.name).collect();
+        ensure!(wrong.is_empty(), "missing or misshaped parameters: {wrong:?}");
+        let extra = |name: &&str| !specs.iter().any(|spec| spec.name == *name);
+        let extra: Vec<_> = vectors.names("param/").filter(extra).collect();
+        ensure!(extra.is_empty(), "parameters that the model does not have: {extra:?}");
+        Ok(Self { vectors, arch, specs, rows: Rows::whole(sequences, length) })
+    }
+
+    fn check_form<A: Form>(&self, form: &str, checks: &mut Vec<Check>) -> Result<()> {
+        let parameters = self.parameters()?;
+        let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
+        let mut add = |name: &str, error, bound| {
+            checks.push(Check { name: format!("{form} {name}"), error, bound });
+        };
+        add("logits", difference(&pass.logits, &self.floats("out/logits")?.values)?, LOGITS);
+        add("loss", difference(&[pass.loss], &self.floats("out/loss")?.values)?, LOSS);
+        for (spec, found) in self.named(&pass.gradient) {
+            let expected = &self.floats(&format!("grad/{}", spec.name))?.values;
+            let (error, bound) = distance(found, expected)?;
+            add(&format!("gradient of {}", spec.name), error, bound);
+        }
+        if self.vectors.family()? == "llama" {
+            llama::check::<A>(self, &parameters, &pass, &mut add)?;
+        } else {
+            rwkv::check::<A>(self, &parameters, &mut add)?;
+        }
+        self.check_training::<A>(&mut add)
+    }
+
+    /// The losses and norms of AdamW steps on the one batch, beside the file in `train.json`.
+    fn check_training<A: Form>(&self, add: &mut dyn FnMut(&str, f64, f64)) -> Result<()> {
+        let Some(trace) = self.vectors.beside("train.json")? else { return Ok(()) };
+        let Some(expected) = trace.get(self.vectors.stem()) else { return Ok(()) };
+        let beta = |i: usize| trace["betas"][i].as_f64().context("train.json has no betas");
+        let settings = Settings {
+            beta1: beta(0)?,
+            beta2: beta(1)?,
+            eps: number(&trace, "eps")?,
+            weight_decay: number(&trace, "weight_decay")?,
+            clip: number(&trace, "clip_global_norm")?,
+        };
+        let lr = number(&trace, "lr")?;
+        let curve = |key: &str| {
+            let values = expected[key].as_array().context("train.json has no such curve")?;
+            values.iter().map(|v| v.as_f64().context("no number")).collect::<Result<Vec<_>>>()
+        };
+        let mut optimizer = Optimizer::<Flex>::new(settings, self.arch.groups());
+        let mut parameters = self.parameters()?;
+        let (mut losses, mut norms) = (0.0_f64, 0.0_f64);
+        for (loss, norm) in curve("loss")?.into_iter().zip(curve("grad_norm")?) {
+            let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
+            let gradients = self.upload(&pass.gradient)?;
+            let found = optimizer.step(&mut parameters, gradients, lr)?;
+            losses = losses.max((f64::from(pass.loss) - loss).abs());
+            norms = norms.max((found - norm).abs() / norm.max(1.0));
+        }
+        add("loss of every training step", losses, CURVE);
+        add("gradient norm of every training step", norms, NORM);
+        Ok(())
+    }
+
+    /// What the reference's start has where it is not random, and that what is random has the
+    /// singular values that it should have.
+    fn check_start(&self, checks: &mut Vec<Check>) -> Result<()> {
+        let start = genesis::weights(1, &self.specs);
+        for (spec, found) in self.named(&start) {
+            let name = format!("init/{}", spec.name);
+            if self.vectors.has(&name) {
+                let error = difference(found, &self.floats(&name)?.values)?;
+                checks.push(Check { name: format!("start of {}", spec.name), error, bound: START });
+            }
+            if let Some(gain) = self.gain(&spec.name)? {
+                let error = match spec.init {
+                    Init::Zeros => gain,
+                    Init::Orthogonal { gain: ours } => (gain - ours).abs(),
+                    // An embedding has a gain too, and it says nothing.
+                    _ => continue,
+                };
+                checks.push(Check { name: format!("gain of {}", spec.name), error, bound: START });
+            }
+        }
+        Ok(())
+    }
+
+    /// Of an orthogonal matrix, in the reference's start.
+    fn gain(&self, name: &str) -> Result<Option<f64>> {
+        let Some(file) = self.groups_file()? else { return Ok(None) };
+        let measured = file["orthogonal_init"]["values"][name][0].as_f64();
+        Ok(measured.or_else(|| file["orthogonal_init_gain"][name].as_f64()))
+    }
+
+    fn groups_file(&self) -> Result<Option<Value>> {
+        self.vectors.beside(&format!("{}.groups.json", self.vectors.stem()))
+    }
+
+    /// How many parameters are in another group of the optimiser than the reference's.
+    fn check_groups(&self, checks: &mut Vec<Check>) -> Result<()> {
+        let Some(file) = self.groups_file()? else { return Ok(()) };
+        let groups = file["optimizer_groups"].as_array().context("no optimizer_groups")?;
+        let wrong = |spec: &&Spec| {
+            let has = |group: &&Value| {
+                group["params"].as_array().is_some_and(|p| p.iter().any(|name| *name == spec.name))
+            };
+            let same = |group: &Value| {
+                group["lr_scale"].as_f64() == Some(spec.group.lr_factor)
+                    && group["weight_decay"]
+                        .as_f64()
+                        .is_some_and(|d| (d > 0.0) == spec.group.decays)
+            };
+            !groups.iter().find(has).is_some_and(same)
+        };
+        let error = self.specs.iter().filter(wrong).count() as f64;
+        checks.push(Check { name: "parameters in a wrong group".to_owned(), error, bound: 0.0 });
+        Ok(())
+    }
+
+    /// Forward and back over the file's batch.
+    pub(crate) fn pass<A: Form>(
+        &self,
+        parameters: &[FloatTensor<Flex>],
+        rows: &Rows,
+        z_loss: ZLoss,
+    ) -> Result<Pass> {
+        let leaf =
+            |p: &FloatTensor<Flex>| A::float_set_require_grad(A::from_inner(p.clone()), true);
+        let leaves: Vec<_> = parameters.iter().map(leaf).collect();
+        let logits = self.arch.logits::<A>(&leaves, self.ints::<A>("in/ids")?, rows);
+        let seen = values(&[A::inner(logits.clone())])?;
+        let loss = A::cross_entropy(logits, self.ints::<A>("in/targets")?, z_loss);
+        let loss_seen = values(&[A::inner(loss.clone())])?[0];
+        let mut gradients = A::backward(loss);
+        // A parameter that takes no part has no gradient.
+        let none = |p: &FloatTensor<Flex>| {
+            Flex::float_zeros(p.shape(), &Default::default(), p.dtype().into())
+        };
+        let gradient = leaves.iter().zip(parameters);
+        let gradient = gradient
+            .map(|(leaf, p)| A::grad_remove(leaf, &mut gradients).unwrap_or_else(|| none(p)));
+        Ok(Pass { logits: seen, loss: loss_seen, gradient: values(&gradient.collect::<Vec<_>>())? })
+    }
+
+    fn parameters(&self) -> Result<Vec<FloatTensor<Flex>>> {
+        let mut theta = Vec::new();
+        for spec in &self.specs {
+            theta.extend_from_slice(&self.floats(&format!("param/{}", spec.name))?.values);
+        }
+        self.upload(&theta)
+    }
+
+    fn upload(&self, theta: &[f32]) -> Result<Vec<FloatTensor<Flex>>> {
+        Ok(params::upload::<Flex>(&self.arch.shapes(), theta, &Default::default())?)
+    }
+
+    /// The part of each parameter in a slice in canonical order.
+    pub(crate) fn named<'b>(
+        &'b self,
+        flat: &'b [f32],
+    ) -> impl Iterator<Item = (&'b Spec, &'b [f32])> {
+        let mut rest = flat;
+        self.specs.iter().map(move |spec| {
+            let (part, later) = rest.split_at(spec.len());
+            rest = later;
+            (spec, part)
+        })
+    }
+
+    fn floats(&self, name: &str) -> Result<&Tensor<f32>> {
+        self.vectors.floats(name)
+    }
+
+    fn ints<B: Backend>(&self, name: &str) -> Result<IntTensor<B>> {
+        let ids = self.vectors.ints(name)?.values.clone();
+        let count = ids.len();
+        ensure!(count == self.rows.sequences * self.rows.length, "{name} is not of in/ids' shape");
+        Ok(B::int_from_data(TensorData::new(ids, [count]), &Default::default()))
+    }
+}
+
+pub(crate) fn values(tensors: &[FloatTensor<Flex>]) -> Result<Vec<f32>> {
+    let count = tensors.iter().map(|tensor| tensor.shape().num_elements()).sum();
+    let mut values = vec![0.0; count];
+    params::download::<Flex>(tensors, &mut values)?;
+    Ok(values)
+}
+
+/// The largest difference.
+pub(crate) fn difference(found: &[f32], expected: &[f32]) -> Result<f64> {
+    ensure!(found.len() == expected.len(), "{} values, not {}", found.len(), expected.len());
+    let differences = found.iter().zip(expected).map(|(a, b)| f64::from((a - b).abs()));
+    // `max` would drop what is not a number.
+    Ok(differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most }))
+}
+
+/// The largest difference over the largest value, with its bound; a gradient that is nothing but
+/// rounding is compared as it is.
+pub(crate) fn distance(found: &[f32], expected: &[f32]) -> Result<(f64, f64)> {
+    let largest = expected.iter().fold(0.0, |most, x| f64::from(x.abs()).max(most));
+    let difference = difference(found, expected)?;
+    Ok(if largest < NOTHING { (difference, NOTHING) } else { (difference / largest, GRADIENT) })
+}
+
+pub(crate) const NO_Z: ZLoss = ZLoss { weight: 0.0, form: ZForm::Max };
+
+/// Bounds of the vectors' README: ten times what f32 references differ by from f64.
+pub(crate) const LOGITS: f64 = 1e-4;
+pub(crate) const LOSS: f64 = 1e-5;
+const GRADIENT: f64 = 1e-4;
+const CURVE: f64 = 1e-3;
+/// Adam divides by the size of a gradient, also where that is rounding: norms wander more than losses.
+/// Finch's, over ten steps in f32: 0.8 % by hand, 1.2 % plain.
+const NORM: f64 = 3e-2;
+const NOTHING: f64 = 1e-6;
+/// The formulas reproduce the reference's start to 5e-7.
+const START: f64 = 1e-6;
