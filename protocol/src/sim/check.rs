@@ -232,10 +232,15 @@ impl Check {
                 self.committed(who, committed, update)?;
                 self.settled(who, settled)
             }
-            Event::Fork { .. } => {
+            Event::Fork { mine, theirs, .. } => {
                 who.fork_raised = true;
                 who.fork_owed = None;
-                Ok(())
+                require(!self.one_lineage(mine, theirs), "S3", || {
+                    format!(
+                        "{} tells of a fork, and {theirs:?} is none of {mine:?}",
+                        who.voter.peer
+                    )
+                })
             }
             Event::Replayed { head, .. } => {
                 self.lineage.on_replayed(who.voter.peer, &who.head, head)?;

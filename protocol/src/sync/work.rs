@@ -3,7 +3,7 @@
 use super::arrive::Way;
 use super::{
     Answer, Ask, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Opening, Output, PeerId,
-    REMEMBERED_MAX, Roll, Series, Standing, State, Time, Voter,
+    REMEMBERED_MAX, Roll, Series, Standing, State, Time, Voter, wire,
 };
 
 /// What is being found out.
@@ -176,6 +176,7 @@ impl State {
         if !target.exceeds(&self.head) || open.standing.decided {
             return;
         }
+        let (base, links) = self.beyond_ours(base, links);
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         let regrouped = links.iter().any(|link| {
             let mine = self.link(link.receipt.series.epoch);
@@ -198,6 +199,16 @@ impl State {
         }
         let links = links.into();
         self.set_out(now, roll, Way { from, target, base, links }, out);
+    }
+
+    /// Without the links that we have taken ourselves since we asked.
+    fn beyond_ours(&self, base: u64, links: Vec<Link>) -> (u64, Vec<Link>) {
+        let ours = links.iter().zip(base.saturating_add(1)..).take_while(|(link, epoch)| {
+            let r = || wire::receipt_digest(&self.config.law.run, &link.receipt);
+            self.entry(*epoch).is_some_and(|entry| entry.r == r())
+        });
+        let ours = ours.count();
+        (base.saturating_add(ours as u64), links.into_iter().skip(ours).collect())
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where
@@ -252,7 +263,8 @@ impl State {
         }
         if target.exceeds(&self.head) {
             self.ask_lineage(now, from, first_epoch.saturating_sub(1), out);
-        } else if mine.is_some() {
+        } else if mine.is_some() && ours(target.epoch) != Some(target.state) {
+            // Else it has parted since it told of its head, and the next one will show where.
             self.tell_fork(first_epoch, target, out);
         }
     }
