@@ -33,7 +33,10 @@ mod run;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -258,6 +261,7 @@ pub(crate) fn start(config: Config, stop: CancellationToken) -> Result<Net, NetE
     let (arrivals, rings) = mpsc::channel(RINGS);
     let shared = Arc::new(Shared {
         pace: Pace::new(config.rate),
+        fetched: AtomicU64::default(),
         lines: RwLock::default(),
         addresses: watch::Sender::default(),
         contacts: watch::Sender::default(),
@@ -277,6 +281,8 @@ pub(crate) struct Handle {
 /// What handles read without asking the actor.
 pub(crate) struct Shared {
     pace: Pace,
+    /// Bytes of answers that have come, of all fetches together.
+    fetched: AtomicU64,
     /// The queue of each open control stream.
     lines: RwLock<HashMap<PeerId, mpsc::Sender<Vec<u8>>>>,
     addresses: watch::Sender<Vec<Address>>,
@@ -377,6 +383,11 @@ impl Handle {
         let command = Command::Fetch { peer, request, reply };
         self.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
         answer.await.unwrap_or(Err(FetchError::Stopped))
+    }
+
+    /// Bytes of answers that have come so far, whole or not: whether our line is busy.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.shared.fetched.load(Ordering::Relaxed)
     }
 
     /// Waits until `bytes` more of bulk may be sent under the rate limit. Answers to requests do it

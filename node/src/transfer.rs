@@ -13,7 +13,6 @@ mod crowd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Future;
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::id::{Digest, PeerId};
@@ -27,7 +26,7 @@ use crate::net::{FETCH_TIMEOUT, FetchError, Handle};
 use crate::store::incoming::Incoming;
 use crate::store::{Store, StoreError};
 
-use crowd::{Crowd, Event, Part, Patience};
+use crowd::{Crowd, Event, Line, Part, Patience};
 
 /// Most bytes of an update or a table in one answer, and of a piece.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -36,6 +35,16 @@ const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 /// A line of 4 Mbit/s brings a part in two seconds, one of 0.5 in half of the longest time.
 const PATIENCE: Patience =
     Patience { quick: Duration::from_secs(2), slow: Duration::from_secs(10), end: FETCH_TIMEOUT };
+
+impl Line for Handle {
+    async fn fetch(&self, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>, FetchError> {
+        Self::fetch(self, peer, request).await
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        Self::fetched_bytes(self)
+    }
+}
 
 /// What is told while a transfer goes on.
 pub(crate) enum Notice {
@@ -95,15 +104,14 @@ async fn whole(
     part: impl Fn(u64) -> Request,
     from: &[PeerId],
 ) -> Option<Vec<u8>> {
-    let fetch = |peer, request| net.fetch(peer, request);
     let good = |bytes: &[u8]| *blake3::hash(bytes).as_bytes() == digest.0;
     let mut tell = |notice| {
         if let Notice::Fault(peer, why) = notice {
             net.fault(peer, why);
         }
     };
-    let mut crowd = Crowd::new(fetch, from, PATIENCE);
-    Whole { length, part, good }.fetch(&mut crowd, &fetch, &mut tell).await
+    let mut crowd = Crowd::new(net, from, PATIENCE);
+    Whole { length, part, good }.fetch(&mut crowd, net, &mut tell).await
 }
 
 /// The checkpoint with this header and digest; what `store` has of it already is not fetched again.
@@ -115,11 +123,10 @@ pub(crate) async fn checkpoint(
     donors: &[PeerId],
     mut tell: impl FnMut(Notice),
 ) -> Option<(Table, State)> {
-    let fetch = |peer, request| net.fetch(peer, request);
-    let mut crowd = Crowd::new(fetch, donors, PATIENCE);
+    let mut crowd = Crowd::new(net, donors, PATIENCE);
     let table = match kept_table(store, header, state).await {
         Some(table) => table,
-        None => table_of(&mut crowd, &fetch, header, state, &mut tell).await?,
+        None => table_of(&mut crowd, net, header, state, &mut tell).await?,
     };
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
@@ -171,17 +178,13 @@ async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option
     (*table.header() == header).then_some(table)
 }
 
-async fn table_of<'a, F, Fetched>(
-    crowd: &mut Crowd<'a, F>,
-    fetch: &F,
+async fn table_of<L: Line>(
+    crowd: &mut Crowd<'_, L>,
+    line: &L,
     header: Header,
     state: Digest,
     tell: &mut impl FnMut(Notice),
-) -> Option<Table>
-where
-    F: Fn(PeerId, Vec<u8>) -> Fetched,
-    Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
-{
+) -> Option<Table> {
     let open = |bytes: &[u8]| {
         Table::from_bytes(bytes, &state).ok().filter(|table| *table.header() == header)
     };
@@ -190,7 +193,7 @@ where
         part: |offset| Request::Table { state, offset },
         good: |bytes: &[u8]| open(bytes).is_some(),
     };
-    open(&whole.fetch(crowd, fetch, tell).await?)
+    open(&whole.fetch(crowd, line, tell).await?)
 }
 
 async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming>, StoreError> {
@@ -244,16 +247,12 @@ where
     P: Fn(u64) -> Request,
     G: Fn(&[u8]) -> bool,
 {
-    async fn fetch<'a, F, Fetched>(
+    async fn fetch<L: Line>(
         &self,
-        crowd: &mut Crowd<'a, F>,
-        fetch: &F,
+        crowd: &mut Crowd<'_, L>,
+        line: &L,
         tell: &mut impl FnMut(Notice),
-    ) -> Option<Vec<u8>>
-    where
-        F: Fn(PeerId, Vec<u8>) -> Fetched,
-        Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
-    {
+    ) -> Option<Vec<u8>> {
         let wrong = "sent other bytes than those of the digest that it was asked for";
         let (bytes, authors) = self.of(crowd, tell).await?;
         if (self.good)(&bytes) {
@@ -264,7 +263,7 @@ where
             tell(Notice::Fault(*author, wrong));
         }
         for donor in crowd.left() {
-            let mut alone = Crowd::new(fetch, &[donor], PATIENCE);
+            let mut alone = Crowd::new(line, &[donor], PATIENCE);
             let Some((found, _)) = self.of(&mut alone, tell).await else {
                 crowd.leave_out(donor);
                 continue;
@@ -287,15 +286,11 @@ where
     }
 
     /// All of it, whether or not it is good, and who sent each part.
-    async fn of<'a, F, Fetched>(
+    async fn of<L: Line>(
         &self,
-        crowd: &mut Crowd<'a, F>,
+        crowd: &mut Crowd<'_, L>,
         tell: &mut impl FnMut(Notice),
-    ) -> Option<(Vec<u8>, Vec<PeerId>)>
-    where
-        F: Fn(PeerId, Vec<u8>) -> Fetched,
-        Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
-    {
+    ) -> Option<(Vec<u8>, Vec<PeerId>)> {
         let count = self.length.div_ceil(PART_BYTES);
         let (mut whole, mut authors) = (vec![0; self.length], vec![PeerId([0; 32]); count]);
         crowd.begin((0..count).map(|index| {

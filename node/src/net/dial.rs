@@ -4,7 +4,7 @@
 //! over QUIC; where neither can be had (two peers behind routers that only a punched path joins)
 //! the direct connection that is there carries the stream too. A relay never does.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use intellect_bootstrap::{
     address::{self, Scope},
@@ -192,8 +192,10 @@ impl Actor {
         let refusal = match control {
             Some(connection) if self.tasks.len() < TASKS_MAX => {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
+                let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
-                    let _ = reply.send(fetch::ask(opening, &request).await);
+                    let answer = fetch::ask(opening, &request, &shared.fetched).await;
+                    let _ = reply.send(answer);
                 });
                 return;
             }

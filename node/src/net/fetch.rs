@@ -3,9 +3,18 @@
 //! What they say is the driver's business. The answer is believed by digest, so nothing here needs
 //! to be trusted; a truncated one is an error, never an answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use futures::AsyncWriteExt as _;
+use futures::{AsyncRead, AsyncWriteExt as _};
 use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::{OpenError, Opening},
@@ -73,15 +82,40 @@ impl Reply {
 /// The end of a [`Reply`] that waits.
 pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
-/// Asks over a stream that is being opened.
-pub(super) async fn ask(opening: Opening, request: &[u8]) -> Result<Vec<u8>, FetchError> {
+/// Asks over a stream that is being opened; what comes is added to `fetched` as it comes.
+pub(super) async fn ask(
+    opening: Opening,
+    request: &[u8],
+    fetched: &AtomicU64,
+) -> Result<Vec<u8>, FetchError> {
     let exchange = async {
         let mut stream = opening.await.map_err(|_| OpenError::Closed)??;
         frame::write(&mut stream, request).await.map_err(FrameError::from)?;
         stream.close().await.map_err(FrameError::from)?;
-        frame::read(&mut stream, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
+        let mut counted = Counted { stream, fetched };
+        frame::read(&mut counted, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
     };
     timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
+}
+
+/// Counts what is read.
+struct Counted<'a> {
+    stream: Stream,
+    fetched: &'a AtomicU64,
+}
+
+impl AsyncRead for Counted<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if let Poll::Ready(Ok(bytes)) = &read {
+            self.fetched.fetch_add(*bytes as u64, Ordering::Relaxed);
+        }
+        read
+    }
 }
 
 /// Reads a request, lets the driver answer it, and writes the answer at the pace of all bulk.

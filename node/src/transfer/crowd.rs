@@ -4,7 +4,8 @@
 //! How many requests are open follows from how fast answers come: one more for each quick answer, half
 //! as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all donors
 //! together and, within narrower bounds, for each. When nothing is left to ask for, what is late is
-//! asked of a second donor. A donor that sends something else than asked is left out and named; one
+//! asked of a second donor; not while our line is busy with what is on its way, for on a slow line it
+//! would halve what the first one brings. A donor that sends something else than asked is left out and named; one
 //! that says nothing holds up nobody, and is left out after two requests. So whatever donors do, a
 //! transfer ends.
 
@@ -41,15 +42,30 @@ const UNANSWERED_MAX: u32 = 2;
 /// The pause after our own network had no room for a request.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Donors, how to ask them, and what they are asked for.
-pub(super) struct Crowd<'a, F> {
-    fetch: F,
+/// What carries requests to donors, and answers back.
+pub(super) trait Line {
+    /// Asks a donor.
+    fn fetch(
+        &self,
+        peer: PeerId,
+        request: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, FetchError>> + Send;
+
+    /// Bytes of answers that have come so far, whole or not, in this transfer and all others.
+    fn fetched_bytes(&self) -> u64;
+}
+
+/// Donors, and what they are asked for.
+pub(super) struct Crowd<'a, L> {
+    line: &'a L,
     donors: Vec<Donor>,
     patience: Patience,
     /// Requests that may be open.
     limit: usize,
-    /// How long an answer takes; zero before the first.
-    usual: Duration,
+    /// How long an answer takes; none before the first.
+    usual: Option<Duration>,
+    /// Bytes that have come, and since when no more did.
+    fetched: (u64, Instant),
     parts: VecDeque<Part>,
     /// Parts that are asked for.
     asked: BTreeMap<usize, Asked>,
@@ -100,22 +116,19 @@ struct Answer {
     result: Result<Vec<u8>, FetchError>,
 }
 
-impl<'a, F, Fetched> Crowd<'a, F>
-where
-    F: Fn(PeerId, Vec<u8>) -> Fetched,
-    Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send + 'a,
-{
-    pub(super) fn new(fetch: F, donors: &[PeerId], patience: Patience) -> Self {
+impl<'a, L: Line> Crowd<'a, L> {
+    pub(super) fn new(line: &'a L, donors: &[PeerId], patience: Patience) -> Self {
         let donor = |peer: &PeerId| {
             let (open, limit, delivered, unanswered, out) = (0, 1, 0, 0, false);
             Donor { peer: *peer, open, limit, delivered, unanswered, out }
         };
         Self {
-            fetch,
+            line,
             donors: donors.iter().map(donor).collect(),
             patience,
             limit: 1,
-            usual: Duration::ZERO,
+            usual: None,
+            fetched: (line.fetched_bytes(), Instant::now()),
             parts: VecDeque::new(),
             asked: BTreeMap::new(),
             open: FuturesUnordered::new(),
@@ -149,11 +162,12 @@ where
     /// The next thing that comes; `None` when all is done, or nobody is left to ask.
     pub(super) async fn next(&mut self) -> Option<Event> {
         while !self.is_done() {
+            self.note_fetched();
             self.ask();
             let answer = tokio::select! {
                 answer = self.open.next() => answer?,
                 // Something may be late by now.
-                () = sleep(self.patience.quick / 4) => continue,
+                () = sleep(self.patience.quick / 8) => continue,
             };
             if let Some(event) = self.on_answer(answer).await {
                 return Some(event);
@@ -189,7 +203,7 @@ where
             let Donor { peer, open, .. } = &mut self.donors[donor];
             *open += 1;
             let answer =
-                timeout(self.patience.end, (self.fetch)(*peer, asked.part.request.clone()));
+                timeout(self.patience.end, self.line.fetch(*peer, asked.part.request.clone()));
             let answer = answer.map(move |result| {
                 let result = result.unwrap_or(Err(FetchError::Timeout));
                 Answer { donor, index, took: began.elapsed(), result }
@@ -217,15 +231,31 @@ where
             return Some((*donor, index));
         }
         // The last ones: what is late is asked of somebody else as well.
-        let late = self.usual * 2 + self.patience.quick / 4;
-        let late = self.asked.iter().filter_map(|(index, asked)| match asked.of.as_slice() {
+        let late = self.late_after();
+        let mut late = self.asked.iter().filter_map(|(index, asked)| match asked.of.as_slice() {
             [(donor, at)] if at.elapsed() >= late => Some((*donor, *index)),
             _ => None,
         });
-        late.into_iter().find_map(|(asker, index)| {
+        late.find_map(|(asker, index)| {
             let (other, _) = free.iter().find(|(donor, _)| *donor != asker)?;
             Some((*other, index))
         })
+    }
+
+    /// After what time an answer is late: soon, where nothing comes at all.
+    fn late_after(&self) -> Duration {
+        let Patience { quick, slow, .. } = self.patience;
+        if self.fetched.1.elapsed() >= quick / 4 {
+            return self.usual.unwrap_or_default() * 2 + quick / 4;
+        }
+        self.usual.map_or(slow, |usual| usual * 4 + quick)
+    }
+
+    fn note_fetched(&mut self) {
+        let fetched = self.line.fetched_bytes();
+        if fetched != self.fetched.0 {
+            self.fetched = (fetched, Instant::now());
+        }
     }
 
     async fn on_answer(&mut self, answer: Answer) -> Option<Event> {
@@ -260,7 +290,7 @@ where
     }
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
-        self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
+        self.usual = Some(self.usual.map_or(took, |usual| (usual * 7 + took) / 8));
         let Donor { limit, delivered, unanswered, .. } = &mut self.donors[donor];
         (*delivered, *unanswered) = (*delivered + 1, 0);
         if took <= self.patience.quick {

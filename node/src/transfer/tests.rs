@@ -1,6 +1,7 @@
 //! Donors of every kind, without a network.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use intellect_bootstrap::frame::FrameError;
@@ -55,6 +56,36 @@ async fn answer(asked: Asked, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>,
     }
 }
 
+/// Donors by a function; what they have sent so far is set by a test.
+struct Wire<F> {
+    answer: F,
+    fetched: AtomicU64,
+}
+
+impl<F> Wire<F> {
+    fn new(answer: F) -> Self {
+        Self { answer, fetched: AtomicU64::default() }
+    }
+}
+
+impl<F, Fetched> Line for Wire<F>
+where
+    F: Fn(PeerId, Vec<u8>) -> Fetched,
+    Fetched: Future<Output = Result<Vec<u8>, FetchError>> + Send,
+{
+    fn fetch(
+        &self,
+        peer: PeerId,
+        request: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, FetchError>> + Send {
+        (self.answer)(peer, request)
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.fetched.load(Ordering::Relaxed)
+    }
+}
+
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
@@ -68,8 +99,8 @@ fn by_parts(donors: &[PeerId]) -> (bool, Vec<PeerId>, BTreeMap<PeerId, u32>) {
         let request = wire::request(&Request::Update { update, offset: offset as u64 });
         Part { index, request, length: PART_BYTES.min(thing.len() - offset) }
     };
-    let fetch = |peer, request| answer(Arc::clone(&asked), peer, request);
-    let mut crowd = Crowd::new(fetch, donors, BRIEF);
+    let line = Wire::new(|peer, request| answer(Arc::clone(&asked), peer, request));
+    let mut crowd = Crowd::new(&line, donors, BRIEF);
     crowd.begin((0..=COUNT).map(part));
     let mut blamed = Vec::new();
     block_on(async {
@@ -99,7 +130,7 @@ fn by_parts(donors: &[PeerId]) -> (bool, Vec<PeerId>, BTreeMap<PeerId, u32>) {
 /// Fetches the thing as an update is: what came, and who was blamed.
 fn whole(donors: &[PeerId]) -> (Option<Vec<u8>>, Vec<PeerId>) {
     let (update, thing, asked) = (Digest([0; 32]), thing(), Asked::default());
-    let fetch = |peer, request| answer(Arc::clone(&asked), peer, request);
+    let line = Wire::new(|peer, request| answer(Arc::clone(&asked), peer, request));
     let whole = Whole {
         length: thing.len(),
         part: |offset| Request::Update { update, offset },
@@ -111,8 +142,8 @@ fn whole(donors: &[PeerId]) -> (Option<Vec<u8>>, Vec<PeerId>) {
             blamed.push(peer);
         }
     };
-    let mut crowd = Crowd::new(fetch, donors, BRIEF);
-    let got = block_on(whole.fetch(&mut crowd, &fetch, &mut tell));
+    let mut crowd = Crowd::new(&line, donors, BRIEF);
+    let got = block_on(whole.fetch(&mut crowd, &line, &mut tell));
     (got, blamed)
 }
 
@@ -183,25 +214,53 @@ fn a_checkpoint_of_another_run_or_shape_is_refused() {
     };
     let right = table(header(1, 3, 5));
     for wrong in [header(2, 3, 5), header(1, 4, 5), header(1, 3, 6)].map(table) {
-        let fetch = |peer, request: Vec<u8>| {
+        let line = Wire::new(|peer, request: Vec<u8>| {
             let table = if peer == LIAR { &wrong } else { &right };
             let request = wire::open_request(&request);
             let asked = matches!(request, Some(Request::Table { offset: 0, .. }));
             std::future::ready(if asked { Ok(table.to_bytes()) } else { Err(FetchError::Refused) })
-        };
+        });
         let (state, mut blamed) = (right.state(), Vec::new());
         let mut tell = |notice| {
             if let Notice::Fault(peer, _) = notice {
                 blamed.push(peer);
             }
         };
-        let mut crowd = Crowd::new(fetch, &[LIAR, HONEST], BRIEF);
+        let mut crowd = Crowd::new(&line, &[LIAR, HONEST], BRIEF);
         let found =
-            block_on(table_of(&mut crowd, &fetch, *right.header(), state, &mut tell)).unwrap();
+            block_on(table_of(&mut crowd, &line, *right.header(), state, &mut tell)).unwrap();
         assert_eq!((found, blamed), (right.clone(), vec![LIAR]));
         // What its donor says of itself must be what the receipts say.
-        let mut crowd = Crowd::new(fetch, &[HONEST], BRIEF);
+        let mut crowd = Crowd::new(&line, &[HONEST], BRIEF);
         let other = Header { tokens: 10, ..*right.header() };
-        assert!(block_on(table_of(&mut crowd, &fetch, other, state, &mut |_| {})).is_none());
+        assert!(block_on(table_of(&mut crowd, &line, other, state, &mut |_| {})).is_none());
     }
+}
+
+/// On a slow line everybody is slow: who brings something, however slowly, is not helped by a second
+/// donor, which would take half of the line. Who brings nothing is.
+#[test]
+fn a_slow_line_carries_nothing_twice() {
+    let asked_of = |busy: bool| {
+        let asked = Mutex::new(Vec::new());
+        let line = Wire::new(|peer, _| {
+            asked.lock().unwrap().push(peer);
+            std::future::pending()
+        });
+        let mut crowd = Crowd::new(&line, &[HONEST, OTHER], BRIEF);
+        crowd.begin([Part { index: 0, request: Vec::new(), length: 9 }]);
+        block_on(async {
+            let bytes_come = async {
+                for _ in 0..40 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    line.fetched.fetch_add(u64::from(busy), Ordering::Relaxed);
+                }
+            };
+            tokio::select! { _ = crowd.next() => {}, () = bytes_come => {} }
+        });
+        drop(crowd);
+        asked.into_inner().unwrap()
+    };
+    assert_eq!(asked_of(true), [HONEST]);
+    assert_eq!(asked_of(false), [HONEST, OTHER]);
 }
