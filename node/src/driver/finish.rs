@@ -1,15 +1,21 @@
-//! How a node ends: at its last epoch it lingers until the others are there too; on Ctrl-C it
-//! takes leave (R29); always in under 5 s.
+//! How a node ends: at its last epoch it lingers until the others are there too, and for as long as
+//! somebody who is behind comes nearer; on Ctrl-C it takes leave (R29), in under 5 s.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use intellect_protocol::id::PeerId;
 use intellect_protocol::peer::Input;
 
 use super::Driver;
-use crate::net::Net;
+use crate::net::{FETCH_TIMEOUT, Net};
 
-/// At the last epoch: how long the others are waited for.
-const LINGER: Duration = Duration::from_secs(5);
+/// At the last epoch: who is behind has so long to ask for something, or to get on; so no answer is under
+/// way any more when we leave.
+const LINGER: Duration = FETCH_TIMEOUT;
+
+/// However busy they are: what a node may be held up by those who never arrive.
+const LINGER_MAX: Duration = Duration::from_mins(10);
 
 /// After Ctrl-C: how long the open ring or vote is waited for; the state gives up before.
 const LEAVE: Duration = Duration::from_millis(4_300);
@@ -23,9 +29,30 @@ pub(super) struct Finish {
     /// The head at which the run, or the user's wish, is fulfilled.
     epochs: Option<u64>,
     stop_tokens: Option<u64>,
-    lingering: Option<Instant>,
+    lingering: Option<Linger>,
     leaving: Option<Instant>,
     over: bool,
+}
+
+/// The wait for those who are behind.
+#[derive(Debug)]
+struct Linger {
+    /// Until when, if nobody gets on.
+    until: Instant,
+    /// Until when in any case.
+    end: Instant,
+    /// The heads of those who are behind, when last seen.
+    behind: BTreeMap<PeerId, u64>,
+}
+
+impl Linger {
+    fn new(now: Instant) -> Self {
+        Self { until: now + LINGER, end: now + LINGER_MAX, behind: BTreeMap::new() }
+    }
+
+    fn extend(&mut self, now: Instant) {
+        self.until = (now + LINGER).min(self.end);
+    }
 }
 
 impl Finish {
@@ -47,7 +74,15 @@ impl Finish {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.lingering, self.leaving].into_iter().flatten().min()
+        let lingering = self.lingering.as_ref().map(|linger| linger.until);
+        [lingering, self.leaving].into_iter().flatten().min()
+    }
+
+    /// Somebody asked us for something.
+    pub(super) fn helps(&mut self, now: Instant) {
+        if let Some(linger) = &mut self.lingering {
+            linger.extend(now);
+        }
     }
 
     /// Notes the head; true once, when it is the last one.
@@ -55,7 +90,7 @@ impl Finish {
         let done = self.epochs.is_some_and(|last| epoch >= last)
             || self.stop_tokens.is_some_and(|last| tokens >= last);
         if done && !self.is_reached() {
-            self.lingering = Some(now + LINGER);
+            self.lingering = Some(Linger::new(now));
             return true;
         }
         false
@@ -79,13 +114,24 @@ impl Driver {
         self.input(Input::Leave);
     }
 
-    /// At the last epoch: leaves when every live member is seen on that head.
+    /// At the last epoch: leaves when every live member is seen on that head, or none that is behind gets
+    /// on.
     pub(super) fn consider_finishing(&mut self) {
-        let Some(until) = self.finish.lingering else { return };
-        let epoch = self.peer.head().epoch;
-        let now = self.now();
-        let all = self.peer.roll().live(now).all(|(_, seen)| seen.beat.head.epoch >= epoch);
-        if (all && !self.saving) || Instant::now() >= until {
+        let (epoch, now) = (self.peer.head().epoch, self.now());
+        let Some(linger) = &mut self.finish.lingering else { return };
+        let live = self.peer.roll().live(now).map(|(peer, seen)| (*peer, seen.beat.head.epoch));
+        let behind: BTreeMap<PeerId, u64> = live.filter(|(_, head)| *head < epoch).collect();
+        if behind.iter().any(|(peer, head)| linger.behind.get(peer) != Some(head)) {
+            // Heartbeats of the last epoch are on their way; further behind is really behind.
+            let far =
+                |heads: &BTreeMap<PeerId, u64>| heads.values().filter(|h| **h + 1 < epoch).count();
+            if far(&behind) > far(&linger.behind) {
+                self.tell.lingering(epoch, far(&behind));
+            }
+            linger.extend(Instant::now());
+            linger.behind.clone_from(&behind);
+        }
+        if (behind.is_empty() && !self.saving) || Instant::now() >= linger.until {
             self.take_leave();
         }
     }
@@ -120,5 +166,19 @@ mod tests {
         let mut endless = Finish::new(None, None);
         assert!(!endless.reach(u64::MAX, u64::MAX, now));
         assert!(Finish::new(None, Some(100)).reach(1, 100, now));
+    }
+
+    #[test]
+    fn who_is_behind_is_waited_for_while_it_asks_and_not_for_ever() {
+        let now = Instant::now();
+        let mut finish = Finish::new(Some(3), None);
+        finish.helps(now);
+        assert_eq!(finish.deadline(), None);
+        assert!(finish.reach(3, 0, now));
+        assert_eq!(finish.deadline(), Some(now + LINGER));
+        finish.helps(now + LINGER / 2);
+        assert_eq!(finish.deadline(), Some(now + LINGER / 2 + LINGER));
+        finish.helps(now + LINGER_MAX);
+        assert_eq!(finish.deadline(), Some(now + LINGER_MAX));
     }
 }

@@ -22,6 +22,7 @@ impl Driver {
             self.net.fault(from, "a request that cannot be decoded");
             return;
         };
+        self.finish.helps(Instant::now());
         let answer = match request {
             Request::Ask(ask) => {
                 if let Some(wait) = self.budgets.ask(from, Instant::now()) {

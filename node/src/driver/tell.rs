@@ -253,6 +253,17 @@ impl Teller {
         self.spent = spent;
     }
 
+    pub(super) fn lingering(&self, epoch: u64, behind: usize) {
+        let peers = if behind == 1 {
+            "1 peer that is".to_owned()
+        } else {
+            format!("{behind} peers that are")
+        };
+        self.say(&format!(
+            "epoch {epoch} was the last one: serving {peers} behind, while they get on (Ctrl-C leaves)"
+        ));
+    }
+
     pub(super) fn leaving(&self) {
         self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
     }

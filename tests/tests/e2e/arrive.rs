@@ -88,7 +88,13 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
     assert!(first["epoch"].as_u64().unwrap() <= there + 6, "at {there}, then {first}");
     println!("at epoch {there}, and in the ring of {}", first["epoch"]);
     let events = newcomer.events().unwrap();
-    assert_eq!(events.iter().filter(|event| is(event, "caught-up")).count(), 1);
+    let arrivals: Vec<u64> = events
+        .iter()
+        .filter(|event| is(event, "caught-up"))
+        .map(|event| event["epoch"].as_u64().unwrap())
+        .collect();
+    // Again only where a loaded machine has left it behind again.
+    assert!(arrivals.windows(2).all(|pair| pair[0] + 2 <= pair[1]), "{arrivals:?}");
     println!(
         "donors: {:.2} CPU s in {} epochs alone, {:.2} CPU s in {} while they serve a newcomer",
         alone.0 - before.0,
