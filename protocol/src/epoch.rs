@@ -200,6 +200,8 @@ pub struct State {
     replied: BTreeMap<(PeerId, u8), Time>,
     early: VecDeque<Arc<Verified<Message>>>,
     behind: bool,
+    /// Somebody has a greater head, and may lead us there: no time for a Regroup (R12).
+    ahead: bool,
     leaving: Option<Time>,
     left: bool,
     stuck_told: bool,
@@ -249,6 +251,7 @@ impl State {
             replied: BTreeMap::new(),
             early: VecDeque::new(),
             behind: false,
+            ahead: false,
             leaving: None,
             left: false,
             stuck_told: false,
@@ -285,6 +288,7 @@ impl State {
                     self.recover(now, "behind", out);
                 }
             }
+            Input::Ahead(ahead) => self.ahead = ahead,
             Input::Enter { head, voters, median } => {
                 self.limit_weight(median);
                 // Not before: between the old epoch and the new head nothing may move.

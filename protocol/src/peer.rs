@@ -34,18 +34,24 @@ pub struct State {
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
+    /// Whether somebody alive has a greater head that may be had.
+    ahead: bool,
     direct: bool,
     send_rate: u64,
     count: u64,
     beat_at: Time,
-    last_beat: Option<(Phase, u32, Head, Series, Option<Digest>)>,
+    last_beat: Option<News>,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
     due: Option<Time>,
     left: bool,
 }
 
-/// The shortest interval between two heartbeats on changes of phase.
+/// What of a heartbeat others act on: head, series, what we have joined, whether we are behind, and the
+/// weight that is ready.
+type News = (Head, Series, Option<Digest>, bool, u64);
+
+/// The shortest interval between two heartbeats on news.
 const BEAT_GAP: Duration = Duration::from_millis(50);
 
 /// The shortest interval between two answers with `Commit` to one peer.
@@ -99,6 +105,7 @@ impl State {
             send_rate: 0,
             count: 0,
             beat_at: now,
+            ahead: false,
             last_beat: None,
             replied: BTreeMap::new(),
             due: Some(now),
@@ -168,6 +175,10 @@ impl State {
                 self.turn(now, epoch::Input::Leave, out);
             }
         }
+        let ahead = self.sync.sees_ahead(now, self.view.roll());
+        if ahead != std::mem::replace(&mut self.ahead, ahead) {
+            self.turn(now, epoch::Input::Ahead(ahead), out);
+        }
         self.turn(now, heard.map_or(epoch::Input::Tick, epoch::Input::Heard), out);
         let standing = self.standing();
         self.follow(now, sync::Input::Tick(standing), out);
@@ -220,7 +231,11 @@ impl State {
     }
 
     fn standing(&self) -> sync::Standing {
-        sync::Standing { series: self.epoch.series(), decided: self.epoch.decided().is_some() }
+        sync::Standing {
+            series: self.epoch.series(),
+            decided: self.epoch.decided().is_some(),
+            applying: self.epoch.decided_for_good().is_some(),
+        }
     }
 
     fn hold(&mut self, now: Time, update: Digest, kept: epoch::Kept, out: &mut Vec<Output>) {
@@ -386,22 +401,23 @@ impl State {
         }
     }
 
-    /// A heartbeat when it is due, and soon after every change of phase.
+    /// A heartbeat when it is due, and soon when it brings news.
     fn beat(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.left {
             return;
         }
         let (phase, attempt) = self.epoch.phase();
         let (head, series) = (self.epoch.head(), self.epoch.series());
-        let standing = (phase, attempt, head, series, self.epoch.joined());
-        if self.last_beat != Some(standing) {
+        let ready = self.epoch.ready_weight();
+        let news = (head, series, self.epoch.joined(), phase == Phase::Behind, ready);
+        if self.last_beat != Some(news) {
             let last = self.beat_at - self.config.heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
         }
         if now < self.beat_at {
             return;
         }
-        self.last_beat = Some(standing);
+        self.last_beat = Some(news);
         self.beat_at = now + self.config.heartbeat;
         self.count += 1;
         let roll = self.view.roll();
@@ -416,7 +432,7 @@ impl State {
             incarnation: self.config.incarnation,
             phase,
             attempt,
-            ready: self.epoch.ready_weight(),
+            ready,
             direct: self.direct,
             round_trips: round_trips.take(ROUND_TRIPS_MAX).collect(),
             send_rate: self.send_rate,

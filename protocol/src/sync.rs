@@ -86,8 +86,10 @@ pub enum Input<'a> {
 pub struct Standing {
     /// Its series.
     pub series: Series,
-    /// Whether it is decided already: our head is about to change.
+    /// Whether it is decided already: our head is about to go one epoch on.
     pub decided: bool,
+    /// Whether its outer step is under way.
+    pub applying: bool,
 }
 
 /// What to do.
@@ -381,7 +383,7 @@ impl State {
     fn on_tick(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
         self.set_aside.retain(|_, until| *until > now);
         self.asked.retain(|_, until| now < *until);
-        if self.work.is_some() || standing.decided {
+        if self.work.is_some() || standing.applying {
             return;
         }
         self.rounds = 0;
@@ -395,7 +397,7 @@ impl State {
         };
         let since = *self.ahead_since.get_or_insert(now);
         let next = head.epoch == self.head.epoch.saturating_add(1);
-        if next && now < since + USUAL_WAIT {
+        if next && (standing.decided || now < since + USUAL_WAIT) {
             return;
         }
         self.ask_lineage(now, peer, self.head.epoch, out);
@@ -411,6 +413,18 @@ impl State {
             }
         }
         best
+    }
+
+    /// Whether somebody alive has a greater head, and has not been silent when asked for it.
+    #[must_use]
+    pub fn sees_ahead(&self, now: Time, roll: &Roll) -> bool {
+        let mut ahead = roll.live(now).filter(|(_, seen)| self.is_ahead(seen, &self.head));
+        ahead.any(|(peer, _)| !self.is_mute(now, peer))
+    }
+
+    /// Whether a question to this peer was not answered lately.
+    fn is_mute(&self, now: Time, peer: &PeerId) -> bool {
+        self.asked.get(peer).is_some_and(|at| *at > now + ASK_INTERVAL)
     }
 
     fn is_ahead(&self, seen: &Seen, than: &Head) -> bool {

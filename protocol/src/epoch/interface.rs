@@ -103,6 +103,8 @@ pub enum Input {
     Openings(PeerId, Vec<Opening>),
     /// Whether a greater head is being fetched.
     Behind(bool),
+    /// Whether somebody alive has a greater head that we have not given up.
+    Ahead(bool),
     /// A checkpoint is loaded: go on from there.
     Enter {
         /// The head.

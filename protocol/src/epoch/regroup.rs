@@ -93,6 +93,7 @@ impl State {
         waits
             && !self.config.law.majority_only
             && !self.behind
+            && !self.ahead
             && self.leaving.is_none()
             && !self.majority_present(now, roll)
             && (!self.voters.is_empty() || self.enough_to_found(now, roll))

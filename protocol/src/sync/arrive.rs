@@ -214,10 +214,11 @@ impl State {
     /// Tells once that the way is at its end: nobody who answers is further than the next epoch,
     /// which is decided here as any other.
     pub(super) fn note_caught_up(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
-        let mute = |peer| self.asked.get(peer).is_some_and(|at| *at > now + super::ASK_INTERVAL);
         let next = self.head.epoch.saturating_add(1);
         let further = roll.live(now).any(|(peer, seen)| {
-            seen.beat.head.epoch > next && self.is_ahead(seen, &self.head) && !mute(peer)
+            seen.beat.head.epoch > next
+                && self.is_ahead(seen, &self.head)
+                && !self.is_mute(now, peer)
         });
         if self.catching_up && !further {
             self.catching_up = false;

@@ -173,11 +173,13 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         let Told { from, head: target, open, .. } = *told;
-        if !target.exceeds(&self.head) || open.standing.decided {
+        let one_longer = target.epoch == self.head.epoch.saturating_add(1);
+        // Whoever is two epochs behind does not wait for the update of the first one alone.
+        let Standing { decided, applying, .. } = open.standing;
+        if !target.exceeds(&self.head) || applying || (decided && one_longer) {
             return;
         }
         let (base, links) = self.beyond_ours(base, links);
-        let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         let regrouped = links.iter().any(|link| {
             let mine = self.link(link.receipt.series.epoch);
             let ours = mine.map_or(open.openings, |mine| &mine.openings);
