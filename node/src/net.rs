@@ -33,10 +33,7 @@ mod run;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -49,13 +46,14 @@ use libp2p::{gossipsub::MessageId, identity::Keypair};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
+    time::Instant,
 };
 use tokio_util::{compat::Compat, sync::CancellationToken};
 
 use self::{
     actor::{Actor, Command},
     address::Address,
-    pace::{Pace, Urgency},
+    pace::{Inflow, Pace, Urgency},
 };
 
 pub(crate) use self::{
@@ -261,7 +259,7 @@ pub(crate) fn start(config: Config, stop: CancellationToken) -> Result<Net, NetE
     let (arrivals, rings) = mpsc::channel(RINGS);
     let shared = Arc::new(Shared {
         pace: Pace::new(config.rate),
-        fetched: AtomicU64::default(),
+        inflow: Inflow::default(),
         lines: RwLock::default(),
         addresses: watch::Sender::default(),
         contacts: watch::Sender::default(),
@@ -281,8 +279,8 @@ pub(crate) struct Handle {
 /// What handles read without asking the actor.
 pub(crate) struct Shared {
     pace: Pace,
-    /// Bytes of answers that have come, of all fetches together.
-    fetched: AtomicU64,
+    /// Of answers, of all fetches together.
+    inflow: Inflow,
     /// The queue of each open control stream.
     lines: RwLock<HashMap<PeerId, mpsc::Sender<Vec<u8>>>>,
     addresses: watch::Sender<Vec<Address>>,
@@ -385,9 +383,9 @@ impl Handle {
         answer.await.unwrap_or(Err(FetchError::Stopped))
     }
 
-    /// Bytes of answers that have come so far, whole or not: whether our line is busy.
-    pub(crate) fn fetched_bytes(&self) -> u64 {
-        self.shared.fetched.load(Ordering::Relaxed)
+    /// Whether answers come in about as fast as they ever have: no other donor would bring them sooner.
+    pub(crate) fn is_line_full(&self) -> bool {
+        self.shared.inflow.is_full(Instant::now())
     }
 
     /// Waits until `bytes` more of bulk may be sent under the rate limit. Answers to requests do it

@@ -41,8 +41,8 @@ impl Line for Handle {
         Self::fetch(self, peer, request).await
     }
 
-    fn fetched_bytes(&self) -> u64 {
-        Self::fetched_bytes(self)
+    fn is_full(&self) -> bool {
+        self.is_line_full()
     }
 }
 

@@ -186,7 +186,7 @@ impl Actor {
         &mut self,
         peer: PeerId,
         request: Vec<u8>,
-        reply: oneshot::Sender<Result<Vec<u8>, FetchError>>,
+        mut reply: oneshot::Sender<Result<Vec<u8>, FetchError>>,
     ) {
         let control = self.peers.get(&peer).and_then(|peer| peer.control().map(|c| c.id));
         let refusal = match control {
@@ -194,7 +194,11 @@ impl Actor {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
                 let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
-                    let answer = fetch::ask(opening, &request, &shared.fetched).await;
+                    let answer = tokio::select! {
+                        answer = fetch::ask(opening, &request, &shared.inflow) => answer,
+                        // Nobody waits for it any more: it shall not fill the line.
+                        () = reply.closed() => return,
+                    };
                     let _ = reply.send(answer);
                 });
                 return;

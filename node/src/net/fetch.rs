@@ -6,10 +6,7 @@
 use std::{
     io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,11 +19,14 @@ use intellect_bootstrap::{
 use libp2p::{PeerId, Stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
-    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared, actor::Note, pace::Urgency, peers::FAULTS_MAX,
+    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared,
+    actor::Note,
+    pace::{Inflow, Urgency},
+    peers::FAULTS_MAX,
 };
 
 /// Why a request got no answer. None of these says anything about what was asked for.
@@ -82,26 +82,26 @@ impl Reply {
 /// The end of a [`Reply`] that waits.
 pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
-/// Asks over a stream that is being opened; what comes is added to `fetched` as it comes.
+/// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.
 pub(super) async fn ask(
     opening: Opening,
     request: &[u8],
-    fetched: &AtomicU64,
+    inflow: &Inflow,
 ) -> Result<Vec<u8>, FetchError> {
     let exchange = async {
         let mut stream = opening.await.map_err(|_| OpenError::Closed)??;
         frame::write(&mut stream, request).await.map_err(FrameError::from)?;
         stream.close().await.map_err(FrameError::from)?;
-        let mut counted = Counted { stream, fetched };
+        let mut counted = Counted { stream, inflow };
         frame::read(&mut counted, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
     };
     timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
 }
 
-/// Counts what is read.
+/// Tells what is read.
 struct Counted<'a> {
     stream: Stream,
-    fetched: &'a AtomicU64,
+    inflow: &'a Inflow,
 }
 
 impl AsyncRead for Counted<'_> {
@@ -112,7 +112,7 @@ impl AsyncRead for Counted<'_> {
     ) -> Poll<io::Result<usize>> {
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         if let Poll::Ready(Ok(bytes)) = &read {
-            self.fetched.fetch_add(*bytes as u64, Ordering::Relaxed);
+            self.inflow.note(*bytes, Instant::now());
         }
         read
     }

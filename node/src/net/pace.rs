@@ -1,5 +1,5 @@
 //! Two limits on rates: how much a peer may send us ([`Bucket`]), and how fast we send bulk
-//! ([`Pace`], the `--rate` of the command line).
+//! ([`Pace`], the `--rate` of the command line); and a gauge of how fast answers come in ([`Inflow`]).
 //!
 //! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Pace: each
 //! slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps until
@@ -131,6 +131,53 @@ impl Pace {
     }
 }
 
+/// How fast answers come in, and how fast they ever did.
+#[derive(Debug, Default)]
+pub(super) struct Inflow(Mutex<Flow>);
+
+#[derive(Debug, Default)]
+struct Flow {
+    /// Since when bytes are counted, and how many came.
+    window: Option<(Instant, u64)>,
+    /// Bytes in the whole window before.
+    last: u64,
+    /// The most bytes of a window; forgotten by and by, for lines get slower too.
+    most: u64,
+}
+
+/// Long enough that what is queued on a full line does not look like a pause.
+const WINDOW: Duration = Duration::from_secs(1);
+
+impl Inflow {
+    /// So many bytes have come.
+    pub(super) fn note(&self, bytes: usize, now: Instant) {
+        let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flow.turn(now);
+        let (_, count) = flow.window.get_or_insert((now, 0));
+        *count = count.saturating_add(bytes as u64);
+    }
+
+    /// Whether at least half as much comes as ever came.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flow.turn(now);
+        flow.last > 0 && flow.last >= flow.most / 2
+    }
+}
+
+impl Flow {
+    /// Begins the next window, when this one is over.
+    fn turn(&mut self, now: Instant) {
+        let Some((since, count)) = self.window else { return };
+        let windows = now.saturating_duration_since(since).as_secs() / WINDOW.as_secs();
+        if windows > 0 {
+            self.last = if windows == 1 { count } else { 0 };
+            self.most = count.max(self.most - self.most / 32);
+            self.window = (windows == 1).then_some((since + WINDOW, 0));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +190,27 @@ mod tests {
         assert_eq!(passed(&mut bucket, start), 20);
         assert_eq!(passed(&mut bucket, start + Duration::from_millis(1_050)), 10);
         assert_eq!(passed(&mut bucket, start + Duration::from_secs(100)), 20);
+    }
+
+    #[test]
+    fn a_line_is_full_while_it_brings_what_it_can() {
+        let (start, inflow) = (Instant::now(), Inflow::default());
+        let at = |tenths: u32| start + tenths * WINDOW / 10;
+        let bring = |tenths: std::ops::Range<u32>, bytes| {
+            tenths.for_each(|tenth| inflow.note(bytes, at(tenth)));
+        };
+        assert!(!inflow.is_full(start), "nothing has come yet");
+        bring(0..10, 100);
+        assert!(!inflow.is_full(at(9)) && inflow.is_full(at(10)));
+        bring(10..20, 60);
+        assert!(inflow.is_full(at(20)), "it is as busy as ever, or nearly");
+        bring(20..30, 1);
+        assert!(!inflow.is_full(at(30)), "somebody drips");
+        bring(30..40, 1_000);
+        assert!(inflow.is_full(at(40)) && !inflow.is_full(at(60)), "silence");
+        // A line that has got slower is full again some minutes later.
+        bring(60..2_000, 30);
+        assert!(inflow.is_full(at(2_000)));
     }
 
     #[test]

@@ -51,8 +51,8 @@ pub(super) trait Line {
         request: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, FetchError>> + Send;
 
-    /// Bytes of answers that have come so far, whole or not, in this transfer and all others.
-    fn fetched_bytes(&self) -> u64;
+    /// Whether what is on its way, in this transfer and all others, comes as fast as our line can.
+    fn is_full(&self) -> bool;
 }
 
 /// Donors, and what they are asked for.
@@ -62,10 +62,8 @@ pub(super) struct Crowd<'a, L> {
     patience: Patience,
     /// Requests that may be open.
     limit: usize,
-    /// How long an answer takes; none before the first.
-    usual: Option<Duration>,
-    /// Bytes that have come, and since when no more did.
-    fetched: (u64, Instant),
+    /// How long an answer takes; zero before the first.
+    usual: Duration,
     parts: VecDeque<Part>,
     /// Parts that are asked for.
     asked: BTreeMap<usize, Asked>,
@@ -127,8 +125,7 @@ impl<'a, L: Line> Crowd<'a, L> {
             donors: donors.iter().map(donor).collect(),
             patience,
             limit: 1,
-            usual: None,
-            fetched: (line.fetched_bytes(), Instant::now()),
+            usual: Duration::ZERO,
             parts: VecDeque::new(),
             asked: BTreeMap::new(),
             open: FuturesUnordered::new(),
@@ -162,12 +159,11 @@ impl<'a, L: Line> Crowd<'a, L> {
     /// The next thing that comes; `None` when all is done, or nobody is left to ask.
     pub(super) async fn next(&mut self) -> Option<Event> {
         while !self.is_done() {
-            self.note_fetched();
             self.ask();
             let answer = tokio::select! {
                 answer = self.open.next() => answer?,
                 // Something may be late by now.
-                () = sleep(self.patience.quick / 8) => continue,
+                () = sleep(self.patience.quick / 4) => continue,
             };
             if let Some(event) = self.on_answer(answer).await {
                 return Some(event);
@@ -230,8 +226,12 @@ impl<'a, L: Line> Crowd<'a, L> {
             self.asked.insert(index, Asked { part, of: Vec::new() });
             return Some((*donor, index));
         }
-        // The last ones: what is late is asked of somebody else as well.
-        let late = self.late_after();
+        // The last ones: what is late is asked of somebody else as well. The first byte may take as long
+        // as all that is queued on a line.
+        if self.line.is_full() {
+            return None;
+        }
+        let late = self.usual * 2 + self.patience.quick;
         let mut late = self.asked.iter().filter_map(|(index, asked)| match asked.of.as_slice() {
             [(donor, at)] if at.elapsed() >= late => Some((*donor, *index)),
             _ => None,
@@ -240,22 +240,6 @@ impl<'a, L: Line> Crowd<'a, L> {
             let (other, _) = free.iter().find(|(donor, _)| *donor != asker)?;
             Some((*other, index))
         })
-    }
-
-    /// After what time an answer is late: soon, where nothing comes at all.
-    fn late_after(&self) -> Duration {
-        let Patience { quick, slow, .. } = self.patience;
-        if self.fetched.1.elapsed() >= quick / 4 {
-            return self.usual.unwrap_or_default() * 2 + quick / 4;
-        }
-        self.usual.map_or(slow, |usual| usual * 4 + quick)
-    }
-
-    fn note_fetched(&mut self) {
-        let fetched = self.line.fetched_bytes();
-        if fetched != self.fetched.0 {
-            self.fetched = (fetched, Instant::now());
-        }
     }
 
     async fn on_answer(&mut self, answer: Answer) -> Option<Event> {
@@ -290,7 +274,7 @@ impl<'a, L: Line> Crowd<'a, L> {
     }
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
-        self.usual = Some(self.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+        self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
         let Donor { limit, delivered, unanswered, .. } = &mut self.donors[donor];
         (*delivered, *unanswered) = (*delivered + 1, 0);
         if took <= self.patience.quick {

@@ -103,3 +103,36 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
         with_newcomer.1 - alone.1
     );
 }
+
+/// A line on which the state takes as long as five epochs: the updates of meanwhile come after it, each
+/// faster than its epoch took, and in the end the newcomer contributes.
+#[test]
+fn a_newcomer_on_a_slow_line_arrives() {
+    let story = story();
+    let steps = "[[step]]\ndo = \"link\"\npeer = 3\nrate = 760000\nepoch = 2\n\
+                 [[step]]\ndo = \"start\"\npeer = 3\nepoch = 9\n";
+    std::fs::write(story.path("scenario.toml"), steps).unwrap();
+    let scenario = story.text("scenario.toml");
+    let mut all = vec!["--scenario", &scenario, "--peers", "4", "--epochs", "26"];
+    let settings = [
+        "model.layers=3",
+        "model.width=128",
+        "model.ffn=512",
+        "model.context=32",
+        "epoch.amount=54",
+    ];
+    all.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let sim = story.sim("out", &all, Duration::from_secs(300)).unwrap();
+    sim.done.clone().expect_success().unwrap();
+    let events = sim.events(3).unwrap();
+    let syncs: Vec<&Value> = events.iter().filter(|event| is(event, "sync")).collect();
+    let whole = syncs.iter().find(|event| event["have_bytes"] == event["want_bytes"]).unwrap();
+    let (began, ended) = (syncs[0]["t_ms"].as_u64().unwrap(), whole["t_ms"].as_u64().unwrap());
+    let commits = sim.events(0).unwrap();
+    let meanwhile = commits.iter().filter(|event| {
+        is(event, "committed") && (began..ended).contains(&event["t_ms"].as_u64().unwrap())
+    });
+    println!("{} epochs passed while the state came", meanwhile.count());
+    let first = events.iter().find(|event| is(event, "committed") && event["loss"].is_number());
+    println!("in the ring of {}", first.expect("it never arrived")["epoch"]);
+}
