@@ -175,10 +175,7 @@ impl State {
                 self.turn(now, epoch::Input::Leave, out);
             }
         }
-        let ahead = self.sync.sees_ahead(now, self.view.roll());
-        if ahead != std::mem::replace(&mut self.ahead, ahead) {
-            self.turn(now, epoch::Input::Ahead(ahead), out);
-        }
+        self.note_ahead(now, out);
         self.turn(now, heard.map_or(epoch::Input::Tick, epoch::Input::Heard), out);
         let standing = self.standing();
         self.follow(now, sync::Input::Tick(standing), out);
@@ -235,6 +232,13 @@ impl State {
             series: self.epoch.series(),
             decided: self.epoch.decided().is_some(),
             applying: self.epoch.decided_for_good().is_some(),
+        }
+    }
+
+    fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
+        let ahead = self.sync.sees_ahead(now, self.view.roll());
+        if ahead != std::mem::replace(&mut self.ahead, ahead) {
+            self.turn(now, epoch::Input::Ahead(ahead), out);
         }
     }
 
