@@ -34,7 +34,7 @@ use intellect_protocol::peer::{self, Input};
 use intellect_protocol::sign::Verified;
 use intellect_protocol::time::Time;
 use intellect_protocol::{message::Message, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -92,6 +92,8 @@ struct Driver {
     resaving: bool,
     /// A state that was fetched and is not on the disk yet.
     loaded: Option<Head>,
+    /// Who may serve the state that is being fetched.
+    donors: watch::Sender<Vec<PeerId>>,
     jobs: JoinSet<Done>,
     /// Counts repeats, so that gossip does not drop them.
     repeats: u32,
@@ -204,6 +206,7 @@ impl Driver {
                 },
                 () = tokio::time::sleep_until(deadline.into()) => self.input(Input::Tick),
             }
+            self.note_donors();
             self.consider_finishing();
         }
         self.close(net).await;

@@ -19,6 +19,7 @@ use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Finished, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use intellect_protocol::wire;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -114,16 +115,17 @@ async fn whole(
     Whole { length, part, good }.fetch(&mut crowd, net, &mut tell).await
 }
 
-/// The checkpoint with this header and digest; what `store` has of it already is not fetched again.
+/// The checkpoint with this header and digest, from the `donors` that are known so far; what `store` has of
+/// it already is not fetched again.
 pub(crate) async fn checkpoint(
     net: &Handle,
     store: &Arc<Store>,
     header: Header,
     state: Digest,
-    donors: &[PeerId],
+    mut donors: watch::Receiver<Vec<PeerId>>,
     mut tell: impl FnMut(Notice),
 ) -> Option<(Table, State)> {
-    let mut crowd = Crowd::new(net, donors, PATIENCE);
+    let mut crowd = Crowd::new(net, &donors.borrow_and_update(), PATIENCE);
     let table = match kept_table(store, header, state).await {
         Some(table) => table,
         None => table_of(&mut crowd, net, header, state, &mut tell).await?,
@@ -146,7 +148,9 @@ pub(crate) async fn checkpoint(
         Some(Part { index, request, length: bytes(index) })
     }));
     tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: crowd.left() }));
-    while let Some(event) = crowd.next().await {
+    loop {
+        crowd.welcome(&donors.borrow_and_update());
+        let Some(event) = crowd.next().await else { break };
         let (peer, index, bytes) = match event {
             Event::Part { peer, index, bytes } => (peer, index, bytes),
             Event::Fault { peer, why } => {

@@ -221,6 +221,12 @@ impl State {
         self.view.roll()
     }
 
+    /// Who may serve the checkpoint that is being fetched, as far as we have heard.
+    #[must_use]
+    pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
+        self.sync.donors(now, self.view.roll())
+    }
+
     /// The proof of a committed epoch.
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {

@@ -325,6 +325,25 @@ pub struct Process {
     err: PathBuf,
 }
 
+/// CPU seconds of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    /// Of all its threads, also of those that have ended.
+    pub all: f64,
+    /// Of those that train.
+    pub training: f64,
+}
+
+/// User and system time of a line of `/proc/…/stat`.
+fn cpu_seconds(stat: &str) -> Result<f64> {
+    // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
+    let rest = stat.rsplit_once(')').context("a name")?.1;
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
+    // Linux counts hundredths of a second everywhere.
+    Ok(ticks / 100.0)
+}
+
 impl Process {
     /// How it ended, if it has.
     ///
@@ -376,14 +395,18 @@ impl Process {
     ///
     /// # Errors
     /// It is gone, or the system has no `/proc`.
-    pub fn cpu_seconds(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
-        let rest = stat.rsplit_once(')').context("a name")?.1;
-        let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
-        // Linux counts hundredths of a second everywhere.
-        Ok(ticks / 100.0)
+    pub fn cpu_seconds(&self) -> Result<Cpu> {
+        let process = format!("/proc/{}", self.child.id());
+        let all = cpu_seconds(&fs::read_to_string(format!("{process}/stat"))?)?;
+        let mut training = 0.0;
+        for thread in fs::read_dir(format!("{process}/task"))? {
+            // It may have ended meanwhile.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            if stat.contains("(worker)") {
+                training += cpu_seconds(&stat)?;
+            }
+        }
+        Ok(Cpu { all, training })
     }
 
     /// As kill -9.

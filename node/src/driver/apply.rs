@@ -136,7 +136,8 @@ impl Driver {
             r,
             parameters: self.newest.table.header().parameters,
         };
-        let net = self.net.clone();
+        self.donors.send_replace(donors);
+        let (net, donors) = (self.net.clone(), self.donors.subscribe());
         let store = Arc::clone(&self.store);
         let (tell, mut meter) =
             (self.tell.clone(), self.tell.meter(self.peer.head().epoch, head.epoch));
@@ -147,8 +148,19 @@ impl Driver {
                 Notice::Disk(error) => tell.disk(&error),
             };
             let found =
-                transfer::checkpoint(&net, &store, header, head.state, &donors, notice).await;
+                transfer::checkpoint(&net, &store, header, head.state, donors, notice).await;
             Done::Checkpoint(head, spent, found.map(Box::new))
+        });
+    }
+
+    /// Tells the transfer of a state of donors that were heard since it began.
+    pub(super) fn note_donors(&self) {
+        let Some(mut donors) = self.peer.donors(self.now()) else { return };
+        self.living_first(&mut donors);
+        self.donors.send_if_modified(|known| {
+            let news = *known != donors;
+            *known = donors;
+            news
         });
     }
 

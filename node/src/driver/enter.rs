@@ -19,7 +19,7 @@ use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::{Budget, Quorum};
 use intellect_protocol::peer;
 use intellect_protocol::time::Time;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -404,6 +404,7 @@ impl Parts<'_> {
             stuck_since: None,
             resaving: false,
             loaded: None,
+            donors: watch::Sender::default(),
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::default(),

@@ -116,19 +116,27 @@ struct Answer {
 
 impl<'a, L: Line> Crowd<'a, L> {
     pub(super) fn new(line: &'a L, donors: &[PeerId], patience: Patience) -> Self {
-        let donor = |peer: &PeerId| {
-            let (open, limit, delivered, unanswered, out) = (0, 1, 0, 0, false);
-            Donor { peer: *peer, open, limit, delivered, unanswered, out }
-        };
-        Self {
+        let mut crowd = Self {
             line,
-            donors: donors.iter().map(donor).collect(),
+            donors: Vec::new(),
             patience,
             limit: 1,
             usual: Duration::ZERO,
             parts: VecDeque::new(),
             asked: BTreeMap::new(),
             open: FuturesUnordered::new(),
+        };
+        crowd.welcome(donors);
+        crowd
+    }
+
+    /// Those of them that are new are asked too; who was left out stays out.
+    pub(super) fn welcome(&mut self, donors: &[PeerId]) {
+        for peer in donors {
+            if !self.donors.iter().any(|donor| donor.peer == *peer) {
+                let (open, limit, delivered, unanswered, out) = (0, 1, 0, 0, false);
+                self.donors.push(Donor { peer: *peer, open, limit, delivered, unanswered, out });
+            }
         }
     }
 

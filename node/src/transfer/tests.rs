@@ -174,8 +174,8 @@ fn a_silent_donor_holds_up_nobody_and_is_left_out() {
 
 #[test]
 fn a_digest_that_nobody_holds_ends_the_transfer() {
-    let (done, blamed, asked) = by_parts(&[EMPTY, EMPTY]);
-    assert_eq!((done, blamed, asked[&EMPTY]), (false, vec![], 2));
+    let (done, blamed, asked) = by_parts(&[EMPTY]);
+    assert_eq!((done, blamed, asked[&EMPTY]), (false, vec![], 1));
     assert_eq!(by_parts(&[]), (false, vec![], BTreeMap::new()));
 }
 
@@ -255,4 +255,27 @@ fn a_slow_line_carries_nothing_twice() {
     };
     assert_eq!(asked_of(true), [HONEST]);
     assert_eq!(asked_of(false), [HONEST, OTHER]);
+}
+
+/// A newcomer has heard of one donor when it begins, and of more as it goes on.
+#[test]
+fn donors_that_are_heard_later_are_asked_too() {
+    let asked = Mutex::new(BTreeMap::<PeerId, u32>::new());
+    let line = Wire::new(|peer, _| {
+        *asked.lock().unwrap().entry(peer).or_default() += 1;
+        std::future::ready(if peer == EMPTY { Err(FetchError::Refused) } else { Ok(vec![7]) })
+    });
+    let mut crowd = Crowd::new(&line, &[HONEST, EMPTY], BRIEF);
+    crowd.begin((0..40).map(|index| Part { index, request: Vec::new(), length: 1 }));
+    block_on(async {
+        while let Some(Event::Part { index, .. }) = crowd.next().await {
+            crowd.accept(index);
+            crowd.welcome(&[HONEST, OTHER, EMPTY]);
+        }
+    });
+    assert!(crowd.is_done());
+    drop(crowd);
+    let asked = asked.into_inner().unwrap();
+    assert!(asked[&HONEST] > 5 && asked[&OTHER] > 5, "{asked:?}");
+    assert_eq!(asked[&EMPTY], 1, "it was left out");
 }

@@ -125,6 +125,16 @@ impl State {
         self.work = Some(Work::Load(way));
     }
 
+    /// Who may serve the checkpoint that is on its way; `None` while none is. More of them are heard as it
+    /// comes in.
+    #[must_use]
+    pub fn donors(&self, now: Time, roll: &Roll) -> Option<Vec<PeerId>> {
+        match &self.work {
+            Some(Work::Load(way)) => Some(donors(now, roll, way)),
+            _ => None,
+        }
+    }
+
     /// R27, R34: in which blocks the links of a way have spent what is unspent here. On an extension of
     /// our own head only the first one can have.
     fn spent_on(&self, way: &Way) -> Blocks {
