@@ -400,7 +400,7 @@ impl State {
         if next && (standing.decided || now < since + USUAL_WAIT) {
             return;
         }
-        self.ask_lineage(now, peer, self.head.epoch, out);
+        self.ask_lineage(now, (peer, head), self.head.epoch, out);
     }
 
     /// R23: the greatest head among the living that exceeds ours.
@@ -445,7 +445,7 @@ impl State {
                 && beat.series.regroup.is_some();
             let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);
             if regrouped && beat.head == self.head {
-                self.ask_lineage(now, *peer, self.head.epoch, out);
+                self.ask_lineage(now, (*peer, beat.head), self.head.epoch, out);
                 return;
             }
             if parted && !self.told.contains(&beat.head.state) {

@@ -9,8 +9,8 @@ use super::{
 /// What is being found out.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// The links from a common epoch to a head.
-    Lineage { from: PeerId, base: u64, links: Vec<Link> },
+    /// The links from a common epoch to a head; it was asked for because of the one that is sought.
+    Lineage { from: PeerId, sought: Head, base: u64, links: Vec<Link> },
     /// Where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
     /// A verified head's updates.
@@ -23,12 +23,12 @@ impl State {
     pub(super) fn ask_lineage(
         &mut self,
         now: Time,
-        from: PeerId,
+        (from, sought): (PeerId, Head),
         base: u64,
         out: &mut Vec<Output>,
     ) {
         self.asked.insert(from, now + super::ASK_INTERVAL);
-        self.work = Some(Work::Lineage { from, base, links: Vec::new() });
+        self.work = Some(Work::Lineage { from, sought, base, links: Vec::new() });
         out.push(Output::Ask(from, Ask::Lineage { from_epoch: base.saturating_add(1) }));
     }
 
@@ -77,10 +77,14 @@ impl State {
         let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
         match (self.work.take(), answer) {
             (
-                Some(Work::Lineage { base, links, .. }),
+                Some(Work::Lineage { sought, base, links, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
-                let told = Told { from, head: *head, openings, open };
+                if sought.exceeds(&self.head) && !head.exceeds(&self.head) {
+                    // It has told of a head that it does not have.
+                    self.asked.insert(from, now + roll.grace);
+                }
+                let told = Told { from, head: *head, sought, openings, open };
                 self.on_lineage(now, roll, &told, base, links, more, out);
             }
             (Some(Work::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
@@ -107,7 +111,7 @@ impl State {
         more: &[Link],
         out: &mut Vec<Output>,
     ) {
-        let Told { from, head: target, .. } = *told;
+        let Told { from, head: target, sought, .. } = *told;
         let Some(common) = self.head_at(base) else { return };
         if links.is_empty() && more.first().is_some_and(|l| l.receipt.series.parent != common.state)
         {
@@ -133,7 +137,7 @@ impl State {
         };
         let reached = last.receipt.series.epoch;
         if reached < target.epoch && !more.is_empty() {
-            self.work = Some(Work::Lineage { from, base, links });
+            self.work = Some(Work::Lineage { from, sought, base, links });
             let from_epoch = reached.saturating_add(1);
             out.push(Output::Ask(from, Ask::Lineage { from_epoch }));
             return;
@@ -264,7 +268,7 @@ impl State {
             return;
         }
         if target.exceeds(&self.head) {
-            self.ask_lineage(now, from, first_epoch.saturating_sub(1), out);
+            self.ask_lineage(now, (from, target), first_epoch.saturating_sub(1), out);
         } else if mine.is_some() && ours(target.epoch) != Some(target.state) {
             // Else it has parted since it told of its head, and the next one will show where.
             self.tell_fork(first_epoch, target, out);
@@ -292,6 +296,7 @@ impl State {
 struct Told<'a> {
     from: PeerId,
     head: Head,
+    sought: Head,
     openings: &'a [Opening],
     open: Open<'a>,
 }

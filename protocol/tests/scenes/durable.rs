@@ -246,6 +246,8 @@ fn a_damaged_checkpoint_costs_nothing() -> Played {
     for (damage, whole) in [(Damage::Checkpoint, true), (Damage::Updates, false)] {
         let (mut stage, all) = founded(3, 0, None)?;
         reach(&mut stage, &all, 9)?;
+        // Its commit reaches the disk.
+        stage.play(200)?;
         let c = all[2];
         let before = stage.head(c).unwrap();
         stage.kill(&[c]);

@@ -17,6 +17,7 @@ use intellect_protocol::wire;
 use super::*;
 
 const STRANGER: u8 = 200;
+const OTHER_STRANGER: u8 = 201;
 
 fn digest(n: u32) -> Digest {
     Digest::derive("a stranger's", &n.to_le_bytes())
@@ -152,7 +153,8 @@ fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
     Ok(())
 }
 
-/// R13: numbers of Regroups cannot be used up, and R12: who lives and never joins is left out.
+/// R13: numbers of Regroups cannot be used up, and R12: who lives and never joins is left out, also where it
+/// tells of a greater head that it never shows.
 #[test]
 fn a_stranger_stops_no_regroup() -> Played {
     let (mut stage, all) = founded(4, 0, None)?;
@@ -168,8 +170,13 @@ fn a_stranger_stops_no_regroup() -> Played {
         absent: Vec::new(),
     };
     for count in 1..240 {
-        let beat = heartbeat(&stage, c, count);
+        let mut beat = heartbeat(&stage, c, count);
         stage.say(&[c, d], STRANGER, &beat);
+        if let Message::Heartbeat(beat) = &mut beat {
+            beat.count += 1_000;
+            beat.head.tokens += 1_000_000;
+        }
+        stage.say(&[c, d], OTHER_STRANGER, &beat);
         stage.say(&[c, d], STRANGER, &Message::Regroup(regroup.clone()));
         stage.play(500)?;
     }
