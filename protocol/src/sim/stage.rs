@@ -170,7 +170,8 @@ impl Stage {
         self.world.train_anew(host);
     }
 
-    /// Sets how long a checkpoint takes to arrive at a host; an update takes an eighth.
+    /// Sets how long a checkpoint takes to arrive at a host; an update takes an eighth, an
+    /// answer an eighth of that.
     pub fn load_in(&mut self, host: usize, loading_ms: u64) {
         self.world.set_loading(host, loading_ms);
     }

@@ -281,9 +281,7 @@ impl World {
                 let due = self.rings.lose(host, super::rings::Loss::Closed, Some(roster));
                 self.notify(due);
             }
-            Output::FetchUpdate(update, donors) => {
-                self.push_soon(host, Happening::TryUpdate { update, donors });
-            }
+            Output::FetchUpdate(update, donors) => self.fetch_update(host, update, donors),
             Output::Apply(apply) => self.step_soon(host, apply),
             Output::Ask(donor, ask) => self.push_soon(host, Happening::Asked { donor, ask }),
             Output::Fetch { head, r, donors, spent } => {

@@ -48,10 +48,12 @@ fn replay_refuses_foreign_parent() -> Played {
 }
 
 /// A checkpoint takes five epochs to arrive. By updates of an eighth each the newcomer overtakes the
-/// run, says once that it has, and has a place in the epoch after the next.
+/// run, says once that it has, and has a place soon, although each update that it is late for takes most of
+/// an epoch.
 #[test]
 fn joiner_slower_than_the_epochs_arrives() -> Played {
     let (mut stage, all) = founded(4, 1, None)?;
+    (0..5).for_each(|host| stage.train_in(host, 4_000));
     reach(&mut stage, &all, 8)?;
     let epoch_ms = {
         let from_ms = stage.now_ms();
@@ -64,9 +66,26 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
     let (there, by_updates) = (stage.epoch(4), replayed(&stage, 4).len());
     assert!(there >= 17 && by_updates >= 4, "{by_updates} updates to epoch {there}");
     assert_eq!(stage.report().loaded, 1);
-    reach(&mut stage, &all, there + 2)?;
-    assert!((there + 1..=there + 2).any(|epoch| has_place(&stage, all[0], epoch, 4)));
+    reach(&mut stage, &all, there + 3)?;
+    assert!((there + 1..=there + 3).any(|epoch| has_place(&stage, all[0], epoch, 4)));
     assert_eq!(arrivals(&stage, 4), 1);
+    Ok(())
+}
+
+/// R12: an update takes longer than the grace after which a majority counts as gone. Who waits for it sees
+/// that the others live and are further; it founds nothing of its own.
+#[test]
+fn who_is_slow_to_follow_does_not_go_on_alone() -> Played {
+    let (mut stage, all) = founded(3, 1, None)?;
+    reach(&mut stage, &all, 2)?;
+    (0..4).for_each(|host| stage.train_in(host, 3 * GRACE_MS));
+    stage.start(&[3]);
+    reach(&mut stage, &[3], 2)?;
+    stage.load_in(3, 8 * 2 * GRACE_MS);
+    reach(&mut stage, &all, 6)?;
+    let followed = |stage: &mut Stage| stage.epoch(3) >= 5;
+    assert!(stage.until(END_MS, followed)?, "{:?}", stage.head(3));
+    assert!(regroups(&stage, 3).is_empty() && forks(&stage, 3).is_empty());
     Ok(())
 }
 

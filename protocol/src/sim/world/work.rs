@@ -140,6 +140,15 @@ impl World {
         Some((from, bytes))
     }
 
+    /// An update comes at once, unless the line of its host is slow.
+    pub(super) fn fetch_update(&mut self, host: usize, update: Digest, donors: Vec<PeerId>) {
+        let fetch = Happening::TryUpdate { update, donors };
+        match self.hosts[host].loading_ms / 8 {
+            0 => self.push_soon(host, fetch),
+            length_ms => self.push(length_ms, host, fetch),
+        }
+    }
+
     pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
         let Some(process) = &self.hosts[host].process else { return };
         let held = match self.hosts[host].disk.full {
@@ -240,7 +249,8 @@ impl World {
         });
         let (delay_ms, answer) = match answer {
             Some((from, answer)) => {
-                (2 * self.network.delay_ms(from, host, &mut self.rng), Some(answer))
+                let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
+                (delay_ms + self.hosts[host].loading_ms / 64, Some(answer))
             }
             None => (u64::try_from(ASK_TIMEOUT.as_millis()).unwrap_or(u64::MAX), None),
         };
