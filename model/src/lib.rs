@@ -1,5 +1,5 @@
-//! What peers compute: language models, data and optimisers on burn. Knows no peer, socket or file
-//! format.
+//! What peers compute: language models, data and optimisers on burn. Knows no peer, socket or file of
+//! a node.
 //!
 //! | module | owns |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
 //! | [`eval`], [`sample`] | what a model is worth, and text from it |
 //! | [`outer`], [`state`] | outer step and agreed state, the same bits everywhere |
+//! | [`hf`] | models as folders that other programs read |
 //!
 //! The crate is synchronous. Tensors are generic over burn's backend, and the generic stops at
 //! [`train::Model`] and [`train::Trainer`]: [`Device`] becomes a backend's type in [`trainer`] and
@@ -28,6 +29,7 @@ pub mod config;
 pub mod data;
 pub mod eval;
 pub mod genesis;
+pub mod hf;
 pub mod ops;
 pub mod optim;
 pub mod outer;

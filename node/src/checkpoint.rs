@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     io::{self, BufReader, Read},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -113,10 +114,23 @@ impl Front {
     }
 
     /// Reads the rest, and tells of every piece that was good.
-    pub(crate) fn whole(mut self, good: impl FnMut(usize)) -> Result<Checkpoint, CheckpointError> {
-        let (theta, momentum) = read_pieces(&mut self.file, &self.table, &self.path, good)?;
+    pub(crate) fn whole(
+        mut self,
+        mut good: impl FnMut(usize),
+    ) -> Result<Checkpoint, CheckpointError> {
+        let count = self.table.pieces().len();
+        let mut numbers =
+            |pieces| read_pieces(&mut self.file, &self.table, &self.path, pieces, &mut good);
+        let theta = numbers(0..count / 2)?;
+        let momentum = numbers(count / 2..count)?;
         let (header, state) = (*self.table.header(), self.table.state());
         Ok(Checkpoint { header, state, theta, momentum })
+    }
+
+    /// Reads the parameters alone: what comes behind them is neither read nor checked.
+    pub(crate) fn theta(mut self) -> Result<Vec<f32>, CheckpointError> {
+        let half = 0..self.table.pieces().len() / 2;
+        read_pieces(&mut self.file, &self.table, &self.path, half, |_| {})
     }
 }
 
@@ -137,19 +151,18 @@ impl Checkpoint {
     }
 }
 
-/// θ and v out of the pieces.
+/// The numbers of the next pieces.
 fn read_pieces(
     file: &mut impl Read,
     table: &Table,
     path: &Path,
+    pieces: Range<usize>,
     mut good: impl FnMut(usize),
-) -> Result<(Vec<f32>, Vec<f32>), CheckpointError> {
+) -> Result<Vec<f32>, CheckpointError> {
     let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
-    let (mut theta, mut momentum) = (Vec::new(), Vec::new());
+    let mut values = Vec::new();
     let mut bytes = vec![0; PIECE_BYTES];
-    let half = table.pieces().len() / 2;
-    for piece in 0..table.pieces().len() {
-        let values = if piece < half { &mut theta } else { &mut momentum };
+    for piece in pieces {
         let elements = table.piece(piece).map_or(0, |range| range.len());
         let start = values.len();
         values.resize(start + elements, 0.0);
@@ -160,7 +173,7 @@ fn read_pieces(
             .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })?;
         good(piece);
     }
-    Ok((theta, momentum))
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -192,6 +205,8 @@ mod tests {
         assert_eq!(checkpoint.header.epoch, 3);
         assert_eq!(checkpoint.theta[count - 1], (count - 1) as f32);
         assert_eq!(checkpoint.momentum[7], -7.0);
+        let front = Front::read(&path, RUN, count as u64).unwrap();
+        assert_eq!(front.theta().unwrap(), checkpoint.theta);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use intellect_model::config::Family;
+use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
 
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Lets a checkpoint write
     Sample(SampleArgs),
+    /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
+    Export(ExportArgs),
     /// Measures this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -231,7 +233,7 @@ pub(crate) struct ManifestNewArgs {
 
 /// Which checkpoint, and what it belongs to.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct CheckpointArgs {
+pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest one of the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
@@ -244,12 +246,44 @@ pub(crate) struct CheckpointArgs {
     /// Which run of that folder: the beginning of its id
     #[arg(long, value_name = "PREFIX", conflicts_with = "checkpoint")]
     pub(crate) run: Option<String>,
+}
+
+/// A checkpoint that is computed with.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckpointArgs {
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
     /// The text, when the run trains on one
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// What computes: auto, cpu or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
+}
+
+/// `export`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+    /// Where to write it: a folder that is empty, or is made
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// How numbers are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "f32")]
+    pub(crate) format: NumberFormat,
+    /// Most bytes of tensors in one file
+    #[arg(long, value_name = "BYTES", default_value_t = SHARD_BYTES)]
+    pub(crate) shard_bytes: u64,
+}
+
+/// How numbers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NumberFormat {
+    /// As they are
+    F32,
+    /// Rounded to half the size
+    Bf16,
 }
 
 /// `eval`.

@@ -8,7 +8,7 @@ use crate::{
     driver::EnterError,
     identity::IdentityError,
     net::{self, NetError},
-    offline::{OfflineError, stored::StoredError},
+    offline::{OfflineError, export::ExportError, stored::StoredError},
     sim::SimError,
     store::StoreError,
 };
@@ -28,6 +28,9 @@ pub(crate) enum Error {
     /// A command on a stored state.
     #[error(transparent)]
     Stored(#[from] StoredError),
+    /// A model for other programs.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// A benchmark.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -86,6 +89,7 @@ impl Error {
                 OfflineError::Usage(_) | OfflineError::Preset { .. } | OfflineError::Draft(_),
             )
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
+            | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Sim(
                 SimError::Usage(_)
                 | SimError::Draft(_)
@@ -97,6 +101,7 @@ impl Error {
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Stored(_)
+            | Self::Export(_)
             | Self::Bench(_)
             | Self::Sim(_)
             | Self::Net(_)

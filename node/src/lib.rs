@@ -65,6 +65,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Manifest(command) => offline::manifest(command, out)?,
         Command::Eval(args) => offline::stored::eval(&args, out)?,
         Command::Sample(args) => offline::stored::sample(&args, out)?,
+        Command::Export(args) => offline::export::export(&args, out)?,
         Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Command::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;

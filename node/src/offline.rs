@@ -1,8 +1,9 @@
-//! What needs no network: `keygen`, `manifest new` and `show`, and, in [`stored`], `eval` and
-//! `sample`.
+//! What needs no network: `keygen`, `manifest new` and `show`, in [`stored`] `eval` and `sample`, and
+//! in [`export`] a model for other programs.
 //!
 //! Each takes what was typed, does its work, and writes for a person to `out`.
 
+pub(crate) mod export;
 pub(crate) mod stored;
 
 use std::{

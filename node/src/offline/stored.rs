@@ -18,7 +18,7 @@ use intellect_protocol::id::RunId;
 
 use crate::{
     checkpoint::Checkpoint,
-    cli::{CheckpointArgs, EvalArgs, SampleArgs},
+    cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix},
     gauge::{Gauge, GaugeError, REPORT_TOKENS},
     manifest::{Manifest, ReadError},
@@ -138,6 +138,14 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
 /// The state that was asked for, loaded.
 fn open(args: &CheckpointArgs) -> Result<(Gauge, Checkpoint, Manifest), StoredError> {
     let device = config::parse_device(&args.device)?;
+    let (path, manifest) = find(&args.state)?;
+    let mut gauge = Gauge::open(manifest.clone(), args.data.as_deref(), device)?;
+    let checkpoint = gauge.load(&path)?;
+    Ok((gauge, checkpoint, manifest))
+}
+
+/// Where the state that was asked for lies, and the manifest that it belongs to.
+pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
         None => newest_checkpoint(&run_folder(args)?)?,
@@ -146,13 +154,11 @@ fn open(args: &CheckpointArgs) -> Result<(Gauge, Checkpoint, Manifest), StoredEr
         Some(path) => Manifest::load(path)?,
         None => Manifest::load(&manifest_beside(&checkpoint)?)?,
     };
-    let mut gauge = Gauge::open(manifest.clone(), args.data.as_deref(), device)?;
-    let checkpoint = gauge.load(&checkpoint)?;
-    Ok((gauge, checkpoint, manifest))
+    Ok((checkpoint, manifest))
 }
 
 /// The folder of the one run that fits.
-fn run_folder(args: &CheckpointArgs) -> Result<PathBuf, StoredError> {
+fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
     let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
     let runs = folder.join("runs");

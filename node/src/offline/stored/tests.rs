@@ -106,3 +106,35 @@ fn what_is_not_there_is_named() {
     let error = typed(&["eval", "--data-dir", data_dir, "--run", "abab"]).unwrap_err();
     assert!(matches!(error, StoredError::NoCheckpoint { .. }), "{error}");
 }
+
+#[test]
+fn a_state_is_exported_with_its_parameters_alone() {
+    let (folder, manifest) = folder();
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    let to = folder.path().join("model");
+    let export = |checkpoint: &Path, to: &Path| {
+        let line = ["intellect-node", "export", "--checkpoint"].map(Path::new);
+        let line = line.into_iter().chain([checkpoint, Path::new("--to"), to]);
+        let Some(Command::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("no export")
+        };
+        let mut out = Vec::new();
+        super::super::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
+    };
+    let checkpoint = home.join("checkpoints/10.ckpt");
+    let text = export(&checkpoint, &to).unwrap();
+    assert!(text.contains("of epoch 10") && text.contains("model.safetensors"), "{text}");
+    let parameters = 4 * manifest.work.model.parameter_count();
+    let bytes = fs::metadata(to.join("model.safetensors")).unwrap().len();
+    assert!((parameters..parameters + 10_000).contains(&bytes), "{bytes} {parameters}");
+    let again = export(&checkpoint, &to).unwrap_err();
+    assert!(again.to_string().contains("not empty"), "{again}");
+
+    // Damage in the parameters is noticed.
+    let mut bytes = fs::read(&checkpoint).unwrap();
+    let middle = bytes.len() / 4;
+    bytes[middle] ^= 1;
+    fs::write(&checkpoint, bytes).unwrap();
+    let damaged = export(&checkpoint, &folder.path().join("other")).unwrap_err();
+    assert!(damaged.to_string().contains("damaged"), "{damaged}");
+}

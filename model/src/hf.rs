@@ -1,0 +1,118 @@
+//! Models as folders that other programs read: safetensors and JSON as Hugging Face lays them out.
+//!
+//! | file | what |
+//! |---|---|
+//! | `model.safetensors` | every parameter under its public name, or instead of it: |
+//! | `model-00001-of-0000N.safetensors` | a share of them, and |
+//! | `model.safetensors.index.json` | which tensor is in which of these |
+//! | `config.json` | architecture and sizes |
+//! | `generation_config.json` | how `sample` draws unless told otherwise |
+//! | `tokenizer.json`, `tokenizer_config.json` | where a token is a byte of text |
+//!
+//! The names and shapes are those of [`Arch::specs`](crate::arch::Arch::specs): transformers' for
+//! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle and
+//! Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters, and one
+//! tensor at a time is all that is ever copied.
+//!
+//! Momentum, epochs and whose run it was stay behind: a folder is a model and nothing else.
+
+pub mod config;
+pub mod export;
+pub mod tokenizer;
+
+/// How numbers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// As they are: whoever reads them back has the same bits.
+    #[default]
+    F32,
+    /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of precision.
+    Bf16,
+}
+
+impl Format {
+    /// As PyTorch names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    /// Bytes of one number.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// Whether this number is finite once it is written: the largest f32 round up to infinity.
+    fn holds(self, number: f32) -> bool {
+        match self {
+            Self::F32 => number.is_finite(),
+            Self::Bf16 => {
+                number.is_finite() && f32::from_bits(upper_half(number) << 16).is_finite()
+            }
+        }
+    }
+
+    /// These numbers, little endian.
+    fn encode(self, numbers: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+            Self::Bf16 => {
+                let halves = numbers.iter().map(|number| upper_half(*number));
+                halves.flat_map(|bits| [bits as u8, (bits >> 8) as u8]).collect()
+            }
+        }
+    }
+}
+
+/// The bits of the nearest bf16 of a finite number; of two equally near, the even one.
+fn upper_half(number: f32) -> u32 {
+    let bits = number.to_bits();
+    let odd = (bits >> 16) & 1;
+    (bits + 0x7fff + odd) >> 16
+}
+
+/// The one file of a model that needs no others.
+const WHOLE: &str = "model.safetensors";
+/// Where the tensors of a model of several files are.
+const INDEX: &str = "model.safetensors.index.json";
+/// Architecture and sizes.
+const CONFIG: &str = "config.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounded(number: f32) -> f32 {
+        f32::from_bits(upper_half(number) << 16)
+    }
+
+    /// 1 + 2^−8 lies between two neighbours, 1 + 3·2^−8 too: each goes to the even one.
+    #[test]
+    fn bf16_rounds_to_nearest_even() {
+        let step = 2.0_f32.powi(-7);
+        assert_eq!(rounded(1.0), 1.0);
+        assert_eq!(rounded(1.0 + step / 2.0), 1.0);
+        assert_eq!(rounded(1.0 + 1.5 * step), 1.0 + 2.0 * step);
+        assert_eq!(rounded(1.0 + 0.51 * step), 1.0 + step);
+        assert_eq!(rounded(-0.0).to_bits(), (-0.0_f32).to_bits());
+        assert_eq!(rounded(f32::from_bits(0x8001)), f32::from_bits(0x1_0000));
+        assert_eq!(Format::Bf16.encode(&[1.0, -2.0]), [0x80, 0x3f, 0x00, 0xc0]);
+        assert_eq!(Format::F32.encode(&[1.0]), 1.0_f32.to_le_bytes());
+    }
+
+    #[test]
+    fn what_would_round_to_infinity_does_not_fit() {
+        assert!(Format::F32.holds(f32::MAX) && !Format::Bf16.holds(f32::MAX));
+        assert!(Format::Bf16.holds(3.38e38) && !Format::Bf16.holds(-f32::MAX));
+        for format in [Format::F32, Format::Bf16] {
+            assert!(!format.holds(f32::NAN) && !format.holds(f32::NEG_INFINITY));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Writes a model into a folder.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensorError, View};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use super::{CONFIG, Format, INDEX, WHOLE, config, tokenizer};
+use crate::arch::Arch;
+use crate::config::{Tokenizer, Work};
+use crate::genesis::Spec;
+
+/// A model that is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Export<'a> {
+    /// Whose it is.
+    pub work: &'a Work,
+    /// Its parameters in canonical order.
+    pub theta: &'a [f32],
+    /// How its numbers are written.
+    pub format: Format,
+    /// Most bytes of tensors in one file; a larger tensor has a file of its own.
+    pub shard_bytes: u64,
+}
+
+/// What has been written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Names of the files, tensors first.
+    pub files: Vec<String>,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+}
+
+/// Why a model was not written. The folder may hold some of its files, never `config.json`, without
+/// which nothing loads it.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    /// The parameters are another model's.
+    #[error("{found} parameters given, the model has {expected}")]
+    Length {
+        /// Of the slice.
+        found: usize,
+        /// Of the model.
+        expected: usize,
+    },
+    /// Numbers that no reader could use.
+    #[error("not finite as {}: {}", format.name(), tensors.join(", "))]
+    NotFinite {
+        /// How they were to be written.
+        format: Format,
+        /// Names of all tensors with such a number.
+        tensors: Vec<String>,
+    },
+    /// The folder is in use.
+    #[error("{} is not empty: nothing is overwritten, name another folder", folder.display())]
+    NotEmpty {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The system said no.
+    #[error("cannot write {}", path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The tensors cannot be written.
+    #[error("cannot write {}", path.display())]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// What the format's writer said.
+        source: SafeTensorError,
+    },
+}
+
+/// Files of 5 GB, as transformers cuts them.
+pub const SHARD_BYTES: u64 = 5_000_000_000;
+
+impl Export<'_> {
+    /// Writes every file into `folder`, which is made, or is empty.
+    ///
+    /// # Errors
+    /// Any of [`ExportError`].
+    pub fn write(&self, folder: &Path) -> Result<Written, ExportError> {
+        let specs = Arch::new(&self.work.model).specs();
+        let tensors = self.tensors(&specs)?;
+        open(folder)?;
+        let shards = self.shards(&tensors);
+        let mut files = Vec::new();
+        let mut places = Map::new();
+        for (index, shard) in shards.iter().enumerate() {
+            let file = shard_name(index, shards.len());
+            places.extend(shard.iter().map(|(name, _)| ((*name).to_owned(), json!(file))));
+            let path = folder.join(&file);
+            // Readers ask for the framework that wrote a file; the layout is PyTorch's.
+            let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+            safetensors::serialize_to_file(shard.iter().copied(), Some(metadata), &path)
+                .map_err(|source| ExportError::Tensors { path, source })?;
+            files.push(file);
+        }
+        let bytes = (self.theta.len() * self.format.bytes()) as u64;
+        let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
+        let several = shards.len() > 1;
+        for (file, value) in several.then_some((INDEX, index)).into_iter().chain(self.settings()) {
+            write_json(&folder.join(file), &value)?;
+            files.push(file.to_owned());
+        }
+        Ok(Written { files, bytes })
+    }
+
+    /// Every parameter, once all are known to be finite.
+    fn tensors<'a>(&'a self, specs: &'a [Spec]) -> Result<Vec<(&'a str, Tensor<'a>)>, ExportError> {
+        let (found, expected) = (self.theta.len(), specs.iter().map(Spec::len).sum());
+        if found != expected {
+            return Err(ExportError::Length { found, expected });
+        }
+        let (mut rest, format) = (self.theta, self.format);
+        let tensor = |spec: &'a Spec| {
+            let (values, later) = rest.split_at(spec.len());
+            rest = later;
+            (spec.name.as_str(), Tensor { shape: &spec.shape, values, format })
+        };
+        let tensors: Vec<_> = specs.iter().map(tensor).collect();
+        let bad = |tensor: &Tensor<'_>| tensor.values.iter().any(|x| !format.holds(*x));
+        let bad = tensors.iter().filter(|(_, tensor)| bad(tensor));
+        let bad: Vec<_> = bad.map(|(name, _)| (*name).to_owned()).collect();
+        if bad.is_empty() {
+            Ok(tensors)
+        } else {
+            Err(ExportError::NotFinite { format, tensors: bad })
+        }
+    }
+
+    /// Neighbours together, as many as fit into a file.
+    fn shards<'a>(&self, tensors: &[(&'a str, Tensor<'a>)]) -> Vec<Vec<(&'a str, Tensor<'a>)>> {
+        let mut shards = vec![Vec::new()];
+        let mut room = self.shard_bytes;
+        for tensor in tensors {
+            let bytes = tensor.1.data_len() as u64;
+            if bytes > room && shards.last().is_some_and(|shard| !shard.is_empty()) {
+                shards.push(Vec::new());
+                room = self.shard_bytes;
+            }
+            room = room.saturating_sub(bytes);
+            if let Some(shard) = shards.last_mut() {
+                shard.push(*tensor);
+            }
+        }
+        shards
+    }
+
+    /// The small files; the one that makes a folder a model comes last.
+    fn settings(&self) -> Vec<(&'static str, Value)> {
+        let model = &self.work.model;
+        let mut files = vec![("generation_config.json", config::generation(model))];
+        match self.work.data.tokenizer {
+            Tokenizer::Bytes => files.extend([
+                ("tokenizer.json", tokenizer::describe()),
+                ("tokenizer_config.json", tokenizer::settings(model.context)),
+            ]),
+            // Symbols of a source that has no text.
+            Tokenizer::Symbols => {}
+        }
+        files.push((CONFIG, config::describe(model, self.format)));
+        files
+    }
+}
+
+/// A tensor that becomes bytes when it is its turn.
+#[derive(Clone, Copy, Debug)]
+struct Tensor<'a> {
+    shape: &'a [usize],
+    values: &'a [f32],
+    format: Format,
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.format {
+            Format::F32 => Dtype::F32,
+            Format::Bf16 => Dtype::BF16,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.format.encode(self.values))
+    }
+
+    fn data_len(&self) -> usize {
+        self.values.len() * self.format.bytes()
+    }
+}
+
+/// Makes the folder, or sees that it is empty.
+fn open(folder: &Path) -> Result<(), ExportError> {
+    let io_error = |source| ExportError::Io { path: folder.to_owned(), source };
+    fs::create_dir_all(folder).map_err(io_error)?;
+    match fs::read_dir(folder).map_err(io_error)?.next() {
+        None => Ok(()),
+        Some(_) => Err(ExportError::NotEmpty { folder: folder.to_owned() }),
+    }
+}
+
+/// What transformers calls file `index` of `count`.
+fn shard_name(index: usize, count: usize) -> String {
+    match count {
+        0 | 1 => WHOLE.to_owned(),
+        _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
+    }
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), ExportError> {
+    fs::write(path, format!("{value:#}\n"))
+        .map_err(|source| ExportError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

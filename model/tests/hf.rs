@@ -1,0 +1,130 @@
+//! An exported model in the programs that its family is known by: `tests/peers/logits.py` loads the
+//! folder and compares its logits with ours, at most 1e-4 apart.
+//!
+//! `INTELLECT_PYTHON` names a Python that has `tests/peers/requirements.txt`. Where it is not set the
+//! tests say so and pass.
+
+#![expect(clippy::print_stderr, reason = "a skipped test must say so")]
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
+
+use std::path::Path;
+use std::process::Command;
+
+use burn_backend::TensorData;
+use burn_backend::ops::IntTensorOps;
+use burn_flex::Flex;
+use intellect_model::arch::{Arch, Rows};
+use intellect_model::config::{Family, Model, Work};
+use intellect_model::genesis::{self, Init};
+use intellect_model::hf::{Format, export::Export};
+use intellect_model::params;
+use safetensors::tensor::{Dtype, TensorView};
+
+/// Three blocks on bytes, with every size different from every other.
+fn work(family: Family) -> Work {
+    let mut work = Work::text([0; 32], 1);
+    let sizes = Model {
+        family,
+        layers: 3,
+        width: 96,
+        heads: 6,
+        ffn: 136,
+        context: 64,
+        vocab: 256,
+        ..Model::NONE
+    };
+    work.model = match family {
+        Family::Llama => Model { kv_heads: 2, rope_theta: 5e5, norm_eps: 1e-6, ..sizes },
+        Family::Eagle => sizes,
+        // The package `rwkv` takes ranks from shapes, of the mixes only 32 or 64.
+        Family::Finch => Model { mix_rank: 32, decay_rank: 24, ..sizes },
+        Family::GoldFinch => Model {
+            mix_rank: 32,
+            decay_rank: 24,
+            gold_layers: 1,
+            value_rank: 16,
+            compression: 8,
+            ..sizes
+        },
+    };
+    work
+}
+
+/// Genesis and noise: what starts at zero or one would hide a parameter that went to a wrong place.
+fn theta(arch: &Arch) -> Vec<f32> {
+    let mut specs = arch.specs();
+    let mut theta = genesis::weights(11, &specs);
+    for spec in &mut specs {
+        spec.init = Init::Normal { std: 0.1 };
+    }
+    theta.iter_mut().zip(genesis::weights(12, &specs)).for_each(|(x, noise)| *x += noise);
+    theta
+}
+
+/// Ours. // [T, V]
+fn logits(arch: &Arch, theta: &[f32], tokens: &[i32]) -> Vec<f32> {
+    let device = Default::default();
+    let parameters = params::upload::<Flex>(&arch.shapes(), theta, &device).unwrap();
+    let data = TensorData::new(tokens.to_vec(), [tokens.len()]);
+    let tokens_on_device = Flex::int_from_data(data, &device);
+    let logits = arch.logits::<Flex>(&parameters, tokens_on_device, &Rows::whole(1, tokens.len()));
+    let mut values = vec![0.0; tokens.len() * 256];
+    params::download::<Flex>(&[logits], &mut values).unwrap();
+    values
+}
+
+fn write_ours(path: &Path, tokens: &[i32], logits: &[f32]) {
+    let tokens_bytes: Vec<_> =
+        tokens.iter().flat_map(|token| i64::from(*token).to_le_bytes()).collect();
+    let logits_bytes: Vec<_> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+    let count = tokens.len();
+    let view = |dtype, shape, bytes| TensorView::new(dtype, shape, bytes).unwrap();
+    let both = [
+        ("tokens", view(Dtype::I64, vec![count], &tokens_bytes)),
+        ("logits", view(Dtype::F32, vec![count, logits.len() / count], &logits_bytes)),
+    ];
+    safetensors::serialize_to_file(both, None, path).unwrap();
+}
+
+fn assert_same_logits_elsewhere(family: Family, shard_bytes: u64) {
+    let Some(python) = std::env::var_os("INTELLECT_PYTHON") else {
+        eprintln!("skipped: INTELLECT_PYTHON does not name a Python that loads models");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (model, ours) = (folder.path().join("model"), folder.path().join("ours.safetensors"));
+    let work = work(family);
+    let arch = Arch::new(&work.model);
+    let theta = theta(&arch);
+    let export = Export { work: &work, theta: &theta, format: Format::F32, shard_bytes };
+    export.write(&model).unwrap();
+    let tokens: Vec<_> = (0..64).map(|t| (t * t * 37 + t) % 256).collect();
+    write_ours(&ours, &tokens, &logits(&arch, &theta, &tokens));
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/logits.py");
+    let told = Command::new(python).arg(script).args([&model, &ours]).output().unwrap();
+    let text = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    eprint!("{text}");
+}
+
+#[test]
+fn transformers_computes_the_same_logits_of_a_llama() {
+    assert_same_logits_elsewhere(Family::Llama, 1 << 40);
+}
+
+/// In a dozen files with an index.
+#[test]
+fn transformers_loads_a_llama_of_many_files() {
+    assert_same_logits_elsewhere(Family::Llama, 50_000);
+}
+
+#[test]
+fn rwkv_computes_the_same_logits_of_an_eagle() {
+    assert_same_logits_elsewhere(Family::Eagle, 1 << 40);
+}
+
+#[test]
+fn rwkv_computes_the_same_logits_of_a_finch() {
+    assert_same_logits_elsewhere(Family::Finch, 200_000);
+}
