@@ -231,9 +231,9 @@ impl Work {
     /// The first thing that is wrong, with what to write instead.
     pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
         // The values differ, the keys are those of every work.
-        let [model, data, train] = Self::synthetic().fields();
+        let [_, data, train] = Self::synthetic().fields();
         let work = Self {
-            model: Model::read(&Fields::new(manifest, &model)?)?,
+            model: Model::parse(manifest)?,
             data: Data::read(&Fields::new(manifest, &data)?)?,
             train: Train::read(&Fields::new(manifest, &train)?)?,
         };

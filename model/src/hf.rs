@@ -18,6 +18,7 @@
 
 pub mod config;
 pub mod export;
+pub mod import;
 pub mod tokenizer;
 
 /// How numbers are written.

@@ -1,5 +1,5 @@
-//! An exported model in the programs that its family is known by: `tests/peers/logits.py` loads the
-//! folder and compares its logits with ours, at most 1e-4 apart.
+//! Exported models in the programs that their families are known by, and a model of such a program here:
+//! `tests/peers/logits.py` loads or makes the folder. Logits are at most 1e-4 apart.
 //!
 //! `INTELLECT_PYTHON` names a Python that has `tests/peers/requirements.txt`. Where it is not set the
 //! tests say so and pass.
@@ -7,6 +7,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,9 +17,13 @@ use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
 use intellect_model::config::{Family, Model, Work};
 use intellect_model::genesis::{self, Init};
-use intellect_model::hf::{Format, export::Export};
+use intellect_model::hf::{
+    Format,
+    export::Export,
+    import::{self, Imported},
+};
 use intellect_model::params;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// Three blocks on bytes, with every size different from every other.
 fn work(family: Family) -> Work {
@@ -86,11 +91,25 @@ fn write_ours(path: &Path, tokens: &[i32], logits: &[f32]) {
     safetensors::serialize_to_file(both, None, path).unwrap();
 }
 
-fn assert_same_logits_elsewhere(family: Family, shard_bytes: u64) {
-    let Some(python) = std::env::var_os("INTELLECT_PYTHON") else {
+fn python() -> Option<OsString> {
+    let python = std::env::var_os("INTELLECT_PYTHON");
+    if python.is_none() {
         eprintln!("skipped: INTELLECT_PYTHON does not name a Python that loads models");
-        return;
-    };
+    }
+    python
+}
+
+/// What the script says if it succeeds.
+fn script(python: &OsStr, arguments: &[&OsStr]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/logits.py");
+    let told = Command::new(python).arg(script).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    text
+}
+
+fn assert_same_logits_elsewhere(family: Family, shard_bytes: u64) {
+    let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (model, ours) = (folder.path().join("model"), folder.path().join("ours.safetensors"));
     let work = work(family);
@@ -101,11 +120,7 @@ fn assert_same_logits_elsewhere(family: Family, shard_bytes: u64) {
     let tokens: Vec<_> = (0..64).map(|t| (t * t * 37 + t) % 256).collect();
     write_ours(&ours, &tokens, &logits(&arch, &theta, &tokens));
 
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/logits.py");
-    let told = Command::new(python).arg(script).args([&model, &ours]).output().unwrap();
-    let text = String::from_utf8_lossy(&told.stdout);
-    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
-    eprint!("{text}");
+    eprint!("{}", script(&python, &[model.as_os_str(), ours.as_os_str()]));
 }
 
 #[test]
@@ -127,4 +142,25 @@ fn rwkv_computes_the_same_logits_of_an_eagle() {
 #[test]
 fn rwkv_computes_the_same_logits_of_a_finch() {
     assert_same_logits_elsewhere(Family::Finch, 200_000);
+}
+
+#[test]
+fn a_llama_that_transformers_saved_computes_the_same_logits_here() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (model, theirs) = (folder.path().join("model"), folder.path().join("theirs.safetensors"));
+    script(&python, &[OsStr::new("--make"), model.as_os_str(), theirs.as_os_str()]);
+    let Imported { model, theta } = import::read(&model).unwrap();
+    assert_eq!((model.kv_heads, model.context, model.rope_theta), (3, 64, 2e4));
+
+    let bytes = std::fs::read(theirs).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let data = |name| tensors.tensor(name).unwrap().data();
+    let tokens = data("tokens").as_chunks().0.iter().map(|word| i64::from_le_bytes(*word));
+    let tokens: Vec<_> = tokens.map(|token| i32::try_from(token).unwrap()).collect();
+    let expected = data("logits").as_chunks().0.iter().map(|word| f32::from_le_bytes(*word));
+    let found = logits(&Arch::new(&model), &theta, &tokens);
+    let apart = found.iter().zip(expected).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    eprintln!("transformers' Llama here: logits at most {apart:e} apart");
+    assert!(found.len() == 64 * 256 && apart <= 1e-4, "{apart}");
 }

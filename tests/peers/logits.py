@@ -6,7 +6,10 @@ Eagle or a Finch into the package `rwkv`, which reads a .pth: the same tensors, 
 reshaped or left out; a tensor that the loader misses or does not know is a failure. OURS holds `tokens` [T] and
 `logits` [T, V] as this program's model computed them. Prints one line of JSON.
 
+The other way round, `--make` has transformers save a Llama of its own in several files, with its logits beside it.
+
 usage: logits.py MODEL_DIR OURS.safetensors        exits 1 where any two logits are more than 1e-4 apart
+       logits.py --make MODEL_DIR THEIRS.safetensors
 needs: tests/peers/requirements.txt
 """
 import json
@@ -16,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 BOUND = 1e-4
 TEXT = "Grüße, \u20ac 5!\n\tZero \0 and \U0001f980."
@@ -72,7 +75,26 @@ def check_tokenizer(folder):
     return True
 
 
+def make(folder, theirs):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=256, hidden_size=96, intermediate_size=136, num_hidden_layers=3, num_attention_heads=6,
+                         num_key_value_heads=3, max_position_embeddings=64, rope_theta=2e4, rms_norm_eps=1e-5,
+                         initializer_range=0.2, tie_word_embeddings=False, attn_implementation="eager")
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, x in model.named_parameters():
+            if "norm" in name:
+                x += 0.1 * torch.randn_like(x)
+        tokens = torch.randint(256, (64,))
+        save_file({"tokens": tokens, "logits": model(tokens[None]).logits[0].contiguous()}, theirs)
+    model.save_pretrained(folder, max_shard_size="300KB")
+
+
 def main():
+    if sys.argv[1] == "--make":
+        return make(sys.argv[2], sys.argv[3])
     folder, ours = Path(sys.argv[1]), load_file(sys.argv[2])
     family = json.loads((folder / "config.json").read_text())["model_type"]
     load = {"llama": llama, "rwkv-x052": rwkv, "rwkv-x060": rwkv}[family]

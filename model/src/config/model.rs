@@ -3,8 +3,8 @@
 //! Families share most fields; what belongs to some only is zero elsewhere, absent from a manifest of
 //! the others, and refused there.
 
-use super::WorkError;
 use super::fields::{Field, Fields};
+use super::{Work, WorkError};
 
 /// The architecture and its sizes.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +149,15 @@ impl Family {
 }
 
 impl Model {
+    /// Reads the table `[model]` out of a manifest, or of what has the form of one.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with what to write instead.
+    pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
+        let [model, ..] = Work::synthetic().fields();
+        Self::read(&Fields::new(manifest, &model)?)
+    }
+
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
         let family = fields.choice("family", &Family::ALL, Family::name)?;
         for (keys, families, only) in OWN {

@@ -1,0 +1,83 @@
+//! Tests of `config`.
+
+use super::*;
+use crate::config::Work;
+
+fn described(change: &[(&str, Value)]) -> Value {
+    let mut config = describe(&Work::synthetic().model, Format::F32);
+    for (key, value) in change {
+        config[key] = value.clone();
+    }
+    config
+}
+
+fn refused(change: &[(&str, Value)]) -> Vec<String> {
+    parse(&described(change)).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_described_is_read_again() {
+    assert_eq!(parse(&described(&[])), Ok(Work::synthetic().model));
+}
+
+/// Older configurations have no key-value heads, newer ones keep the angles in a table.
+#[test]
+fn other_ages_of_transformers_are_read() {
+    let model = Work::synthetic().model;
+    let old = [("num_key_value_heads", Value::Null), ("rope_theta", Value::Null)];
+    let old = parse(&described(&old)).unwrap();
+    assert_eq!((old.kv_heads, old.rope_theta), (model.heads, 10_000.0));
+    let parameters = json!({ "rope_type": "default", "rope_theta": 5e5 });
+    let new = [("rope_theta", Value::Null), ("rope_parameters", parameters)];
+    assert_eq!(parse(&described(&new)).unwrap().rope_theta, 5e5);
+}
+
+/// Each of these would be another function of the same tensors.
+#[test]
+fn what_is_not_built_here_is_refused_by_name_all_at_once() {
+    let all = refused(&[
+        ("rope_scaling", json!({ "rope_type": "llama3", "factor": 8.0 })),
+        ("hidden_act", json!("gelu")),
+        ("attention_bias", json!(true)),
+        ("mlp_bias", json!(true)),
+        ("head_dim", json!(128)),
+        ("tie_word_embeddings", json!(true)),
+        ("vocab_size", json!("many")),
+        ("rms_norm_eps", Value::Null),
+    ]);
+    let keys = [
+        "vocab_size",
+        "rms_norm_eps",
+        "rope_scaling",
+        "hidden_act",
+        "attention_bias",
+        "mlp_bias",
+        "head_dim",
+        "tie_word_embeddings",
+    ];
+    assert_eq!(all.len(), keys.len(), "{all:#?}");
+    for (problem, key) in all.iter().zip(keys) {
+        assert!(problem.starts_with(key), "{problem}");
+    }
+}
+
+#[test]
+fn sizes_have_the_bounds_of_a_manifest() {
+    let told = refused(&[("num_hidden_layers", json!(100_000))]);
+    assert!(told[0].contains("model.layers is 100000: choose 1 to 512"), "{told:?}");
+    let told = refused(&[("num_key_value_heads", json!(3))]);
+    assert!(told[0].contains("model.kv_heads"), "{told:?}");
+    let told = refused(&[("num_hidden_layers", json!(-1))]);
+    assert!(told[0].contains("model.layers is -1"), "{told:?}");
+}
+
+#[test]
+fn another_architecture_is_refused_with_those_that_are_known() {
+    for kind in [json!("gpt2"), Value::Null, json!(7)] {
+        let told = refused(&[("model_type", kind)]);
+        assert!(told.len() == 1 && told[0].contains("llama, rwkv-x052"), "{told:?}");
+    }
+    assert!(parse(&json!([])).is_err());
+    let told = refused(&[("model_type", json!("rwkv-x052"))]);
+    assert_eq!(told.len(), 2, "context_length and head_size: {told:?}");
+}

@@ -1,0 +1,402 @@
+//! Reads a model out of a folder.
+//!
+//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe its file
+//! to the last byte, and every parameter must be there once, in its shape, with finite numbers. What is
+//! wrong with the tensors is told of all of them at once, so that a conversion is mended in one go.
+//!
+//! Numbers may be f32, bf16 or f16; each of these is an f32 exactly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{CONFIG, INDEX, WHOLE, config};
+use crate::arch::Arch;
+use crate::config::Model;
+use crate::genesis::Spec;
+
+/// A model, whole and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// Its architecture and sizes.
+    pub model: Model,
+    /// Its parameters in canonical order, all finite.
+    pub theta: Vec<f32>,
+}
+
+/// Why a folder is no model that can be trained here. Whoever made the folder must change it.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// The system said no.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that is no JSON.
+    #[error("{} is no JSON", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Sizes that are absent, wrong, or of a model that is not built here.
+    #[error("{} cannot be used:{}", path.display(), lines(problems))]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// All of them.
+        problems: Vec<config::Problem>,
+    },
+    /// There are no tensors.
+    #[error("{} holds neither {WHOLE} nor {INDEX}", folder.display())]
+    NoTensors {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// An index that does not list files of its own folder.
+    #[error("{} does not say which file beside it holds {tensor}", path.display())]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// The entry.
+        tensor: String,
+    },
+    /// The front of a file of tensors makes no sense.
+    #[error("{} is damaged, or no safetensors: {why}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Tensors that are not this model's.
+    #[error("{} does not hold this model:{}", folder.display(), lines(problems))]
+    Tensors {
+        /// The folder.
+        folder: PathBuf,
+        /// All of them: of each parameter in canonical order, then what is too much.
+        problems: Vec<TensorProblem>,
+    },
+    /// A model for a larger machine.
+    #[error("{parameters} parameters do not fit into the memory of this machine")]
+    Memory {
+        /// How many there are.
+        parameters: usize,
+    },
+}
+
+/// What is wrong with one tensor.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum TensorProblem {
+    /// No file has it.
+    #[error("missing: {name} {shape:?}")]
+    Missing {
+        /// The parameter.
+        name: String,
+        /// What it should be.
+        shape: Vec<usize>,
+    },
+    /// The model has no such parameter.
+    #[error("not of this model: {name} in {file}")]
+    Extra {
+        /// As written.
+        name: String,
+        /// Where.
+        file: String,
+    },
+    /// Two files have it.
+    #[error("twice: {name} in {first} and {second}")]
+    Twice {
+        /// As written.
+        name: String,
+        /// Where.
+        first: String,
+        /// And where.
+        second: String,
+    },
+    /// It has another shape.
+    #[error("wrong shape: {name} is {found:?} instead of {expected:?}")]
+    Shape {
+        /// The parameter.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// What it should be.
+        expected: Vec<usize>,
+    },
+    /// Its numbers are of a kind that is not read.
+    #[error("wrong numbers: {name} is made of {found:?} instead of F32, BF16 or F16")]
+    Kind {
+        /// The parameter.
+        name: String,
+        /// What it is made of.
+        found: Dtype,
+    },
+    /// Some of its numbers are infinite or none.
+    #[error("not finite: {name}, {count} of its numbers, the first at {first}")]
+    NotFinite {
+        /// The parameter.
+        name: String,
+        /// How many.
+        count: usize,
+        /// Place of the first.
+        first: usize,
+    },
+}
+
+/// Reads the model in `folder`.
+///
+/// # Errors
+/// Any of [`ImportError`].
+pub fn read(folder: &Path) -> Result<Imported, ImportError> {
+    let path = folder.join(CONFIG);
+    let config = read_json(&path)?;
+    let model =
+        config::parse(&config).map_err(|problems| ImportError::Config { path, problems })?;
+    let mut problems = Vec::new();
+    let mut tensors = Tensors::open(folder, &mut problems)?;
+    let specs = Arch::new(&model).specs();
+    let parameters = specs.iter().map(Spec::len).sum();
+    let mut theta = Vec::new();
+    theta.try_reserve_exact(parameters).map_err(|_| ImportError::Memory { parameters })?;
+    for spec in &specs {
+        if let Err(problem) = tensors.append(spec, &mut theta)? {
+            problems.push(problem);
+        }
+    }
+    problems.extend(tensors.rest());
+    if !problems.is_empty() {
+        return Err(ImportError::Tensors { folder: folder.to_owned(), problems });
+    }
+    assert_eq!(theta.len(), parameters, "every parameter once");
+    Ok(Imported { model, theta })
+}
+
+/// The files of tensors of one folder.
+struct Tensors {
+    files: Vec<Shard>,
+    /// Of each name that was not taken yet: its file, and what it is.
+    places: BTreeMap<String, (usize, TensorInfo)>,
+}
+
+/// One file, its header read.
+struct Shard {
+    name: String,
+    path: PathBuf,
+    file: File,
+    /// Where the numbers begin.
+    begin: u64,
+}
+
+impl Tensors {
+    /// Reads the header of every file.
+    fn open(folder: &Path, problems: &mut Vec<TensorProblem>) -> Result<Self, ImportError> {
+        let mut tensors = Self { files: Vec::new(), places: BTreeMap::new() };
+        for name in file_names(folder)? {
+            let (shard, metadata) = Shard::open(folder, name)?;
+            for (name, info) in metadata.tensors() {
+                let here = (tensors.files.len(), info.clone());
+                if let Some((first, _)) = tensors.places.insert(name.clone(), here) {
+                    let first = tensors.files[first].name.clone();
+                    let second = shard.name.clone();
+                    problems.push(TensorProblem::Twice { name, first, second });
+                }
+            }
+            tensors.files.push(shard);
+        }
+        problems.sort_by_key(ToString::to_string);
+        Ok(tensors)
+    }
+
+    /// Takes the parameter `spec` and puts its numbers behind `theta`.
+    fn append(
+        &mut self,
+        spec: &Spec,
+        theta: &mut Vec<f32>,
+    ) -> Result<Result<(), TensorProblem>, ImportError> {
+        let name = spec.name.clone();
+        let Some((file, info)) = self.places.remove(&name) else {
+            return Ok(Err(TensorProblem::Missing { name, shape: spec.shape.clone() }));
+        };
+        if info.shape != spec.shape {
+            let (found, expected) = (info.shape, spec.shape.clone());
+            return Ok(Err(TensorProblem::Shape { name, found, expected }));
+        }
+        let Some(kind) = Kind::of(info.dtype) else {
+            return Ok(Err(TensorProblem::Kind { name, found: info.dtype }));
+        };
+        let begin = theta.len();
+        self.files[file].read(info.data_offsets.0, kind, spec.len(), theta)?;
+        let bad = || theta[begin..].iter().enumerate().filter(|(_, x)| !x.is_finite());
+        Ok(match bad().next() {
+            None => Ok(()),
+            Some((first, _)) => Err(TensorProblem::NotFinite { name, count: bad().count(), first }),
+        })
+    }
+
+    /// What no parameter has taken. Angles of positions, which old Llamas carry, follow from the sizes.
+    fn rest(self) -> impl Iterator<Item = TensorProblem> {
+        let Self { files, places } = self;
+        let too_many = places.into_iter().filter(|(name, _)| !name.ends_with(ANGLES));
+        too_many.map(move |(name, (file, _))| TensorProblem::Extra {
+            name,
+            file: files[file].name.clone(),
+        })
+    }
+}
+
+impl Shard {
+    /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the file.
+    fn open(folder: &Path, name: String) -> Result<(Self, Metadata), ImportError> {
+        let path = folder.join(&name);
+        let io_error = |source| ImportError::Io { path: path.clone(), source };
+        let damaged = |why: String| ImportError::Header { path: path.clone(), why };
+        let mut file = File::open(&path).map_err(io_error)?;
+        let bytes = file.metadata().map_err(io_error)?.len();
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(io_error)?;
+        let length = u64::from_le_bytes(length);
+        if length > bytes.min(HEADER_BYTES_MAX) {
+            return Err(damaged(format!("its header says it has {length} bytes")));
+        }
+        let mut header = Vec::new();
+        (&mut file).take(length).read_to_end(&mut header).map_err(io_error)?;
+        let metadata: Metadata =
+            serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
+        let (begin, data) = (8 + length, metadata.data_len() as u64);
+        if begin + data != bytes {
+            return Err(damaged(format!("{bytes} bytes instead of {}", begin + data)));
+        }
+        Ok((Self { name, path: path.clone(), file, begin }, metadata))
+    }
+
+    /// Puts `count` numbers from byte `offset` on behind `theta`.
+    fn read(
+        &mut self,
+        offset: usize,
+        kind: Kind,
+        count: usize,
+        theta: &mut Vec<f32>,
+    ) -> Result<(), ImportError> {
+        let io_error = |source| ImportError::Io { path: self.path.clone(), source };
+        self.file.seek(SeekFrom::Start(self.begin + offset as u64)).map_err(io_error)?;
+        let mut bytes = vec![0; BUFFER_BYTES.min(count * kind.bytes())];
+        let mut left = count * kind.bytes();
+        while left > 0 {
+            let part = &mut bytes[..left.min(BUFFER_BYTES)];
+            self.file.read_exact(part).map_err(io_error)?;
+            kind.decode(part, theta);
+            left -= part.len();
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of numbers that are read.
+#[derive(Clone, Copy)]
+enum Kind {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Kind {
+    fn of(dtype: Dtype) -> Option<Self> {
+        match dtype {
+            Dtype::F32 => Some(Self::F32),
+            Dtype::BF16 => Some(Self::Bf16),
+            Dtype::F16 => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// Little endian, whole numbers of numbers.
+    fn decode(self, bytes: &[u8], theta: &mut Vec<f32>) {
+        let words = || bytes.as_chunks::<2>().0.iter().map(|word| u16::from_le_bytes(*word));
+        match self {
+            Self::F32 => {
+                theta.extend(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)));
+            }
+            Self::Bf16 => theta.extend(words().map(|bits| f32::from_bits(u32::from(bits) << 16))),
+            Self::F16 => theta.extend(words().map(from_half)),
+        }
+    }
+}
+
+/// The number of these bits of an f16 (IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction).
+fn from_half(bits: u16) -> f32 {
+    let bits = u32::from(bits);
+    let (sign, exponent, fraction) = (bits >> 15 << 31, bits >> 10 & 0x1f, bits & 0x3ff);
+    let size = match exponent {
+        0 => (fraction as f32 * HALF_STEP).to_bits(),
+        0x1f => 0xff << 23 | fraction << 13,
+        _ => (exponent + 127 - 15) << 23 | fraction << 13,
+    };
+    f32::from_bits(sign | size)
+}
+
+/// The names of the files of tensors.
+fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError> {
+    if folder.join(WHOLE).is_file() {
+        return Ok([WHOLE.to_owned()].into());
+    }
+    let path = folder.join(INDEX);
+    if !path.is_file() {
+        return Err(ImportError::NoTensors { folder: folder.to_owned() });
+    }
+    let index = read_json(&path)?;
+    let wrong = |tensor: &str| ImportError::Index { path: path.clone(), tensor: tensor.to_owned() };
+    let places = index["weight_map"].as_object().ok_or_else(|| wrong("weight_map"))?;
+    let name = |(tensor, file): (&String, &Value)| {
+        let file = file.as_str().filter(|file| is_beside(file));
+        file.map(ToOwned::to_owned).ok_or_else(|| wrong(tensor))
+    };
+    places.iter().map(name).collect()
+}
+
+/// Whether this names a file of the same folder.
+fn is_beside(file: &str) -> bool {
+    Path::new(file).file_name().is_some_and(|name| name == file)
+}
+
+fn read_json(path: &Path) -> Result<Value, ImportError> {
+    let text = fs::read(path);
+    let text = text.map_err(|source| ImportError::Io { path: path.to_owned(), source })?;
+    serde_json::from_slice(&text)
+        .map_err(|source| ImportError::Json { path: path.to_owned(), source })
+}
+
+/// Each on a line of its own.
+fn lines(problems: &[impl fmt::Display]) -> String {
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}
+
+/// Of the name of a buffer that Llamas had before transformers 4.32.
+const ANGLES: &str = "rotary_emb.inv_freq";
+/// Longest header that the format allows.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
+/// What is read at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+/// 2^−24: the smallest f16 above 0.
+const HALF_STEP: f32 = 1.0 / (1 << 24) as f32;
+
+#[cfg(test)]
+mod tests;
