@@ -178,11 +178,12 @@ impl Story {
         self.heal();
         let healed_ms = self.world.now_ms;
         let before = self.greatest();
-        self.reach(|head| before.is_none_or(|before| head.exceeds(&before)), bound_ms(self.peers))?;
+        let bound_ms = bound_ms(self.peers, self.attempt());
+        self.reach(|head| before.is_none_or(|before| head.exceeds(&before)), bound_ms)?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
-        self.reach(|head| head.epoch >= last, bound_ms(self.peers) * (last - now))?;
+        self.reach(|head| head.epoch >= last, bound_ms * (last - now))?;
         let ends = self.world.running();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
         self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
@@ -232,6 +233,12 @@ impl Story {
             && running.windows(2).all(agree)
     }
 
+    /// The highest attempt that any live peer is at.
+    fn attempt(&self) -> u32 {
+        let running = self.world.running().into_iter();
+        running.filter_map(|host| self.world.phase(host)).map(|(_, at)| at).max().unwrap_or(0)
+    }
+
     /// The head that all must follow: not that of the longest lineage, R23.
     fn greatest(&self) -> Option<Head> {
         let heads = self.world.running().into_iter().filter_map(|host| self.world.head(host));
@@ -239,14 +246,14 @@ impl Story {
     }
 }
 
-/// Until when the next epoch must commit on every live peer once the faults have stopped, by
-/// PROTOCOL §9, in milliseconds.
-fn bound_ms(peers: usize) -> u64 {
+/// Until when the next epoch must commit on every live peer once the faults have stopped, each timer at
+/// the factor b that its attempt has reached by then, in milliseconds.
+fn bound_ms(peers: usize, attempt: u32) -> u64 {
     let slower = slower(peers);
     let silent_ms = 4 * slower * HEARTBEAT_MS + 800;
     // Someone may train at the slowest speed, and the grace for Ready is half as much again.
     let epoch_ms = 8_000 * 5 / 2;
-    // An attempt's phases at the factor that losses of that length reach.
-    let attempt_ms = 4 * 1_000 * 8;
+    // An attempt's phases; after the faults up to the fourth may fail.
+    let attempt_ms = 4 * 1_000 * (1 << (attempt.clamp(4, 7) - 1));
     silent_ms + slower * GRACE_MS + epoch_ms + attempt_ms + 50 * peers as u64
 }
