@@ -397,6 +397,12 @@ impl Handle {
         self.shared.pace.take(bytes, Urgency::Ring).await;
     }
 
+    /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`: so that
+    /// others get their turn under a low rate, and whoever reads hears of us all the time.
+    pub(crate) fn slice(&self, most: usize) -> usize {
+        self.shared.pace.slice(most)
+    }
+
     /// Counts a fault against the peer whose connection brought something that does not decode or
     /// verify, and tells of it by [`Event::Fault`]. One too many and the peer is dropped.
     pub(crate) fn fault(&self, peer: PeerId, why: impl Into<String>) {

@@ -55,8 +55,20 @@ use bench::{Bench, Op, Reply};
 pub(crate) use patience::Patience;
 use stream::{End, Packet};
 
-/// Waits until so many bytes more may be sent: the limit on all bulk of this node.
-pub(crate) type Pace = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+/// The limit on all bulk of this node.
+#[derive(Clone)]
+pub(crate) struct Pace {
+    /// Most bytes that are sent at a time.
+    pub(crate) slice_bytes: usize,
+    /// Waits until so many bytes more may be sent.
+    pub(crate) take: Take,
+}
+
+/// See [`Pace::take`].
+pub(crate) type Take = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// Bytes written at a time where nothing limits them.
+pub(crate) const SLICE_BYTES: usize = 16 << 10;
 
 /// One ring to run.
 #[derive(Clone, Debug)]

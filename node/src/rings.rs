@@ -134,10 +134,11 @@ struct Running {
 impl Actor {
     fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
         let handle = net.clone();
-        let pace: Pace = Arc::new(move |bytes| {
+        let take: ring::Take = Arc::new(move |bytes| {
             let net = handle.clone();
             Box::pin(async move { net.pace(bytes).await })
         });
+        let pace = Pace { slice_bytes: net.slice(ring::SLICE_BYTES), take };
         Self {
             net,
             pace,

@@ -72,10 +72,10 @@ impl Reply {
         let _ = self.0.send((answer, Urgency::Transfer));
     }
 
-    /// Answers to somebody whom a ring, or a vote, waits for.
+    /// Answers to somebody whom the end of an epoch waits for.
     pub(crate) fn send_at_once(self, answer: Vec<u8>) {
         // Whoever asked may be gone.
-        let _ = self.0.send((answer, Urgency::Ring));
+        let _ = self.0.send((answer, Urgency::Epoch));
     }
 }
 

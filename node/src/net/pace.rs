@@ -46,17 +46,25 @@ impl Bucket {
 pub(crate) enum Urgency {
     /// A ring: everybody in it waits.
     Ring,
+    /// What the end of an epoch needs besides: finished chunks, updates that are voted on.
+    Epoch,
     /// One peer that catches up: it gives way to rings, but for an eighth of the line.
     Transfer,
 }
 
-/// The limit on all bulk that this node sends.
+/// The limit on all bulk that this node sends. Of each urgency one slice waits for the line and the
+/// others behind it, so that a ring waits for two slices at most, however many answers are under way.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// 0: no limit.
     bytes_per_second: u64,
     line: Mutex<Line>,
+    /// Whose turn it is, by urgency.
+    turns: [Turn; 3],
 }
+
+/// Hands the turn on in the order of asking.
+type Turn = tokio::sync::Mutex<()>;
 
 #[derive(Debug, Default)]
 struct Line {
@@ -78,7 +86,7 @@ const SLICE_MS: u64 = 50;
 impl Pace {
     /// `bytes_per_second` of 0 is no limit.
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, line: Mutex::default() }
+        Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
     }
 
     /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`.
@@ -92,6 +100,7 @@ impl Pace {
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
     pub(super) async fn take(&self, bytes: usize, urgency: Urgency) {
+        let _turn = self.turns[urgency as usize].lock().await;
         let patience = Instant::now() + GIVE_WAY * self.length(bytes);
         while let Some(until) = self.gives_way(urgency, Instant::now(), patience) {
             tokio::time::sleep_until(until).await;
@@ -103,7 +112,7 @@ impl Pace {
 
     /// Until when a transfer lets a ring go first, at most for its patience.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
-        if urgency == Urgency::Ring || self.bytes_per_second == 0 {
+        if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
             return None;
         }
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,6 +189,11 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
 
     #[test]
@@ -241,6 +255,31 @@ mod tests {
         pace.reserve(60_000, Urgency::Ring, start);
         assert_eq!(pace.gives_way(Urgency::Transfer, start, patience), Some(patience));
         assert_eq!(pace.gives_way(Urgency::Transfer, patience, patience), None, "long enough");
+    }
+
+    /// Forty answers are under way, and a ring still sends about every third slice.
+    #[tokio::test]
+    async fn many_answers_do_not_hold_up_a_ring() {
+        let (pace, answered) = (Arc::new(Pace::new(100_000)), Arc::new(AtomicUsize::new(0)));
+        for number in 0..40 {
+            let (pace, answered) = (Arc::clone(&pace), Arc::clone(&answered));
+            let urgency = if number % 2 == 0 { Urgency::Epoch } else { Urgency::Transfer };
+            tokio::spawn(async move {
+                loop {
+                    pace.take(200, urgency).await;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while answered.load(Ordering::Relaxed) < 40 {
+            tokio::task::yield_now().await;
+        }
+        let before = answered.load(Ordering::Relaxed);
+        for _ in 0..20 {
+            pace.take(200, Urgency::Ring).await;
+        }
+        let between = answered.load(Ordering::Relaxed) - before;
+        assert!((10..=2 * 20 + 4).contains(&between), "{between} answers went first");
     }
 
     #[test]

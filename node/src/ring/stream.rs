@@ -128,11 +128,11 @@ pub(super) async fn write(
     // The successor reads nothing before its own ring has begun.
     let mut quiet = patience.first;
     while let Some((header, payload)) = items.recv().await {
-        pace(HEADER_BYTES).await;
+        (pace.take)(HEADER_BYTES).await;
         let mut result = push(&mut stream, &header.to_bytes(), quiet).await;
-        for slice in payload.chunks(SLICE_BYTES) {
+        for slice in payload.chunks(pace.slice_bytes) {
             if result.is_ok() {
-                pace(slice.len()).await;
+                (pace.take)(slice.len()).await;
                 result = push(&mut stream, slice, quiet).await;
             }
         }
@@ -191,6 +191,3 @@ impl Gaps {
 
 /// Gaps that the median is taken of; guess: enough to forget one hiccup, few enough to follow a link.
 const GAPS: usize = 16;
-
-/// Bytes written between two looks at the rate limit: at 32 kB/s still twice in a second.
-const SLICE_BYTES: usize = 16 << 10;

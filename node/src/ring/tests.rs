@@ -46,7 +46,7 @@ fn job(position: usize, members: usize, elements: usize) -> Job {
 }
 
 fn no_limit() -> Pace {
-    Arc::new(|_| Box::pin(std::future::ready(())))
+    Pace { slice_bytes: SLICE_BYTES, take: Arc::new(|_| Box::pin(std::future::ready(()))) }
 }
 
 /// The arithmetic of a ring, without one.
@@ -115,7 +115,7 @@ async fn r32_what_is_finished_outlives_the_ring() {
     let mut tasks = Vec::new();
     for (position, streams) in streams(members, 1 << 16).into_iter().enumerate() {
         let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let stalls: Pace = Arc::new(move |bytes| {
+        let stalls: Take = Arc::new(move |bytes| {
             let before = sent.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
             Box::pin(async move {
                 if before > 3_000 {
@@ -123,7 +123,7 @@ async fn r32_what_is_finished_outlives_the_ring() {
                 }
             })
         });
-        let pace = if position == 2 { stalls } else { no_limit() };
+        let pace = if position == 2 { Pace { take: stalls, ..no_limit() } } else { no_limit() };
         tasks.push(tokio::spawn(async move {
             let (told, mut news) = mpsc::channel(1_000);
             let job = job(position, members, elements);
@@ -189,7 +189,8 @@ async fn every_member_holds_the_same_update() {
 /// its successor needs: it must go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_member_passes_on_what_others_need() {
-    let slow = || -> Pace { Arc::new(|_| Box::pin(time::sleep(Duration::from_millis(50)))) };
+    let take: Take = Arc::new(|_| Box::pin(time::sleep(Duration::from_millis(50))));
+    let slow = || Pace { take: Arc::clone(&take), ..no_limit() };
     let tasks: Vec<_> = streams(3, 1 << 16)
         .into_iter()
         .enumerate()
