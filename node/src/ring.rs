@@ -20,12 +20,11 @@
 //! Chunks that are finished are told of at once: should the ring not end, they are kept (R10).
 
 mod bench;
+mod pace;
 mod patience;
 mod stream;
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -52,23 +51,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use bench::{Bench, Op, Reply};
+pub(crate) use pace::{Pace, SLICE_BYTES, Take};
 pub(crate) use patience::Patience;
 use stream::{End, Packet};
-
-/// The limit on all bulk of this node.
-#[derive(Clone)]
-pub(crate) struct Pace {
-    /// Most bytes that are sent at a time.
-    pub(crate) slice_bytes: usize,
-    /// Waits until so many bytes more may be sent.
-    pub(crate) take: Take,
-}
-
-/// See [`Pace::take`].
-pub(crate) type Take = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
-
-/// Bytes written at a time where nothing limits them.
-pub(crate) const SLICE_BYTES: usize = 16 << 10;
 
 /// One ring to run.
 #[derive(Clone, Debug)]
