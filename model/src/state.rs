@@ -79,6 +79,12 @@ impl State {
         &self.theta
     }
 
+    /// θ alone.
+    #[must_use]
+    pub fn into_theta(self) -> Vec<f32> {
+        self.theta
+    }
+
     /// v, the outer momentum.
     #[must_use]
     pub fn momentum(&self) -> &[f32] {

@@ -15,6 +15,8 @@ use intellect_protocol::{
     id::{Digest, RunId},
 };
 
+use crate::manifest::Manifest;
+
 /// A state, whole and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checkpoint {
@@ -113,6 +115,18 @@ impl Front {
         Ok(Self { table, path: path.to_owned(), file })
     }
 
+    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins with.
+    pub(crate) fn of(path: &Path, manifest: &Manifest) -> Result<Self, CheckpointError> {
+        let parameters = manifest.work.model.parameter_count();
+        let no_run = Header::published(parameters).run;
+        let read = Self::read(path, manifest.id, parameters);
+        if !matches!(&read, Err(CheckpointError::Run { found, .. }) if *found == no_run) {
+            return read;
+        }
+        let published = Self::read(path, no_run, parameters)?;
+        if Some(published.table.state()) == manifest.run.genesis { Ok(published) } else { read }
+    }
+
     /// Reads the rest, and tells of every piece that was good.
     pub(crate) fn whole(
         mut self,
@@ -141,13 +155,6 @@ impl CheckpointError {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::UnexpectedEof,
             Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => true,
         }
-    }
-}
-
-impl Checkpoint {
-    /// Reads the state in `path`, which must belong to `run` and have `parameters` parameters.
-    pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
-        Front::read(path, run, parameters)?.whole(|_| {})
     }
 }
 
@@ -196,12 +203,16 @@ mod tests {
         (path, bytes)
     }
 
+    fn read(path: &Path, run: RunId, parameters: u64) -> Result<Checkpoint, CheckpointError> {
+        Front::read(path, run, parameters)?.whole(|_| {})
+    }
+
     #[test]
     fn a_state_reads_back_over_several_pieces() {
         let folder = tempfile::tempdir().unwrap();
         let count = PIECE_BYTES / 4 + 5;
         let (path, _) = stored(folder.path(), count);
-        let checkpoint = Checkpoint::read(&path, RUN, count as u64).unwrap();
+        let checkpoint = read(&path, RUN, count as u64).unwrap();
         assert_eq!(checkpoint.header.epoch, 3);
         assert_eq!(checkpoint.theta[count - 1], (count - 1) as f32);
         assert_eq!(checkpoint.momentum[7], -7.0);
@@ -217,13 +228,13 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 1;
             fs::write(&path, &bad).unwrap();
-            let read = Checkpoint::read(&path, RUN, 100);
+            let read = read(&path, RUN, 100);
             // Byte 33 is the epoch: another state, whole in itself only if the table said so.
             let other = read.as_ref().is_ok_and(|state| state.header.epoch != 3);
             assert!(read.is_err() || (at == 33 && other), "byte {at}");
         }
         fs::write(&path, &good[..good.len() - 1]).unwrap();
-        assert!(matches!(Checkpoint::read(&path, RUN, 100), Err(CheckpointError::Io { .. })));
+        assert!(matches!(read(&path, RUN, 100), Err(CheckpointError::Io { .. })));
     }
 
     #[test]
@@ -231,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, _) = stored(folder.path(), 100);
         for (run, parameters) in [(RunId([9; 32]), 100), (RUN, 101)] {
-            let error = Checkpoint::read(&path, run, parameters).unwrap_err();
+            let error = read(&path, run, parameters).unwrap_err();
             assert!(matches!(error, CheckpointError::Run { .. }), "{error}");
         }
     }

@@ -97,6 +97,10 @@ pub(crate) struct RunArgs {
     /// The text, when the run trains on one
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
+    /// The weights that the run begins with, from `manifest new --from-hf`; without the file they come
+    /// from other peers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
     /// Append what happens to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
@@ -132,6 +136,9 @@ pub(crate) struct SimArgs {
     /// Use the settings of this manifest
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
+    /// The published weights of that manifest, for the first node; the others fetch them
+    #[arg(long, value_name = "FILE", requires = "manifest")]
+    pub(crate) genesis: Option<PathBuf>,
     /// Change one setting of the built-in manifest; may be given several times
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "manifest")]
     pub(crate) set: Vec<String>,
@@ -158,7 +165,7 @@ pub(crate) struct SimArgs {
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "set", "scenario", "chaos", "links", "seed", "out", "device",
+        "epochs", "data", "manifest", "genesis", "set", "scenario", "chaos", "links", "seed", "out", "device",
         "rate",
     ])]
     pub(crate) in_virtual_time: bool,
@@ -223,6 +230,10 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
     pub(crate) preset: String,
+    /// Begin with the model in this folder, in Hugging Face's layout: its sizes take the place of
+    /// [model], and its weights are written beside --out, as .ckpt, for the first node's --genesis
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from_hf: Option<PathBuf>,
     /// Train on this text; every peer needs the same file
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,

@@ -45,6 +45,8 @@ pub(crate) struct Local {
     pub(crate) rate: Option<NonZeroU64>,
     /// The text of the run, where the manifest asks for one.
     pub(crate) data: Option<PathBuf>,
+    /// The weights that the run begins with, where its manifest names published ones.
+    pub(crate) genesis: Option<PathBuf>,
     /// Where events are appended.
     pub(crate) events: Option<PathBuf>,
     /// Stop at this head or a later one.
@@ -151,6 +153,7 @@ impl Local {
             micro_batch: args.micro_batch,
             rate: NonZeroU64::new(args.rate),
             data: args.data,
+            genesis: args.genesis,
             events: args.events,
             epochs: args.epochs,
             log: args.log,

@@ -13,6 +13,7 @@ mod choose;
 mod contacts;
 mod enter;
 mod finish;
+mod genesis;
 mod meter;
 pub(crate) mod needs;
 mod outbox;
@@ -84,6 +85,8 @@ struct Driver {
     /// The newest state, and those on disk that are served.
     newest: Arc<Snapshot>,
     saved: VecDeque<Saved>,
+    /// The published weights that the run begins with; of no run by themselves.
+    published: Option<Saved>,
     pins: Pins,
     saving: bool,
     /// When the state began to stand still, if it does.

@@ -86,7 +86,10 @@ impl Error {
         match self {
             Self::Usage(_)
             | Self::Offline(
-                OfflineError::Usage(_) | OfflineError::Preset { .. } | OfflineError::Draft(_),
+                OfflineError::Usage(_)
+                | OfflineError::Preset { .. }
+                | OfflineError::AnotherModel
+                | OfflineError::Draft(_),
             )
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
@@ -94,6 +97,7 @@ impl Error {
                 SimError::Usage(_)
                 | SimError::Draft(_)
                 | SimError::Chaos(_)
+                | SimError::Genesis
                 | SimError::TooFew { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },

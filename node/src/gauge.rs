@@ -15,7 +15,7 @@ use intellect_model::{
 };
 
 use crate::{
-    checkpoint::{Checkpoint, CheckpointError},
+    checkpoint::{Checkpoint, CheckpointError, Front},
     manifest::Manifest,
 };
 
@@ -60,8 +60,8 @@ impl Gauge {
         self.source.entropies()
     }
 
-    /// Measures the weights that the run begins with on at least `tokens` held-out tokens.
-    pub(crate) fn genesis(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
+    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out tokens.
+    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
         let specs = arch::specs(&self.manifest.work.model);
         self.model.load(&genesis::weights(self.manifest.run.seed, &specs))?;
         self.evaluate(tokens)
@@ -69,8 +69,7 @@ impl Gauge {
 
     /// Loads the state in `path`.
     pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
-        let parameters = self.manifest.work.model.parameter_count();
-        let checkpoint = Checkpoint::read(path, self.manifest.id, parameters)?;
+        let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
         self.model.load(&checkpoint.theta)?;
         Ok(checkpoint)
     }

@@ -128,6 +128,12 @@ impl Draft {
         self.table.insert(key.to_owned(), value.into());
     }
 
+    /// Takes over the model of `work`.
+    pub(crate) fn put_model(&mut self, work: &Work) {
+        let model = work.to_toml().remove("model");
+        self.table.extend(model.map(|model| ("model".to_owned(), model)));
+    }
+
     /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; what
     /// is no TOML is text. Whether the field exists and the value fits is seen when it is signed.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<(), DraftError> {

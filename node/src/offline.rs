@@ -14,10 +14,12 @@ use std::{
 
 use intellect_model::{
     arch::Arch,
-    config::{Source, Work},
+    config::{Model, Source, Work},
     data::{DataError, text},
+    hf::import::{self, ImportError, Imported},
 };
 use intellect_protocol::{
+    checkpoint::Table,
     codec::Codec,
     manifest::{Budget, Outer, Quorum, Run},
 };
@@ -31,6 +33,7 @@ use crate::{
     name::PeerName,
     os,
     preset::Preset,
+    store::{StoreError, genesis},
 };
 
 /// Why one of these commands did not succeed.
@@ -57,6 +60,15 @@ pub(crate) enum OfflineError {
     /// The text cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The model that a run is to begin with cannot be read.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// Its weights cannot be written.
+    #[error(transparent)]
+    Publish(#[from] StoreError),
+    /// A size of it was changed.
+    #[error("the model of --from-hf is what its folder says: of [model] only context may be --set")]
+    AnotherModel,
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
@@ -94,7 +106,23 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
 pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
         ManifestCommand::New(args) => {
-            let manifest = new_manifest(&args)?;
+            let weights = match &args.from_hf {
+                Some(folder) => {
+                    writeln!(out, "reading the model in {}", folder.display())?;
+                    out.flush()?;
+                    Some(Weights::read(folder)?)
+                }
+                None => None,
+            };
+            let manifest = new_manifest(&args, weights.as_ref())?;
+            // The manifest last: where one is, its weights are.
+            if let Some(weights) = weights {
+                let path = args.out.with_extension("ckpt");
+                refuse_to_overwrite(&args.out)?;
+                refuse_to_overwrite(&path)?;
+                genesis::publish(&path, &weights.table, &weights.imported.theta)?;
+                writeln!(out, "wrote {}, for the first node: --genesis", path.display())?;
+            }
             write_new(&args.out, &manifest.text)?;
             writeln!(out, "wrote {}", args.out.display())?;
             writeln!(out, "run  {}", manifest.id.hex())?;
@@ -106,7 +134,34 @@ pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<
     }
 }
 
-fn new_manifest(args: &ManifestNewArgs) -> Result<Manifest, OfflineError> {
+/// A model that a run is to begin with.
+struct Weights {
+    imported: Imported,
+    /// Of its state before epoch 1.
+    table: Table,
+}
+
+impl Weights {
+    fn read(folder: &Path) -> Result<Self, OfflineError> {
+        let imported = import::read(folder)?;
+        let table = genesis::table(&imported.theta).map_err(StoreError::from)?;
+        Ok(Self { imported, table })
+    }
+
+    /// A run may be shorter-sighted than the model; all else follows from the weights.
+    fn fits(&self, model: &Model) -> Result<(), OfflineError> {
+        let expected = &self.imported.model;
+        if (Model { context: expected.context, ..model.clone() }) != *expected {
+            return Err(OfflineError::AnotherModel);
+        }
+        Ok(())
+    }
+}
+
+fn new_manifest(
+    args: &ManifestNewArgs,
+    weights: Option<&Weights>,
+) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
         None => Home::open(&config::data_dir()?, Origin::Random)?.identity,
@@ -116,15 +171,22 @@ fn new_manifest(args: &ManifestNewArgs) -> Result<Manifest, OfflineError> {
     let run = Run::new(organiser.peer(), seed >> 1);
     let preset = Preset::find(&args.preset)
         .ok_or_else(|| OfflineError::Preset { text: args.preset.clone() })?;
-    let mut draft = Draft::new(&run, &work(args.data.as_deref())?)?;
+    let work = work(args.data.as_deref())?;
+    let mut draft = Draft::new(&run, &work)?;
     draft.begin_with(preset)?;
+    if let Some(Weights { imported, table }) = weights {
+        draft.put_model(&Work { model: imported.model.clone(), ..work });
+        draft.put("genesis", table.state().hex());
+    }
     if let Some(name) = &args.name {
         draft.put("name", name.as_str());
     }
     for assignment in &args.set {
         draft.set(assignment)?;
     }
-    Ok(draft.sign(&organiser.keypair())?)
+    let manifest = draft.sign(&organiser.keypair())?;
+    weights.map_or(Ok(()), |weights| weights.fits(&manifest.work.model))?;
+    Ok(manifest)
 }
 
 /// The work that a new run proposes: on a text, or on the synthetic source.
@@ -133,6 +195,13 @@ pub(crate) fn work(data: Option<&Path>) -> Result<Work, DataError> {
         || Ok(Work::synthetic()),
         |path| text::describe(path).map(|file| Work::text(file.digest, file.bytes)),
     )
+}
+
+fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
+    if path.exists() {
+        return Err(OfflineError::Exists { path: path.to_owned() });
+    }
+    Ok(())
 }
 
 /// Writes a file that must not exist yet.
@@ -152,10 +221,15 @@ fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
 /// What a manifest means, in words.
 fn show(manifest: &Manifest) -> String {
     let Manifest { run, work, id, .. } = manifest;
+    let genesis = run.genesis.map_or_else(
+        || format!("drawn from seed {}: every peer makes them", run.seed),
+        |state| format!("published as {}; peers hand them on", state.hex()),
+    );
     let lines = [
         ("run", id.hex()),
         ("name", format!("{}, signed by organiser {}", run.name, run.organiser.hex())),
         ("model", describe_model(work)),
+        ("weights", genesis),
         ("data", describe_data(work)),
         ("training", describe_training(work)),
         ("epoch", describe_epoch(run, work)),

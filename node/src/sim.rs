@@ -72,6 +72,12 @@ pub(crate) enum SimError {
         /// `members.min_peers`.
         needed: u64,
     },
+    /// The one without the other.
+    #[error(
+        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them with \
+         --manifest and --genesis"
+    )]
+    Genesis,
     /// Old results are not mixed with new ones.
     #[error("--out {} is not empty: choose another folder, or empty this one", folder.display())]
     NotEmpty {
@@ -164,7 +170,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     introduce(&plan, &entropies, out)?;
     let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
     let observer = Observer::start(gauge).map_err(folder_error)?;
-    let begin = Request { epoch: 0, path: PathBuf::new(), tokens: REPORT_TOKENS };
+    let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE);
     let mut journal = Journal::open(&plan, entropies.floor).map_err(folder_error)?;
     journal.write(0, before);
@@ -174,7 +180,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let wall = stage.wall();
     let last = stage.ledger().committed();
     let after = stage.checkpoint(last).and_then(|path| {
-        let request = Request { epoch: last, path, tokens: REPORT_TOKENS };
+        let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
         observer.measure(request, MEASURE_PATIENCE)
     });
     journal.write(last, after);
@@ -210,6 +216,9 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
     if u64::try_from(peers).is_ok_and(|peers| peers < needed) {
         return Err(SimError::TooFew { needed });
     }
+    if manifest.run.genesis.is_some() != args.genesis.is_some() {
+        return Err(SimError::Genesis);
+    }
     let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
     let absolute = |path: &Path| {
         fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
@@ -225,6 +234,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
         manifest,
         data: args.data.as_deref().map(absolute).transpose()?,
+        genesis: args.genesis.as_deref().map(absolute).transpose()?,
         seed: args.seed,
         rate: args.rate,
         threads: (os::cores() / peers).max(1),
@@ -302,7 +312,8 @@ fn watch(
             && let Some(path) = stage.checkpoint(committed)
         {
             asked = committed;
-            observer.ask(Request { epoch: committed, path, tokens: eval::GLANCE_TOKENS });
+            let (path, tokens) = (Some(path), eval::GLANCE_TOKENS);
+            observer.ask(Request { epoch: committed, path, tokens });
         }
         let running = stage.running();
         while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)

@@ -1,5 +1,5 @@
 //! Every file of a run in the data folder: `runs/<RunId>/{run.toml, votes.log, receipts.log,
-//! checkpoints/<epoch>.ckpt, damaged/}`.
+//! checkpoints/<epoch>.ckpt, genesis.ckpt, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed, so that whoever
 //! looks finds the old one or the new one, whole, after a power cut too. Votes and receipts are
@@ -11,6 +11,7 @@
 
 mod checkpoints;
 pub(crate) mod contacts;
+pub(crate) mod genesis;
 mod journal;
 mod log;
 
@@ -21,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::{codec::EncodeError, id::RunId};
 
 use crate::os;
 
@@ -56,11 +57,8 @@ pub(crate) enum StoreError {
         source: io::Error,
     },
     /// The state has diverged.
-    #[error("number {index} of the state is not finite: it is not stored")]
-    NotFinite {
-        /// Counted through θ and then v.
-        index: usize,
-    },
+    #[error("the state is not stored")]
+    NotFinite(#[from] EncodeError),
     /// What was read back is not what was written.
     #[error("{} does not read back as it was written: the disk or the memory is faulty", path.display())]
     ReadBack {

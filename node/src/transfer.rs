@@ -206,14 +206,19 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
     opened.map_err(|error| StoreError::Ended(error.to_string()))?.map(Arc::new)
 }
 
-/// The pieces that came before a restart, each verified again, and which ones are missing.
+/// The pieces that need not come, and which ones are missing: those that came before a restart are
+/// verified again, those of zeros are known by their digest (the momentum of published weights).
 async fn kept_pieces(table: &Table, kept: Option<Arc<Incoming>>) -> Option<(State, Vec<usize>)> {
     let table = table.clone();
     let read = move || {
         let parameters = usize::try_from(table.header().parameters).ok()?;
         let mut state = State::genesis(vec![0.0; parameters]);
         let mut missing = Vec::new();
-        for piece in 0..table.pieces().len() {
+        let zeros = zeros(&table);
+        for (piece, digest) in table.pieces().iter().enumerate() {
+            if zeros.contains(digest) {
+                continue;
+            }
             let bytes = kept.as_ref().and_then(|kept| kept.get(&table, piece));
             match bytes.map(|bytes| state.put_piece(piece, &bytes)) {
                 Some(Ok(())) => {}
@@ -223,6 +228,15 @@ async fn kept_pieces(table: &Table, kept: Option<Arc<Incoming>>) -> Option<(Stat
         Some((state, missing))
     };
     spawn_blocking(read).await.ok()?
+}
+
+/// The digests of pieces of zeros: of a whole one, and of the last one of θ or v.
+fn zeros(table: &Table) -> [Digest; 2] {
+    let last = table.pieces().len().saturating_sub(1);
+    [0, last].map(|piece| {
+        let bytes = vec![0; table.piece(piece).map_or(0, |range| 4 * range.len())];
+        Digest(*blake3::hash(&bytes).as_bytes())
+    })
 }
 
 /// Keeps a piece on disk; after an error none any more.

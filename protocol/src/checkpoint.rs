@@ -109,6 +109,13 @@ pub enum PieceError {
 }
 
 impl Header {
+    /// That of weights which belong to no run yet, with a momentum of zero: a manifest names the state
+    /// by its digest, and a run's own header has the id that the manifest makes.
+    #[must_use]
+    pub fn published(parameters: u64) -> Self {
+        Self { run: RunId([0; 32]), epoch: 0, tokens: 0, r: Digest::ZERO, parameters }
+    }
+
     /// The bytes that are hashed, stored and sent.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {

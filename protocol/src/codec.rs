@@ -148,7 +148,8 @@ const SCRATCH: usize = 16 * BLOCK;
 
 impl EncodeError {
     /// The same error in a longer slice, of which `elements` elements come before.
-    pub(crate) fn after(self, elements: usize) -> Self {
+    #[must_use]
+    pub fn after(self, elements: usize) -> Self {
         match self {
             Self::NonFinite { index } => Self::NonFinite { index: index + elements },
         }

@@ -49,6 +49,9 @@ pub struct Run {
     pub seed: u64,
     /// Committed tokens at which the run is finished; 0: never.
     pub stop_tokens: u64,
+    /// The state that the run begins with, as [`Header::published`](crate::checkpoint::Header::published)
+    /// makes it; absent: weights drawn from the seed.
+    pub genesis: Option<Digest>,
     /// How long an epoch is.
     pub epoch: Epoch,
     /// The outer optimiser.
@@ -309,6 +312,7 @@ impl Run {
             organiser,
             seed,
             stop_tokens: 0,
+            genesis: None,
             epoch: Epoch { budget: Budget::Steps, amount: 15 },
             outer: Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 },
             codec: Codec::Int8,
@@ -382,6 +386,9 @@ struct Canonical<'a> {
     heartbeat_ms: u64,
     ready_grace_ms: u64,
     minority_grace_ms: u64,
+    /// Where there is none nothing is hashed, so that runs from before it keep their ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    genesis: Option<Digest>,
 }
 
 impl<'a> Canonical<'a> {
@@ -412,6 +419,7 @@ impl<'a> Canonical<'a> {
             heartbeat_ms: millis(run.members.heartbeat),
             ready_grace_ms: millis(run.members.ready_grace),
             minority_grace_ms: millis(run.members.minority_grace),
+            genesis: run.genesis,
         }
     }
 }

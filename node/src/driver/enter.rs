@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
-use intellect_model::{arch, data, genesis};
+use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
 use intellect_protocol::id::Digest;
@@ -27,6 +27,7 @@ use super::Driver;
 use super::budget::Budgets;
 use super::choose;
 use super::finish::Finish;
+use super::genesis;
 use super::needs::Needs;
 use super::outbox::Outbox;
 use super::pins::Pins;
@@ -43,7 +44,8 @@ use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
-use crate::store::{self, Begun, Store, contacts};
+use crate::store::genesis::PublishedError;
+use crate::store::{self, Begun, Saved, Store, contacts};
 use crate::worker::{self, Report, Snapshot};
 use crate::{offline, rings};
 
@@ -106,6 +108,12 @@ pub(crate) enum EnterError {
         /// Likewise.
         missing: String,
     },
+    /// The file that `--genesis` names.
+    #[error("the weights that this run begins with cannot be used")]
+    Genesis(#[source] PublishedError),
+    /// There is no such file in this run.
+    #[error("this run draws its first weights from its seed: leave out --genesis")]
+    Drawn,
     /// The run's data.
     #[error(transparent)]
     Data(#[from] data::DataError),
@@ -145,19 +153,7 @@ async fn join(
     mut interrupts: Interrupts,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let contacts = known_peers(local, tell);
-    let net = net::start(
-        net::Config {
-            key_seed: home.identity.seed(),
-            listen: local.listen.clone(),
-            external: local.external.clone(),
-            bootstrap: local.bootstrap.clone(),
-            contacts,
-            rate: local.rate.map_or(0, Into::into),
-            line: local.line.clone(),
-        },
-        stop.clone(),
-    )?;
+    let mut net = net::start(net_config(local, home, known_peers(local, tell)), stop.clone())?;
     tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
     let manifest = tokio::select! {
         manifest = choose::manifest(&net, local, tell) => Arc::new(manifest?),
@@ -174,7 +170,12 @@ async fn join(
         source = open_data(local, &manifest) => source?,
         () = interrupts.next() => return Ok(()),
     };
-    let (worker, mut reports) = start_worker(local, home, &manifest, source)?;
+    let found = tokio::select! {
+        found = genesis::find(&mut net, local, &manifest, &store, tell) => found?,
+        () = interrupts.next() => return Ok(()),
+    };
+    let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
+    let (worker, mut reports) = start_worker(local, home, &manifest, source, theta)?;
     let genesis = tokio::select! {
         genesis = state_of(&mut reports) => genesis?,
         () = interrupts.next() => return Ok(()),
@@ -201,10 +202,26 @@ async fn join(
     ));
     let stop = stop.clone();
     let genesis = genesis.table.state();
-    let parts = Parts { local, home, manifest, store, worker, genesis, newest, recovery, stop };
+    let parts =
+        Parts { local, home, manifest, store, worker, genesis, published, newest, recovery, stop };
     let (mut driver, ring_events) = parts.driver(&net, tell.clone());
+    if let Some(reachability) = found.reachability {
+        driver.on_net(net::Event::Reachability(reachability));
+    }
     driver.keep_contacts(local.data_dir.clone());
     driver.run(net, reports, ring_events, interrupts).await
+}
+
+fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config {
+    net::Config {
+        key_seed: home.identity.seed(),
+        listen: local.listen.clone(),
+        external: local.external.clone(),
+        bootstrap: local.bootstrap.clone(),
+        contacts,
+        rate: local.rate.map_or(0, Into::into),
+        line: local.line.clone(),
+    }
 }
 
 /// Whom an earlier start has met. They are no secret and prove nothing: without them the entry
@@ -271,6 +288,7 @@ fn start_worker(
     home: &Home,
     manifest: &Manifest,
     source: Arc<data::Source>,
+    theta: Option<Vec<f32>>,
 ) -> Result<(worker::Handle, mpsc::Receiver<Report>), Error> {
     let seed = manifest.run.seed;
     let config = worker::Config {
@@ -287,8 +305,8 @@ fn start_worker(
         intellect_model::use_threads(threads);
         let trainer = intellect_model::trainer(&work, source, device, micro_batch)
             .map_err(|error| error.to_string())?;
-        let weights = genesis::weights(seed, &arch::specs(&work.model));
-        Ok((trainer, State::genesis(weights)))
+        let drawn = || intellect_model::genesis::weights(seed, &arch::specs(&work.model));
+        Ok((trainer, State::genesis(theta.unwrap_or_else(drawn))))
     };
     worker::start(config, make).map_err(Error::Runtime)
 }
@@ -370,6 +388,7 @@ struct Parts<'a> {
     store: Arc<Store>,
     worker: worker::Handle,
     genesis: Digest,
+    published: Option<Saved>,
     newest: Arc<Snapshot>,
     recovery: Recovery,
     stop: CancellationToken,
@@ -399,6 +418,7 @@ impl Parts<'_> {
             repairs: Repairs::default(),
             newest: self.newest,
             saved: self.recovery.saved.into_iter().collect(),
+            published: self.published,
             pins: Pins::default(),
             saving: false,
             stuck_since: None,

@@ -30,7 +30,9 @@ impl Needs {
             .saturating_add((IN_MEMORY as u64 + 2) * update)
             .saturating_add(work.trainer_bytes(micro_batch));
         let updates = (UPDATES_KEPT + OPEN) as u64;
-        Self { memory, disk: CHECKPOINTS_ROOM * state + updates * update }
+        // Published weights stay, without their momentum.
+        let published = if run.genesis.is_some() { state / 2 } else { 0 };
+        Self { memory, disk: CHECKPOINTS_ROOM * state + updates * update + published }
     }
 }
 

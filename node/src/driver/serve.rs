@@ -69,7 +69,8 @@ impl Driver {
 
     fn saved_of(&self, state: &Digest) -> Option<&Saved> {
         let kept = self.saved.iter().find(|saved| saved.state == *state);
-        kept.or_else(|| self.pins.get(state))
+        let published = || self.published.as_ref().filter(|saved| saved.state == *state);
+        kept.or_else(|| self.pins.get(state)).or_else(published)
     }
 
     /// What is served here and asked for now stays served.

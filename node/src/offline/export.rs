@@ -34,7 +34,7 @@ pub(crate) enum ExportError {
 pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), ExportError> {
     let (path, manifest) = stored::find(&args.state)?;
     let work = &manifest.work;
-    let front = Front::read(&path, manifest.id, work.model.parameter_count())?;
+    let front = Front::of(&path, &manifest)?;
     let (epoch, state) = (front.table.header().epoch, front.table.state());
     let theta = front.theta()?;
     let format = match args.format {

@@ -22,10 +22,10 @@ use crate::{
 /// A state to measure.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Its epoch; 0 is what the run begins with, which needs no file.
+    /// Its epoch; 0 is what the run begins with.
     pub(super) epoch: u64,
-    /// Where its checkpoint lies.
-    pub(super) path: PathBuf,
+    /// Where its checkpoint lies; absent: the weights that are drawn from the seed.
+    pub(super) path: Option<PathBuf>,
     /// On how many held-out tokens.
     pub(super) tokens: usize,
 }
@@ -57,10 +57,9 @@ impl Observer {
         let work = move || {
             os::lower_thread_priority();
             for Request { epoch, path, tokens } in inbox {
-                let result = if epoch == 0 {
-                    gauge.genesis(tokens)
-                } else {
-                    gauge.load(&path).and_then(|_| gauge.evaluate(tokens))
+                let result = match path {
+                    None => gauge.drawn(tokens),
+                    Some(path) => gauge.load(&path).and_then(|_| gauge.evaluate(tokens)),
                 };
                 if outbox.send(Answer { epoch, tokens, result }).is_err() {
                     return;

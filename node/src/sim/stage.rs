@@ -38,6 +38,8 @@ pub(super) struct Plan {
     pub(super) manifest: Manifest,
     /// Its text.
     pub(super) data: Option<PathBuf>,
+    /// The published weights that it begins with, for the first node.
+    pub(super) genesis: Option<PathBuf>,
     /// Of the keys.
     pub(super) seed: u64,
     /// Limit on what each node sends, in bytes per second; 0 is none.
@@ -381,6 +383,9 @@ impl<'a> Stage<'a> {
         arguments.extend(self.plan.network.arguments(index));
         if let Some(data) = &self.plan.data {
             arguments.extend(["--data".to_owned(), text(data)]);
+        }
+        if let Some(genesis) = self.plan.genesis.as_ref().filter(|_| index == 0) {
+            arguments.extend(["--genesis".to_owned(), text(genesis)]);
         }
         let log = seat.log();
         let network = &self.plan.network;

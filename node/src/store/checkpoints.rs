@@ -14,7 +14,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{Read as _, Write as _},
+    io::{Read as _, Seek as _, Write as _},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,7 +23,7 @@ use std::{
 
 use intellect_protocol::{
     checkpoint::{Header, PIECE_BYTES, Table},
-    codec::{Codec, EncodeError},
+    codec::Codec,
     id::{Digest, RunId},
 };
 
@@ -80,8 +80,8 @@ impl Store {
         let path = self.checkpoints_folder().join(format!("{}.ckpt", table.header().epoch));
         let temporary = path.with_extension(TEMPORARY);
         let newest = self.dated()?.first().map(|(modified, _)| *modified);
-        let file = write_checkpoint(&temporary, &table, theta, momentum, newest)
-            .and_then(|()| self.take_over(&temporary, &path, &table))
+        let file = write(&temporary, &table, theta, momentum, newest)
+            .and_then(|()| take_over(&temporary, &path, &table))
             .inspect_err(|_| {
                 // The error that brought us here says more than one of this.
                 let _ = fs::remove_file(&temporary);
@@ -90,7 +90,7 @@ impl Store {
         for old in old.filter(|old| *old != path) {
             fs::remove_file(&old).map_err(|source| failed("remove", &old, source))?;
         }
-        Ok(Saved { path, state: table.state(), table, file: Arc::new(file) })
+        Ok(Saved::new(path, table, file))
     }
 
     /// The checkpoints on disk, the last one written first.
@@ -125,8 +125,7 @@ impl Store {
             match front.whole(|piece| look(Look::Read { epoch, done: piece + 1, all })) {
                 Ok(checkpoint) => {
                     let file = File::open(&path).map_err(|source| failed("open", &path, source))?;
-                    let (state, file) = (table.state(), Arc::new(file));
-                    return Ok(Some((checkpoint, Saved { path, state, table, file })));
+                    return Ok(Some((checkpoint, Saved::new(path, table, file))));
                 }
                 Err(error) => self.give_up(&path, error, look)?,
             }
@@ -160,35 +159,17 @@ impl Store {
         Ok(found)
     }
 
-    /// Reads `temporary` back, and gives it its name.
-    fn take_over(&self, temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
-        let reread = |source| failed("read back", temporary, source);
-        let mut file = File::open(temporary).map_err(reread)?;
-        let mut front = vec![0; table.to_bytes().len()];
-        file.read_exact(&mut front).map_err(reread)?;
-        let mut good = front == table.to_bytes();
-        let mut bytes = vec![0; PIECE_BYTES];
-        for (piece, digest) in table.pieces().iter().enumerate() {
-            let elements = table.piece(piece).map_or(0, |range| range.len());
-            let bytes = &mut bytes[..4 * elements];
-            file.read_exact(bytes).map_err(reread)?;
-            good &= blake3::hash(bytes) == blake3::Hash::from_bytes(digest.0);
-        }
-        if !good {
-            return Err(StoreError::ReadBack { path: temporary.to_owned() });
-        }
-        fs::rename(temporary, path)
-            .and_then(|()| os::sync_folder(&self.checkpoints_folder()))
-            .map_err(|source| failed("rename", temporary, source))?;
-        Ok(file)
-    }
-
     pub(super) fn checkpoints_folder(&self) -> PathBuf {
         self.folder.join("checkpoints")
     }
 }
 
 impl Saved {
+    /// The state of `table`, which `file` at `path` holds.
+    pub(super) fn new(path: PathBuf, table: Arc<Table>, file: File) -> Self {
+        Self { path, state: table.state(), table, file: Arc::new(file) }
+    }
+
     /// The bytes of a piece, as they are sent.
     pub(crate) fn piece(&self, piece: usize) -> Result<Vec<u8>, StoreError> {
         let (Some(range), Some(offset)) = (self.table.piece(piece), self.table.offset(piece))
@@ -204,8 +185,8 @@ impl Saved {
 }
 
 /// Writes `header ‖ table ‖ pieces`, down to the disk, and makes it younger than `newest` whatever
-/// the clock says.
-fn write_checkpoint(
+/// the clock says. Pieces of nothing but zeros become holes.
+pub(super) fn write(
     path: &Path,
     table: &Table,
     theta: &[f32],
@@ -220,10 +201,13 @@ fn write_checkpoint(
     for (part, offset) in [(theta, 0), (momentum, theta.len())] {
         for (index, numbers) in part.chunks(PIECE_BYTES / 4).enumerate() {
             let bytes = &mut bytes[..4 * numbers.len()];
-            Codec::F32.encode(numbers, bytes).map_err(|error| {
-                let EncodeError::NonFinite { index: at } = error;
-                StoreError::NotFinite { index: offset + index * PIECE_BYTES / 4 + at }
-            })?;
+            Codec::F32
+                .encode(numbers, bytes)
+                .map_err(|error| error.after(offset + index * PIECE_BYTES / 4))?;
+            if bytes.iter().all(|byte| *byte == 0) {
+                file.seek_relative(bytes.len().cast_signed() as i64).map_err(failed)?;
+                continue;
+            }
             file.write_all(bytes).map_err(failed)?;
             waiting += bytes.len();
             if waiting >= FLUSH_BYTES {
@@ -232,11 +216,36 @@ fn write_checkpoint(
             }
         }
     }
+    let end = file.stream_position().map_err(failed)?;
+    file.set_len(end).map_err(failed)?;
     let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
     if let Some(newest) = newest.filter(|newest| *newest >= modified) {
         file.set_modified(newest + Duration::from_millis(1)).map_err(failed)?;
     }
     file.sync_all().map_err(failed)
+}
+
+/// Reads `temporary` back, and gives it its name.
+pub(super) fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
+    let reread = |source| failed("read back", temporary, source);
+    let mut file = File::open(temporary).map_err(reread)?;
+    let mut front = vec![0; table.to_bytes().len()];
+    file.read_exact(&mut front).map_err(reread)?;
+    let mut good = front == table.to_bytes();
+    let mut bytes = vec![0; PIECE_BYTES];
+    for (piece, digest) in table.pieces().iter().enumerate() {
+        let elements = table.piece(piece).map_or(0, |range| range.len());
+        let bytes = &mut bytes[..4 * elements];
+        file.read_exact(bytes).map_err(reread)?;
+        good &= blake3::hash(bytes) == blake3::Hash::from_bytes(digest.0);
+    }
+    if !good {
+        return Err(StoreError::ReadBack { path: temporary.to_owned() });
+    }
+    fs::rename(temporary, path)
+        .and_then(|()| os::sync_parent(path))
+        .map_err(|source| failed("rename", temporary, source))?;
+    Ok(file)
 }
 
 #[cfg(test)]

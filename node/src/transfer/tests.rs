@@ -279,3 +279,17 @@ fn donors_that_are_heard_later_are_asked_too() {
     assert!(asked[&HONEST] > 5 && asked[&OTHER] > 5, "{asked:?}");
     assert_eq!(asked[&EMPTY], 1, "it was left out");
 }
+
+/// The momentum of published weights is nothing but zeros, and is never asked for.
+#[test]
+fn pieces_of_zeros_need_not_come() {
+    let piece = PIECE_BYTES / 4;
+    let theta = [vec![0.0; piece], vec![1.0; piece], vec![0.0; 7]].concat();
+    let header = Header::published(theta.len() as u64);
+    let table = Table::of(header, &theta, &vec![0.0; theta.len()]).unwrap();
+    let (state, missing) = block_on(kept_pieces(&table, None)).unwrap();
+    assert_eq!(missing, [1]);
+    assert_eq!(state.theta().len(), theta.len());
+    let one = Table::of(Header::published(7), &[1.0; 7], &[0.0; 7]).unwrap();
+    assert_eq!(block_on(kept_pieces(&one, None)).unwrap().1, [0]);
+}

@@ -95,6 +95,16 @@ impl<'a> Fields<'a> {
         read(self.text(key)?).ok_or_else(|| self.wrong(key, expected, &self.values[key]))
     }
 
+    /// Likewise of a text that may be absent.
+    pub(super) fn optional<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, ManifestError> {
+        self.values.contains_key(key).then(|| self.read(key, expected, read)).transpose()
+    }
+
     /// A list of 1 to `count_max` different texts that `read` understands.
     pub(super) fn list<T: PartialEq>(
         &self,

@@ -86,6 +86,21 @@ fn canonical_bytes_are_those_of_the_format() {
     assert_eq!(run().identify(WORK).1, bytes);
 }
 
+/// A run that begins with published weights hashes their digest behind all else, with a 1 before it.
+#[test]
+fn published_weights_are_hashed_last() {
+    let published = Run { genesis: Some(Digest([5; 32])), ..run() };
+    let mut bytes = run().identify(WORK).1;
+    bytes.push(1);
+    bytes.extend([5; 32]);
+    assert_eq!(published.identify(WORK).1, bytes);
+    let read = parse(&text_of(&published)).unwrap();
+    assert_eq!(read.run(), &published);
+    assert_eq!(read.verify(WORK).unwrap().id(), published.id(WORK));
+    let hint = message("stop_tokens = 0", "stop_tokens = 0\ngenesis = \"AB\"");
+    assert_eq!(hint, "genesis is \"AB\": it must be 64 lower-case hex digits");
+}
+
 #[test]
 fn every_field_is_hashed() {
     let changes: [(&str, &str); 13] = [

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::base58;
 use crate::codec::Codec;
-use crate::id::{LogId, PeerId};
+use crate::id::{Digest, LogId, PeerId};
 use crate::message::{MEMBERS_MAX, Voter};
 use crate::sign::Signature;
 
@@ -23,17 +23,13 @@ pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), Manifes
         organiser: top.read("organiser", "64 lower-case hex digits", read_key)?,
         seed: top.integer("seed", 0, INTEGER_MAX)?,
         stop_tokens: top.integer("stop_tokens", 0, TOKENS_MAX)?,
+        genesis: top.optional("genesis", "64 lower-case hex digits", read_digest)?,
         epoch: read_epoch(&top.table("epoch", "epoch.", &EPOCH_KEYS)?)?,
         outer: read_outer(&top.table("outer", "outer.", &OUTER_KEYS)?)?,
         codec: top.table("ring", "ring.", &["codec"])?.choice("codec", &CODECS)?,
         members: read_members(&top.table("members", "members.", &MEMBERS_KEYS)?)?,
     };
-    let signature = if manifest.contains_key("signature") {
-        Some(top.read("signature", "128 lower-case hex digits", read_signature)?)
-    } else {
-        None
-    };
-    Ok((run, signature))
+    Ok((run, top.optional("signature", "128 lower-case hex digits", read_signature)?))
 }
 
 /// The same as text; `tables` holds those that are not ours.
@@ -58,6 +54,9 @@ pub(super) fn write(run: &Run, tables: &Table, signature: Option<&Signature>) ->
     ];
     let mut text = String::new();
     push(&mut text, &top);
+    if let Some(genesis) = run.genesis {
+        push(&mut text, &[("genesis", quoted(&genesis.hex()))]);
+    }
     if let Some(signature) = signature {
         push(&mut text, &[("signature", quoted(&hex(&signature.0)))]);
     }
@@ -171,6 +170,10 @@ fn read_key(text: &str) -> Option<PeerId> {
     unhex(text).map(PeerId)
 }
 
+fn read_digest(text: &str) -> Option<Digest> {
+    unhex(text).map(Digest)
+}
+
 fn read_signature(text: &str) -> Option<Signature> {
     unhex(text).map(Signature)
 }
@@ -224,12 +227,13 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 /// The tables that others read.
 const WORK_TABLES: [&str; 3] = ["model", "data", "train"];
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "format",
     "name",
     "organiser",
     "seed",
     "stop_tokens",
+    "genesis",
     "model",
     "data",
     "train",

@@ -18,6 +18,7 @@ mod hostile;
 mod input;
 mod join;
 mod partition;
+mod published;
 mod resume;
 mod train;
 

@@ -32,7 +32,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let store = Arc::new(Store::open(folder, manifest.id).unwrap());
     let begun = store.begin(identity.log_id(), 1).unwrap();
     let source = open_data(&local, &manifest).await.unwrap();
-    let (worker, mut reports) = start_worker(&local, &home, &manifest, source).unwrap();
+    let (worker, mut reports) = start_worker(&local, &home, &manifest, source, None).unwrap();
     let genesis = state_of(&mut reports).await.unwrap();
     let stop = CancellationToken::new();
     let config = net::Config {
@@ -49,7 +49,9 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let recovery = recover(&store, &manifest, &genesis, begun, &tell).await.unwrap();
     let newest = resume(&worker, &mut reports, &recovery.snapshot).await.unwrap();
     let (local, home, genesis) = (&local, &home, genesis.table.state());
-    let parts = Parts { local, home, manifest, store, worker, genesis, newest, recovery, stop };
+    let published = None;
+    let parts =
+        Parts { local, home, manifest, store, worker, genesis, published, newest, recovery, stop };
     (parts.driver(&net, tell).0, reports)
 }
 

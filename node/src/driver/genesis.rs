@@ -1,0 +1,190 @@
+//! The weights that a run begins with: drawn from its seed, which every peer does alone, or published
+//! with its manifest, and then fetched from other peers like any state.
+//!
+//! Without them a node can compute nothing, not even the digest of its own genesis, so they are had
+//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves nothing,
+//! and what others say is not heard.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use intellect_protocol::checkpoint::{Header, Table};
+use intellect_protocol::id::{Digest, PeerId};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::enter::EnterError;
+use super::tell::Teller;
+use crate::config::Local;
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::net::{Event, Net, Reachability, Verdict, Via};
+use crate::store::Store;
+use crate::store::genesis::{Published, PublishedError};
+use crate::transfer::{self, Notice};
+
+/// Between two tries, while nobody who is there has the weights: they are fetching them too.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What had to be looked for.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Absent: the weights are drawn.
+    pub(super) published: Option<Published>,
+    /// The last that the network said of this node meanwhile.
+    pub(super) reachability: Option<Reachability>,
+}
+
+/// Finds published weights: in the file that `--genesis` names, in the folder of the run, or with other
+/// peers.
+///
+/// # Cancel safety
+/// Cancel safe; what has come is kept.
+pub(super) async fn find(
+    net: &mut Net,
+    local: &Local,
+    manifest: &Manifest,
+    store: &Arc<Store>,
+    tell: &Teller,
+) -> Result<Found, Error> {
+    let Some(state) = manifest.run.genesis else {
+        return match local.genesis {
+            Some(_) => Err(EnterError::Drawn.into()),
+            None => Ok(Found::default()),
+        };
+    };
+    let parameters = manifest.work.model.parameter_count();
+    let stored = match &local.genesis {
+        Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
+        None => kept(store, state, parameters, tell).await?,
+    };
+    if stored.is_some() {
+        return Ok(Found { published: stored, reachability: None });
+    }
+    net.handle
+        .join(manifest.id, manifest.text.clone().into_bytes())
+        .await
+        .map_err(|_| Error::Network)?;
+    tell.say("this run begins with published weights: looking for peers that have them");
+    let (known, donors) = watch::channel(Vec::new());
+    let mut reachability = None;
+    let handle = net.handle.clone();
+    let fetched = fetch(&handle, store, Header::published(parameters), state, donors, tell);
+    tokio::pin!(fetched);
+    let (table, theta) = loop {
+        tokio::select! {
+            biased;
+            fetched = &mut fetched => break fetched?,
+            Some(stream) = net.rings.recv() => drop(stream),
+            event = net.events.recv() => match event {
+                Some(Event::Reachability(now)) => reachability = Some(now),
+                Some(event) => note(net, event, &known, tell),
+                None => return Err(Error::Network),
+            },
+        }
+    };
+    let store = Arc::clone(store);
+    let published = spawn_blocking(move || store.save_genesis(table, theta)).await;
+    let published = published.map_err(|error| Error::Worker(error.to_string()))??;
+    Ok(Found { published: Some(published), reachability })
+}
+
+/// Takes over the file that was named.
+async fn adopt(
+    store: &Arc<Store>,
+    path: PathBuf,
+    state: Digest,
+    parameters: u64,
+) -> Result<Published, Error> {
+    let store = Arc::clone(store);
+    let read = move || {
+        let published = Published::read(&path, state, parameters).map_err(EnterError::Genesis)?;
+        store.adopt_genesis(&path)?;
+        Ok(published)
+    };
+    spawn_blocking(read).await.map_err(|error| Error::Worker(error.to_string()))?
+}
+
+/// What the folder of the run has; what is damaged is set aside.
+async fn kept(
+    store: &Arc<Store>,
+    state: Digest,
+    parameters: u64,
+    tell: &Teller,
+) -> Result<Option<Published>, Error> {
+    let (path, kept) = (store.genesis_path(), Arc::clone(store));
+    let read = spawn_blocking(move || {
+        let path = kept.genesis_path();
+        path.exists().then(|| Published::read(&path, state, parameters)).transpose()
+    });
+    match read.await.map_err(|error| Error::Worker(error.to_string()))? {
+        Ok(published) => Ok(published),
+        Err(PublishedError::Read(error)) if !error.is_damage() => {
+            Err(EnterError::Genesis(error.into()).into())
+        }
+        Err(error) => {
+            tell.damaged(&path, &error.to_string());
+            store.set_aside(&path)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Fetches the weights from whoever is there, until somebody has them.
+async fn fetch(
+    net: &crate::net::Handle,
+    store: &Arc<Store>,
+    header: Header,
+    state: Digest,
+    mut donors: watch::Receiver<Vec<PeerId>>,
+    tell: &Teller,
+) -> Result<(Table, Vec<f32>), Error> {
+    let mut meter = tell.meter(0, 0);
+    let mut said = false;
+    loop {
+        let someone = donors.wait_for(|donors| !donors.is_empty()).await;
+        drop(someone.map_err(|_| Error::Network)?);
+        let notice = |notice| match notice {
+            Notice::Progress(progress) => meter.show(progress),
+            Notice::Fault(peer, why) => net.fault(peer, why),
+            Notice::Disk(error) => tell.disk(&error),
+        };
+        let fetched = transfer::checkpoint(net, store, header, state, donors.clone(), notice);
+        if let Some((table, state)) = fetched.await {
+            return Ok((table, state.into_theta()));
+        }
+        if !std::mem::replace(&mut said, true) {
+            tell.say("nobody who is there has all of the published weights yet: trying again");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Whoever is there may have the weights; for all else it is too early.
+fn note(net: &Net, event: Event, donors: &watch::Sender<Vec<PeerId>>, tell: &Teller) {
+    match event {
+        Event::Connected { peer, link } => {
+            tell.connected(peer, &link);
+            donors.send_if_modified(|donors| {
+                let news = !donors.contains(&peer);
+                donors.extend(news.then_some(peer));
+                news
+            });
+        }
+        Event::Disconnected { peer, cause } => {
+            tell.disconnected(peer, &cause);
+            donors.send_modify(|donors| donors.retain(|donor| *donor != peer));
+        }
+        Event::Listening => tell.listening(&net.handle.addresses()),
+        Event::Incompatible { peer, version } => tell.incompatible(peer, version),
+        Event::Fault { peer, why } => tell.fault(peer, &why),
+        Event::Message { via: Via::Gossip(token), .. } => {
+            net.handle.verdict(token, Verdict::Ignore);
+        }
+        Event::Message { via: Via::Direct, .. }
+        | Event::Fetch { .. }
+        | Event::RoundTrip { .. }
+        | Event::Reachability(_) => {}
+    }
+}

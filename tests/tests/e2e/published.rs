@@ -1,0 +1,133 @@
+//! A run that begins with a model in Hugging Face's layout: its weights go from the organiser's node to
+//! everybody else.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use e2e::{Done, SMALL, Story};
+use serde_json::Value;
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A model that one peer has trained.
+struct Model {
+    folder: String,
+    /// The line of `eval`.
+    held_out: String,
+    /// Training loss of its first epoch and of its last.
+    losses: [f64; 2],
+}
+
+impl Model {
+    fn train(story: &Story) -> Self {
+        let (out, folder) = (story.text("model-run"), story.text("model"));
+        let mut line = vec!["sim", "--peers", "1", "--epochs", "6", "--seed", "5", "--out", &out];
+        line.extend(SMALL.iter().flat_map(|setting| ["--set", setting]));
+        story.node(&line).unwrap().expect_success().unwrap();
+        let data = story.text("model-run/peer-0/data");
+        let export = story.node(&["export", "--data-dir", &data, "--to", &folder]);
+        export.unwrap().expect_success().unwrap();
+        let eval = story.node(&["eval", "--data-dir", &data]).unwrap().expect_success().unwrap();
+        let events = fs::read_to_string(story.path("model-run/peer-0/events.jsonl")).unwrap();
+        let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let losses = events.filter(|event| event["event"] == "committed").map(|e| loss(&e));
+        let losses: Vec<f64> = losses.collect();
+        let losses = [losses[0], losses[losses.len() - 1]];
+        Self { folder, held_out: held_out(&eval.out), losses }
+    }
+}
+
+fn loss(committed: &Value) -> f64 {
+    committed["loss"].as_f64().unwrap()
+}
+
+fn held_out(eval: &str) -> String {
+    eval.lines().find(|line| line.starts_with("held-out loss")).unwrap().to_owned()
+}
+
+/// `manifest new --from-hf` for two peers and the source that the model has learnt.
+fn second(story: &Story, folder: &str, settings: &[&str]) -> Done {
+    let (key, out) = (story.text("organiser.key"), story.text("second.toml"));
+    if !story.path("organiser.key").exists() {
+        story.node(&["keygen", "--out", &key]).unwrap().expect_success().unwrap();
+    }
+    let mut line = vec!["manifest", "new", "--from-hf", folder, "--out", &out, "--key", &key];
+    for setting in ["train.batch=4", "train.warmup_tokens=0", "epoch.amount=10", "seed=5"] {
+        line.extend(["--set", setting]);
+    }
+    for setting in settings {
+        line.extend(["--set", setting]);
+    }
+    story.node(&line).unwrap()
+}
+
+/// Where the node `name` keeps the weights of its one run.
+fn kept(story: &Story, name: &str) -> PathBuf {
+    let runs = story.path(&format!("{name}/data/runs"));
+    fs::read_dir(runs).unwrap().next().unwrap().unwrap().path().join("genesis.ckpt")
+}
+
+#[test]
+fn weights_of_elsewhere_reach_everybody() {
+    let story = story();
+    let Model { folder, held_out: learnt, losses } = Model::train(&story);
+    second(&story, &folder, &["model.width=32"])
+        .expect_failure(2, &["only context may be --set"])
+        .unwrap();
+    assert!(!story.path("second.ckpt").exists() && !story.path("second.toml").exists());
+    second(&story, &folder, &[]).expect_success().unwrap();
+    let weights = story.text("second.ckpt");
+    let eval =
+        story.node(&["eval", "--checkpoint", &weights, "--manifest", &story.text("second.toml")]);
+    assert_eq!(held_out(&eval.unwrap().expect_success().unwrap().out), learnt);
+
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("second.toml")]).unwrap();
+    let line = ["--epochs", "12"];
+    // Who comes first has to wait for the one that has them.
+    let mut other = story.start_node("other", &entry, &line).unwrap();
+    other.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
+    assert!(other.events().unwrap().iter().all(|event| event["event"] != "started"));
+    let mut first =
+        story.start_node("first", &entry, &[&line[..], &["--genesis", &weights]].concat()).unwrap();
+    // It goes on where the model was, instead of at the beginning.
+    let begun = loss(&first.wait_for_commit(1, PATIENCE).unwrap());
+    assert!(begun < (losses[0] + losses[1]) / 2.0, "{begun} after {losses:?}");
+    first.wait_for_commit(2, PATIENCE).unwrap();
+    let mut late = story.start_node("late", &entry, &line).unwrap();
+    let nodes = [&mut first, &mut other, &mut late];
+    let states = nodes.map(|node| node.wait_for_commit(12, PATIENCE).unwrap()["state"].clone());
+    assert!(states.iter().all(|state| *state == states[0]), "{states:?}");
+    for name in ["first", "other", "late"] {
+        assert_eq!(fs::read(kept(&story, name)).unwrap(), fs::read(&weights).unwrap(), "{name}");
+    }
+}
+
+/// A damaged file is set aside and fetched again; another run's file is refused by name.
+#[test]
+fn damaged_and_foreign_weights_are_not_used() {
+    let story = story();
+    let Model { folder, .. } = Model::train(&story);
+    second(&story, &folder, &["members.min_peers=1"]).expect_success().unwrap();
+    let weights = story.text("second.ckpt");
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("second.toml")]).unwrap();
+    let mut one = story.start_node("one", &entry, &["--genesis", &weights]).unwrap();
+    one.wait_for_commit(1, PATIENCE).unwrap();
+    let two = story.start_node("two", &entry, &["--epochs", "3"]).unwrap();
+    two.wait(PATIENCE).unwrap().expect_success().unwrap();
+
+    let mut bytes = fs::read(kept(&story, "two")).unwrap();
+    let middle = bytes.len() / 4;
+    bytes[middle] ^= 1;
+    fs::write(kept(&story, "two"), &bytes).unwrap();
+    let two = story.start_node("two", &entry, &["--epochs", "6"]).unwrap();
+    let said = two.wait(PATIENCE).unwrap().expect_success().unwrap().out;
+    assert!(said.contains("genesis.ckpt") && said.contains("set aside"), "{said}");
+    assert_eq!(fs::read(kept(&story, "two")).unwrap(), fs::read(&weights).unwrap());
+
+    fs::write(story.path("foreign.ckpt"), &bytes).unwrap();
+    let foreign = story.start_node("three", &entry, &["--genesis", &story.text("foreign.ckpt")]);
+    foreign.unwrap().wait(PATIENCE).unwrap().expect_failure(1, &["foreign.ckpt"]).unwrap();
+    one.interrupt().unwrap();
+    one.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
