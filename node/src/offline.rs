@@ -14,7 +14,7 @@ use std::{
 
 use intellect_model::{
     arch::Arch,
-    config::{Model, Source, Work},
+    config::{Family, Model, Source, Work},
     data::{DataError, text},
     hf::import::{self, ImportError, Imported},
 };
@@ -251,15 +251,18 @@ fn show(manifest: &Manifest) -> String {
 
 fn describe_model(work: &Work) -> String {
     let model = &work.model;
+    let keys = match model.family {
+        Family::Llama => format!(", {} of them with keys of their own", model.kv_heads),
+        Family::Eagle | Family::Finch | Family::GoldFinch => String::new(),
+    };
     format!(
-        "{} with {} parameters: {} layers of width {}, {} heads, {} of them with keys of their \
-         own, {} hidden, {} tokens of context, vocabulary {}",
+        "{} with {} parameters: {} layers of width {}, {} heads{keys}, {} hidden, {} tokens of \
+         context, vocabulary {}",
         model.family.name(),
         count(model.parameter_count()),
         model.layers,
         model.width,
         model.heads,
-        model.kv_heads,
         model.ffn,
         model.context,
         model.vocab

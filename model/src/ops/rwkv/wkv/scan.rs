@@ -1,9 +1,11 @@
 //! The kernels of the recurrence: states and the tokens of a chunk as rows of whole registers, and the
 //! scans over them.
 //!
-//! A scan goes through the tokens once, and for each through a whole state, which lies in the L1
+//! A scan goes through the tokens of a chunk, and for each through a whole state, which lies in the L1
 //! cache. Its lanes do not depend on each other, so it works on tiles of [`WIDE`] registers, one after
 //! the other, whose sums stay in registers.
+
+use std::ops::Range;
 
 use pulp::Simd;
 
@@ -84,8 +86,8 @@ pub(super) struct Chunk {
     pub(super) v: Rows,
     /// w, then d = exp(−exp w)
     pub(super) decay: Rows,
-    /// dd/dw = lw·d
-    pub(super) slope: Rows,
+    /// ln d
+    pub(super) log: Rows,
     /// dL/dy
     pub(super) g: Rows,
 }
@@ -93,8 +95,8 @@ pub(super) struct Chunk {
 impl Chunk {
     pub(super) fn new(size: usize) -> Self {
         let rows = || Rows::zeros(CHUNK, size);
-        let (r, k, v, decay, slope, g) = (rows(), rows(), rows(), rows(), rows(), rows());
-        Self { tokens: 0, r, k, v, decay, slope, g }
+        let (r, k, v, decay, log, g) = (rows(), rows(), rows(), rows(), rows(), rows());
+        Self { tokens: 0, r, k, v, decay, log, g }
     }
 }
 
@@ -116,13 +118,24 @@ pub(super) enum Order {
     Back,
 }
 
-/// The tokens of a [`scan`]: out_t = read_t·S, then S becomes diag(decay_t)·S + rows_tᵀ·lanes_t.
+/// The tokens of a [`scan`]: out_t = read_t·S, then S decays and rows_tᵀ·lanes_t is added.
 #[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
     pub(super) read: &'a Rows,
-    pub(super) decay: &'a Rows,
     pub(super) rows: &'a Rows,
     pub(super) lanes: &'a Rows,
+    /// Keys have the decays.
+    pub(super) decay: &'a Rows,
+    pub(super) keys: Keys,
+}
+
+/// Which way round a state lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Its rows are keys, its lanes values.
+    Rows,
+    /// Its rows are values, its lanes keys.
+    Lanes,
 }
 
 /// [`scan`] of W registers of lanes: they do not depend on the others.
@@ -137,6 +150,7 @@ fn scan_tile<S: Simd, const W: usize>(
     let blocks = state.blocks;
     for t in times {
         let lanes = tile_of::<W>(scan.lanes.row(t), tile);
+        let decays = tile_of::<W>(scan.decay.row(t), tile);
         let mut sums = [[0.0; BLOCK]; W];
         for block in 0..blocks {
             let read = scan.read.row(t)[block].0;
@@ -146,9 +160,10 @@ fn scan_tile<S: Simd, const W: usize>(
                 let state = &mut state.lanes[(block * BLOCK + l) * blocks + tile * W..][..W];
                 for b in 0..W {
                     for i in 0..BLOCK {
+                        let decay = if scan.keys == Keys::Rows { decay[l] } else { decays[b][i] };
                         let s = &mut state[b].0[i];
                         sums[b][i] = fma::<S>(read[l], *s, sums[b][i]);
-                        *s = fma::<S>(decay[l], *s, rows[l] * lanes[b][i]);
+                        *s = fma::<S>(decay, *s, rows[l] * lanes[b][i]);
                     }
                 }
             }
@@ -169,75 +184,6 @@ fn store_tile<const W: usize>(row: &mut [Lanes], tile: usize, values: [[f32; BLO
     }
 }
 
-/// [`replay`] of W registers of lanes.
-#[inline(always)]
-fn replay_tile<S: Simd, const W: usize>(
-    chunk: &Chunk,
-    tile: usize,
-    history: &mut Rows,
-    out: &mut Rows,
-) {
-    let blocks = history.blocks;
-    let state = blocks * BLOCK * blocks;
-    for t in 0..chunk.tokens {
-        let decay = tile_of::<W>(chunk.decay.row(t), tile);
-        let k = tile_of::<W>(chunk.k.row(t), tile);
-        let mut sums = [[0.0; BLOCK]; W];
-        let (before, after) = history.lanes[t * state..][..2 * state].split_at_mut(state);
-        for block in 0..blocks {
-            let (g, v) = (chunk.g.row(t)[block].0, chunk.v.row(t)[block].0);
-            for l in 0..BLOCK {
-                let at = (block * BLOCK + l) * blocks + tile * W;
-                let (before, after) = (&before[at..][..W], &mut after[at..][..W]);
-                for b in 0..W {
-                    for i in 0..BLOCK {
-                        let s = before[b].0[i];
-                        sums[b][i] = fma::<S>(g[l], s, sums[b][i]);
-                        after[b].0[i] = fma::<S>(decay[b][i], s, v[l] * k[b][i]);
-                    }
-                }
-            }
-        }
-        store_tile(out.row_mut(t), tile, sums);
-    }
-}
-
-/// [`rewind`] of W registers of lanes.
-#[inline(always)]
-fn rewind_tile<S: Simd, const W: usize>(
-    chunk: &Chunk,
-    tile: usize,
-    history: &Rows,
-    turned: &mut Rows,
-    [of_k, of_w]: [&mut Rows; 2],
-) {
-    let blocks = history.blocks;
-    let state = blocks * BLOCK * blocks;
-    for t in (0..chunk.tokens).rev() {
-        let decay = tile_of::<W>(chunk.decay.row(t), tile);
-        let r = tile_of::<W>(chunk.r.row(t), tile);
-        let (mut keys, mut decays) = ([[0.0; BLOCK]; W], [[0.0; BLOCK]; W]);
-        let before = &history.lanes[t * state..][..state];
-        for block in 0..blocks {
-            let (g, v) = (chunk.g.row(t)[block].0, chunk.v.row(t)[block].0);
-            for l in 0..BLOCK {
-                let at = (block * BLOCK + l) * blocks + tile * W;
-                let (before, turned) = (&before[at..][..W], &mut turned.lanes[at..][..W]);
-                for b in 0..W {
-                    for i in 0..BLOCK {
-                        let s = &mut turned[b].0[i];
-                        keys[b][i] = fma::<S>(v[l], *s, keys[b][i]);
-                        decays[b][i] = fma::<S>(before[b].0[i], *s, decays[b][i]);
-                        *s = fma::<S>(decay[b][i], *s, g[l] * r[b][i]);
-                    }
-                }
-            }
-        }
-        store_tile(of_k.row_mut(t), tile, keys);
-        store_tile(of_w.row_mut(t), tile, decays);
-    }
-}
-
 /// ⟨a∘b, c⟩
 #[inline(always)]
 fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
@@ -248,6 +194,25 @@ fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
             sums[i] = fma::<S>(a[i] * b[i], c[i], sums[i]);
         }
     }
+    across(sums)
+}
+
+/// ⟨a, b⟩
+#[inline(always)]
+fn dot<S: Simd>(a: &[Lanes], b: &[Lanes]) -> f32 {
+    let mut sums = [0.0; BLOCK];
+    for j in 0..a.len() {
+        let (a, b) = (&a[j].0, &b[j].0);
+        for i in 0..BLOCK {
+            sums[i] = fma::<S>(a[i], b[i], sums[i]);
+        }
+    }
+    across(sums)
+}
+
+/// Σ of a register.
+#[inline(always)]
+fn across(sums: [f32; BLOCK]) -> f32 {
     let mut four = [0.0; 4];
     for i in 0..4 {
         four[i] = (sums[i] + sums[i + 4]) + (sums[i + 8] + sums[i + 12]);
@@ -255,15 +220,56 @@ fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
     (four[0] + four[1]) + (four[2] + four[3])
 }
 
-/// y += c·a∘b
+/// y += c·a∘b. As a function of its own, like those below: only of arguments does the compiler know that
+/// they are apart, and without that it goes number by number.
 #[inline(always)]
 fn add_product<S: Simd>(y: &mut [Lanes], c: f32, a: &[Lanes], b: &[Lanes]) {
     for j in 0..y.len() {
-        let (y, a, b) = (&mut y[j].0, &a[j].0, &b[j].0);
+        let (a, b, mut sums) = (a[j].0, b[j].0, y[j].0);
         for i in 0..BLOCK {
-            y[i] = fma::<S>(c * a[i], b[i], y[i]);
+            sums[i] = fma::<S>(c * a[i], b[i], sums[i]);
         }
+        y[j].0 = sums;
     }
+}
+
+/// y += c·x
+#[inline(always)]
+fn add_scaled<S: Simd>(y: &mut [Lanes], c: f32, x: &[Lanes]) {
+    for j in 0..y.len() {
+        let (x, mut sums) = (x[j].0, y[j].0);
+        for i in 0..BLOCK {
+            sums[i] = fma::<S>(c, x[i], sums[i]);
+        }
+        y[j].0 = sums;
+    }
+}
+
+/// A token's dw by p after it; p becomes what it is before.
+#[inline(always)]
+fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
+    for j in 0..p.len() {
+        let (k, of_k, r, of_r) = (of.k[j].0, of.of_k[j].0, of.r[j].0, of.of_r[j].0);
+        let (log, before, mut after) = (of.log[j].0, &mut dw[j].0, p[j].0);
+        for i in 0..BLOCK {
+            let q = fma::<S>(-k[i], of_k[i], after[i]);
+            before[i] = log[i] * q;
+            after[i] = fma::<S>(r[i], of_r[i], q);
+        }
+        p[j].0 = after;
+    }
+}
+
+/// What [`step_back`] reads.
+#[derive(Clone, Copy)]
+struct OfToken<'a> {
+    k: &'a [Lanes],
+    /// G_t·v_t
+    of_k: &'a [Lanes],
+    r: &'a [Lanes],
+    /// S_{t−1}·g_t
+    of_r: &'a [Lanes],
+    log: &'a [Lanes],
 }
 
 /// Registers that a tile of a wide head has: enough independent sums to hide their latency, few
@@ -271,57 +277,54 @@ fn add_product<S: Simd>(y: &mut [Lanes], c: f32, a: &[Lanes], b: &[Lanes]) {
 const WIDE: usize = 4;
 
 simd! {
-    /// w becomes d = exp(−exp w), and slope dd/dw = lw·d.
-    pub(super) fn decay<S>(w: &mut [Lanes], slope: &mut [Lanes]) {
-        for (w, slope) in w.iter_mut().zip(slope) {
+    /// w becomes d = exp(lw), lw = −exp(w), which is also d ln d/dw.
+    pub(super) fn decay<S>(w: &mut [Lanes], log: &mut [Lanes]) {
+        for (w, log) in w.iter_mut().zip(log) {
             for i in 0..BLOCK {
-                let log = -exp::<S>(w.0[i]);
-                w.0[i] = exp::<S>(log);
-                slope.0[i] = w.0[i] * log;
+                log.0[i] = -exp::<S>(w.0[i]);
+                w.0[i] = exp::<S>(log.0[i]);
             }
         }
     }
 
-    pub(super) fn scan<S>(scan: Scan<'_>, tokens: usize, order: Order, state: &mut Rows, out: &mut Rows) {
-        let times = (0..tokens).map(|t| match order {
-            Order::Forth => t,
-            Order::Back => tokens - 1 - t,
-        });
-        if state.blocks.is_multiple_of(WIDE) {
-            for tile in 0..state.blocks / WIDE {
-                scan_tile::<S, WIDE>(scan, times.clone(), tile, state, out);
-            }
-        } else {
-            for tile in 0..state.blocks {
-                scan_tile::<S, 1>(scan, times.clone(), tile, state, out);
-            }
-        }
-    }
-
-    /// Runs Sᵀ through a chunk from `history`'s first state and keeps each; out_t = S_{t−1}·g_t.
-    pub(super) fn replay<S>(chunk: &Chunk, history: &mut Rows, out: &mut Rows) {
-        if history.blocks.is_multiple_of(WIDE) {
-            for tile in 0..history.blocks / WIDE {
-                replay_tile::<S, WIDE>(chunk, tile, history, out);
-            }
-        } else {
-            for tile in 0..history.blocks {
-                replay_tile::<S, 1>(chunk, tile, history, out);
-            }
-        }
-    }
-
-    /// Runs Gᵀ back through a chunk: of_k = G_t·v_t, of_w = rowsum(G_t∘S_{t−1}).
-    pub(super) fn rewind<S>(
-        chunk: &Chunk, history: &Rows, turned: &mut Rows, of_k: &mut Rows, of_w: &mut Rows,
+    pub(super) fn scan<S>(
+        scan: Scan<'_>, tokens: Range<usize>, order: Order, state: &mut Rows, out: &mut Rows,
     ) {
-        if history.blocks.is_multiple_of(WIDE) {
-            for tile in 0..history.blocks / WIDE {
-                rewind_tile::<S, WIDE>(chunk, tile, history, turned, [of_k, of_w]);
+        let Range { start, end } = tokens;
+        let times = (start..end).map(|t| match order {
+            Order::Forth => t,
+            Order::Back => start + end - 1 - t,
+        });
+        // Each of them is a loop of its own, without a choice inside.
+        match (scan.keys, state.blocks.is_multiple_of(WIDE)) {
+            (Keys::Rows, true) => {
+                let scan = Scan { keys: Keys::Rows, ..scan };
+                for tile in 0..state.blocks / WIDE {
+                    scan_tile::<S, WIDE>(scan, times.clone(), tile, state, out);
+                }
             }
-        } else {
-            for tile in 0..history.blocks {
-                rewind_tile::<S, 1>(chunk, tile, history, turned, [of_k, of_w]);
+            (Keys::Lanes, true) => {
+                let scan = Scan { keys: Keys::Lanes, ..scan };
+                for tile in 0..state.blocks / WIDE {
+                    scan_tile::<S, WIDE>(scan, times.clone(), tile, state, out);
+                }
+            }
+            (Keys::Rows | Keys::Lanes, false) => {
+                for tile in 0..state.blocks {
+                    scan_tile::<S, 1>(scan, times.clone(), tile, state, out);
+                }
+            }
+        }
+    }
+
+    /// sum = Σ of the rows of a∘b, two states that lie the same way.
+    pub(super) fn sum_of_products<S>(a: &[Lanes], b: &[Lanes], sum: &mut [Lanes]) {
+        sum.fill(Lanes([0.0; BLOCK]));
+        for (a, b) in a.chunks_exact(sum.len()).zip(b.chunks_exact(sum.len())) {
+            for j in 0..sum.len() {
+                for i in 0..BLOCK {
+                    sum[j].0[i] = fma::<S>(a[j].0[i], b[j].0[i], sum[j].0[i]);
+                }
             }
         }
     }
@@ -330,37 +333,28 @@ simd! {
     pub(super) fn add_bonus<S>(chunk: &Chunk, u: &[Lanes], y: &mut Rows) {
         for t in 0..chunk.tokens {
             let weight = dot3::<S>(chunk.r.row(t), u, chunk.k.row(t));
-            for (y, v) in y.row_mut(t).iter_mut().zip(chunk.v.row(t)) {
-                for i in 0..BLOCK {
-                    y.0[i] = fma::<S>(weight, v.0[i], y.0[i]);
-                }
-            }
+            add_scaled::<S>(y.row_mut(t), weight, chunk.v.row(t));
         }
     }
 
-    /// What the present token adds to each gradient, and the chain from the decay to w.
-    pub(super) fn finish<S>(chunk: &Chunk, u: &[Lanes], out: &mut [Rows; 4], du: &mut [Lanes]) {
-        let one = [Lanes([1.0; BLOCK])];
-        for t in 0..chunk.tokens {
+    /// dw of the tokens of one span by the sums p after its last, which become those before its first;
+    /// and what the present token adds to each gradient.
+    pub(super) fn finish<S>(
+        chunk: &Chunk, tokens: Range<usize>, u: &[Lanes], p: &mut [Lanes], out: &mut [Rows; 4],
+        du: &mut [Lanes],
+    ) {
+        for t in tokens.rev() {
             let (r, k, v, g) = (chunk.r.row(t), chunk.k.row(t), chunk.v.row(t), chunk.g.row(t));
+            let [of_r, of_k, of_w, _] = &mut *out;
+            let log = chunk.log.row(t);
+            let of = OfToken { k, of_k: of_k.row(t), r, of_r: of_r.row(t), log };
+            step_back::<S>(p, of_w.row_mut(t), of);
             let weight = dot3::<S>(r, u, k);
-            let mut vg = 0.0;
-            for j in 0..v.len() {
-                vg += dot3::<S>(&v[j..=j], &g[j..=j], &one);
-            }
+            let vg = dot::<S>(v, g);
             add_product::<S>(out[0].row_mut(t), vg, u, k);
             add_product::<S>(out[1].row_mut(t), vg, u, r);
             add_product::<S>(du, vg, r, k);
-            for (of_w, slope) in out[2].row_mut(t).iter_mut().zip(chunk.slope.row(t)) {
-                for i in 0..BLOCK {
-                    of_w.0[i] *= slope.0[i];
-                }
-            }
-            for (of_v, g) in out[3].row_mut(t).iter_mut().zip(g) {
-                for i in 0..BLOCK {
-                    of_v.0[i] = fma::<S>(weight, g.0[i], of_v.0[i]);
-                }
-            }
+            add_scaled::<S>(out[3].row_mut(t), weight, g);
         }
     }
 }
