@@ -150,7 +150,7 @@ impl<'a> Head<'a> {
             let constant = w.len() == self.shape.width();
             chunk.decay.write(i, if constant { self.channels(w) } else { self.of(w, t) });
         }
-        decay(&mut chunk.decay.lanes, &mut chunk.log.lanes);
+        decay(&mut chunk.decay.lanes, &mut chunk.slope.lanes);
     }
 }
 

@@ -86,8 +86,8 @@ pub(super) struct Chunk {
     pub(super) v: Rows,
     /// w, then d = exp(−exp w)
     pub(super) decay: Rows,
-    /// ln d
-    pub(super) log: Rows,
+    /// d ln d/dw
+    pub(super) slope: Rows,
     /// dL/dy
     pub(super) g: Rows,
 }
@@ -95,8 +95,8 @@ pub(super) struct Chunk {
 impl Chunk {
     pub(super) fn new(size: usize) -> Self {
         let rows = || Rows::zeros(CHUNK, size);
-        let (r, k, v, decay, log, g) = (rows(), rows(), rows(), rows(), rows(), rows());
-        Self { tokens: 0, r, k, v, decay, log, g }
+        let (r, k, v, decay, slope, g) = (rows(), rows(), rows(), rows(), rows(), rows());
+        Self { tokens: 0, r, k, v, decay, slope, g }
     }
 }
 
@@ -250,13 +250,13 @@ fn add_scaled<S: Simd>(y: &mut [Lanes], c: f32, x: &[Lanes]) {
 fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
     for j in 0..p.len() {
         let (k, of_k, r, of_r) = (of.k[j].0, of.of_k[j].0, of.r[j].0, of.of_r[j].0);
-        let (log, before, mut after) = (of.log[j].0, &mut dw[j].0, p[j].0);
+        let (slope, mut dws, mut after) = (of.slope[j].0, dw[j].0, p[j].0);
         for i in 0..BLOCK {
             let q = fma::<S>(-k[i], of_k[i], after[i]);
-            before[i] = log[i] * q;
+            dws[i] = slope[i] * q;
             after[i] = fma::<S>(r[i], of_r[i], q);
         }
-        p[j].0 = after;
+        (dw[j].0, p[j].0) = (dws, after);
     }
 }
 
@@ -269,21 +269,28 @@ struct OfToken<'a> {
     r: &'a [Lanes],
     /// S_{t−1}·g_t
     of_r: &'a [Lanes],
-    log: &'a [Lanes],
+    slope: &'a [Lanes],
 }
+
+/// A decay of e^−17 leaves nothing of a state beside what is added, and nothing depends on w: what its
+/// q is then, a difference of sums, would be rounding.
+const LOST: f32 = -17.0;
 
 /// Registers that a tile of a wide head has: enough independent sums to hide their latency, few
 /// enough to stay in registers.
 const WIDE: usize = 4;
 
 simd! {
-    /// w becomes d = exp(lw), lw = −exp(w), which is also d ln d/dw.
-    pub(super) fn decay<S>(w: &mut [Lanes], log: &mut [Lanes]) {
-        for (w, log) in w.iter_mut().zip(log) {
+    /// w becomes d = exp(lw), and `slope` d ln d/dw = lw = −exp(w), nothing beyond [`LOST`].
+    pub(super) fn decay<S>(w: &mut [Lanes], slope: &mut [Lanes]) {
+        for (w, slope) in w.iter_mut().zip(slope) {
+            let (mut decays, mut slopes) = (w.0, slope.0);
             for i in 0..BLOCK {
-                log.0[i] = -exp::<S>(w.0[i]);
-                w.0[i] = exp::<S>(log.0[i]);
+                let log = -exp::<S>(decays[i]);
+                slopes[i] = if log < LOST { 0.0 } else { log };
+                decays[i] = exp::<S>(log);
             }
+            (w.0, slope.0) = (decays, slopes);
         }
     }
 
@@ -346,8 +353,8 @@ simd! {
         for t in tokens.rev() {
             let (r, k, v, g) = (chunk.r.row(t), chunk.k.row(t), chunk.v.row(t), chunk.g.row(t));
             let [of_r, of_k, of_w, _] = &mut *out;
-            let log = chunk.log.row(t);
-            let of = OfToken { k, of_k: of_k.row(t), r, of_r: of_r.row(t), log };
+            let slope = chunk.slope.row(t);
+            let of = OfToken { k, of_k: of_k.row(t), r, of_r: of_r.row(t), slope };
             step_back::<S>(p, of_w.row_mut(t), of);
             let weight = dot3::<S>(r, u, k);
             let vg = dot::<S>(v, g);
