@@ -69,6 +69,17 @@ pub enum Tokenizer {
     Bytes = 2,
 }
 
+/// The forms that a tokenizer of documents can have; the numbers are hashed and never reused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scheme {
+    /// One token per byte, and one that begins a document; there is no file.
+    Bytes = 2,
+    /// A vocabulary file of RWKV World.
+    Rwkv = 3,
+    /// A `tokenizer.json` of Hugging Face.
+    HuggingFace = 4,
+}
+
 /// The inner optimisation: AdamW under a warmup–stable–decay schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Train {
@@ -367,6 +378,28 @@ impl Tokenizer {
             Self::Symbols => "symbols",
             Self::Bytes => "bytes",
         }
+    }
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bytes, Self::Rwkv, Self::HuggingFace];
+
+    /// As it is written in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Rwkv => "rwkv",
+            Self::HuggingFace => "hugging-face",
+        }
+    }
+
+    /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a
+    /// number.
+    #[must_use]
+    pub fn of_file(file: &[u8]) -> Self {
+        if file.trim_ascii_start().first() == Some(&b'{') { Self::HuggingFace } else { Self::Rwkv }
     }
 }
 

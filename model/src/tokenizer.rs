@@ -1,30 +1,39 @@
 //! Text to tokens and back.
 //!
-//! Bytes: a token is a byte, so every text has tokens, and a decoder holds back what is not yet a
-//! whole character of UTF-8. Symbols: the synthetic source has no text; so that a person can look at
-//! it, each symbol has a letter of its own.
+//! Bytes: a token is a byte, so every text has tokens. RWKV World and Hugging Face: a file says what
+//! the tokens are. Symbols: the synthetic source has no text; so that a person can look at it, each
+//! symbol has a letter of its own.
+//!
+//! Where documents follow one another, one token, `bos`, begins each. A decoder holds back what is
+//! not yet a whole character of UTF-8.
+
+mod decoder;
+mod file;
+mod hugging_face;
+mod rwkv;
+
+use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::config;
+pub use self::decoder::Decoder;
+pub use self::file::{File, FileError, OpenError};
+use crate::config::{self, Scheme};
+use hugging_face::HuggingFace;
+use rwkv::Trie;
 
-/// How a run's text becomes tokens.
-#[derive(Clone, Copy, Debug)]
+/// How a run's text becomes tokens. A copy shares what is large.
+#[derive(Clone, Debug)]
 pub struct Tokenizer {
-    kind: config::Tokenizer,
-    count: usize,
-}
-
-/// Tokens back to text, as they come.
-#[derive(Debug)]
-pub struct Decoder {
-    tokenizer: Tokenizer,
-    /// Bytes that may be the begin of a character.
-    pending: Vec<u8>,
+    kind: Kind,
+    /// One more than the greatest token.
+    tokens: usize,
+    /// What begins a document, where there are documents.
+    bos: Option<u32>,
 }
 
 /// Why a text has no tokens.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum EncodeError {
     /// The synthetic source has no such symbol.
     #[error("{letter:?} is no symbol of this run: they are {first} to {last}")]
@@ -36,50 +45,144 @@ pub enum EncodeError {
         /// The last symbol's letter.
         last: char,
     },
+    /// The tokenizer's file has no token for something.
+    #[error("the tokenizer refuses the text: {why}")]
+    Refused {
+        /// What the library says.
+        why: String,
+    },
 }
 
 impl Tokenizer {
     /// The tokenizer of a run's data.
     #[must_use]
     pub fn new(data: &config::Data) -> Self {
-        Self { kind: data.tokenizer, count: data.tokens() }
+        let kind = match data.tokenizer {
+            config::Tokenizer::Symbols => Kind::Symbols,
+            config::Tokenizer::Bytes => Kind::Bytes,
+        };
+        Self { kind, tokens: data.tokens(), bos: None }
     }
 
-    /// The tokens of `text`. An empty one is a line break, or the first symbol, so that there is
-    /// something to go on from.
+    /// The tokenizer of documents that are bytes: token 256 begins each.
+    #[must_use]
+    pub fn bytes() -> Self {
+        Self { kind: Kind::Bytes, tokens: 257, bos: Some(BYTES_BOS) }
+    }
+
+    /// The tokenizer of documents that a file describes, and that it says what begins them; for
+    /// bytes, `file` is empty.
     ///
     /// # Errors
-    /// A letter that is no symbol.
-    pub fn encode(&self, text: &str) -> Result<Vec<i32>, EncodeError> {
-        match self.kind {
-            config::Tokenizer::Bytes if text.is_empty() => Ok(vec![i32::from(b'\n')]),
-            config::Tokenizer::Bytes => Ok(text.bytes().map(i32::from).collect()),
-            config::Tokenizer::Symbols if text.is_empty() => Ok(vec![0]),
-            config::Tokenizer::Symbols => text.chars().map(|letter| self.symbol(letter)).collect(),
+    /// If the file is of another form, or does not say what begins a document.
+    pub fn read(scheme: Scheme, file: &[u8]) -> Result<Self, FileError> {
+        match scheme {
+            Scheme::Bytes => Ok(Self::bytes()),
+            Scheme::Rwkv => {
+                let trie = Trie::parse(file)?;
+                let tokens = trie.tokens();
+                Ok(Self { kind: Kind::Rwkv(Arc::new(trie)), tokens, bos: Some(RWKV_BOS) })
+            }
+            Scheme::HuggingFace => {
+                let inner = HuggingFace::parse(file)?;
+                let (tokens, bos) = (inner.tokens(), inner.bos());
+                Ok(Self { kind: Kind::HuggingFace(Arc::new(inner)), tokens, bos })
+            }
         }
+    }
+
+    /// The same, with documents begun by the token that is written so in its file.
+    ///
+    /// # Errors
+    /// [`FileError::NoSuchToken`], of any but a Hugging Face file.
+    pub fn beginning_with(self, name: &str) -> Result<Self, FileError> {
+        let id = match &self.kind {
+            Kind::HuggingFace(inner) => inner.id(name),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => None,
+        };
+        match id {
+            Some(id) => Ok(Self { bos: Some(id), ..self }),
+            None => Err(FileError::NoSuchToken { name: name.to_owned() }),
+        }
+    }
+
+    /// How many different tokens there are: one more than the greatest.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The token that begins a document, where there are documents.
+    #[must_use]
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The tokens of `text`, with what begins a document before them. Where nothing does, an empty
+    /// text is a line break, or the first symbol, so that there is something to go on from.
+    ///
+    /// # Errors
+    /// A letter that is no symbol, or something without a token.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>, EncodeError> {
+        let mut tokens = Vec::new();
+        match (self.bos, &self.kind) {
+            (Some(bos), _) => tokens.push(bos),
+            (None, Kind::Symbols) if text.is_empty() => tokens.push(0),
+            (None, _) if text.is_empty() => tokens.push(u32::from(b'\n')),
+            (None, _) => {}
+        }
+        self.append(text, &mut tokens)?;
+        Ok(tokens.into_iter().map(|token| token as i32).collect())
+    }
+
+    /// Appends the tokens of `text`, and nothing else.
+    ///
+    /// # Errors
+    /// A letter that is no symbol, or something without a token.
+    pub fn append(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
+        match &self.kind {
+            Kind::Bytes => tokens.extend(text.bytes().map(u32::from)),
+            Kind::Rwkv(trie) => trie.encode(text.as_bytes(), tokens),
+            Kind::HuggingFace(inner) => inner.encode(text, tokens)?,
+            Kind::Symbols => {
+                for letter in text.chars() {
+                    tokens.push(self.symbol(letter)?);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many bytes of text these tokens are; none where tokens are no text.
     #[must_use]
     pub fn text_bytes(&self, tokens: &[i32]) -> Option<usize> {
-        match self.kind {
-            config::Tokenizer::Symbols => None,
-            config::Tokenizer::Bytes => Some(tokens.len()),
+        let texts = || tokens.iter().filter_map(|token| self.text_token(*token));
+        match &self.kind {
+            Kind::Symbols => None,
+            Kind::Bytes => Some(texts().count()),
+            Kind::Rwkv(trie) => Some(texts().map(|id| trie.decode(id as usize).len()).sum()),
+            Kind::HuggingFace(inner) => Some(inner.decode(&texts().collect::<Vec<_>>()).len()),
         }
     }
 
     /// A decoder at the begin of a text.
     #[must_use]
     pub fn decoder(&self) -> Decoder {
-        Decoder { tokenizer: *self, pending: Vec::new() }
+        Decoder::new(self.clone())
     }
 
-    fn symbol(&self, letter: char) -> Result<i32, EncodeError> {
-        let mut letters = letters().take(self.count);
+    /// The token as an id, if it is one and stands for text.
+    fn text_token(&self, token: i32) -> Option<u32> {
+        let id = u32::try_from(token).ok().filter(|id| (*id as usize) < self.tokens)?;
+        (Some(id) != self.bos).then_some(id)
+    }
+
+    fn symbol(&self, letter: char) -> Result<u32, EncodeError> {
+        let mut letters = letters().take(self.tokens);
         match letters.position(|known| known == letter) {
-            Some(symbol) => Ok(symbol as i32),
+            Some(symbol) => Ok(symbol as u32),
             None => {
-                let mut letters = self::letters().take(self.count);
+                let mut letters = self::letters().take(self.tokens);
                 let first = letters.next().unwrap_or_default();
                 let last = letters.last().unwrap_or(first);
                 Err(EncodeError::NoSymbol { letter, first, last })
@@ -88,44 +191,12 @@ impl Tokenizer {
     }
 }
 
-impl Decoder {
-    /// The text that `token` completes: often one character, sometimes none yet. What is no token
-    /// or no UTF-8 becomes U+FFFD.
-    pub fn push(&mut self, token: i32) -> String {
-        let place = usize::try_from(token).ok().filter(|place| *place < self.tokenizer.count);
-        match self.tokenizer.kind {
-            config::Tokenizer::Symbols => {
-                let letter = place.and_then(|place| letters().nth(place));
-                letter.unwrap_or(char::REPLACEMENT_CHARACTER).to_string()
-            }
-            config::Tokenizer::Bytes => match u8::try_from(token) {
-                Ok(byte) => {
-                    self.pending.push(byte);
-                    self.whole_characters()
-                }
-                Err(_) => self.finish() + "\u{fffd}",
-            },
-        }
-    }
-
-    /// What was held back, at the end of the text.
-    pub fn finish(&mut self) -> String {
-        let pending = std::mem::take(&mut self.pending);
-        String::from_utf8_lossy(&pending).into_owned()
-    }
-
-    /// Everything but what may be the begin of a character.
-    fn whole_characters(&mut self) -> String {
-        let held_back = self.pending.utf8_chunks().last().map_or(0, |last| {
-            let end = last.invalid();
-            let begun = str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
-            if begun { end.len() } else { 0 }
-        });
-        let held_back = self.pending.split_off(self.pending.len() - held_back);
-        let text = self.finish();
-        self.pending = held_back;
-        text
-    }
+#[derive(Clone, Debug)]
+enum Kind {
+    Symbols,
+    Bytes,
+    Rwkv(Arc<Trie>),
+    HuggingFace(Arc<HuggingFace>),
 }
 
 /// 256 letters that a terminal can show: a–z, A–Z, 0–9, then Latin ones from U+0100.
@@ -133,75 +204,10 @@ fn letters() -> impl Iterator<Item = char> {
     ('a'..='z').chain('A'..='Z').chain('0'..='9').chain('\u{100}'..='\u{1c1}')
 }
 
+/// The first number that is no byte.
+const BYTES_BOS: u32 = 256;
+/// RWKV's models are trained with 0 between documents.
+const RWKV_BOS: u32 = 0;
+
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::config::Work;
-
-    fn bytes() -> Tokenizer {
-        Tokenizer::new(&Work::text([0; 32], 1).data)
-    }
-
-    fn symbols(count: usize) -> Tokenizer {
-        Tokenizer { kind: config::Tokenizer::Symbols, count }
-    }
-
-    fn decode(tokenizer: &Tokenizer, tokens: &[i32]) -> String {
-        let mut decoder = tokenizer.decoder();
-        let mut text: String = tokens.iter().map(|token| decoder.push(*token)).collect();
-        text += &decoder.finish();
-        text
-    }
-
-    #[test]
-    fn a_character_comes_when_it_is_whole() {
-        let mut decoder = bytes().decoder();
-        let parts: Vec<_> = "aé€".bytes().map(|byte| decoder.push(i32::from(byte))).collect();
-        assert_eq!(parts, ["a", "", "é", "", "", "€"]);
-        assert_eq!(decoder.finish(), "");
-    }
-
-    #[test]
-    fn what_is_no_text_is_marked() {
-        assert_eq!(decode(&bytes(), &[0xff, 0x61]), "\u{fffd}a");
-        assert_eq!(decode(&bytes(), &[0xe2, 0x82]), "\u{fffd}");
-        // A character that breaks off, and what follows it.
-        assert_eq!(decode(&bytes(), &[0xe2, 0x61]), "\u{fffd}a");
-        assert_eq!(decode(&bytes(), &[256, -1, 0x61]), "\u{fffd}\u{fffd}a");
-        assert_eq!(decode(&symbols(3), &[2, 3, -1]), "c\u{fffd}\u{fffd}");
-    }
-
-    #[test]
-    fn symbols_have_letters_of_their_own() {
-        let all: Vec<_> = (0..256).collect();
-        let text = decode(&symbols(256), &all);
-        assert_eq!(text.chars().count(), 256);
-        assert!(text.chars().all(char::is_alphanumeric));
-        assert_eq!(symbols(256).encode(&text), Ok(all));
-        let told = symbols(30).encode("aE").map_err(|error| error.to_string());
-        assert_eq!(told, Err("'E' is no symbol of this run: they are a to D".to_owned()));
-    }
-
-    #[test]
-    fn nothing_is_a_line_break_or_the_first_symbol() {
-        assert_eq!(bytes().encode(""), Ok(vec![10]));
-        assert_eq!(symbols(5).encode(""), Ok(vec![0]));
-    }
-
-    proptest! {
-        #[test]
-        fn text_comes_back(text in ".{1,40}") {
-            let tokens = bytes().encode(&text).expect("bytes");
-            prop_assert_eq!(decode(&bytes(), &tokens), text);
-        }
-
-        /// As text comes it is what it would be at once.
-        #[test]
-        fn any_bytes_become_what_std_makes_of_them(all: Vec<u8>) {
-            let tokens: Vec<_> = all.iter().map(|byte| i32::from(*byte)).collect();
-            prop_assert_eq!(decode(&bytes(), &tokens), String::from_utf8_lossy(&all));
-        }
-    }
-}
+mod tests;

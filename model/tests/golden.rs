@@ -1,4 +1,5 @@
-//! The models against trusted outputs: every check of `golden/checks.rs` on the vectors in
+//! The models and the tokenizers against trusted outputs: every check of `golden/checks.rs`, and the
+//! ids of `golden/tokenizers.rs`, on the vectors in
 //! `INTELLECT_SHARED` or in the folder `shared` beside the checkout. Where that is absent the tests
 //! say so and pass. `examples/golden.rs` makes the same checks of any file.
 
@@ -11,6 +12,8 @@ mod checks;
 mod llama;
 #[path = "golden/rwkv.rs"]
 mod rwkv;
+#[path = "golden/tokenizers.rs"]
+mod tokenizers;
 #[path = "golden/vectors.rs"]
 mod vectors;
 

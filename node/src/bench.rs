@@ -4,10 +4,12 @@
 //! figure is the median of several runs, and stands beside what the hardware itself does.
 
 pub(crate) mod codec;
+pub(crate) mod tokenizer;
 pub(crate) mod train;
 
 use std::{
     io,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -23,6 +25,23 @@ pub(crate) enum BenchError {
     /// The benchmark's model could not be trained.
     #[error("cannot train the benchmark's model")]
     Train(#[from] intellect_model::train::TrainError),
+    /// The tokenizer cannot be read.
+    #[error(transparent)]
+    Tokenizer(#[from] intellect_model::tokenizer::OpenError),
+    /// What was read is no tokenizer.
+    #[error("the tokenizer cannot be used")]
+    NoTokenizer(#[from] intellect_model::tokenizer::FileError),
+    /// The tokenizer refuses the text.
+    #[error(transparent)]
+    Encode(#[from] intellect_model::tokenizer::EncodeError),
+    /// The text cannot be read.
+    #[error("cannot read {}", path.display())]
+    Text {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),

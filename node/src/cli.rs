@@ -344,6 +344,18 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Megabytes of a text that one core turns into tokens in a second
+    Tokenizer {
+        /// A vocabulary of RWKV World, or a tokenizer.json [default: bytes]
+        #[arg(long, value_name = "FILE")]
+        tokenizer: Option<PathBuf>,
+        /// The text
+        #[arg(long, value_name = "FILE")]
+        data: PathBuf,
+        /// One JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 fn preset_help() -> String {

@@ -70,6 +70,9 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
         }
+        Command::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
+            bench::tokenizer::run(tokenizer.as_deref(), &data, json, out)?;
+        }
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
     out.flush()?;

@@ -1,0 +1,104 @@
+//! Tokens back to text, as they come.
+//!
+//! Where a token is bytes, a character may need several, and what may be the begin of one is held
+//! back. Where the text of tokens depends on those before, as in a Hugging Face file (spaces at the
+//! begin, bytes spread over tokens), a few tokens are decoded twice: once as far as they were shown
+//! and once with the new one; the difference is what comes. Only what has been shown since the last
+//! whole character is kept, so a text has no length.
+
+use super::{Kind, Tokenizer, letters};
+
+/// Tokens back to text, as they come.
+#[derive(Debug)]
+pub struct Decoder {
+    tokenizer: Tokenizer,
+    /// Bytes that may be the begin of a character.
+    pending: Vec<u8>,
+    /// The newest tokens that were shown, then those that were not.
+    window: Vec<u32>,
+    /// How many of them were shown.
+    shown: usize,
+}
+
+impl Decoder {
+    pub(super) fn new(tokenizer: Tokenizer) -> Self {
+        Self { tokenizer, pending: Vec::new(), window: Vec::new(), shown: 0 }
+    }
+
+    /// The text that `token` completes: often one character, sometimes none yet. What begins a
+    /// document is a line break; what is no token or no UTF-8 becomes U+FFFD.
+    pub fn push(&mut self, token: i32) -> String {
+        let Some(id) = self.tokenizer.text_token(token) else {
+            let is_bos = u32::try_from(token).ok().is_some_and(|id| self.tokenizer.bos == Some(id));
+            return self.finish() + if is_bos { "\n" } else { "\u{fffd}" };
+        };
+        match &self.tokenizer.kind {
+            Kind::Symbols => {
+                let letter = letters().nth(id as usize);
+                letter.unwrap_or(char::REPLACEMENT_CHARACTER).to_string()
+            }
+            Kind::Bytes => {
+                self.pending.extend(u8::try_from(id));
+                self.whole_characters()
+            }
+            Kind::Rwkv(trie) => {
+                let bytes = trie.decode(id as usize);
+                if bytes.is_empty() {
+                    return self.finish() + "\u{fffd}";
+                }
+                self.pending.extend_from_slice(bytes);
+                self.whole_characters()
+            }
+            Kind::HuggingFace(_) => {
+                self.window.push(id);
+                self.difference()
+            }
+        }
+    }
+
+    /// What was held back, at the end of the text.
+    pub fn finish(&mut self) -> String {
+        let pending = std::mem::take(&mut self.pending);
+        let text = String::from_utf8_lossy(&pending).into_owned() + &self.unshown();
+        self.window.clear();
+        self.shown = 0;
+        text
+    }
+
+    /// Everything but what may be the begin of a character.
+    fn whole_characters(&mut self) -> String {
+        let held_back = self.pending.utf8_chunks().last().map_or(0, |last| {
+            let end = last.invalid();
+            let begun = str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+            if begun { end.len() } else { 0 }
+        });
+        let held_back = self.pending.split_off(self.pending.len() - held_back);
+        let text = self.finish();
+        self.pending = held_back;
+        text
+    }
+
+    /// What the window's new tokens add, unless they end within a character.
+    fn difference(&mut self) -> String {
+        let text = self.unshown();
+        let unshown = self.window.len() - self.shown;
+        if text.is_empty() || (text.ends_with('\u{fffd}') && unshown < CHARACTER_TOKENS_MAX) {
+            return String::new();
+        }
+        // What was shown before has done its duty.
+        self.window.drain(..self.shown);
+        self.shown = self.window.len();
+        text
+    }
+
+    /// The text of the tokens that were not shown, as it is after those that were.
+    fn unshown(&self) -> String {
+        let Kind::HuggingFace(inner) = &self.tokenizer.kind else { return String::new() };
+        let before = inner.decode(&self.window[..self.shown]);
+        let whole = inner.decode(&self.window);
+        whole.get(before.len()..).unwrap_or_default().to_owned()
+    }
+}
+
+/// A character has at most four bytes, and a byte is at least one token.
+const CHARACTER_TOKENS_MAX: usize = 4;

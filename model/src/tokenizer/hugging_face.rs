@@ -1,0 +1,72 @@
+//! Any tokenizer that a Hugging Face `tokenizer.json` describes, through the crate `tokenizers`.
+//!
+//! The file says everything: normalising, splitting, model, decoder. Two of its settings are not
+//! ours and are switched off: cutting a text off at a length, and filling it up to one. What a
+//! text says is text, also where it spells a special token: no document can forge the begin of
+//! another one.
+
+use tokenizers::Tokenizer;
+
+use super::{EncodeError, FileError};
+
+/// A tokenizer as its file says.
+#[derive(Debug)]
+pub(super) struct HuggingFace {
+    inner: Tokenizer,
+    tokens: usize,
+}
+
+impl HuggingFace {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// If it is none, or one without tokens.
+    pub(super) fn parse(file: &[u8]) -> Result<Self, FileError> {
+        let wrong = |why: tokenizers::Error| FileError::NoTokenizer { why: why.to_string() };
+        let mut inner = Tokenizer::from_bytes(file).map_err(wrong)?;
+        inner.with_truncation(None).map_err(wrong)?;
+        inner.with_padding(None);
+        inner.set_encode_special_tokens(true);
+        // Ids may have gaps.
+        let last = inner.get_vocab(true).into_values().max();
+        let last = last.ok_or_else(|| FileError::NoTokenizer { why: "it has no token".into() })?;
+        Ok(Self { inner, tokens: last as usize + 1 })
+    }
+
+    /// One more than the greatest id.
+    pub(super) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The id of the token that is written so.
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The token that begins a document: the one that the file itself puts before a text, else a
+    /// usual name that it knows.
+    pub(super) fn bos(&self) -> Option<u32> {
+        let empty = self.inner.encode_fast("", true).ok();
+        let first = empty.and_then(|encoding| encoding.get_ids().first().copied());
+        first.or_else(|| USUAL.iter().find_map(|name| self.id(name)))
+    }
+
+    /// Appends the ids of `text`.
+    ///
+    /// # Errors
+    /// If the model of the file has no token for something and none for what is unknown.
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+        let encoding = self.inner.encode_fast(text, false);
+        let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    /// The text of tokens that follow one another; what is no token adds nothing.
+    pub(super) fn decode(&self, ids: &[u32]) -> String {
+        self.inner.decode(ids, false).unwrap_or_default()
+    }
+}
+
+/// What files without a post-processor call it: Llama 3, Llama 2, Gemma, GPT-2 and its heirs.
+const USUAL: [&str; 4] = ["<|begin_of_text|>", "<s>", "<bos>", "<|endoftext|>"];

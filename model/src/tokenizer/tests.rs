@@ -1,0 +1,139 @@
+//! Tests of encoding and decoding; the golden ids are in `model/tests/golden`.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::Work;
+
+fn bytes() -> Tokenizer {
+    Tokenizer::new(&Work::text([0; 32], 1).data)
+}
+
+/// Three words, and what begins a text; the begin of a word is a space, as in files made from
+/// SentencePiece models.
+fn words() -> Tokenizer {
+    let file = r#"{
+        "version": "1.0",
+        "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "added_tokens": [{"id": 4, "content": "<s>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "post_processor": null,
+        "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {"type": "WordLevel", "unk_token": "<unk>",
+            "vocab": {"<unk>": 0, "▁one": 1, "▁two": 2, "▁three": 3}}
+    }"#;
+    Tokenizer::read(Scheme::of_file(file.as_bytes()), file.as_bytes()).expect("a tokenizer")
+}
+
+fn symbols(count: usize) -> Tokenizer {
+    Tokenizer { kind: Kind::Symbols, tokens: count, bos: None }
+}
+
+fn decode(tokenizer: &Tokenizer, tokens: &[i32]) -> String {
+    let mut decoder = tokenizer.decoder();
+    let mut text: String = tokens.iter().map(|token| decoder.push(*token)).collect();
+    text += &decoder.finish();
+    text
+}
+
+#[test]
+fn a_character_comes_when_it_is_whole() {
+    let mut decoder = bytes().decoder();
+    let parts: Vec<_> = "aé€".bytes().map(|byte| decoder.push(i32::from(byte))).collect();
+    assert_eq!(parts, ["a", "", "é", "", "", "€"]);
+    assert_eq!(decoder.finish(), "");
+}
+
+#[test]
+fn what_is_no_text_is_marked() {
+    assert_eq!(decode(&bytes(), &[0xff, 0x61]), "\u{fffd}a");
+    assert_eq!(decode(&bytes(), &[0xe2, 0x82]), "\u{fffd}");
+    // A character that breaks off, and what follows it.
+    assert_eq!(decode(&bytes(), &[0xe2, 0x61]), "\u{fffd}a");
+    assert_eq!(decode(&bytes(), &[256, -1, 0x61]), "\u{fffd}\u{fffd}a");
+    assert_eq!(decode(&symbols(3), &[2, 3, -1]), "c\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn symbols_have_letters_of_their_own() {
+    let all: Vec<_> = (0..256).collect();
+    let text = decode(&symbols(256), &all);
+    assert_eq!(text.chars().count(), 256);
+    assert!(text.chars().all(char::is_alphanumeric));
+    assert_eq!(symbols(256).encode(&text), Ok(all));
+    let told = symbols(30).encode("aE").map_err(|error| error.to_string());
+    assert_eq!(told, Err("'E' is no symbol of this run: they are a to D".to_owned()));
+}
+
+#[test]
+fn nothing_is_a_line_break_or_the_first_symbol() {
+    assert_eq!(bytes().encode(""), Ok(vec![10]));
+    assert_eq!(symbols(5).encode(""), Ok(vec![0]));
+}
+
+/// Where documents follow one another one token begins each, and is no text.
+#[test]
+fn documents_have_a_begin() {
+    let documents = Tokenizer::bytes();
+    assert_eq!((documents.tokens(), documents.bos()), (257, Some(256)));
+    assert_eq!(documents.encode("a"), Ok(vec![256, 97]));
+    assert_eq!(documents.encode(""), Ok(vec![256]));
+    assert_eq!(decode(&documents, &[256, 97, 0xe2, 256, 98, 257]), "\na\u{fffd}\nb\u{fffd}");
+    assert_eq!(documents.text_bytes(&[256, 97, 98, 256, -1, 257]), Some(2));
+    let mut tokens = vec![7];
+    documents.append("a", &mut tokens).expect("bytes");
+    assert_eq!(tokens, [7, 97]);
+}
+
+/// A file's cutting off at two tokens would lose text, and its special tokens are text in a text.
+#[test]
+fn a_hugging_face_file_decides_but_does_not_cut() {
+    let words = words();
+    assert_eq!((words.tokens(), words.bos()), (5, Some(4)));
+    assert_eq!(words.encode("one two three one"), Ok(vec![4, 1, 2, 3, 1]));
+    let forged = words.encode("one <s> two").expect("tokens");
+    assert_eq!(forged.iter().filter(|token| **token == 4).count(), 1, "{forged:?}");
+    assert_eq!(words.text_bytes(&[4, 1, 2]), Some("one two".len()));
+    let other = words.clone().beginning_with("▁two").expect("a token");
+    assert_eq!(other.bos(), Some(2));
+    let told = words.beginning_with("four").expect_err("refused").to_string();
+    assert_eq!(told, "it has no token \"four\" to begin documents with");
+}
+
+/// A space is between words, not before the first: only both tokens together tell.
+#[test]
+fn text_that_depends_on_what_is_before_comes_piece_by_piece() {
+    let mut decoder = words().decoder();
+    let parts: Vec<_> = [1, 2, 3, 4, 1, 7].map(|token| decoder.push(token)).into();
+    assert_eq!(parts, ["one", " two", " three", "\n", "one", "\u{fffd}"]);
+    assert_eq!(decoder.finish(), "");
+}
+
+#[test]
+fn what_is_no_tokenizer_is_told() {
+    let told = |scheme, file: &str| {
+        Tokenizer::read(scheme, file.as_bytes()).expect_err("refused").to_string()
+    };
+    assert!(told(Scheme::HuggingFace, "{}").starts_with("it is no tokenizer.json of Hugging Face"));
+    assert!(told(Scheme::HuggingFace, "{\"version").starts_with("it is no tokenizer.json"));
+    assert!(told(Scheme::Rwkv, "<html>").starts_with("line 1, \"<html>\": it is not `id literal"));
+    assert_eq!(Scheme::of_file(b" \n{\"a\""), Scheme::HuggingFace);
+    assert_eq!(Scheme::of_file(b"1 'a' 1"), Scheme::Rwkv);
+}
+
+proptest! {
+    #[test]
+    fn text_comes_back(text in ".{1,40}") {
+        let tokens = bytes().encode(&text).expect("bytes");
+        prop_assert_eq!(decode(&bytes(), &tokens), text);
+    }
+
+    /// As text comes it is what it would be at once.
+    #[test]
+    fn any_bytes_become_what_std_makes_of_them(all: Vec<u8>) {
+        let tokens: Vec<_> = all.iter().map(|byte| i32::from(*byte)).collect();
+        prop_assert_eq!(decode(&bytes(), &tokens), String::from_utf8_lossy(&all));
+    }
+}

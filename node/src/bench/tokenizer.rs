@@ -1,0 +1,67 @@
+//! `bench tokenizer`: how fast one core turns a text into tokens.
+//!
+//! The text is read once, a bounded part of it, and its speed is that of the tokenizer alone: bytes
+//! of text per second, median of several runs on one thread.
+
+use std::{
+    fs::File,
+    hint::black_box,
+    io::{Read, Write},
+    path::Path,
+    time::Duration,
+};
+
+use intellect_model::tokenizer::{self, Tokenizer};
+use serde_json::json;
+
+use super::{BenchError, median};
+
+/// Measures a tokenizer, bytes by default, on the begin of a text.
+pub(crate) fn run(
+    file: Option<&Path>,
+    text: &Path,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), BenchError> {
+    let file = file.map_or_else(|| Ok(tokenizer::File::none()), tokenizer::File::open)?;
+    let tokenizer = Tokenizer::read(file.scheme, &file.bytes)?;
+    let text = read(text)?;
+    let mut tokens = Vec::new();
+    let time = median(RUNS, || {
+        tokens.clear();
+        tokenizer.append(black_box(&text), &mut tokens)
+    })?;
+    let speed = text.len() as f64 / 1e6 / time.max(Duration::from_nanos(1)).as_secs_f64();
+    let share = text.len() as f64 / tokens.len().max(1) as f64;
+    if as_json {
+        let figures = json!({
+            "tokenizer": file.scheme.name(),
+            "mb_per_s": speed,
+            "bytes_per_token": share,
+            "bytes": text.len(),
+        });
+        writeln!(out, "{figures}")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "{}: {speed:.1} MB/s on one core, {share:.2} bytes per token, {} bytes, median of {RUNS} runs",
+        file.scheme.name(),
+        text.len()
+    )?;
+    Ok(())
+}
+
+/// The begin of a text, up to a whole character.
+fn read(path: &Path) -> Result<String, BenchError> {
+    let unreadable = |source| BenchError::Text { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Runs behind a median.
+const RUNS: usize = 5;
+/// Far more than any cache holds.
+const TEXT_BYTES_MAX: u64 = 1 << 26;
