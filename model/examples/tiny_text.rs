@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    let tokenizer = Tokenizer::new(&work.data);
+    let tokenizer = Tokenizer::of(&work.data, None)?;
     let mut decoder = tokenizer.decoder();
     let settings = sample::Settings { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
     sample(trainer.as_ref(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {

@@ -8,12 +8,14 @@
 //! It also says what the work costs: tokens per step, parameters, memory. It does not know the rest
 //! of the manifest, files or devices.
 
+mod data;
 mod fields;
 mod model;
-mod tables;
+mod train;
 
 use thiserror::Error;
 
+pub use self::data::{Data, Scheme, Source, Vocabulary};
 pub use self::model::{Family, Model};
 use crate::arch::Arch;
 use fields::{Fields, Table};
@@ -27,57 +29,6 @@ pub struct Work {
     pub data: Data,
     /// The inner optimisation.
     pub train: Train,
-}
-
-/// Where tokens come from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Data {
-    /// The source, with what only it needs.
-    pub source: Source,
-    /// How the source's bytes or symbols become tokens.
-    pub tokenizer: Tokenizer,
-    /// Share of the source that is never trained on, 0–0.5: the end of a file. A synthetic source
-    /// has a stream of its own for it and ignores the size.
-    pub held_out: f64,
-}
-
-/// The kinds of source.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Source {
-    /// A seeded Markov source of known entropy.
-    Synthetic {
-        /// Size of its alphabet, 2–256.
-        symbols: usize,
-        /// Symbols that the next one depends on, 1–3.
-        order: usize,
-    },
-    /// One file that every peer has; another file is refused.
-    Text {
-        /// BLAKE3 of the file.
-        digest: [u8; 32],
-        /// Its length.
-        bytes: u64,
-    },
-}
-
-/// How a source becomes tokens; the numbers are hashed and never reused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tokenizer {
-    /// A synthetic source's symbols are the tokens.
-    Symbols = 1,
-    /// One token per byte.
-    Bytes = 2,
-}
-
-/// The forms that a tokenizer of documents can have; the numbers are hashed and never reused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scheme {
-    /// One token per byte, and one that begins a document; there is no file.
-    Bytes = 2,
-    /// A vocabulary file of RWKV World.
-    Rwkv = 3,
-    /// A `tokenizer.json` of Hugging Face.
-    HuggingFace = 4,
 }
 
 /// The inner optimisation: AdamW under a warmup–stable–decay schedule.
@@ -223,7 +174,7 @@ impl Work {
     #[must_use]
     pub fn synthetic() -> Self {
         let source = Source::Synthetic { symbols: 16, order: 2 };
-        let data = Data { source, tokenizer: Tokenizer::Symbols, held_out: 0.1 };
+        let data = Data { source, held_out: 0.1 };
         Self::proposed(data, Sizes { width: 64, ffn: 176, batch: 8 })
     }
 
@@ -232,7 +183,15 @@ impl Work {
     #[must_use]
     pub fn text(digest: [u8; 32], bytes: u64) -> Self {
         let source = Source::Text { digest, bytes };
-        let data = Data { source, tokenizer: Tokenizer::Bytes, held_out: 0.1 };
+        let data = Data { source, held_out: 0.1 };
+        Self::proposed(data, Sizes { width: 128, ffn: 344, batch: 4 })
+    }
+
+    /// What `manifest new` proposes for a token file of `bytes` bytes with this BLAKE3 digest: as
+    /// for a text.
+    #[must_use]
+    pub fn tokens(vocabulary: Vocabulary, digest: [u8; 32], bytes: u64) -> Self {
+        let data = Data { source: Source::Tokens { digest, bytes, vocabulary }, held_out: 0.1 };
         Self::proposed(data, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
@@ -277,7 +236,8 @@ impl Work {
 
     /// The byte string that is hashed into the run's id: every field in the order of the
     /// manifest's definition; integers, float bits and numbers of enums as u64 little endian,
-    /// strings as u32 length and bytes, what does not apply as zero or empty.
+    /// strings as u32 length and bytes, what does not apply as zero or empty, or, if it is younger
+    /// than the first manifests, as nothing.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -356,50 +316,6 @@ impl Work {
             ("data", self.data.fields()),
             ("train", self.train.fields()),
         ]
-    }
-}
-
-impl Data {
-    /// How many different tokens there are.
-    #[must_use]
-    pub fn tokens(&self) -> usize {
-        match (self.tokenizer, self.source) {
-            (Tokenizer::Symbols, Source::Synthetic { symbols, .. }) => symbols,
-            (Tokenizer::Symbols | Tokenizer::Bytes, _) => 256,
-        }
-    }
-}
-
-impl Tokenizer {
-    /// As it is written in a manifest.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Symbols => "symbols",
-            Self::Bytes => "bytes",
-        }
-    }
-}
-
-impl Scheme {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bytes, Self::Rwkv, Self::HuggingFace];
-
-    /// As it is written in a manifest.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Rwkv => "rwkv",
-            Self::HuggingFace => "hugging-face",
-        }
-    }
-
-    /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a
-    /// number.
-    #[must_use]
-    pub fn of_file(file: &[u8]) -> Self {
-        if file.trim_ascii_start().first() == Some(&b'{') { Self::HuggingFace } else { Self::Rwkv }
     }
 }
 

@@ -12,10 +12,14 @@
 //!
 //! Who gets which stream and what is done with a batch is decided elsewhere.
 
+pub mod documents;
 pub(crate) mod draw;
 mod entropy;
+mod split;
 mod synthetic;
 pub mod text;
+pub mod tokenize;
+pub mod tokens;
 
 use std::io;
 use std::ops::Range;
@@ -25,8 +29,11 @@ use thiserror::Error;
 
 use crate::config::{self, Work};
 use draw::Draw;
+use split::TooSmall;
 use synthetic::Markov;
 use text::Text;
+use tokens::Tokens;
+use tokens::header::HeaderError;
 
 /// An open source of tokens.
 #[derive(Debug)]
@@ -58,8 +65,8 @@ pub struct Entropies {
     pub uniform: f64,
     /// Of the best predictor that looks at no token.
     pub unigram: f64,
-    /// Of the best predictor that looks at the last token.
-    pub bigram: f64,
+    /// Of the best predictor that looks at the last token; not counted of many different tokens.
+    pub bigram: Option<f64>,
     /// The entropy rate H*, which no predictor beats; known of a synthetic source only.
     pub floor: Option<f64>,
 }
@@ -69,10 +76,12 @@ pub struct Entropies {
 pub enum DataError {
     /// The run needs a file and none was given.
     #[error(
-        "this run trains on a text file of {bytes} bytes with BLAKE3 {digest}: \
+        "this run trains on a {kind} file of {bytes} bytes with BLAKE3 {digest}: \
          name it with --data FILE"
     )]
     NoFile {
+        /// What is in it.
+        kind: &'static str,
         /// Length of the file.
         bytes: u64,
         /// Its digest in hex.
@@ -113,8 +122,8 @@ pub enum DataError {
     },
     /// One part of the file holds no row.
     #[error(
-        "{} is too small: its {part} part has {bytes} bytes, one row needs {needed}; \
-         take a longer text, a shorter model.context or another data.held_out",
+        "{} is too small: its {part} part has {size} {unit}, one row needs {needed}; \
+         take a longer file, a shorter model.context or another data.held_out",
         path.display()
     )]
     TooSmall {
@@ -123,9 +132,42 @@ pub enum DataError {
         /// Which part.
         part: &'static str,
         /// Its length.
-        bytes: u64,
+        size: u64,
+        /// What it is counted in.
+        unit: &'static str,
         /// What one row takes.
         needed: u64,
+    },
+    /// It is no token file, or a part of one.
+    #[error("{} cannot be trained on: {why}", path.display())]
+    NoTokens {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: HeaderError,
+    },
+    /// A number in a token file that its tokenizer does not have.
+    #[error("{} is damaged: token {at} is {token}, and its tokenizer has {tokens}", path.display())]
+    NoToken {
+        /// As given.
+        path: PathBuf,
+        /// Where, counted from 0.
+        at: u64,
+        /// What is there.
+        token: u32,
+        /// How many different ones there are.
+        tokens: usize,
+    },
+    /// The organiser's manifest says another thing than the file that it names.
+    #[error(
+        "the manifest names another tokenizer than {} was made with: its organiser must change \
+         data.tokenizer, tokenizer_digest, tokens or bos",
+        path.display()
+    )]
+    AnotherVocabulary {
+        /// As given.
+        path: PathBuf,
     },
     /// The manifest holds nothing out.
     #[error("nothing is held out to measure on: data.held_out is 0")]
@@ -139,19 +181,27 @@ impl Source {
     /// If a file is needed, needless, unreadable, another one than the run's, or too small.
     pub fn open(work: &Work, seed: u64, file: Option<&Path>) -> Result<Self, DataError> {
         let context = work.model.context;
-        let kind = match (work.data.source, file) {
-            (config::Source::Synthetic { symbols, order }, None) => {
+        let held_out = work.data.held_out;
+        let kind = match (&work.data.source, file) {
+            (&config::Source::Synthetic { symbols, order }, None) => {
                 Kind::Synthetic(Markov::new(seed, symbols, order))
             }
-            (config::Source::Text { digest, bytes }, Some(path)) => {
+            (&config::Source::Text { digest, bytes }, Some(path)) => {
                 let expected = text::File { digest, bytes };
-                Kind::Text(Text::open(path, expected, work.data.held_out, context)?)
+                Kind::Text(Text::open(path, expected, held_out, context)?)
+            }
+            (&config::Source::Tokens { digest, bytes, vocabulary }, Some(path)) => {
+                let expected = text::File { digest, bytes };
+                Kind::Tokens(Tokens::open(path, expected, &vocabulary, held_out, context)?)
             }
             (config::Source::Synthetic { .. }, Some(path)) => {
                 return Err(DataError::NeedlessFile { path: path.to_owned() });
             }
-            (config::Source::Text { digest, bytes }, None) => {
-                return Err(DataError::NoFile { bytes, digest: hex(digest) });
+            (&config::Source::Text { digest, bytes }, None) => {
+                return Err(DataError::NoFile { kind: "text", bytes, digest: hex(digest) });
+            }
+            (&config::Source::Tokens { digest, bytes, .. }, None) => {
+                return Err(DataError::NoFile { kind: "token", bytes, digest: hex(digest) });
             }
         };
         Ok(Self { kind, context })
@@ -170,10 +220,17 @@ impl Source {
         let mut batch = Batch::empty(self.context);
         for row in rows {
             let mut draw = Draw::new(stream, step, row as u64);
-            batch.push(&match &self.kind {
-                Kind::Synthetic(markov) => markov.walk(&mut draw, self.context + 1),
-                Kind::Text(text) => text.anywhere(&mut draw, self.context + 1)?,
-            });
+            let length = self.context + 1;
+            match &self.kind {
+                Kind::Synthetic(markov) => batch.push(&markov.walk(&mut draw, length)),
+                Kind::Text(text) => {
+                    batch.push(&text.read(text.split().anywhere(&mut draw, length), length)?);
+                }
+                Kind::Tokens(tokens) => {
+                    let start = tokens.split().anywhere(&mut draw, length);
+                    batch.push_packed(&tokens.read(start, length)?, tokens.bos());
+                }
+            }
         }
         Ok(batch)
     }
@@ -185,10 +242,18 @@ impl Source {
     pub fn held_out(&self, rows: Range<usize>, of: usize) -> Result<Batch, DataError> {
         let mut batch = Batch::empty(self.context);
         for row in rows {
-            batch.push(&match &self.kind {
-                Kind::Synthetic(markov) => markov.held_out(row as u64, self.context + 1),
-                Kind::Text(text) => text.held_out(row as u64, of as u64, self.context + 1)?,
-            });
+            let length = self.context + 1;
+            let start = |split: split::Split| {
+                split.held_out(row as u64, of as u64, length).ok_or(DataError::NothingHeldOut)
+            };
+            match &self.kind {
+                Kind::Synthetic(markov) => batch.push(&markov.held_out(row as u64, length)),
+                Kind::Text(text) => batch.push(&text.read(start(text.split())?, length)?),
+                Kind::Tokens(tokens) => {
+                    let row = tokens.read(start(tokens.split())?, length)?;
+                    batch.push_packed(&row, tokens.bos());
+                }
+            }
         }
         Ok(batch)
     }
@@ -199,6 +264,7 @@ impl Source {
         match &self.kind {
             Kind::Synthetic(markov) => markov.entropies(),
             Kind::Text(text) => text.entropies(),
+            Kind::Tokens(tokens) => tokens.entropies(),
         }
     }
 
@@ -208,7 +274,7 @@ impl Source {
     pub fn truth(&self, history: &[i32]) -> Option<Vec<f64>> {
         match &self.kind {
             Kind::Synthetic(markov) => markov.truth(history),
-            Kind::Text(_) => None,
+            Kind::Text(_) | Kind::Tokens(_) => None,
         }
     }
 }
@@ -225,6 +291,33 @@ impl Batch {
         self.targets.extend_from_slice(&tokens[1..]);
         self.sequences += 1;
     }
+
+    /// Appends a row of `context` + 1 tokens, in which `bos` begins each document.
+    fn push_packed(&mut self, tokens: &[i32], bos: i32) {
+        let mut document = 0;
+        self.documents.extend(tokens[..self.context].iter().map(|token| {
+            document += i32::from(*token == bos);
+            document
+        }));
+        self.push(tokens);
+    }
+}
+
+impl DataError {
+    fn another_file(path: PathBuf, found: text::File, expected: text::File) -> Self {
+        Self::AnotherFile {
+            path,
+            found_bytes: found.bytes,
+            found: hex(found.digest),
+            bytes: expected.bytes,
+            digest: hex(expected.digest),
+        }
+    }
+
+    fn too_small(path: PathBuf, unit: &'static str, small: TooSmall) -> Self {
+        let TooSmall { part, size, needed } = small;
+        Self::TooSmall { path, part, size, unit, needed }
+    }
 }
 
 fn hex(digest: [u8; 32]) -> String {
@@ -235,6 +328,7 @@ fn hex(digest: [u8; 32]) -> String {
 enum Kind {
     Synthetic(Markov),
     Text(Text),
+    Tokens(Tokens),
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Entropies {
         Some(Yardsticks {
             uniform: self.uniform - floor,
             unigram: self.unigram - floor,
-            bigram: self.bigram - floor,
+            bigram: self.bigram? - floor,
         })
     }
 }
@@ -97,8 +97,14 @@ pub fn evaluate(
     let mut sums = Sums::default();
     for batch in held_out(source, work, tokens) {
         let batch = batch?;
-        let scores = model.logits(&batch.inputs, batch.sequences)?;
-        sums.add(&batch, &scores, source);
+        if batch.documents.is_empty() {
+            let scores = model.logits(&batch.inputs, batch.sequences)?;
+            sums.add(&batch, &scores, source);
+        } else {
+            // Each document by itself, as in training; the truth of such a source is unknown.
+            sums.surprise += model.loss(&batch)? * batch.targets.len() as f64;
+            sums.tokens += batch.targets.len();
+        }
     }
     let loss = sums.surprise / sums.tokens as f64;
     if !loss.is_finite() {
@@ -184,6 +190,8 @@ fn kl(truth: &[f64], log: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Vocabulary;
+    use crate::data::tokens::{self, writer::Writer};
 
     /// A model that knows the source, or believes in equal probabilities.
     struct Oracle<'a> {
@@ -218,8 +226,8 @@ mod tests {
             Ok(ends.flat_map(scores).collect())
         }
 
-        fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
-            Ok(f64::NAN)
+        fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
+            Ok(f64::from(batch.documents.iter().copied().max().unwrap_or(-1)))
         }
     }
 
@@ -250,6 +258,31 @@ mod tests {
         let uniform = entropies.yardsticks().expect("known").uniform;
         let excess = evaluation.excess.expect("known");
         assert!((excess - uniform).abs() < 0.02, "{excess} {uniform}");
+    }
+
+    /// Of rows that hold documents the model is asked for a loss that knows of them.
+    #[test]
+    fn documents_are_measured_each_by_itself() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.tokens");
+        let mut writer =
+            Writer::create(&path, Vocabulary::BYTES, [0; 32]).expect("a token file begins");
+        for _ in 0..3000 {
+            writer.begin().expect("written");
+            writer.tokens(&[97], 1).expect("written");
+        }
+        writer.finish().expect("whole");
+        let (header, file) = tokens::describe(&path).expect("a token file");
+        let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+        let source = Source::open(&work, 3, Some(&path)).expect("opens");
+        let (context, vocab) = (work.model.context, work.model.vocab);
+        let oracle = Oracle { source: &source, context, vocab, knows: false };
+        let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");
+        // A document begins at every other of 64 positions.
+        let expected = Evaluation { loss: 32.0, excess: None, tokens: 64 };
+        assert_eq!(evaluation, expected);
+        let bytes = bytes_per_token(&source, &work, &Tokenizer::bytes(), 1).expect("read");
+        assert_eq!(bytes, Some(0.5));
     }
 
     /// A byte tokenizer has one byte per token: nats over ln 2. A perplexity of 2 is one bit.

@@ -12,13 +12,14 @@ mod file;
 mod hugging_face;
 mod rwkv;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use thiserror::Error;
 
 pub use self::decoder::Decoder;
 pub use self::file::{File, FileError, OpenError};
-use crate::config::{self, Scheme};
+use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;
 
@@ -54,20 +55,59 @@ pub enum EncodeError {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a run's data.
-    #[must_use]
-    pub fn new(data: &config::Data) -> Self {
-        let kind = match data.tokenizer {
-            config::Tokenizer::Symbols => Kind::Symbols,
-            config::Tokenizer::Bytes => Kind::Bytes,
+    /// The tokenizer of a run's data; `file` is its file, where it has one.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::of_documents`].
+    pub fn of(data: &config::Data, file: Option<&Path>) -> Result<Self, OpenError> {
+        let kind = match &data.source {
+            Source::Synthetic { .. } => Kind::Symbols,
+            Source::Text { .. } => Kind::Bytes,
+            Source::Tokens { vocabulary, .. } => return Self::of_documents(vocabulary, file),
         };
-        Self { kind, tokens: data.tokens(), bos: None }
+        match file {
+            None => Ok(Self { kind, tokens: data.tokens(), bos: None }),
+            Some(path) => Err(OpenError::NeedlessFile { path: path.to_owned() }),
+        }
+    }
+
+    /// The tokenizer that token files were made with; `file` is its file, where it has one.
+    ///
+    /// # Errors
+    /// If a file is needed, needless, unreadable, or another one than it was.
+    pub fn of_documents(vocabulary: &Vocabulary, file: Option<&Path>) -> Result<Self, OpenError> {
+        let path = match (vocabulary.scheme, file) {
+            (Scheme::Bytes, None) => return Ok(Self::bytes()),
+            (Scheme::Bytes, Some(path)) => {
+                return Err(OpenError::NeedlessFile { path: path.to_owned() });
+            }
+            (Scheme::Rwkv | Scheme::HuggingFace, Some(path)) => path.to_owned(),
+            (Scheme::Rwkv | Scheme::HuggingFace, None) => {
+                return Err(OpenError::NoFile { digest: hex(vocabulary.digest) });
+            }
+        };
+        let file = File::open(&path)?;
+        if file.digest() != vocabulary.digest {
+            let (found, digest) = (hex(file.digest()), hex(vocabulary.digest));
+            return Err(OpenError::AnotherFile { path, found, digest });
+        }
+        match Self::read(vocabulary.scheme, &file.bytes) {
+            Ok(read) if read.tokens == vocabulary.tokens => {
+                Ok(Self { bos: Some(vocabulary.bos), ..read })
+            }
+            Ok(read) => {
+                let (found, said) = (read.tokens, vocabulary.tokens);
+                Err(OpenError::Wrong { path, why: FileError::Tokens { found, said } })
+            }
+            Err(why) => Err(OpenError::Wrong { path, why }),
+        }
     }
 
     /// The tokenizer of documents that are bytes: token 256 begins each.
     #[must_use]
     pub fn bytes() -> Self {
-        Self { kind: Kind::Bytes, tokens: 257, bos: Some(BYTES_BOS) }
+        let Vocabulary { tokens, bos, .. } = Vocabulary::BYTES;
+        Self { kind: Kind::Bytes, tokens, bos: Some(bos) }
     }
 
     /// The tokenizer of documents that a file describes, and that it says what begins them; for
@@ -191,6 +231,10 @@ impl Tokenizer {
     }
 }
 
+fn hex(digest: [u8; 32]) -> String {
+    blake3::Hash::from_bytes(digest).to_hex().to_string()
+}
+
 #[derive(Clone, Debug)]
 enum Kind {
     Symbols,
@@ -204,8 +248,6 @@ fn letters() -> impl Iterator<Item = char> {
     ('a'..='z').chain('A'..='Z').chain('0'..='9').chain('\u{100}'..='\u{1c1}')
 }
 
-/// The first number that is no byte.
-const BYTES_BOS: u32 = 256;
 /// RWKV's models are trained with 0 between documents.
 const RWKV_BOS: u32 = 0;
 

@@ -4,6 +4,8 @@
 //! Everything here is still text or a plain number; [`crate::config`] and the commands turn it into
 //! values that cannot be wrong. Only this file and `lib.rs` talk to the terminal.
 
+pub(crate) mod data;
+
 use std::{
     num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
@@ -13,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
+use data::DataCommand;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -50,6 +53,9 @@ pub(crate) enum Command {
     /// Writes or explains the signed settings of a run
     #[command(subcommand)]
     Manifest(ManifestCommand),
+    /// Makes token files of documents, and explains them
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Measures a checkpoint on held-out data
     Eval(EvalArgs),
     /// Lets a checkpoint write
@@ -94,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Most bulk bytes to send in a second; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) rate: u64,
-    /// The text, when the run trains on one
+    /// The text or token file, when the run trains on one
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// The weights that the run begins with, from `manifest new --from-hf`; without the file they come
@@ -264,9 +270,12 @@ pub(crate) struct StateArgs {
 pub(crate) struct CheckpointArgs {
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// The text, when the run trains on one
+    /// The text or token file, when the run trains on one
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
+    /// The run's tokenizer, when it has a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// What computes: auto, cpu or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,

@@ -8,7 +8,7 @@ use crate::{
     driver::EnterError,
     identity::IdentityError,
     net::{self, NetError},
-    offline::{OfflineError, export::ExportError, stored::StoredError},
+    offline::{OfflineError, data::DataCommandError, export::ExportError, stored::StoredError},
     sim::SimError,
     store::StoreError,
 };
@@ -31,6 +31,9 @@ pub(crate) enum Error {
     /// A model for other programs.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A command on files of documents or tokens.
+    #[error(transparent)]
+    Data(#[from] DataCommandError),
     /// A benchmark.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -106,6 +109,7 @@ impl Error {
             | Self::Offline(_)
             | Self::Stored(_)
             | Self::Export(_)
+            | Self::Data(_)
             | Self::Bench(_)
             | Self::Sim(_)
             | Self::Net(_)

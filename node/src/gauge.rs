@@ -80,9 +80,12 @@ impl Gauge {
     }
 
     /// Bytes of text per token of what [`Gauge::evaluate`] measures on, where tokens are text.
-    pub(crate) fn bytes_per_token(&self, tokens: usize) -> Result<Option<f64>, GaugeError> {
-        let tokenizer = Tokenizer::new(&self.manifest.work.data);
-        Ok(eval::bytes_per_token(&self.source, &self.manifest.work, &tokenizer, tokens)?)
+    pub(crate) fn bytes_per_token(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: usize,
+    ) -> Result<Option<f64>, GaugeError> {
+        Ok(eval::bytes_per_token(&self.source, &self.manifest.work, tokenizer, tokens)?)
     }
 
     /// The model, with what is loaded.

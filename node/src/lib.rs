@@ -63,6 +63,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Sim(args) => sim::run(&args, out)?,
         Command::Keygen(args) => offline::keygen(&args.out, out)?,
         Command::Manifest(command) => offline::manifest(command, out)?,
+        Command::Data(command) => offline::data::run(&command, out)?,
         Command::Eval(args) => offline::stored::eval(&args, out)?,
         Command::Sample(args) => offline::stored::sample(&args, out)?,
         Command::Export(args) => offline::export::export(&args, out)?,

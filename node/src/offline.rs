@@ -4,6 +4,7 @@
 //! Each takes what was typed, does its work, and writes for a person to `out`.
 
 pub(crate) mod export;
+pub(crate) mod data;
 pub(crate) mod stored;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
 use intellect_model::{
     arch::Arch,
     config::{Family, Model, Source, Work},
-    data::{DataError, text},
+    data::{DataError, text, tokens},
     hf::import::{self, ImportError, Imported},
 };
 use intellect_protocol::{
@@ -189,11 +190,17 @@ fn new_manifest(
     Ok(manifest)
 }
 
-/// The work that a new run proposes: on a text, or on the synthetic source.
+/// The work that a new run proposes: on a token file, a text, or the synthetic source.
 pub(crate) fn work(data: Option<&Path>) -> Result<Work, DataError> {
     data.map_or_else(
         || Ok(Work::synthetic()),
-        |path| text::describe(path).map(|file| Work::text(file.digest, file.bytes)),
+        |path| {
+            if tokens::is_meant(path)? {
+                let (header, file) = tokens::describe(path)?;
+                return Ok(Work::tokens(header.vocabulary, file.digest, file.bytes));
+            }
+            text::describe(path).map(|file| Work::text(file.digest, file.bytes))
+        },
     )
 }
 
@@ -270,15 +277,24 @@ fn describe_model(work: &Work) -> String {
 }
 
 fn describe_data(work: &Work) -> String {
-    match work.data.source {
+    match &work.data.source {
         Source::Synthetic { symbols, order } => format!(
             "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
         ),
         Source::Text { digest, bytes } => format!(
             "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
-            count(bytes),
-            blake3::Hash::from_bytes(digest),
+            count(*bytes),
+            blake3::Hash::from_bytes(*digest),
             100.0 * work.data.held_out
+        ),
+        Source::Tokens { digest, bytes, vocabulary } => format!(
+            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it; \
+             its tokenizer is {} with {} tokens",
+            count(*bytes),
+            blake3::Hash::from_bytes(*digest),
+            100.0 * work.data.held_out,
+            vocabulary.scheme.name(),
+            count(vocabulary.tokens as u64)
         ),
     }
 }

@@ -384,8 +384,9 @@ fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Res
         }
         None => writeln!(
             out,
-            "data: text, entropy {:.4} nats per byte by unigrams, {:.4} by bigrams",
-            entropies.unigram, entropies.bigram
+            "data: a file, entropy {:.4} nats per token by unigrams{}",
+            entropies.unigram,
+            entropies.bigram.map_or_else(String::new, |nats| format!(", {nats:.4} by bigrams"))
         ),
     }
 }

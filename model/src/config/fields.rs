@@ -139,6 +139,9 @@ pub(super) enum Field {
     NoInteger,
     /// Text that does not apply.
     NoText,
+    /// A field that does not apply, and is younger than what it would stand in: it is not hashed,
+    /// so that a run keeps its id.
+    Nothing,
 }
 
 impl Field {
@@ -156,7 +159,7 @@ impl Field {
             Self::Float(number) => Some(toml::Value::Float(*number)),
             Self::Text(text) => Some(toml::Value::String(text.clone())),
             Self::Name(name, _) => Some(toml::Value::String((*name).to_owned())),
-            Self::NoInteger | Self::NoText => None,
+            Self::NoInteger | Self::NoText | Self::Nothing => None,
         }
     }
 
@@ -175,6 +178,7 @@ impl Field {
             }
             Self::NoInteger => bytes.extend_from_slice(&0_u64.to_le_bytes()),
             Self::NoText => bytes.extend_from_slice(&0_u32.to_le_bytes()),
+            Self::Nothing => {}
         }
     }
 }

@@ -81,10 +81,17 @@ fn what_is_written_is_what_is_read() {
     assert_eq!((digest[1], digest[31], bytes), (1, 255, 1_115_394));
 }
 
+/// A work on tokens of another tokenizer than bytes.
+fn tokens() -> Work {
+    let vocabulary = Vocabulary { scheme: Scheme::Rwkv, digest: [3; 32], tokens: 65_530, bos: 5 };
+    Work::tokens(vocabulary, [4; 32], 1 << 33)
+}
+
 #[test]
 fn every_work_survives_being_written() {
     let text = Work::parse(&written()).expect("valid");
-    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text] {
+    let bytes = Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
+    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text, tokens(), bytes] {
         let file = work.to_toml().to_string();
         let back = Work::parse(&file.parse().expect("valid TOML")).expect("valid");
         assert_eq!(back, work);
@@ -111,6 +118,71 @@ fn canonical_bytes_are_golden() {
         blake3::hash(&bytes).to_hex().as_str(),
         "25e49794745a306a38a92fb1896eafec13cfd004e48298df8e5b3813eeb1fcb3"
     );
+}
+
+/// What a token file adds stands at the end of `[data]`; of older sources it hashes nothing.
+#[test]
+fn canonical_bytes_of_a_token_file_are_golden() {
+    let bytes = tokens().canonical();
+    assert_eq!(bytes.len(), 38 * 8 + 2 * 68);
+    // source, tokenizer, no symbols, no order.
+    let begin: Vec<_> = bytes[120..152].chunks(8).map(|word| word[0]).collect();
+    assert_eq!(begin, [3, 3, 0, 0]);
+    // The tokenizer's digest, how many tokens, which begins a document; then the batch.
+    let hex = "03".repeat(32);
+    assert_eq!((&bytes[236..240], &bytes[240..304]), (&[64, 0, 0, 0][..], hex.as_bytes()));
+    let end: Vec<_> = bytes[304..328].chunks(8).map(|word| word[0]).collect();
+    assert_eq!(end, [0xfa, 5, 4]);
+    assert_eq!(
+        blake3::hash(&bytes).to_hex().as_str(),
+        "63460934ffeb6e5864c2d07328c631c8641a322093c4a27124a23f2900518540"
+    );
+}
+
+#[test]
+fn every_field_of_a_token_file_changes_the_canonical_bytes() {
+    let before = tokens().canonical();
+    let data = tokens().to_toml()["data"].clone();
+    let changed = [
+        ("data.tokenizer", Value::from("hugging-face")),
+        ("data.digest", "f".repeat(64).into()),
+        ("data.bytes", 5.into()),
+        ("data.held_out", 0.0.into()),
+        ("data.tokenizer_digest", "f".repeat(64).into()),
+        ("data.tokens", 65_529.into()),
+        ("data.bos", 6.into()),
+    ];
+    for (key, value) in &changed {
+        let mut manifest = tokens().to_toml();
+        put(&mut manifest, key, value.clone());
+        let after = Work::parse(&manifest).expect("valid").canonical();
+        assert_ne!(after, before, "{key} is not hashed");
+    }
+    // Another source has other fields.
+    assert_eq!(changed.len() + 1, data.as_table().expect("a table").len());
+}
+
+#[test]
+fn a_tokenizer_that_does_not_fit_is_refused() {
+    let told = |work: Work, key, value: Value| {
+        let mut manifest = work.to_toml();
+        put(&mut manifest, key, value);
+        refusal(&manifest)
+    };
+    let bytes = || Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
+    assert_eq!(
+        told(tokens(), "model.vocab", 65_529.into()),
+        "model.vocab is 65529: the data has 65530 different tokens: choose at least 65530"
+    );
+    assert_eq!(told(tokens(), "data.bos", 65_530.into()), "data.bos is 65530: choose 0 to 65529");
+    let only = "data.tokenizer_digest belongs to a tokenizer with a file only: remove it";
+    assert_eq!(told(bytes(), "data.tokenizer_digest", "3".repeat(64).into()), only);
+    assert_eq!(told(bytes(), "data.tokens", 258.into()), "data.tokens is 258: choose 257 to 257");
+    assert_eq!(told(bytes(), "data.bos", 0.into()), "data.bos is 0: choose 256 to 256");
+    let known = "data.tokenizer is \"bpe\": known are \"bytes\", \"rwkv\", \"hugging-face\"";
+    assert_eq!(told(tokens(), "data.tokenizer", "bpe".into()), known);
+    let only = "data.tokens belongs to source = \"tokens\" only: remove it";
+    assert_eq!(refusal(&with("data.tokens", 257)), only);
 }
 
 #[test]
@@ -164,7 +236,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 
 #[test]
 fn a_missing_field_or_table_is_named() {
-    for manifest in [written(), Work::synthetic().to_toml()] {
+    for manifest in [written(), Work::synthetic().to_toml(), tokens().to_toml()] {
         for key in every_key(&manifest) {
             let mut less = manifest.clone();
             let (table, field) = key.split_once('.').expect("table.key");
@@ -185,7 +257,7 @@ fn a_field_of_the_other_source_is_refused() {
     assert_eq!(refusal(&with("data.symbols", 32)), told);
     let mut synthetic = Work::synthetic().to_toml();
     put(&mut synthetic, "data.bytes", 5);
-    let told = "data.bytes belongs to source = \"text\" only: remove it";
+    let told = "data.bytes belongs to source = \"text\" or \"tokens\" only: remove it";
     assert_eq!(refusal(&synthetic), told);
 }
 
@@ -240,7 +312,7 @@ fn what_is_out_of_bounds_is_told_with_the_bounds() {
 fn names_and_types_are_checked() {
     let told = "model.family is \"lama\": known are \"llama\", \"eagle\", \"finch\", \"goldfinch\"";
     assert_eq!(refusal(&with("model.family", "lama")), told);
-    let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\"";
+    let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\", \"tokens\"";
     assert_eq!(refusal(&with("data.source", "jsonl")), told);
     let told = "data.tokenizer is \"symbols\": known are \"bytes\"";
     assert_eq!(refusal(&with("data.tokenizer", "symbols")), told);

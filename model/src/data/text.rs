@@ -12,8 +12,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::draw::Draw;
-use super::{DataError, Entropies, entropy, hex};
+use super::split::Split;
+use super::{DataError, Entropies, entropy};
 
 /// What a manifest says about a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,9 +29,7 @@ pub struct File {
 pub(super) struct Text {
     file: fs::File,
     path: PathBuf,
-    bytes: u64,
-    /// Length of the part before the held-out end.
-    training: u64,
+    split: Split,
     entropies: Entropies,
 }
 
@@ -56,48 +54,26 @@ impl Text {
         let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
         let mut file = fs::File::open(path).map_err(unreadable)?;
         let (found, entropies) = read_through(&mut file).map_err(unreadable)?;
+        let path = path.to_owned();
         if found != expected {
-            return Err(DataError::AnotherFile {
-                path: path.to_owned(),
-                found_bytes: found.bytes,
-                found: hex(found.digest),
-                bytes: expected.bytes,
-                digest: hex(expected.digest),
-            });
+            return Err(DataError::another_file(path, found, expected));
         }
-        let end = (found.bytes as f64 * held_out) as u64;
-        let training = found.bytes.saturating_sub(end);
-        let needed = context as u64 + 1;
-        for (part, bytes) in [("training", training), ("held-out", end)] {
-            // Holding nothing out is a choice; holding too little out is a mistake.
-            if bytes < needed && (part == "training" || held_out > 0.0) {
-                return Err(DataError::TooSmall { path: path.to_owned(), part, bytes, needed });
-            }
-        }
-        Ok(Self { file, path: path.to_owned(), bytes: found.bytes, training, entropies })
+        let split = Split::new(found.bytes, held_out, context)
+            .map_err(|small| DataError::too_small(path.clone(), "bytes", small))?;
+        Ok(Self { file, path, split, entropies })
     }
 
-    /// A row of `length` bytes from anywhere in the training part.
-    pub(super) fn anywhere(&self, draw: &mut Draw, length: usize) -> Result<Vec<i32>, DataError> {
-        let starts = self.training - length as u64 + 1;
-        self.read(draw.below(starts), length)
-    }
-
-    /// Row `row` of the `of` rows that are held out.
-    pub(super) fn held_out(&self, row: u64, of: u64, length: usize) -> Result<Vec<i32>, DataError> {
-        if self.training == self.bytes {
-            return Err(DataError::NothingHeldOut);
-        }
-        let last = self.bytes - self.training - length as u64;
-        let share = u128::from(last) * u128::from(row) / u128::from(of.max(2) - 1);
-        self.read(self.training + u64::try_from(share).unwrap_or(last).min(last), length)
+    /// What is trained on and what is held out.
+    pub(super) fn split(&self) -> Split {
+        self.split
     }
 
     pub(super) fn entropies(&self) -> Entropies {
         self.entropies
     }
 
-    fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
+    /// `length` bytes from `start` on.
+    pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
         let mut bytes = vec![0; length];
         self.file
             .read_exact_at(&mut bytes, start)
@@ -131,7 +107,7 @@ fn read_through(file: &mut fs::File) -> io::Result<(File, Entropies)> {
     let entropies = Entropies {
         uniform: 256_f64.ln(),
         unigram: entropy::of_symbols(&pairs, 256),
-        bigram: entropy::of_the_next(&pairs, 256),
+        bigram: Some(entropy::of_the_next(&pairs, 256)),
         floor: None,
     };
     Ok((File { digest: *hasher.finalize().as_bytes(), bytes }, entropies))

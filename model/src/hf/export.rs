@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::{CONFIG, Format, INDEX, WHOLE, config, tokenizer};
 use crate::arch::Arch;
-use crate::config::{Tokenizer, Work};
+use crate::config::{Source, Work};
 use crate::genesis::Spec;
 
 /// A model that is to be written.
@@ -161,13 +161,13 @@ impl Export<'_> {
     fn settings(&self) -> Vec<(&'static str, Value)> {
         let model = &self.work.model;
         let mut files = vec![("generation_config.json", config::generation(model))];
-        match self.work.data.tokenizer {
-            Tokenizer::Bytes => files.extend([
+        match self.work.data.source {
+            Source::Text { .. } => files.extend([
                 ("tokenizer.json", tokenizer::describe()),
                 ("tokenizer_config.json", tokenizer::settings(model.context)),
             ]),
-            // Symbols of a source that has no text.
-            Tokenizer::Symbols => {}
+            // Symbols of a source that has no text; a tokenizer that is a file already.
+            Source::Synthetic { .. } | Source::Tokens { .. } => {}
         }
         files.push((CONFIG, config::describe(model, self.format)));
         files

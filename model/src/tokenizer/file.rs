@@ -38,6 +38,31 @@ pub enum OpenError {
         /// As given.
         path: PathBuf,
     },
+    /// The tokenizer has a file and none was given.
+    #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
+    NoFile {
+        /// Its digest in hex.
+        digest: String,
+    },
+    /// A file was given and the tokenizer has none.
+    #[error("the tokenizer here has no file: leave --tokenizer {} out", path.display())]
+    NeedlessFile {
+        /// As given.
+        path: PathBuf,
+    },
+    /// It is another file than the one that tokens were made with.
+    #[error(
+        "{} is another tokenizer: it has BLAKE3 {found}, the one needed has {digest}",
+        path.display()
+    )]
+    AnotherFile {
+        /// As given.
+        path: PathBuf,
+        /// Its digest in hex.
+        found: String,
+        /// The digest of the run's in hex.
+        digest: String,
+    },
     /// What is in it cannot be used.
     #[error("the tokenizer {} cannot be used: {why}", path.display())]
     Wrong {
@@ -81,6 +106,14 @@ pub enum FileError {
     NoTokenizer {
         /// What the library says.
         why: String,
+    },
+    /// Whoever named the file counted other tokens.
+    #[error("it has {found} tokens, and {said} were said: the manifest is wrong")]
+    Tokens {
+        /// In the file.
+        found: usize,
+        /// In the manifest, or in a token file.
+        said: usize,
     },
     /// Nothing begins a document.
     #[error("it does not say which token begins a document: name one")]

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::Work;
 
 fn bytes() -> Tokenizer {
-    Tokenizer::new(&Work::text([0; 32], 1).data)
+    Tokenizer::of(&Work::text([0; 32], 1).data, None).expect("no file is needed")
 }
 
 /// Three words, and what begins a text; the begin of a word is a space, as in files made from

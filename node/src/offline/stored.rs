@@ -12,7 +12,7 @@ use std::{
 
 use intellect_model::{
     sample::{self, SampleError, Settings},
-    tokenizer::{EncodeError, Tokenizer},
+    tokenizer::{EncodeError, OpenError, Tokenizer},
 };
 use intellect_protocol::id::RunId;
 
@@ -68,6 +68,9 @@ pub(crate) enum StoredError {
     /// State, model or data cannot be used.
     #[error(transparent)]
     Gauge(#[from] GaugeError),
+    /// The tokenizer is not to be had.
+    #[error(transparent)]
+    Tokenizer(#[from] OpenError),
     /// The prompt has no tokens.
     #[error("--prompt: {0}")]
     Prompt(EncodeError),
@@ -85,10 +88,15 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
     let header = &checkpoint.header;
-    let bits = match gauge.bytes_per_token(REPORT_TOKENS)? {
-        Some(bytes) => format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes)),
-        None => String::new(),
+    let bytes = match Tokenizer::of(&manifest.work.data, args.checkpoint.tokenizer.as_deref()) {
+        Ok(tokenizer) => gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?,
+        // Without it everything else is measured.
+        Err(OpenError::NoFile { .. }) => None,
+        Err(error) => return Err(error.into()),
     };
+    let bits = bytes.map_or_else(String::new, |bytes| {
+        format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
+    });
     let mut lines = vec![
         format!("run            {} ({})", manifest.id, manifest.run.name),
         format!(
@@ -110,8 +118,10 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
             yardsticks.uniform, yardsticks.unigram, yardsticks.bigram
         )),
         _ => lines.push(format!(
-            "compare        uniform {:.4}, unigram {:.4}, bigram {:.4}",
-            entropies.uniform, entropies.unigram, entropies.bigram
+            "compare        uniform {:.4}, unigram {:.4}{}",
+            entropies.uniform,
+            entropies.unigram,
+            entropies.bigram.map_or_else(String::new, |bigram| format!(", bigram {bigram:.4}"))
         )),
     }
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(StoredError::Output)
@@ -120,7 +130,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
 /// Lets a state write, token by token.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (gauge, _, manifest) = open(&args.checkpoint)?;
-    let tokenizer = Tokenizer::new(&manifest.work.data);
+    let tokenizer = Tokenizer::of(&manifest.work.data, args.checkpoint.tokenizer.as_deref())?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
     let settings = Settings { temperature, top_p, seed, tokens: tokens.get() };

@@ -203,6 +203,30 @@ fn a_text_must_be_readable_and_long_enough() {
 }
 
 #[test]
+fn damaged_documents_make_no_token_file() {
+    let story = story();
+    fs::write(story.path("a.jsonl"), "{\"text\": \"good\"}\nbad\n").unwrap();
+    fs::write(story.path("a.parquet"), "PAR1").unwrap();
+    fs::write(story.path("a.bin"), [0, 1, 2]).unwrap();
+    let out = story.text("out");
+    for (name, arguments, told) in [
+        ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is no JSON object"),
+        ("a.parquet", vec![], "is no whole Parquet file"),
+        ("a.bin", vec!["--format", "u16"], "holds no tokens of 2 bytes"),
+        ("a.bin", vec![], "what kind of file is"),
+    ] {
+        let file = story.text(name);
+        let line = [vec!["data", "tokenize", &file, "--out", &out], arguments].concat();
+        story.node(&line).unwrap().expect_failure(1, &[told]).unwrap();
+        assert!(!story.path("out").exists());
+    }
+    let done = story.node(&["data", "tokenize", "--out", &out]).unwrap();
+    done.expect_failure(2, &["<FILE>"]).unwrap();
+    let done = story.node(&["data", "show", &story.text("a.bin")]).unwrap();
+    done.expect_failure(1, &["it is no token file"]).unwrap();
+}
+
+#[test]
 fn a_state_that_is_damaged_or_missing_is_named() {
     let story = story();
     let empty = story.node(&["eval", "--data-dir", &story.text("none")]).unwrap();

@@ -1,0 +1,96 @@
+//! Parquet: a table, one of whose columns holds documents.
+//!
+//! The column is read a page at a time, the others not at all. A column is named as in the schema,
+//! within a structure with points between.
+
+use std::fs;
+use std::path::Path;
+
+use parquet::basic::Type;
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+
+use super::{Found, Part, ReadError, Record, unreadable};
+
+/// Hands the documents of `column` to `sink`.
+///
+/// # Errors
+/// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
+pub(super) fn read<E: From<ReadError>>(
+    path: &Path,
+    column: &str,
+    sink: &mut dyn FnMut(Found) -> Result<(), E>,
+) -> Result<(), E> {
+    let damaged =
+        |why: ParquetError| ReadError::NoParquet { path: path.to_owned(), why: why.to_string() };
+    let file = fs::File::open(path).map_err(|cause| unreadable(path, cause))?;
+    let file = SerializedFileReader::new(file).map_err(damaged)?;
+    let schema = file.metadata().file_metadata().schema_descr_ptr();
+    let columns = schema.columns();
+    let index = columns.iter().position(|known| known.path().string() == column && is_text(known));
+    let Some(index) = index else {
+        let known: Vec<_> = columns
+            .iter()
+            .map(|column| format!("{} ({})", column.path().string(), column.physical_type()))
+            .collect();
+        let (path, column, known) = (path.to_owned(), column.to_owned(), known.join(", "));
+        return Err(ReadError::NoColumn { path, column, known }.into());
+    };
+    // A place below this level is empty.
+    let level = columns[index].max_def_level();
+    let mut row = 0_u64;
+    for group in 0..file.num_row_groups() {
+        let group = file.get_row_group(group).map_err(damaged)?;
+        let reader = group.get_column_reader(index).map_err(damaged)?;
+        // `is_text` has seen to its type.
+        let ColumnReader::ByteArrayColumnReader(mut reader) = reader else { continue };
+        let expected = group.metadata().num_rows();
+        let (mut levels, mut values) = (Vec::new(), Vec::new());
+        let mut read = 0;
+        loop {
+            levels.clear();
+            values.clear();
+            let levels_out = (level > 0).then_some(&mut levels);
+            let (records, ..) =
+                reader.read_records(ROWS, levels_out, None, &mut values).map_err(damaged)?;
+            if records == 0 {
+                break;
+            }
+            read += records as i64;
+            let mut values = values.iter();
+            for at in 0..records {
+                row += 1;
+                let is_there = level == 0 || levels.get(at) == Some(&level);
+                let value = if is_there { values.next() } else { None };
+                sink(document(path, row, column, value))?;
+            }
+        }
+        if read != expected {
+            let why = format!("a group of {expected} rows has {read}");
+            return Err(ReadError::NoParquet { path: path.to_owned(), why }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a column holds at most one string of bytes per row.
+fn is_text(column: &ColumnDescriptor) -> bool {
+    column.physical_type() == Type::BYTE_ARRAY && column.max_rep_level() == 0
+}
+
+fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> Found {
+    let damaged = |why: String, bytes: &[u8]| {
+        Found::Damaged(Record::new(path, format!("row {row}"), why, bytes))
+    };
+    let Some(value) = value else { return damaged(format!("column {column:?} is empty"), &[]) };
+    match str::from_utf8(value.data()) {
+        Ok(text) => Found::Begin(Part::Text(text.to_owned())),
+        Err(_) => damaged(format!("column {column:?} is no UTF-8"), value.data()),
+    }
+}
+
+/// Rows read at a time.
+const ROWS: usize = 256;

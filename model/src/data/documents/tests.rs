@@ -1,0 +1,265 @@
+//! Tests of reading documents, whole and damaged.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
+use tempfile::TempDir;
+
+use super::*;
+
+const BYTES: Shape<'_> = Shape { field: "text", tokens: 257, bos: 256 };
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a folder"))
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    /// A table of two columns in groups of rows.
+    fn parquet(&self, name: &str, groups: &[&[Option<&str>]], compression: Compression) -> PathBuf {
+        let path = self.0.path().join(name);
+        let schema = "message rows { REQUIRED INT64 id; OPTIONAL BYTE_ARRAY text (UTF8); }";
+        let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+        let settings = WriterProperties::builder().set_compression(compression).build();
+        let file = File::create(&path).expect("created");
+        let mut writer =
+            SerializedFileWriter::new(file, schema, Arc::new(settings)).expect("a writer");
+        for rows in groups {
+            let mut group = writer.next_row_group().expect("a group");
+            let mut ids = group.next_column().expect("a column").expect("the first");
+            let numbers: Vec<i64> = (0..rows.len() as i64).collect();
+            ids.typed::<Int64Type>().write_batch(&numbers, None, None).expect("written");
+            ids.close().expect("closed");
+            let mut texts = group.next_column().expect("a column").expect("the second");
+            let there: Vec<_> = rows
+                .iter()
+                .flatten()
+                .map(|text| ByteArray::from(text.as_bytes().to_vec()))
+                .collect();
+            let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.is_some())).collect();
+            texts
+                .typed::<ByteArrayType>()
+                .write_batch(&there, Some(&levels), None)
+                .expect("written");
+            texts.close().expect("closed");
+            group.close().expect("closed");
+        }
+        writer.close().expect("closed");
+        path
+    }
+}
+
+/// What is found, as text: `+` begins a document, `.` goes on, `!` is no document.
+fn all(path: &Path, format: Format, shape: Shape<'_>) -> Result<Vec<String>, ReadError> {
+    let mut found = Vec::new();
+    let part = |part| match part {
+        Part::Text(text) => text,
+        Part::Tokens(tokens) => format!("{tokens:?}"),
+    };
+    read::<ReadError>(path, format, shape, &mut |piece| {
+        found.push(match piece {
+            Found::Begin(begin) => format!("+{}", part(begin)),
+            Found::More(more) => format!(".{}", part(more)),
+            Found::Damaged(record) => format!("!{record}"),
+        });
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn refusal(path: &Path, format: Format, shape: Shape<'_>) -> String {
+    all(path, format, shape).expect_err("refused").to_string()
+}
+
+#[test]
+fn a_name_tells_the_format() {
+    let of = |name: &str| Format::of(Path::new(name)).map_err(|error| error.to_string());
+    assert_eq!(of("a.txt"), Ok(Format::Text));
+    assert_eq!(of("a.b.JSONL"), Ok(Format::JsonLines));
+    assert_eq!(of("a.parquet"), Ok(Format::Parquet));
+    let told = of("tokens.bin").expect_err("refused");
+    assert!(told.starts_with("what kind of file is tokens.bin?"), "{told}");
+    assert_eq!("u16".parse(), Ok(Format::Tokens(Width::Two)));
+    assert_eq!("u32".parse(), Ok(Format::Tokens(Width::Four)));
+    assert!("csv".parse::<Format>().expect_err("refused").contains("choose text, jsonl"));
+}
+
+/// Nothing is lost between parts, and no line or character is cut in two.
+#[test]
+fn a_long_text_comes_in_parts() {
+    let folder = Folder::new();
+    let lines: String = (0..200_000).map(|i| format!("line {i} é\n")).collect();
+    let line = "€".repeat(1_000_000);
+    for (text, at_lines) in [(lines, true), (line, false)] {
+        let path = folder.file("a.txt", &text);
+        let parts = all(&path, Format::Text, BYTES).expect("read");
+        assert!(parts.len() >= 3, "{}", parts.len());
+        let marks: String = parts.iter().map(|part| &part[..1]).collect();
+        assert_eq!(marks.trim_start_matches('+'), ".".repeat(parts.len() - 1));
+        assert_eq!(parts.iter().map(|part| &part[1..]).collect::<String>(), text);
+        assert!(!at_lines || parts.iter().all(|part| part.ends_with('\n')));
+    }
+    let path = folder.file("a.txt", "short");
+    assert_eq!(all(&path, Format::Text, BYTES).expect("read"), ["+short"]);
+}
+
+#[test]
+fn a_text_of_other_letters_is_refused_with_the_place() {
+    let folder = Folder::new();
+    let mut text = "long enough to be in a later part\n".repeat(50_000).into_bytes();
+    text[1_234_567] = 0xff;
+    let told = refusal(&folder.file("a.txt", text), Format::Text, BYTES);
+    assert!(told.contains("a.txt is no text of UTF-8: byte 1234567 is not"), "{told}");
+    // Cut off in the middle of a character.
+    let told = refusal(&folder.file("b.txt", b"ab\xe2\x82"), Format::Text, BYTES);
+    assert!(told.contains("byte 2 is not"), "{told}");
+}
+
+#[test]
+fn a_json_line_is_a_document() {
+    let folder = Folder::new();
+    let lines = "{\"text\": \"one\\n\", \"id\": 1}\n\n  \r\n{\"id\": 2, \"text\": \"\"}\r\n{\"text\":\"é\"}";
+    let path = folder.file("a.jsonl", lines);
+    assert_eq!(all(&path, Format::JsonLines, BYTES).expect("read"), ["+one\n", "+", "+é"]);
+    let id = Shape { field: "id", ..BYTES };
+    let found = all(&path, Format::JsonLines, id).expect("read");
+    assert!(found[0].contains("line 1: its field \"id\" is no text"), "{found:?}");
+    assert!(found[2].contains("line 5: it has no field \"id\""), "{found:?}");
+}
+
+/// File, line and excerpt are told, and what follows is read.
+#[test]
+fn a_line_that_is_no_json_is_told() {
+    let folder = Folder::new();
+    let lines =
+        format!("{{\"text\": \"a\"}}\nnonsense {}\n[1]\n{{\"text\": \"b\"}}\n", "x".repeat(99));
+    let path = folder.file("a.jsonl", lines);
+    let found = all(&path, Format::JsonLines, BYTES).expect("read");
+    assert_eq!((found.len(), &*found[0], &*found[3]), (4, "+a", "+b"));
+    assert!(found[1].contains("a.jsonl, line 2: it is no JSON object ("), "{found:?}");
+    assert!(found[1].ends_with(&format!(": \"nonsense {}\"", "x".repeat(51))), "{found:?}");
+    assert!(found[2].contains("line 3: it is no JSON object ("), "{found:?}");
+}
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let folder = Folder::new();
+    let path = folder.file("a.jsonl", vec![b' '; LINE_BYTES_MAX as usize + 1]);
+    let told = refusal(&path, Format::JsonLines, BYTES);
+    assert!(told.contains("line 1 has more than 67108864 bytes"), "{told}");
+}
+
+#[test]
+fn a_parquet_column_is_read_row_by_row() {
+    let folder = Folder::new();
+    let first: Vec<_> = (0..600).map(|row| format!("row {row}")).collect();
+    let mut rows: Vec<_> = first.iter().map(|text| Some(text.as_str())).collect();
+    rows[300] = None;
+    let zstd = ZstdLevel::try_new(3).expect("a level");
+    for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(zstd)] {
+        let path = folder.parquet("a.parquet", &[&rows, &[Some("é"), Some("")]], compression);
+        let found = all(&path, Format::Parquet, BYTES).expect("read");
+        assert_eq!(found.len(), 602, "{compression}");
+        assert_eq!(found[599..], ["+row 599", "+é", "+"]);
+        assert!(
+            found[300].ends_with("a.parquet, row 301: column \"text\" is empty"),
+            "{}",
+            found[300]
+        );
+        assert_eq!(found[301], "+row 301");
+    }
+}
+
+#[test]
+fn an_empty_or_truncated_file_is_refused() {
+    let folder = Folder::new();
+    let path = folder.parquet("a.parquet", &[&[Some("a"), Some("b")]], Compression::UNCOMPRESSED);
+    let whole = fs::read(&path).expect("readable");
+    for length in [1, 4, 8, 11, whole.len() / 2, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).expect("written");
+        let told = refusal(&path, Format::Parquet, BYTES);
+        assert!(
+            told.contains("a.parquet is no whole Parquet file, perhaps it was cut off"),
+            "{told}"
+        );
+    }
+    for format in [Format::Parquet, Format::JsonLines, Format::Text, Format::Tokens(Width::Two)] {
+        let told = refusal(&folder.file("b", b""), format, BYTES);
+        assert!(told.ends_with("b is empty"), "{told}");
+    }
+    let told = refusal(&folder.0.path().join("absent"), Format::Parquet, BYTES);
+    assert!(told.contains("absent: No such file"), "{told}");
+}
+
+#[test]
+fn a_column_that_is_not_there_or_no_text_is_told_with_the_others() {
+    let folder = Folder::new();
+    let path = folder.parquet("a.parquet", &[&[Some("a")]], Compression::UNCOMPRESSED);
+    for field in ["body", "id"] {
+        let told = refusal(&path, Format::Parquet, Shape { field, ..BYTES });
+        let known = "its columns are id (INT64), text (BYTE_ARRAY)";
+        assert!(told.contains(&format!("named \"{field}\": {known}")), "{told}");
+    }
+}
+
+fn bytes_of<const N: usize>(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|token| token.to_le_bytes()[..N].to_vec()).collect()
+}
+
+#[test]
+fn tokens_of_another_program_are_taken_as_they_are() {
+    let folder = Folder::new();
+    let tokens = [256, 104, 105, 256, 0];
+    for (format, bytes) in [
+        (Format::Tokens(Width::Two), bytes_of::<2>(&tokens)),
+        (Format::Tokens(Width::Four), bytes_of::<4>(&tokens)),
+    ] {
+        // What begins the first document is the begin itself, written or not.
+        let path = folder.file("a.bin", &bytes);
+        assert_eq!(all(&path, format, BYTES).expect("read"), ["+[104, 105, 256, 0]"]);
+        let path = folder.file("a.bin", &bytes[bytes.len() / 5..]);
+        assert_eq!(all(&path, format, BYTES).expect("read"), ["+[104, 105, 256, 0]"]);
+    }
+    let many = bytes_of::<2>(&vec![7; BUFFER_TOKENS + 3]);
+    let found = all(&folder.file("a.bin", many), Format::Tokens(Width::Two), BYTES).expect("read");
+    assert_eq!((found.len(), &*found[1]), (2, ".[7, 7, 7]"));
+}
+
+/// Each of the ways in which a wrong width shows.
+#[test]
+fn tokens_of_the_wrong_width_are_refused() {
+    let folder = Folder::new();
+    let told = |bytes: &[u8], width, tokens| {
+        let path = folder.file("a.bin", bytes);
+        refusal(&path, Format::Tokens(width), Shape { tokens, ..BYTES })
+    };
+    let tokens: Vec<u32> = (1..41).collect();
+    let (two, four) = (bytes_of::<2>(&tokens), bytes_of::<4>(&tokens));
+    let narrow = told(&two, Width::Four, 257);
+    assert!(narrow.contains("a.bin holds no tokens of 4 bytes for this tokenizer"), "{narrow}");
+    assert!(narrow.contains("token 0 is 131073, and the tokenizer has 257"), "{narrow}");
+    let wide = told(&four, Width::Two, 257);
+    assert!(wide.contains("every second one is 0: they look like tokens of 4 bytes"), "{wide}");
+    let part = told(&two[..79], Width::Two, 257);
+    assert!(part.contains("its 79 bytes are no whole number of them"), "{part}");
+    let many = told(&two, Width::Two, 65_537);
+    assert!(many.contains("it has 65537 tokens, too many for that"), "{many}");
+    let other = told(&bytes_of::<2>(&[5, 257]), Width::Two, 257);
+    assert!(other.contains("token 1 is 257, and the tokenizer has 257"), "{other}");
+}
+
+/// Tokens of two bytes that are read at a time.
+const BUFFER_TOKENS: usize = 1 << 19;

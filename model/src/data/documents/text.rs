@@ -1,0 +1,57 @@
+//! A text file: one document of UTF-8.
+//!
+//! It comes in parts of about a mebibyte, each cut behind a line break where there is one: a
+//! tokenizer joins little across it.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Found, Part, ReadError, unreadable};
+use crate::data::tokens::fill;
+
+/// Hands the text to `sink`.
+///
+/// # Errors
+/// If it cannot be read or is no UTF-8, or what `sink` says.
+pub(super) fn read<E: From<ReadError>>(
+    path: &Path,
+    sink: &mut dyn FnMut(Found) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut file = fs::File::open(path).map_err(|cause| unreadable(path, cause))?;
+    let mut buffer = vec![0; PART_BYTES];
+    // Of the buffer so much was left over by the part before; of the file so much is done.
+    let (mut kept, mut done) = (0, 0_u64);
+    loop {
+        let read = fill(&mut file, &mut buffer[kept..]).map_err(|cause| unreadable(path, cause))?;
+        let filled = kept + read;
+        if filled == 0 {
+            return Ok(());
+        }
+        let at_end = filled < buffer.len();
+        let end = if at_end { filled } else { cut(&buffer) };
+        let part = str::from_utf8(&buffer[..end]).map_err(|error| {
+            let at = done + error.valid_up_to() as u64;
+            ReadError::NoText { path: path.to_owned(), at }
+        })?;
+        let part = Part::Text(part.to_owned());
+        sink(if done == 0 { Found::Begin(part) } else { Found::More(part) })?;
+        done += end as u64;
+        buffer.copy_within(end..filled, 0);
+        kept = filled - end;
+    }
+}
+
+/// Where a full buffer may be cut: behind its last line break, else before a character that may go
+/// on behind its end.
+fn cut(buffer: &[u8]) -> usize {
+    if let Some(at) = buffer.iter().rposition(|byte| *byte == b'\n') {
+        return at + 1;
+    }
+    match str::from_utf8(buffer) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => buffer.len(),
+    }
+}
+
+/// Long beside a line, short beside memory.
+const PART_BYTES: usize = 1 << 20;

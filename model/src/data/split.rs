@@ -1,0 +1,56 @@
+//! Which places of a file are trained on and which are held out.
+//!
+//! The held-out part is the end of the file. A row starts anywhere in its part; the held-out rows
+//! are spread evenly over theirs, so that a short set still covers it.
+
+use super::draw::Draw;
+
+/// A file of so many units, bytes or tokens, cut in two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    whole: u64,
+    /// Length of the part before the held-out end.
+    training: u64,
+}
+
+/// A part that holds no row.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct TooSmall {
+    /// Which part.
+    pub(super) part: &'static str,
+    /// Its length.
+    pub(super) size: u64,
+    /// What one row takes.
+    pub(super) needed: u64,
+}
+
+impl Split {
+    /// Holds out this share of `whole` units, in rows of `context` and the unit that follows.
+    pub(super) fn new(whole: u64, held_out: f64, context: usize) -> Result<Self, TooSmall> {
+        let end = (whole as f64 * held_out) as u64;
+        let training = whole.saturating_sub(end);
+        let needed = context as u64 + 1;
+        for (part, size) in [("training", training), ("held-out", end)] {
+            // Holding nothing out is a choice; holding too little out is a mistake.
+            if size < needed && (part == "training" || held_out > 0.0) {
+                return Err(TooSmall { part, size, needed });
+            }
+        }
+        Ok(Self { whole, training })
+    }
+
+    /// Where a row of `length` units starts, anywhere in the training part.
+    pub(super) fn anywhere(self, draw: &mut Draw, length: usize) -> u64 {
+        draw.below(self.training - length as u64 + 1)
+    }
+
+    /// Where row `row` of the `of` rows that are held out starts; none if nothing is.
+    pub(super) fn held_out(self, row: u64, of: u64, length: usize) -> Option<u64> {
+        if self.training == self.whole {
+            return None;
+        }
+        let last = self.whole - self.training - length as u64;
+        let share = u128::from(last) * u128::from(row) / u128::from(of.max(2) - 1);
+        Some(self.training + u64::try_from(share).unwrap_or(last).min(last))
+    }
+}

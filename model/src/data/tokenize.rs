@@ -1,0 +1,236 @@
+//! From documents to a token file: what `data tokenize` does.
+//!
+//! Files are read one after the other, a few megabytes of documents at a time become tokens on all
+//! cores, and are written in the order in which they were read: the same files give the same bytes,
+//! whatever the machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+use super::documents::{self, Format, Found, Part, ReadError, Record, Shape};
+use super::tokens::fill;
+use super::tokens::header::Header;
+use super::tokens::writer::{WriteError, Writer};
+use crate::config::Vocabulary;
+use crate::tokenizer::{EncodeError, FileError, Tokenizer};
+
+/// What is made of what.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// Files of documents, in this order.
+    pub inputs: &'a [PathBuf],
+    /// Their format; none: what each one's name says.
+    pub format: Option<Format>,
+    /// Name of the JSON field or of the Parquet column.
+    pub field: &'a str,
+    /// What to do about a record that is no document.
+    pub damage: Damage,
+    /// The token file.
+    pub out: &'a Path,
+}
+
+/// What to do about a record that is no document.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Damage {
+    /// Leave it out, and count it.
+    Skip,
+    /// Refuse the whole.
+    Refuse,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// As it stands in the file.
+    pub header: Header,
+    /// Documents without a letter, which were left out.
+    pub empty: u64,
+    /// Records that were left out.
+    pub skipped: u64,
+    /// The first of them.
+    pub examples: Vec<Record>,
+}
+
+/// Why there is no token file.
+#[derive(Debug, Error)]
+pub enum TokenizeError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A record is no document, and was to be refused.
+    #[error("{0}")]
+    Damaged(Record),
+    /// The tokenizer has no tokens for a document.
+    #[error("{}: {why}", path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: EncodeError,
+    },
+    /// The tokenizer cannot be used for documents.
+    #[error("the tokenizer cannot be used: {0}")]
+    Tokenizer(#[from] FileError),
+    /// The file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Every document was empty or skipped.
+    #[error("there is no document in what was given: {skipped} records were skipped{first}")]
+    Nothing {
+        /// How many were.
+        skipped: u64,
+        /// The first of them.
+        first: String,
+    },
+}
+
+/// Makes a token file with `tokenizer`, whose file has this digest and form.
+///
+/// # Errors
+/// Any of [`TokenizeError`]; there is no file then.
+pub fn tokenize(
+    job: Job<'_>,
+    tokenizer: &Tokenizer,
+    file: &crate::tokenizer::File,
+) -> Result<Report, TokenizeError> {
+    let bos = tokenizer.bos().ok_or(FileError::NoBos)?;
+    let tokens = tokenizer.tokens();
+    let vocabulary = Vocabulary { scheme: file.scheme, digest: file.digest(), tokens, bos };
+    let formats = job.inputs.iter().map(|path| job.format.map_or_else(|| Format::of(path), Ok));
+    let formats = formats.collect::<Result<Vec<_>, _>>()?;
+    let writer = Writer::create(job.out, vocabulary, digest(job.inputs)?)?;
+    let mut run =
+        Run { tokenizer, writer, waiting: Vec::new(), bytes: 0, left_out: LeftOut::default() };
+    for (path, format) in job.inputs.iter().zip(formats) {
+        let shape = Shape { field: job.field, tokens, bos };
+        documents::read(path, format, shape, &mut |found| run.take(path, found, job.damage))?;
+        run.write(path)?;
+    }
+    run.finish()
+}
+
+/// BLAKE3 of files one after the other.
+fn digest(inputs: &[PathBuf]) -> Result<[u8; 32], ReadError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    for path in inputs {
+        let unreadable = |cause| ReadError::Unreadable { path: path.clone(), cause };
+        let mut file = fs::File::open(path).map_err(unreadable)?;
+        loop {
+            let read = fill(&mut file, &mut buffer).map_err(unreadable)?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+        }
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// A file that is being made.
+struct Run<'a> {
+    tokenizer: &'a Tokenizer,
+    writer: Writer,
+    /// What was read and not yet written, and whether it begins a document.
+    waiting: Vec<(bool, Part)>,
+    /// Its size.
+    bytes: usize,
+    left_out: LeftOut,
+}
+
+#[derive(Default)]
+struct LeftOut {
+    empty: u64,
+    skipped: u64,
+    examples: Vec<Record>,
+}
+
+impl Run<'_> {
+    fn take(&mut self, path: &Path, found: Found, damage: Damage) -> Result<(), TokenizeError> {
+        let (begins, part) = match found {
+            Found::Begin(Part::Text(text)) if text.is_empty() => {
+                self.left_out.empty += 1;
+                return Ok(());
+            }
+            Found::Begin(part) => (true, part),
+            Found::More(part) => (false, part),
+            Found::Damaged(record) if damage == Damage::Refuse => {
+                return Err(TokenizeError::Damaged(record));
+            }
+            Found::Damaged(record) => {
+                self.left_out.skipped += 1;
+                if self.left_out.examples.len() < EXAMPLES {
+                    self.left_out.examples.push(record);
+                }
+                return Ok(());
+            }
+        };
+        self.bytes += match &part {
+            Part::Text(text) => text.len(),
+            Part::Tokens(tokens) => size_of_val(tokens.as_slice()),
+        };
+        self.waiting.push((begins, part));
+        if self.bytes < WAITING_BYTES { Ok(()) } else { self.write(path) }
+    }
+
+    /// Turns what waits into tokens, and writes them.
+    fn write(&mut self, path: &Path) -> Result<(), TokenizeError> {
+        self.bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        let encode = |(begins, part)| encode(self.tokenizer, begins, part);
+        let all: Result<Vec<_>, _> = waiting.into_par_iter().map(encode).collect();
+        for (begins, tokens, bytes) in
+            all.map_err(|why| TokenizeError::Encode { path: path.to_owned(), why })?
+        {
+            if begins {
+                self.writer.begin()?;
+            }
+            self.writer.tokens(&tokens, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Report, TokenizeError> {
+        let LeftOut { empty, skipped, examples } = self.left_out;
+        if self.writer.is_empty() {
+            let first = examples.first().map(|record| format!(", the first: {record}"));
+            return Err(TokenizeError::Nothing { skipped, first: first.unwrap_or_default() });
+        }
+        Ok(Report { header: self.writer.finish()?, empty, skipped, examples })
+    }
+}
+
+/// Tokens of a part, and how many bytes of text they stand for.
+fn encode(
+    tokenizer: &Tokenizer,
+    begins: bool,
+    part: Part,
+) -> Result<(bool, Vec<u32>, u64), EncodeError> {
+    match part {
+        Part::Text(text) => {
+            let mut tokens = Vec::with_capacity(text.len() / 3);
+            tokenizer.append(&text, &mut tokens)?;
+            Ok((begins, tokens, text.len() as u64))
+        }
+        Part::Tokens(tokens) => {
+            // Below 2^20.
+            let ids: Vec<_> = tokens.iter().map(|token| *token as i32).collect();
+            let bytes = tokenizer.text_bytes(&ids).unwrap_or_default();
+            Ok((begins, tokens, bytes as u64))
+        }
+    }
+}
+
+/// Read at a time for the digest.
+const BUFFER_BYTES: usize = 1 << 18;
+/// Enough for all cores, little beside a tokenizer.
+const WAITING_BYTES: usize = 1 << 23;
+/// So many records that were left out are told.
+const EXAMPLES: usize = 5;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Tests of making token files, and of training rows cut from them.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{Scheme, Work};
+use crate::data::tokens::{self, numbers};
+use crate::data::{Batch, Source};
+use crate::tokenizer::File;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), bytes).expect("written");
+        self.path(name)
+    }
+
+    fn names(&self) -> usize {
+        fs::read_dir(self.0.path()).expect("readable").count()
+    }
+
+    /// Tokens of bytes, of these files, in `out`.
+    fn tokenize(&self, inputs: &[PathBuf], damage: Damage) -> Result<Report, TokenizeError> {
+        let out = self.path("out");
+        let job = Job { inputs, format: None, field: "text", damage, out: &out };
+        tokenize(job, &Tokenizer::bytes(), &File::none())
+    }
+
+    fn tokens(&self) -> Vec<u32> {
+        let header = tokens::describe(&self.path("out")).expect("a token file").0;
+        let bytes = fs::read(self.path("out")).expect("readable");
+        numbers(&bytes[tokens::header::HEADER_BYTES..], header.width).collect()
+    }
+}
+
+fn json_lines(documents: &[String]) -> String {
+    documents.iter().map(|text| serde_json::json!({ "text": text }).to_string() + "\n").collect()
+}
+
+#[test]
+fn files_become_documents_in_their_order() {
+    let folder = Folder::new();
+    let lines = "{\"text\":\"hi\"}\n{\"text\":\"\"}\n";
+    let inputs = [folder.file("a.jsonl", lines), folder.file("b.txt", "yo\n")];
+    let report = folder.tokenize(&inputs, Damage::Refuse).expect("made");
+    assert_eq!(folder.tokens(), [256, 104, 105, 256, 121, 111, 10]);
+    let Header { count, documents, text_bytes, source, vocabulary, .. } = report.header;
+    assert_eq!((count, documents, text_bytes, report.empty, report.skipped), (7, 2, 5, 1, 0));
+    assert_eq!(source, *blake3::hash(format!("{lines}yo\n").as_bytes()).as_bytes());
+    assert_eq!(vocabulary, Vocabulary::BYTES);
+    assert_eq!(tokens::describe(&folder.path("out")).expect("a token file").0, report.header);
+    assert_eq!(folder.names(), 3, "no part of a file is left");
+}
+
+/// Several batches of documents become tokens on several cores, in the order of the files.
+#[test]
+fn the_order_does_not_depend_on_the_cores() {
+    let folder = Folder::new();
+    let documents: Vec<_> = (0..90_000).map(|i| format!("{i} ").repeat(1 + i % 40)).collect();
+    let text = "a line of a long text\n".repeat(100_000);
+    let inputs = [folder.file("a.jsonl", json_lines(&documents)), folder.file("b.txt", &text)];
+    folder.tokenize(&inputs, Damage::Refuse).expect("made");
+    let mut expected = Vec::new();
+    for document in documents.iter().chain([&text]) {
+        expected.push(256);
+        expected.extend(document.bytes().map(u32::from));
+    }
+    assert!(expected.len() > WAITING_BYTES, "{} do not fill a batch", expected.len());
+    assert!(folder.tokens() == expected);
+}
+
+/// The same begins of documents, whether the other program wrote the first or not.
+#[test]
+fn tokens_of_another_program_become_a_token_file() {
+    let folder = Folder::new();
+    let tokens = [104_u16, 105, 256, 121];
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    let (inputs, out) = ([folder.file("a.bin", bytes)], folder.path("out"));
+    let make = |format| {
+        let damage = Damage::Refuse;
+        let job = Job { inputs: &inputs, format, field: "text", damage, out: &out };
+        tokenize(job, &Tokenizer::bytes(), &File::none())
+    };
+    let told = make(None).expect_err("refused").to_string();
+    assert!(told.starts_with("what kind of file is"), "{told}");
+    let told = make("u32".parse().ok()).expect_err("refused").to_string();
+    assert!(told.contains("holds no tokens of 4 bytes"), "{told}");
+    assert_eq!(folder.names(), 1, "nothing is written");
+    let header = make("u16".parse().ok()).expect("made").header;
+    assert_eq!(folder.tokens(), [256, 104, 105, 256, 121]);
+    assert_eq!((header.documents, header.text_bytes), (2, 3));
+}
+
+#[test]
+fn what_is_no_document_is_left_out_and_counted_or_refused() {
+    let folder = Folder::new();
+    let lines = "{\"text\":\"a\"}\n{oops\n{\"no\":1}\n{\"text\":\"b\"}\n";
+    let input = [folder.file("a.jsonl", lines)];
+    let told = folder.tokenize(&input, Damage::Refuse).expect_err("refused").to_string();
+    assert!(
+        told.contains("a.jsonl, line 2: it is no JSON object") && told.ends_with(": \"{oops\"")
+    );
+    assert_eq!(folder.names(), 1, "refused means that there is not even a part");
+    let report = folder.tokenize(&input, Damage::Skip).expect("made");
+    assert_eq!((report.skipped, report.examples.len(), report.header.documents), (2, 2, 2));
+    assert_eq!(report.examples[1].place, "line 3");
+    assert_eq!(folder.tokens(), [256, 97, 256, 98]);
+}
+
+#[test]
+fn files_without_a_document_make_no_token_file() {
+    let folder = Folder::new();
+    let input = [folder.file("a.jsonl", "{\"text\":\"\"}\nnonsense\n")];
+    let told = folder.tokenize(&input, Damage::Skip).expect_err("refused").to_string();
+    assert!(told.starts_with("there is no document in what was given: 1 records were skipped"));
+    assert!(told.contains("line 2"), "{told}");
+    assert_eq!(folder.names(), 1);
+}
+
+#[test]
+fn an_existing_file_is_kept() {
+    let folder = Folder::new();
+    let (input, out) = ([folder.file("a.txt", "new")], folder.file("out", "old"));
+    let told = folder.tokenize(&input, Damage::Skip).expect_err("refused").to_string();
+    assert!(told.ends_with("choose another name, or move it away"), "{told}");
+    assert_eq!(fs::read(out).expect("readable"), b"old");
+}
+
+/// Many tokens are written wide; whoever has the file that the digest names can read them.
+#[test]
+fn a_vocabulary_is_named_by_its_digest() {
+    let folder = Folder::new();
+    let bytes = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
+    let vocabulary: String = bytes.chain(["70000 'hello' 5\n".to_owned()]).collect();
+    let path = folder.file("v.txt", &vocabulary);
+    let file = File::open(&path).expect("a vocabulary");
+    let tokenizer = Tokenizer::read(file.scheme, &file.bytes).expect("a tokenizer");
+    let (inputs, out) = ([folder.file("a.txt", "hello!")], folder.path("out"));
+    let damage = Damage::Refuse;
+    let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
+    let found = tokenize(job, &tokenizer, &file).expect("made").header.vocabulary;
+    let digest = blake3::hash(vocabulary.as_bytes());
+    let (tokens, bos) = (70_001, 0);
+    assert_eq!(found, Vocabulary { scheme: Scheme::Rwkv, digest: *digest.as_bytes(), tokens, bos });
+    assert_eq!(folder.tokens(), [0, 70_000, 34]);
+
+    let opened = Tokenizer::of_documents(&found, Some(&path)).expect("the same tokenizer");
+    assert_eq!(opened.encode("hello!"), Ok(vec![0, 70_000, 34]));
+    let refused = Tokenizer::of_documents(&found, None).expect_err("refused").to_string();
+    assert!(refused.contains(&digest.to_hex().to_string()), "{refused}");
+    let more = Vocabulary { tokens: 70_002, ..found };
+    for (vocabulary, path, told) in [
+        (found, &inputs[0], "a.txt is another tokenizer"),
+        (more, &path, "it has 70001 tokens, and 70002 were said"),
+        (Vocabulary::BYTES, &path, "leave --tokenizer"),
+    ] {
+        let refused = Tokenizer::of_documents(&vocabulary, Some(path)).expect_err("refused");
+        assert!(refused.to_string().contains(told), "{refused}");
+    }
+}
+
+/// A source on short documents, and how long they are with what begins them.
+fn short_documents(folder: &Folder) -> (Work, usize) {
+    let documents: Vec<_> = (0..500_usize).map(|i| "x".repeat(3 + i % 17)).collect();
+    let input = [folder.file("a.jsonl", json_lines(&documents))];
+    folder.tokenize(&input, Damage::Refuse).expect("made");
+    let (header, file) = tokens::describe(&folder.path("out")).expect("a token file");
+    let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+    (work, documents.iter().map(|text| text.len() + 1).sum())
+}
+
+/// Rows are cut from anywhere: each position holds a token of a document, or what begins one.
+#[test]
+fn packing_wastes_no_position() {
+    let folder = Folder::new();
+    let (work, needed) = short_documents(&folder);
+    let source = Source::open(&work, 1, Some(&folder.path("out"))).expect("opens");
+    let tokens = folder.tokens();
+    assert_eq!(tokens.len(), needed, "a file holds documents and their begins");
+    let batch = source.batch(&[1; 32], 0, 0..200).expect("a batch");
+    let rows = batch.inputs.chunks(batch.context).zip(batch.targets.chunks(batch.context));
+    for (inputs, targets) in rows {
+        let row: Vec<_> = inputs.iter().chain(targets.last()).map(|token| *token as u32).collect();
+        assert!(tokens.windows(row.len()).any(|window| window == row), "{row:?}");
+    }
+    let end = source.held_out(0..3, 3).expect("rows");
+    assert_eq!(end.targets.last().map(|token| *token as u32), tokens.last().copied());
+}
+
+/// A document's number is how many begin up to there in its row.
+#[test]
+fn documents_in_a_row_are_told_apart() {
+    let folder = Folder::new();
+    let (work, _) = short_documents(&folder);
+    let source = Source::open(&work, 1, Some(&folder.path("out"))).expect("opens");
+    let Batch { inputs, documents, context, .. } =
+        source.batch(&[1; 32], 7, 0..50).expect("a batch");
+    assert_eq!(documents.len(), inputs.len());
+    for (row, numbers) in inputs.chunks(context).zip(documents.chunks(context)) {
+        let begins = |at: usize| row[..=at].iter().filter(|token| **token == 256).count() as i32;
+        assert!((0..context).all(|at| numbers[at] == begins(at)), "{numbers:?}");
+    }
+    assert!(documents.iter().any(|number| *number > 2));
+}

@@ -1,0 +1,138 @@
+//! Writes a token file, token by token.
+//!
+//! Everything goes to a file of another name beside it, which takes the right name when all of it is
+//! on disk: a token file is whole or absent. An existing one is not overwritten, since runs may
+//! train on it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use thiserror::Error;
+
+use super::header::{HEADER_BYTES, Header, Width};
+use crate::config::Vocabulary;
+
+/// A file that is being written; dropped before [`Writer::finish`] it leaves nothing behind.
+#[derive(Debug)]
+pub struct Writer {
+    out: BufWriter<fs::File>,
+    path: PathBuf,
+    part: PathBuf,
+    header: Header,
+    finished: bool,
+}
+
+/// Why nothing was written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// It is there already.
+    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    Exists {
+        /// As given.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("cannot write {}: {cause}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+impl Writer {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// If it exists, or the system refuses.
+    pub fn create(
+        path: &Path,
+        vocabulary: Vocabulary,
+        source: [u8; 32],
+    ) -> Result<Self, WriteError> {
+        if path.exists() {
+            return Err(WriteError::Exists { path: path.to_owned() });
+        }
+        let mut part = OsString::from(path);
+        part.push(format!(".{}.part", process::id()));
+        let part = PathBuf::from(part);
+        let width = Width::of(vocabulary.tokens);
+        let header = Header { width, vocabulary, count: 0, documents: 0, text_bytes: 0, source };
+        let io_error = |cause| WriteError::Io { path: part.clone(), cause };
+        let mut out = BufWriter::new(fs::File::create(&part).map_err(io_error)?);
+        // The numbers are known at the end.
+        out.write_all(&[0; HEADER_BYTES]).map_err(io_error)?;
+        Ok(Self { out, path: path.to_owned(), part, header, finished: false })
+    }
+
+    /// Begins a document.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn begin(&mut self) -> Result<(), WriteError> {
+        self.tokens(&[self.header.vocabulary.bos], 0)
+    }
+
+    /// Goes on with these tokens, which stand for so many bytes of text.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn tokens(&mut self, tokens: &[u32], text_bytes: u64) -> Result<(), WriteError> {
+        let Vocabulary { tokens: count, bos, .. } = self.header.vocabulary;
+        let width = self.header.width as usize;
+        for token in tokens {
+            assert!((*token as usize) < count, "a token of the vocabulary");
+            self.header.documents += u64::from(*token == bos);
+            self.out.write_all(&token.to_le_bytes()[..width]).map_err(|cause| self.error(cause))?;
+        }
+        self.header.count += tokens.len() as u64;
+        self.header.text_bytes += text_bytes;
+        Ok(())
+    }
+
+    /// Whether nothing was written yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.header.count == 0
+    }
+
+    /// Makes the file whole.
+    ///
+    /// # Errors
+    /// If the system refuses, or the name was taken meanwhile.
+    pub fn finish(mut self) -> Result<Header, WriteError> {
+        let header = self.header.encode();
+        let mut write = || {
+            self.out.seek(SeekFrom::Start(0))?;
+            self.out.write_all(&header)?;
+            self.out.flush()?;
+            self.out.get_ref().sync_all()
+        };
+        write().map_err(|cause| self.error(cause))?;
+        if self.path.exists() {
+            return Err(WriteError::Exists { path: self.path.clone() });
+        }
+        let renamed = fs::rename(&self.part, &self.path);
+        renamed.map_err(|cause| WriteError::Io { path: self.path.clone(), cause })?;
+        self.finished = true;
+        Ok(self.header)
+    }
+
+    fn error(&self, cause: io::Error) -> WriteError {
+        WriteError::Io { path: self.part.clone(), cause }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.finished {
+            // It is ours and torn; that it stays if the system refuses harms nobody.
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}

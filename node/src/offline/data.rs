@@ -1,0 +1,135 @@
+//! `data tokenize` and `data show`: files of documents and of tokens.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+use intellect_model::{
+    config::Scheme,
+    data::{
+        DataError,
+        tokenize::{self, Damage, Job, Report, TokenizeError},
+        tokens::{self, header::Header},
+    },
+    tokenizer::{File, FileError, OpenError, Tokenizer},
+};
+
+use super::{bytes, count};
+use crate::cli::data::{DataCommand, TokenizeArgs};
+
+/// Why one of these commands did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DataCommandError {
+    /// The tokenizer is not to be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It does not have the token that was named.
+    #[error("the tokenizer cannot be used: {0}")]
+    Bos(#[from] FileError),
+    /// There is no token file. Nothing has been written.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
+    /// A token file cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// Both commands.
+pub(crate) fn run(command: &DataCommand, out: &mut dyn Write) -> Result<(), DataCommandError> {
+    match command {
+        DataCommand::Tokenize(args) => make(args, out),
+        DataCommand::Show { file, tokenizer } => show(file, tokenizer.as_deref(), out),
+    }
+}
+
+fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError> {
+    let (file, mut tokenizer) = open(args.tokenizer.as_deref())?;
+    if let Some(name) = &args.bos {
+        tokenizer = tokenizer.beginning_with(name)?;
+    }
+    let job = Job {
+        inputs: &args.inputs,
+        format: args.format,
+        field: &args.field,
+        damage: if args.strict { Damage::Refuse } else { Damage::Skip },
+        out: &args.out,
+    };
+    let Report { header, empty, skipped, examples } = tokenize::tokenize(job, &tokenizer, &file)?;
+    writeln!(out, "wrote {}", args.out.display())?;
+    describe(&header, out)?;
+    if empty > 0 {
+        writeln!(out, "left out   {} empty documents", count(empty))?;
+    }
+    if skipped > 0 {
+        writeln!(out, "skipped    {} records that are no documents; the first:", count(skipped))?;
+        examples.iter().try_for_each(|record| writeln!(out, "  {record}"))?;
+    }
+    Ok(())
+}
+
+fn show(
+    path: &Path,
+    tokenizer: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), DataCommandError> {
+    let (header, file) = tokens::describe(path)?;
+    writeln!(out, "file       {}, BLAKE3 {}", bytes(file.bytes), hex(file.digest))?;
+    describe(&header, out)?;
+    writeln!(out, "made of    files with BLAKE3 {}", hex(header.source))?;
+    if header.vocabulary.scheme != Scheme::Bytes {
+        writeln!(out, "tokenizer  file with BLAKE3 {}", hex(header.vocabulary.digest))?;
+    }
+    let tokenizer = match Tokenizer::of_documents(&header.vocabulary, tokenizer) {
+        Ok(tokenizer) => tokenizer,
+        Err(OpenError::NoFile { .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut decoder = tokenizer.decoder();
+    let begin = tokens::begin(path, BEGIN_TOKENS)?;
+    let text: String = begin.into_iter().map(|token| decoder.push(token)).collect();
+    writeln!(out, "begins     {:?}", text.trim_start())?;
+    Ok(())
+}
+
+fn describe(header: &Header, out: &mut dyn Write) -> io::Result<()> {
+    let Header { width, vocabulary, count: tokens, documents, text_bytes, .. } = header;
+    writeln!(
+        out,
+        "tokens     {} of {} bytes, by {} with {} different ones, {} begins a document",
+        count(*tokens),
+        *width as u8,
+        vocabulary.scheme.name(),
+        count(vocabulary.tokens as u64),
+        vocabulary.bos
+    )?;
+    writeln!(
+        out,
+        "documents  {}, of {:.1} tokens each; a token is {:.2} bytes of text",
+        count(*documents),
+        *tokens as f64 / (*documents).max(1) as f64,
+        *text_bytes as f64 / tokens.saturating_sub(*documents).max(1) as f64
+    )
+}
+
+/// A tokenizer and its file; bytes have none.
+fn open(path: Option<&Path>) -> Result<(File, Tokenizer), DataCommandError> {
+    let Some(path) = path else { return Ok((File::none(), Tokenizer::bytes())) };
+    let file = File::open(path)?;
+    let tokenizer = Tokenizer::read(file.scheme, &file.bytes)
+        .map_err(|why| OpenError::Wrong { path: path.to_owned(), why })?;
+    Ok((file, tokenizer))
+}
+
+fn hex(digest: [u8; 32]) -> String {
+    blake3::Hash::from_bytes(digest).to_hex().to_string()
+}
+
+/// As many tokens of a file are shown.
+const BEGIN_TOKENS: usize = 64;
+
+#[cfg(test)]
+mod tests;

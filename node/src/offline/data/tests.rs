@@ -1,0 +1,111 @@
+//! Tests of `data tokenize` and `data show`, as typed.
+
+use clap::Parser as _;
+use intellect_model::config::{Source, Vocabulary};
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+fn typed(arguments: &[&str]) -> Result<String, DataCommandError> {
+    let mut out = Vec::new();
+    let line = ["intellect-node", "data"].into_iter().chain(arguments.iter().copied());
+    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+        Command::Data(command) => run(&command, &mut out)?,
+        other => panic!("{other:?} is no command on data"),
+    }
+    Ok(String::from_utf8(out).unwrap())
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+/// What a command tells has these words, whatever stands around them.
+fn has(told: &str, words: &[&str]) {
+    for words in words {
+        assert!(told.contains(words), "no {words:?} in {told}");
+    }
+}
+
+const LINES: &str = "{\"text\": \"Hello\"}\n{\"text\": \"\"}\nrubbish\n{\"text\": \"there\"}\n";
+
+#[test]
+fn documents_become_a_run_s_data() {
+    let folder = Folder::new();
+    let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
+    let told = typed(&["tokenize", &lines, "--out", &out]).unwrap();
+    has(
+        &told,
+        &["tokens     12 of 2 bytes, by bytes with 257 different ones, 256 begins a document"],
+    );
+    has(&told, &["documents  2, of 6.0 tokens each; a token is 1.00 bytes of text"]);
+    has(&told, &["left out   1 empty documents", "skipped    1 records", "a.jsonl, line 3"]);
+    let told = typed(&["show", &out]).unwrap();
+    has(&told, &["file       152 B, BLAKE3 ", "documents  2", "begins     \"Hello\\nthere\""]);
+    assert!(!told.contains("tokenizer"), "{told}");
+    // A manifest on it names it.
+    let work = super::super::work(Some(Path::new(&out))).unwrap();
+    let digest = *blake3::hash(&std::fs::read(&out).unwrap()).as_bytes();
+    let vocabulary = Vocabulary::BYTES;
+    assert_eq!(work.data.source, Source::Tokens { digest, bytes: 152, vocabulary });
+    assert_eq!(work.model.vocab, 257);
+}
+
+#[test]
+fn strict_refuses_what_is_no_document() {
+    let folder = Folder::new();
+    let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
+    let told = typed(&["tokenize", &lines, "--out", &out, "--strict"]).unwrap_err().to_string();
+    has(&told, &["a.jsonl, line 3: it is no JSON object", "\"rubbish\""]);
+    let told = typed(&["show", &out]).unwrap_err().to_string();
+    has(&told, &["a.tokens: No such file"]);
+    let told = typed(&["show", &lines]).unwrap_err().to_string();
+    has(&told, &["a.jsonl cannot be trained on: it is no token file"]);
+}
+
+/// A `tokenizer.json` of two words.
+const WORDS: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "added_tokens": [{"id": 3, "content": "<s>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true}],
+    "model": {"type": "WordLevel", "unk_token": "<unk>",
+        "vocab": {"<unk>": 0, "Hello": 1, "there": 2}}
+}"#;
+
+#[test]
+fn a_tokenizer_json_says_or_is_told_what_begins_a_document() {
+    let folder = Folder::new();
+    let (text, words) = (folder.file("a.txt", "Hello there"), folder.file("w.json", WORDS));
+    let make = |out: &str, more: &[&str]| {
+        let line = ["tokenize", &text, "--out", &folder.path(out), "--tokenizer", &words];
+        typed(&[&line, more].concat())
+    };
+    let told = make("a", &[]).unwrap();
+    has(&told, &["tokens     3 of 2 bytes, by hugging-face with 4 different ones, 3 begins"]);
+    has(&make("b", &["--bos", "there"]).unwrap(), &["2 begins a document"]);
+    let told = make("c", &["--bos", "<eos>"]).unwrap_err().to_string();
+    has(&told, &["it has no token \"<eos>\" to begin documents with"]);
+
+    let digest = blake3::hash(WORDS.as_bytes()).to_hex().to_string();
+    let told = typed(&["show", &folder.path("a")]).unwrap();
+    has(&told, &["tokenizer  file with BLAKE3", &digest]);
+    assert!(!told.contains("begins     "), "{told}");
+    let told = typed(&["show", &folder.path("a"), "--tokenizer", &words]).unwrap();
+    has(&told, &["begins     \"Hello there\""]);
+    let told = typed(&["show", &folder.path("a"), "--tokenizer", &text]).unwrap_err();
+    has(&told.to_string(), &["a.txt is another tokenizer"]);
+}
