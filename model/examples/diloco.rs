@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Work;
-use intellect_model::data::{Source, text};
+use intellect_model::data::{Source, Stream, text};
 use intellect_model::eval::{self, evaluate};
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -38,7 +38,7 @@ struct Settings {
 fn main() -> Result<(), Box<dyn Error>> {
     let settings = Settings::read(std::env::args().skip(1))?;
     let work = Work::parse(&settings.work)?;
-    let source = Arc::new(Source::open(&work, settings.seed, settings.file.as_deref())?);
+    let source = Arc::new(Source::open(&work, settings.seed, settings.file.as_slice())?);
     println!("{} parameters, {:?}", work.model.parameter_count(), source.entropies());
     if let Some(yardsticks) = source.entropies().yardsticks() {
         println!("excess {yardsticks:?}");
@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut sum = vec![0.0; state.theta().len()];
         let mut loss = 0.0;
         for (index, peer) in peers.iter_mut().enumerate() {
-            let stream =
-                blake3::derive_key("diloco example", format!("{epoch} {index}").as_bytes());
+            let seed = blake3::derive_key("diloco example", format!("{epoch} {index}").as_bytes());
+            let stream = Stream { seed, committed };
             loss += learn(peer.as_mut(), &state, &stream, committed, settings.amount, &mut sum)?;
         }
         let mean: Vec<_> = sum.iter().map(|sum| sum / settings.peers as f32).collect();
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn learn(
     peer: &mut dyn Trainer,
     state: &State,
-    stream: &[u8; 32],
+    stream: &Stream,
     committed: u64,
     amount: u64,
     sum: &mut [f32],

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use intellect_model::config::Work;
-use intellect_model::data::{Source, text};
+use intellect_model::data::{Source, Stream, text};
 use intellect_model::eval::{self, evaluate};
 use intellect_model::sample::{self, sample};
 use intellect_model::tokenizer::Tokenizer;
@@ -31,12 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed = 1;
     let page = text::describe(&path)?;
     let work = Work::text(page.digest, page.bytes);
-    let source = Arc::new(Source::open(&work, seed, Some(&path))?);
+    let source = Arc::new(Source::open(&work, seed, &[path])?);
     let mut trainer = trainer(&work, Arc::clone(&source), Device::Auto, None)?;
     trainer.load(&genesis::weights(seed, &arch::specs(&work.model)))?;
     println!("{} parameters, {} bytes of text", work.model.parameter_count(), page.bytes);
 
-    let stream = [0; 32];
+    let stream = Stream { seed: [0; 32], committed: 0 };
     let mut tokens = 0;
     for step in 0..steps {
         let done = trainer.step(&stream, step, tokens)?;

@@ -15,9 +15,10 @@ mod train;
 
 use thiserror::Error;
 
-pub use self::data::{Data, Scheme, Source, Vocabulary};
+pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
 pub use self::model::{Family, Model};
 use crate::arch::Arch;
+use crate::data::text::File;
 use fields::{Fields, Table};
 
 /// Everything that peers must share to compute the same thing.
@@ -195,6 +196,20 @@ impl Work {
         Self::proposed(data, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
+    /// What `manifest new` proposes for several token files: all have the same weight, to the end.
+    #[must_use]
+    pub fn mix(vocabulary: Vocabulary, files: &[File]) -> Self {
+        let part = |&File { digest, bytes }: &File| Part {
+            digest,
+            bytes,
+            weight: 1.0,
+            anneal_weight: 1.0,
+        };
+        let parts = files.iter().map(part).collect();
+        let source = Source::Mix { vocabulary, parts, anneal_from: TOKENS_MAX };
+        Self::proposed(Data { source, held_out: 0.1 }, Sizes { width: 128, ffn: 344, batch: 4 })
+    }
+
     /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
     ///
     /// # Errors
@@ -236,7 +251,7 @@ impl Work {
 
     /// The byte string that is hashed into the run's id: every field in the order of the
     /// manifest's definition; integers, float bits and numbers of enums as u64 little endian,
-    /// strings as u32 length and bytes, what does not apply as zero or empty, or, if it is younger
+    /// strings as u32 length and bytes, lists as u64 length and values, what does not apply as zero or empty, or, if it is younger
     /// than the first manifests, as nothing.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {

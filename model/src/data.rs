@@ -1,7 +1,7 @@
 //! Where tokens come from: any batch of any peer as a pure function of (stream, step, row).
 //!
-//! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer); this file turns
-//! it into batches. Row i of step s depends on (seed, s, i) alone: no cursor, no shuffle buffer,
+//! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer), and says what
+//! the run had committed when the epoch began; this file turns it into batches. Row i of step s depends on (seed, s, i) alone: no cursor, no shuffle buffer,
 //! nothing to save, and micro-batches of any size hold the same rows. One row has `context` tokens
 //! and for each the token that follows it.
 //!
@@ -15,6 +15,8 @@
 pub mod documents;
 pub(crate) mod draw;
 mod entropy;
+pub mod files;
+mod mix;
 mod split;
 mod synthetic;
 pub mod text;
@@ -23,13 +25,14 @@ pub mod tokens;
 
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::config::{self, Work};
+use crate::config::{self, Vocabulary, Work};
 use draw::Draw;
-use split::TooSmall;
+use mix::{Mix, Shape};
+use split::{Split, TooSmall};
 use synthetic::Markov;
 use text::Text;
 use tokens::Tokens;
@@ -40,6 +43,15 @@ use tokens::header::HeaderError;
 pub struct Source {
     kind: Kind,
     context: usize,
+}
+
+/// Where a peer's rows of one epoch are drawn from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stream {
+    /// Another one for every (run, epoch, peer).
+    pub seed: [u8; 32],
+    /// Tokens that the run had committed when the epoch began.
+    pub committed: u64,
 }
 
 /// Rows of tokens, one after the other. [B, T]
@@ -63,7 +75,7 @@ pub struct Batch {
 pub struct Entropies {
     /// Of a predictor that knows only how many different tokens there are.
     pub uniform: f64,
-    /// Of the best predictor that looks at no token.
+    /// Of the best predictor that looks at no token, but, in a mix, knows the file.
     pub unigram: f64,
     /// Of the best predictor that looks at the last token; not counted of many different tokens.
     pub bigram: Option<f64>,
@@ -169,39 +181,81 @@ pub enum DataError {
         /// As given.
         path: PathBuf,
     },
+    /// A folder without a token file.
+    #[error("there is no token file in {}: `intellect-node data tokenize` makes one", list(named))]
+    NoTokenFile {
+        /// As given.
+        named: Vec<PathBuf>,
+    },
+    /// Files that cannot be mixed.
+    #[error(
+        "{} was made with another tokenizer than the files before it: mix files of one",
+        path.display()
+    )]
+    Vocabularies {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A file was named that is none of the run's.
+    #[error(
+        "{} is none of the {count} token files that this run mixes: it has {bytes} bytes, and \
+         `manifest show` says which they are",
+        path.display()
+    )]
+    NotOfMix {
+        /// As given.
+        path: PathBuf,
+        /// How many files the run has.
+        count: usize,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Not all files of a mix were named.
+    #[error(
+        "this run mixes {count} token files and {missing} of them were not named, one with {bytes} \
+         bytes and BLAKE3 {digest}: name each with --data, or the folder that holds them"
+    )]
+    MissingOfMix {
+        /// How many files the run has.
+        count: usize,
+        /// How many are missing.
+        missing: usize,
+        /// Length of the first of them.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+    },
     /// The manifest holds nothing out.
     #[error("nothing is held out to measure on: data.held_out is 0")]
     NothingHeldOut,
 }
 
 impl Source {
-    /// Opens the source of `work` in the run with this seed; `file` is the text, where it needs one.
+    /// Opens the source of `work` in the run with this seed; `named` are its files, where it needs
+    /// some, or the folders that hold them.
     ///
     /// # Errors
     /// If a file is needed, needless, unreadable, another one than the run's, or too small.
-    pub fn open(work: &Work, seed: u64, file: Option<&Path>) -> Result<Self, DataError> {
-        let context = work.model.context;
-        let held_out = work.data.held_out;
-        let kind = match (&work.data.source, file) {
-            (&config::Source::Synthetic { symbols, order }, None) => {
-                Kind::Synthetic(Markov::new(seed, symbols, order))
-            }
-            (&config::Source::Text { digest, bytes }, Some(path)) => {
+    pub fn open(work: &Work, seed: u64, named: &[PathBuf]) -> Result<Self, DataError> {
+        let (context, held_out) = (work.model.context, work.data.held_out);
+        let shape = |vocabulary: &Vocabulary| Shape { vocabulary: *vocabulary, held_out, context };
+        let kind = match &work.data.source {
+            &config::Source::Synthetic { symbols, order } => match named.first() {
+                None => Kind::Synthetic(Markov::new(seed, symbols, order)),
+                Some(path) => return Err(DataError::NeedlessFile { path: path.clone() }),
+            },
+            &config::Source::Text { digest, bytes } => {
                 let expected = text::File { digest, bytes };
-                Kind::Text(Text::open(path, expected, held_out, context)?)
+                let path = files::one(named, "text", expected)?;
+                Kind::Text(Text::open(&path, expected, held_out, context)?)
             }
-            (&config::Source::Tokens { digest, bytes, vocabulary }, Some(path)) => {
-                let expected = text::File { digest, bytes };
-                Kind::Tokens(Tokens::open(path, expected, &vocabulary, held_out, context)?)
+            config::Source::Tokens { digest, bytes, vocabulary } => {
+                let expected = text::File { digest: *digest, bytes: *bytes };
+                let path = files::one(named, "token", expected)?;
+                Kind::Tokens(Tokens::open(&path, expected, shape(vocabulary))?)
             }
-            (config::Source::Synthetic { .. }, Some(path)) => {
-                return Err(DataError::NeedlessFile { path: path.to_owned() });
-            }
-            (&config::Source::Text { digest, bytes }, None) => {
-                return Err(DataError::NoFile { kind: "text", bytes, digest: hex(digest) });
-            }
-            (&config::Source::Tokens { digest, bytes, .. }, None) => {
-                return Err(DataError::NoFile { kind: "token", bytes, digest: hex(digest) });
+            config::Source::Mix { vocabulary, parts, anneal_from } => {
+                Kind::Mix(Mix::open(named, parts, *anneal_from, shape(vocabulary))?)
             }
         };
         Ok(Self { kind, context })
@@ -213,47 +267,58 @@ impl Source {
     /// If the file can no longer be read.
     pub fn batch(
         &self,
-        stream: &[u8; 32],
+        stream: &Stream,
         step: u64,
         rows: Range<usize>,
     ) -> Result<Batch, DataError> {
         let mut batch = Batch::empty(self.context);
+        let length = self.context + 1;
         for row in rows {
-            let mut draw = Draw::new(stream, step, row as u64);
-            let length = self.context + 1;
-            match &self.kind {
-                Kind::Synthetic(markov) => batch.push(&markov.walk(&mut draw, length)),
+            let mut draw = Draw::new(&stream.seed, step, row as u64);
+            let tokens = match &self.kind {
+                Kind::Synthetic(markov) => {
+                    batch.push(&markov.walk(&mut draw, length));
+                    continue;
+                }
                 Kind::Text(text) => {
                     batch.push(&text.read(text.split().anywhere(&mut draw, length), length)?);
+                    continue;
                 }
-                Kind::Tokens(tokens) => {
-                    let start = tokens.split().anywhere(&mut draw, length);
-                    batch.push_packed(&tokens.read(start, length)?, tokens.bos());
-                }
-            }
+                Kind::Tokens(tokens) => tokens,
+                Kind::Mix(mix) => mix.draw(&mut draw, stream.committed),
+            };
+            let start = tokens.split().anywhere(&mut draw, length);
+            batch.push_packed(&tokens.read(start, length)?, tokens.bos());
         }
         Ok(batch)
     }
 
-    /// These rows of the held-out set, which has `of` rows in all; a text spreads them evenly.
+    /// These rows of the held-out set, which has `of` rows in all; a file spreads them evenly.
     ///
     /// # Errors
     /// If nothing is held out, or the file can no longer be read.
     pub fn held_out(&self, rows: Range<usize>, of: usize) -> Result<Batch, DataError> {
         let mut batch = Batch::empty(self.context);
+        let length = self.context + 1;
+        let start = |split: Split, row, of| {
+            split.held_out(row, of, length).ok_or(DataError::NothingHeldOut)
+        };
         for row in rows {
-            let length = self.context + 1;
-            let start = |split: split::Split| {
-                split.held_out(row as u64, of as u64, length).ok_or(DataError::NothingHeldOut)
-            };
-            match &self.kind {
-                Kind::Synthetic(markov) => batch.push(&markov.held_out(row as u64, length)),
-                Kind::Text(text) => batch.push(&text.read(start(text.split())?, length)?),
-                Kind::Tokens(tokens) => {
-                    let row = tokens.read(start(tokens.split())?, length)?;
-                    batch.push_packed(&row, tokens.bos());
+            let (row, of) = (row as u64, of as u64);
+            let (tokens, row, of) = match &self.kind {
+                Kind::Synthetic(markov) => {
+                    batch.push(&markov.held_out(row, length));
+                    continue;
                 }
-            }
+                Kind::Text(text) => {
+                    batch.push(&text.read(start(text.split(), row, of)?, length)?);
+                    continue;
+                }
+                Kind::Tokens(tokens) => (tokens, row, of),
+                Kind::Mix(mix) => mix.held_out(row, of),
+            };
+            let start = start(tokens.split(), row, of)?;
+            batch.push_packed(&tokens.read(start, length)?, tokens.bos());
         }
         Ok(batch)
     }
@@ -265,6 +330,7 @@ impl Source {
             Kind::Synthetic(markov) => markov.entropies(),
             Kind::Text(text) => text.entropies(),
             Kind::Tokens(tokens) => tokens.entropies(),
+            Kind::Mix(mix) => mix.entropies(),
         }
     }
 
@@ -274,7 +340,7 @@ impl Source {
     pub fn truth(&self, history: &[i32]) -> Option<Vec<f64>> {
         match &self.kind {
             Kind::Synthetic(markov) => markov.truth(history),
-            Kind::Text(_) | Kind::Tokens(_) => None,
+            Kind::Text(_) | Kind::Tokens(_) | Kind::Mix(_) => None,
         }
     }
 }
@@ -320,6 +386,10 @@ impl DataError {
     }
 }
 
+fn list(named: &[PathBuf]) -> String {
+    named.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 fn hex(digest: [u8; 32]) -> String {
     blake3::Hash::from_bytes(digest).to_hex().to_string()
 }
@@ -329,6 +399,7 @@ enum Kind {
     Synthetic(Markov),
     Text(Text),
     Tokens(Tokens),
+    Mix(Mix),
 }
 
 #[cfg(test)]

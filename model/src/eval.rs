@@ -233,7 +233,7 @@ mod tests {
 
     fn measure(knows: bool) -> (Evaluation, Entropies) {
         let work = Work::synthetic();
-        let source = Source::open(&work, 3, None).expect("opens");
+        let source = Source::open(&work, 3, &[]).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows };
         let evaluation = evaluate(&oracle, &source, &work, 20_000).expect("measured");
@@ -274,7 +274,7 @@ mod tests {
         writer.finish().expect("whole");
         let (header, file) = tokens::describe(&path).expect("a token file");
         let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
-        let source = Source::open(&work, 3, Some(&path)).expect("opens");
+        let source = Source::open(&work, 3, std::slice::from_ref(&path)).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows: false };
         let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");

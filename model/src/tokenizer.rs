@@ -63,7 +63,9 @@ impl Tokenizer {
         let kind = match &data.source {
             Source::Synthetic { .. } => Kind::Symbols,
             Source::Text { .. } => Kind::Bytes,
-            Source::Tokens { vocabulary, .. } => return Self::of_documents(vocabulary, file),
+            Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => {
+                return Self::of_documents(vocabulary, file);
+            }
         };
         match file {
             None => Ok(Self { kind, tokens: data.tokens(), bos: None }),

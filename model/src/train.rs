@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
-use crate::data::{Batch, DataError, Source};
+use crate::data::{Batch, DataError, Source, Stream};
 use crate::ops::{self, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer, Settings};
 use crate::params::{self, ParamsError};
@@ -80,12 +80,12 @@ pub trait Reader {
 
 /// A model that learns.
 pub trait Trainer: Model {
-    /// Takes inner step number `step` of the stream with this seed. `tokens` is how many the run
+    /// Takes inner step number `step` of a stream. `tokens` is how many the run
     /// has committed, and this peer has trained since, before the step: the place in the schedule.
     ///
     /// # Errors
     /// Any of [`TrainError`]; the weights are as before.
-    fn step(&mut self, stream: &[u8; 32], step: u64, tokens: u64) -> Result<Step, TrainError>;
+    fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError>;
 }
 
 /// What a step did.
@@ -316,7 +316,7 @@ impl<A: TrainBackend> Learner<A> {
     }
 
     /// Loss and gradients of a whole batch.
-    fn accumulate(&self, stream: &[u8; 32], step: u64) -> Result<(f64, Tensors<A>), TrainError> {
+    fn accumulate(&self, stream: &Stream, step: u64) -> Result<(f64, Tensors<A>), TrainError> {
         let batch = self.session.work.train.batch;
         let part = |rows: Range<usize>| {
             let share = rows.len() as f64 / batch as f64;
@@ -360,7 +360,7 @@ impl<A: TrainBackend> Model for Learner<A> {
 }
 
 impl<A: TrainBackend> Trainer for Learner<A> {
-    fn step(&mut self, stream: &[u8; 32], step: u64, tokens: u64) -> Result<Step, TrainError> {
+    fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError> {
         let in_step = self.session.work.tokens_per_step();
         let steps = self.optimizer.steps() + 1;
         let learning_rate = self.schedule.lr(tokens.saturating_add(in_step), steps);

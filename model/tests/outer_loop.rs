@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use intellect_model::config::Work;
-use intellect_model::data::Source;
+use intellect_model::data::{Source, Stream};
 use intellect_model::eval::evaluate;
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -24,7 +24,7 @@ fn work() -> Work {
 
 /// What `peers` peers make of 8 epochs of 15 steps: the agreed parameters and their excess.
 fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
-    let source = Arc::new(Source::open(work, 1, None).expect("opens"));
+    let source = Arc::new(Source::open(work, 1, &[]).expect("opens"));
     let mut state = State::genesis(genesis::weights(1, &arch::specs(&work.model)));
     let new = |_| trainer(work, Arc::clone(&source), Device::Cpu, None).expect("a trainer");
     let mut trainers: Vec<_> = (0..peers).map(new).collect();
@@ -32,8 +32,9 @@ fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
     for epoch in 1..=8 {
         let mut mean = vec![0.0; state.theta().len()];
         for (peer, trainer) in (0..).zip(&mut trainers) {
-            let mut stream = [epoch; 32];
-            stream[0] = peer;
+            let mut seed = [epoch; 32];
+            seed[0] = peer;
+            let stream = Stream { seed, committed };
             let local = learn(trainer.as_mut(), &state, &stream, committed);
             for ((mean, theta), local) in mean.iter_mut().zip(state.theta()).zip(local) {
                 *mean += (theta - local) / f32::from(peers);
@@ -48,7 +49,7 @@ fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
 }
 
 /// The local parameters after 15 inner steps from the agreed ones.
-fn learn(trainer: &mut dyn Trainer, state: &State, stream: &[u8; 32], mut tokens: u64) -> Vec<f32> {
+fn learn(trainer: &mut dyn Trainer, state: &State, stream: &Stream, mut tokens: u64) -> Vec<f32> {
     trainer.load(state.theta()).expect("loaded");
     for step in 0..15 {
         let done = trainer.step(stream, step, tokens).expect("a step");
@@ -66,7 +67,7 @@ const OUTER: Outer = Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 };
 fn averaging_helps() {
     let work = work();
     let unigram = {
-        let source = Source::open(&work, 1, None).expect("opens");
+        let source = Source::open(&work, 1, &[]).expect("opens");
         source.entropies().yardsticks().expect("a known source").unigram
     };
     let (_, together) = run(&work, 4, OUTER);
@@ -83,13 +84,14 @@ fn the_identity_step_is_plain_training() {
     let identity = Outer { lr: 1.0, momentum: 0.0, momentum_ramp_epochs: 0 };
     let (outer, _) = run(&work, 1, identity);
 
-    let source = Arc::new(Source::open(&work, 1, None).expect("opens"));
+    let source = Arc::new(Source::open(&work, 1, &[]).expect("opens"));
     let mut plain = trainer(&work, source, Device::Cpu, None).expect("a trainer");
     plain.load(&genesis::weights(1, &arch::specs(&work.model))).expect("loaded");
     let mut tokens = 0;
     for epoch in 1..=8_u8 {
-        let mut stream = [epoch; 32];
-        stream[0] = 0;
+        let mut seed = [epoch; 32];
+        seed[0] = 0;
+        let stream = Stream { seed, committed: tokens };
         for step in 0..15 {
             tokens += plain.step(&stream, step, tokens).expect("a step").tokens;
         }

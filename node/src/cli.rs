@@ -100,9 +100,9 @@ pub(crate) struct RunArgs {
     /// Most bulk bytes to send in a second; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) rate: u64,
-    /// The text or token file, when the run trains on one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Option<PathBuf>,
+    /// The run's files, when it trains on some, or folders that hold them
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
     /// The weights that the run begins with, from `manifest new --from-hf`; without the file they come
     /// from other peers
     #[arg(long, value_name = "FILE")]
@@ -136,9 +136,9 @@ pub(crate) struct SimArgs {
     /// Epochs to commit [default: 20 with the built-in manifest]
     #[arg(long, value_name = "N")]
     pub(crate) epochs: Option<NonZeroU64>,
-    /// Train on this text instead of the synthetic source
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Option<PathBuf>,
+    /// Train on this text, or on token files or folders of them, instead of the synthetic source
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
     /// Use the settings of this manifest
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
@@ -240,9 +240,10 @@ pub(crate) struct ManifestNewArgs {
     /// [model], and its weights are written beside --out, as .ckpt, for the first node's --genesis
     #[arg(long, value_name = "DIR")]
     pub(crate) from_hf: Option<PathBuf>,
-    /// Train on this text; every peer needs the same file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Option<PathBuf>,
+    /// Train on this text or token file, or mix several token files, or folders of them; every peer
+    /// needs the same
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
     /// Change one setting, as in `--set model.layers=6`; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -270,9 +271,9 @@ pub(crate) struct StateArgs {
 pub(crate) struct CheckpointArgs {
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// The text or token file, when the run trains on one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Option<PathBuf>,
+    /// The run's files, when it trains on some, or folders that hold them
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
     /// The run's tokenizer, when it has a file
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,

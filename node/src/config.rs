@@ -43,8 +43,8 @@ pub(crate) struct Local {
     pub(crate) micro_batch: Option<NonZeroUsize>,
     /// Limit on all bulk that this node sends, in bytes a second.
     pub(crate) rate: Option<NonZeroU64>,
-    /// The text of the run, where the manifest asks for one.
-    pub(crate) data: Option<PathBuf>,
+    /// The run's files of data, where the manifest names some, or folders that hold them.
+    pub(crate) data: Vec<PathBuf>,
     /// The weights that the run begins with, where its manifest names published ones.
     pub(crate) genesis: Option<PathBuf>,
     /// Where events are appended.

@@ -3,7 +3,7 @@
 //! A gauge holds the run's model and its held-out data. It believes nobody: the numbers come from
 //! the bytes on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use intellect_model::{
     Device, arch,
@@ -44,13 +44,13 @@ pub(crate) enum GaugeError {
 }
 
 impl Gauge {
-    /// Opens the run's data (`file`, where it trains on a text) and builds its model.
+    /// Opens the run's data (in what is named, where it trains on files) and builds its model.
     pub(crate) fn open(
         manifest: Manifest,
-        file: Option<&Path>,
+        named: &[PathBuf],
         device: Device,
     ) -> Result<Self, GaugeError> {
-        let source = Source::open(&manifest.work, manifest.run.seed, file)?;
+        let source = Source::open(&manifest.work, manifest.run.seed, named)?;
         let model = intellect_model::model(&manifest.work, device)?;
         Ok(Self { manifest, source, model })
     }

@@ -15,7 +15,7 @@ use std::{
 
 use intellect_model::{
     arch::Arch,
-    config::{Family, Model, Source, Work},
+    config::{Family, Model, Part, Source, Vocabulary, Work},
     data::{DataError, text, tokens},
     hf::import::{self, ImportError, Imported},
 };
@@ -172,7 +172,7 @@ fn new_manifest(
     let run = Run::new(organiser.peer(), seed >> 1);
     let preset = Preset::find(&args.preset)
         .ok_or_else(|| OfflineError::Preset { text: args.preset.clone() })?;
-    let work = work(args.data.as_deref())?;
+    let work = work(&args.data)?;
     let mut draft = Draft::new(&run, &work)?;
     draft.begin_with(preset)?;
     if let Some(Weights { imported, table }) = weights {
@@ -190,18 +190,21 @@ fn new_manifest(
     Ok(manifest)
 }
 
-/// The work that a new run proposes: on a token file, a text, or the synthetic source.
-pub(crate) fn work(data: Option<&Path>) -> Result<Work, DataError> {
-    data.map_or_else(
-        || Ok(Work::synthetic()),
-        |path| {
-            if tokens::is_meant(path)? {
-                let (header, file) = tokens::describe(path)?;
-                return Ok(Work::tokens(header.vocabulary, file.digest, file.bytes));
-            }
+/// The work that a new run proposes: on a text, on token files, or on the synthetic source.
+pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
+    match named {
+        [] => Ok(Work::synthetic()),
+        [path] if !path.is_dir() && !tokens::is_meant(path)? => {
             text::describe(path).map(|file| Work::text(file.digest, file.bytes))
-        },
-    )
+        }
+        named => {
+            let (vocabulary, files) = tokens::describe_all(named)?;
+            Ok(match files.as_slice() {
+                [file] => Work::tokens(vocabulary, file.digest, file.bytes),
+                files => Work::mix(vocabulary, files),
+            })
+        }
+    }
 }
 
 fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
@@ -296,7 +299,34 @@ fn describe_data(work: &Work) -> String {
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)
         ),
+        Source::Mix { vocabulary, parts, anneal_from } => {
+            describe_mix(vocabulary, parts, *anneal_from, work.data.held_out)
+        }
     }
+}
+
+fn describe_mix(vocabulary: &Vocabulary, parts: &[Part], from: u64, held_out: f64) -> String {
+    let mut text = format!(
+        "{} token files, of which {} % are held out; every peer needs all of them; their tokenizer \
+         is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
+        parts.len(),
+        100.0 * held_out,
+        vocabulary.scheme.name(),
+        count(vocabulary.tokens as u64),
+        count(from)
+    );
+    let share = |weight: fn(&Part) -> f64, part| {
+        let sum: f64 = parts.iter().map(weight).sum();
+        100.0 * weight(part) / sum
+    };
+    for part in parts {
+        let (first, then) =
+            (share(|part| part.weight, part), share(|part| part.anneal_weight, part));
+        let (bytes, digest) = (count(part.bytes), blake3::Hash::from_bytes(part.digest));
+        text +=
+            &format!("\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}", "");
+    }
+    text
 }
 
 fn describe_training(work: &Work) -> String {

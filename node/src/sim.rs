@@ -165,7 +165,7 @@ pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 
 fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let (plan, scenario) = plan(args)?;
-    let gauge = Gauge::open(plan.manifest.clone(), plan.data.as_deref(), plan.device)?;
+    let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device)?;
     let entropies = gauge.entropies();
     introduce(&plan, &entropies, out)?;
     let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
@@ -233,7 +233,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         peers,
         epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
         manifest,
-        data: args.data.as_deref().map(absolute).transpose()?,
+        data: args.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
         genesis: args.genesis.as_deref().map(absolute).transpose()?,
         seed: args.seed,
         rate: args.rate,
@@ -253,8 +253,7 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
     run.name = "sim".to_owned();
     run.members.min_peers = run.members.min_peers.min(peers as u64);
-    let mut draft =
-        Draft::new(&run, &offline::work(args.data.as_deref())?).map_err(DraftError::from)?;
+    let mut draft = Draft::new(&run, &offline::work(&args.data)?).map_err(DraftError::from)?;
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
         // The simulated peers, whom nobody could list by hand; an explicit list comes later.
         let peers = 0..peers as u64;

@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use intellect_model::data::Stream;
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::{TrainError, Trainer};
@@ -205,8 +206,7 @@ struct Worker {
 
 struct Training {
     epoch: u64,
-    committed: u64,
-    seed: [u8; 32],
+    stream: Stream,
     /// Of this epoch's stream: the next step, and the first one that counts.
     step: u64,
     first: u64,
@@ -300,11 +300,11 @@ impl Worker {
         match command {
             Command::Train { epoch, tokens } => {
                 let seed = stream_seed(&self.config.run, epoch, &self.config.me);
+                let stream = Stream { seed, committed: tokens };
                 let (began, before) = (Instant::now(), std::mem::take(&mut self.carried));
-                let committed = tokens;
                 let (step, first, tokens) = (0, 0, 0);
                 self.training =
-                    Some(Training { epoch, committed, seed, step, first, before, tokens, began });
+                    Some(Training { epoch, stream, step, first, before, tokens, began });
                 Ok(())
             }
             Command::Apply { header, update, spent } => self.apply(header, &update, &spent),
@@ -319,8 +319,8 @@ impl Worker {
     /// One inner step; freezes the delta after the last of the epoch.
     fn step(&mut self) -> Result<(), String> {
         let Some(training) = &mut self.training else { return Ok(()) };
-        let place = training.committed.saturating_add(self.unspent);
-        match self.trainer.step(&training.seed, training.step, place) {
+        let place = training.stream.committed.saturating_add(self.unspent);
+        match self.trainer.step(&training.stream, training.step, place) {
             Ok(step) => {
                 training.step += 1;
                 training.tokens += step.tokens;

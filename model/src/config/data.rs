@@ -14,7 +14,7 @@ pub struct Data {
 }
 
 /// The kinds of source.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// A seeded Markov source of known entropy.
     Synthetic {
@@ -39,6 +39,29 @@ pub enum Source {
         /// What it was made with.
         vocabulary: Vocabulary,
     },
+    /// Several token files that every peer has, drawn from by weights.
+    Mix {
+        /// What all of them were made with.
+        vocabulary: Vocabulary,
+        /// The files, 1–64, none twice.
+        parts: Vec<Part>,
+        /// Committed tokens from which on the second weights hold: in every epoch that begins with
+        /// as many.
+        anneal_from: u64,
+    },
+}
+
+/// A file of a mix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// BLAKE3 of the file.
+    pub digest: [u8; 32],
+    /// Its length.
+    pub bytes: u64,
+    /// How often it is drawn beside the others, 0–1e6.
+    pub weight: f64,
+    /// The same from `anneal_from` on.
+    pub anneal_weight: f64,
 }
 
 /// What a token file was made with.
@@ -72,7 +95,7 @@ impl Data {
         match &self.source {
             Source::Synthetic { symbols, .. } => *symbols,
             Source::Text { .. } => 256,
-            Source::Tokens { vocabulary, .. } => vocabulary.tokens,
+            Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => vocabulary.tokens,
         }
     }
 
@@ -104,43 +127,124 @@ impl Data {
                 let (digest, bytes) = file()?;
                 Source::Tokens { digest, bytes, vocabulary: Vocabulary::read(fields)? }
             }
+            Kind::Mix => Source::Mix {
+                vocabulary: Vocabulary::read(fields)?,
+                parts: Part::read_all(fields)?,
+                anneal_from: fields.integer("anneal_from", 0, TOKENS_MAX)?,
+            },
         };
         Ok(Self { source, held_out: fields.float("held_out", 0.0, 0.5)? })
     }
 
     pub(super) fn fields(&self) -> Vec<(&'static str, Field)> {
-        let none = [Field::Nothing, Field::Nothing, Field::Nothing];
-        let no_file = (Field::NoText, Field::NoInteger);
-        let no_table = (Field::NoInteger, Field::NoInteger);
-        let file = |digest, bytes| (Field::Text(hex(digest)), Field::Integer(bytes));
-        // What is older than the last three fields hashes nothing in their place.
-        let (kind, tokenizer, (symbols, order), (digest, bytes), [tokenizer_digest, tokens, bos]) =
-            match &self.source {
-                Source::Synthetic { symbols, order } => {
-                    let table = (Field::count(*symbols), Field::count(*order));
-                    (Kind::Synthetic, Field::Name("symbols", 1), table, no_file, none)
+        let Row { kind, tokenizer, table, file, vocabulary, mix } = Row::of(&self.source);
+        let begin = [("source", Field::Name(kind.name(), kind as u64)), ("tokenizer", tokenizer)];
+        let older = TABLE.into_iter().zip(table).chain(FILE.into_iter().zip(file));
+        let held_out = ("held_out", Field::Float(self.held_out));
+        let younger = VOCABULARY.into_iter().zip(vocabulary).chain(MIX.into_iter().zip(mix));
+        begin.into_iter().chain(older).chain([held_out]).chain(younger).collect()
+    }
+}
+
+/// The values of `[data]` but the share that is held out.
+struct Row {
+    kind: Kind,
+    tokenizer: Field,
+    table: [Field; 2],
+    file: [Field; 2],
+    vocabulary: [Field; 3],
+    mix: [Field; 5],
+}
+
+impl Row {
+    fn of(source: &Source) -> Self {
+        let of_bytes = || Field::Name("bytes", 2);
+        let file = |digest, bytes| [Field::Text(hex(digest)), Field::Integer(bytes)];
+        match source {
+            Source::Synthetic { symbols, order } => Self {
+                table: [Field::count(*symbols), Field::count(*order)],
+                ..Self::new(Kind::Synthetic, Field::Name("symbols", 1))
+            },
+            Source::Text { digest, bytes } => {
+                Self { file: file(*digest, *bytes), ..Self::new(Kind::Text, of_bytes()) }
+            }
+            Source::Tokens { digest, bytes, vocabulary } => Self {
+                file: file(*digest, *bytes),
+                vocabulary: vocabulary.fields(),
+                ..Self::new(Kind::Tokens, vocabulary.scheme.field())
+            },
+            Source::Mix { vocabulary, parts, anneal_from } => {
+                let [digests, sizes, weights, anneal_weights] = Part::fields(parts);
+                let anneal_from = Field::Integer(*anneal_from);
+                Self {
+                    vocabulary: vocabulary.fields(),
+                    mix: [digests, sizes, weights, anneal_weights, anneal_from],
+                    ..Self::new(Kind::Mix, vocabulary.scheme.field())
                 }
-                Source::Text { digest, bytes } => {
-                    let file = file(*digest, *bytes);
-                    (Kind::Text, Field::Name("bytes", 2), no_table, file, none)
-                }
-                Source::Tokens { digest, bytes, vocabulary } => {
-                    let scheme = vocabulary.scheme;
-                    let name = Field::Name(scheme.name(), scheme as u64);
-                    (Kind::Tokens, name, no_table, file(*digest, *bytes), vocabulary.fields())
-                }
-            };
-        vec![
-            ("source", Field::Name(kind.name(), kind as u64)),
-            ("tokenizer", tokenizer),
-            ("symbols", symbols),
-            ("order", order),
-            ("digest", digest),
-            ("bytes", bytes),
-            ("held_out", Field::Float(self.held_out)),
-            ("tokenizer_digest", tokenizer_digest),
-            ("tokens", tokens),
-            ("bos", bos),
+            }
+        }
+    }
+
+    /// Nothing else applies; what is younger than the first manifests hashes nothing then.
+    fn new(kind: Kind, tokenizer: Field) -> Self {
+        Self {
+            kind,
+            tokenizer,
+            table: [Field::NoInteger, Field::NoInteger],
+            file: [Field::NoText, Field::NoInteger],
+            vocabulary: [const { Field::Nothing }; 3],
+            mix: [const { Field::Nothing }; 5],
+        }
+    }
+}
+
+impl Part {
+    fn read_all(fields: &Fields<'_>) -> Result<Vec<Self>, WorkError> {
+        let digests = fields.list("digests", PARTS_MAX)?;
+        let one_each = |key, name: &'static str| {
+            let list = fields.list(name, PARTS_MAX)?;
+            if list.len() == digests.len() {
+                return Ok(list);
+            }
+            Err(WorkError::Contradiction {
+                key,
+                value: format!("a list of {}", list.len()),
+                need: format!("data.digests names {} files: write one for each", digests.len()),
+            })
+        };
+        let sizes = one_each("data.sizes", "sizes")?;
+        let weights = one_each("data.weights", "weights")?;
+        let anneal_weights = one_each("data.anneal_weights", "anneal_weights")?;
+        let mut parts: Vec<Self> = Vec::new();
+        for index in 0..digests.len() {
+            let digest = digests[index].digest()?;
+            if parts.iter().any(|part| part.digest == digest) {
+                let (key, value) = ("data.digests", hex(digest));
+                let need = "it stands there twice: name a file once, with a greater weight".into();
+                return Err(WorkError::Contradiction { key, value, need });
+            }
+            parts.push(Self {
+                digest,
+                bytes: sizes[index].integer(1, TOKENS_MAX)?,
+                weight: weights[index].float(0.0, WEIGHT_MAX)?,
+                anneal_weight: anneal_weights[index].float(0.0, WEIGHT_MAX)?,
+            });
+        }
+        let first = parts.iter().map(|part| part.weight).collect();
+        let then = parts.iter().map(|part| part.anneal_weight).collect();
+        drawn("data.weights", first)?;
+        drawn("data.anneal_weights", then)?;
+        Ok(parts)
+    }
+
+    /// Digests, sizes and both weights.
+    fn fields(parts: &[Self]) -> [Field; 4] {
+        let list = |field: fn(&Self) -> Field| Field::List(parts.iter().map(field).collect());
+        [
+            list(|part| Field::Text(hex(part.digest))),
+            list(|part| Field::Integer(part.bytes)),
+            list(|part| Field::Float(part.weight)),
+            list(|part| Field::Float(part.anneal_weight)),
         ]
     }
 }
@@ -187,6 +291,10 @@ impl Scheme {
         }
     }
 
+    fn field(self) -> Field {
+        Field::Name(self.name(), self as u64)
+    }
+
     /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a
     /// number.
     #[must_use]
@@ -201,16 +309,18 @@ enum Kind {
     Synthetic = 1,
     Text = 2,
     Tokens = 3,
+    Mix = 4,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Synthetic, Self::Text, Self::Tokens];
+    const ALL: [Self; 4] = [Self::Synthetic, Self::Text, Self::Tokens, Self::Mix];
 
     fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",
             Self::Text => "text",
             Self::Tokens => "tokens",
+            Self::Mix => "mix",
         }
     }
 }
@@ -231,11 +341,30 @@ fn check_table(symbols: usize, order: usize) -> Result<(), WorkError> {
     })
 }
 
-/// The fields that only some sources have, and how that is said.
-const OWN: [(&[&str], &[Kind], &str); 3] = [
-    (&["symbols", "order"], &[Kind::Synthetic], "source = \"synthetic\""),
-    (&["digest", "bytes"], &[Kind::Text, Kind::Tokens], "source = \"text\" or \"tokens\""),
-    (&["tokenizer_digest", "tokens", "bos"], &[Kind::Tokens], "source = \"tokens\""),
+/// Of these weights one must be above 0.
+fn drawn(key: &'static str, weights: Vec<f64>) -> Result<(), WorkError> {
+    if weights.iter().sum::<f64>() > 0.0 {
+        return Ok(());
+    }
+    let need = "nothing would be drawn: make one of them greater than 0".to_owned();
+    Err(WorkError::Contradiction { key, value: format!("{weights:?}"), need })
+}
+
+/// The fields that only some sources have.
+const TABLE: [&str; 2] = ["symbols", "order"];
+const FILE: [&str; 2] = ["digest", "bytes"];
+const VOCABULARY: [&str; 3] = ["tokenizer_digest", "tokens", "bos"];
+const MIX: [&str; 5] = ["digests", "sizes", "weights", "anneal_weights", "anneal_from"];
+/// Which have them, and how that is said.
+const OWN: [(&[&str], &[Kind], &str); 4] = [
+    (&TABLE, &[Kind::Synthetic], "source = \"synthetic\""),
+    (&FILE, &[Kind::Text, Kind::Tokens], "source = \"text\" or \"tokens\""),
+    (&VOCABULARY, &[Kind::Tokens, Kind::Mix], "source = \"tokens\" or \"mix\""),
+    (&MIX, &[Kind::Mix], "source = \"mix\""),
 ];
+/// So many fit into a manifest beside everything else.
+const PARTS_MAX: usize = 64;
+/// Weights may be counts of thousands of anything.
+const WEIGHT_MAX: f64 = 1e6;
 /// A table of 64 MiB, counted in about a second.
 const STRINGS_MAX: usize = 1 << 24;

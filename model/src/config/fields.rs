@@ -34,12 +34,7 @@ impl<'a> Fields<'a> {
 
     /// A whole number.
     pub(super) fn integer(&self, key: &'static str, low: u64, high: u64) -> Result<u64, WorkError> {
-        let value = self.value(key)?;
-        let number = value.as_integer().ok_or_else(|| self.wrong(key, "a whole number", value))?;
-        u64::try_from(number)
-            .ok()
-            .filter(|number| (low..=high).contains(number))
-            .ok_or_else(|| self.outside(key, number.to_string(), &low, &high))
+        self.entry(key)?.integer(low, high)
     }
 
     /// A whole number of things in memory.
@@ -49,21 +44,14 @@ impl<'a> Fields<'a> {
         low: usize,
         high: usize,
     ) -> Result<usize, WorkError> {
-        let number = self.integer(key, low as u64, high as u64)?;
-        usize::try_from(number).map_err(|_| self.outside(key, number.to_string(), &low, &high))
+        let entry = self.entry(key)?;
+        let number = entry.integer(low as u64, high as u64)?;
+        usize::try_from(number).map_err(|_| entry.outside(number.to_string(), &low, &high))
     }
 
     /// A number; a whole one may be written without a point. −0 becomes 0.
     pub(super) fn float(&self, key: &'static str, low: f64, high: f64) -> Result<f64, WorkError> {
-        let number = match self.value(key)? {
-            toml::Value::Float(number) => *number,
-            toml::Value::Integer(number) => *number as f64,
-            value => return Err(self.wrong(key, "a number", value)),
-        };
-        if !(low..=high).contains(&number) {
-            return Err(self.outside(key, number.to_string(), &low, &high));
-        }
-        Ok(number + 0.0)
+        self.entry(key)?.float(low, high)
     }
 
     /// A name out of a closed list.
@@ -73,7 +61,7 @@ impl<'a> Fields<'a> {
         known: &[T],
         name: fn(T) -> &'static str,
     ) -> Result<T, WorkError> {
-        let text = self.text(key)?;
+        let text = self.entry(key)?.text()?;
         known.iter().copied().find(|value| name(*value) == text).ok_or_else(|| {
             let names: Vec<_> = known.iter().map(|value| format!("\"{}\"", name(*value))).collect();
             let (value, known) = (text.to_owned(), names.join(", "));
@@ -83,9 +71,17 @@ impl<'a> Fields<'a> {
 
     /// A digest: 64 lower-case hex digits.
     pub(super) fn digest(&self, key: &'static str) -> Result<[u8; 32], WorkError> {
-        let text = self.text(key)?;
-        unhex(text)
-            .ok_or_else(|| self.wrong(key, "64 lower-case hex digits", &text.to_owned().into()))
+        self.entry(key)?.digest()
+    }
+
+    /// The entries of a list, one to `most`.
+    pub(super) fn list(&self, key: &'static str, most: usize) -> Result<Vec<Entry<'a>>, WorkError> {
+        let entry = self.entry(key)?;
+        let values = entry.value.as_array().ok_or_else(|| entry.wrong("a list"))?;
+        if !(1..=most).contains(&values.len()) {
+            return Err(entry.outside(format!("a list of {}", values.len()), &1, &most));
+        }
+        Ok(values.iter().map(|value| Entry { value, ..entry }).collect())
     }
 
     /// These fields do not apply, so they must not be there.
@@ -100,28 +96,62 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn text(&self, key: &'static str) -> Result<&'a str, WorkError> {
-        let value = self.value(key)?;
-        value.as_str().ok_or_else(|| self.wrong(key, "text", value))
+    fn entry(&self, key: &'static str) -> Result<Entry<'a>, WorkError> {
+        let table = self.table;
+        let value = self.values.get(key).ok_or(WorkError::MissingKey { table, key })?;
+        Ok(Entry { table, key, value })
+    }
+}
+
+/// A value and where it stands, alone or in a list.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    table: &'static str,
+    key: &'static str,
+    value: &'a toml::Value,
+}
+
+impl<'a> Entry<'a> {
+    /// A whole number.
+    pub(super) fn integer(self, low: u64, high: u64) -> Result<u64, WorkError> {
+        let number = self.value.as_integer().ok_or_else(|| self.wrong("a whole number"))?;
+        u64::try_from(number)
+            .ok()
+            .filter(|number| (low..=high).contains(number))
+            .ok_or_else(|| self.outside(number.to_string(), &low, &high))
     }
 
-    fn value(&self, key: &'static str) -> Result<&'a toml::Value, WorkError> {
-        self.values.get(key).ok_or(WorkError::MissingKey { table: self.table, key })
+    /// A number; a whole one may be written without a point. −0 becomes 0.
+    pub(super) fn float(self, low: f64, high: f64) -> Result<f64, WorkError> {
+        let number = match self.value {
+            toml::Value::Float(number) => *number,
+            toml::Value::Integer(number) => *number as f64,
+            _ => return Err(self.wrong("a number")),
+        };
+        if !(low..=high).contains(&number) {
+            return Err(self.outside(number.to_string(), &low, &high));
+        }
+        Ok(number + 0.0)
     }
 
-    fn wrong(&self, key: &'static str, expected: &'static str, found: &toml::Value) -> WorkError {
-        WorkError::WrongType { table: self.table, key, expected, found: found.to_string() }
+    /// A digest: 64 lower-case hex digits.
+    pub(super) fn digest(self) -> Result<[u8; 32], WorkError> {
+        unhex(self.text()?).ok_or_else(|| self.wrong("64 lower-case hex digits"))
     }
 
-    fn outside(
-        &self,
-        key: &'static str,
-        value: String,
-        low: &impl ToString,
-        high: &impl ToString,
-    ) -> WorkError {
+    fn text(self) -> Result<&'a str, WorkError> {
+        self.value.as_str().ok_or_else(|| self.wrong("text"))
+    }
+
+    fn wrong(self, expected: &'static str) -> WorkError {
+        let Entry { table, key, value } = self;
+        WorkError::WrongType { table, key, expected, found: value.to_string() }
+    }
+
+    fn outside(self, value: String, low: &impl ToString, high: &impl ToString) -> WorkError {
+        let Entry { table, key, .. } = self;
         let (low, high) = (low.to_string(), high.to_string());
-        WorkError::OutOfBounds { table: self.table, key, value, low, high }
+        WorkError::OutOfBounds { table, key, value, low, high }
     }
 }
 
@@ -135,6 +165,8 @@ pub(super) enum Field {
     Text(String),
     /// A name out of a closed list, and its number.
     Name(&'static str, u64),
+    /// Several values.
+    List(Vec<Self>),
     /// A number that does not apply.
     NoInteger,
     /// Text that does not apply.
@@ -159,6 +191,9 @@ impl Field {
             Self::Float(number) => Some(toml::Value::Float(*number)),
             Self::Text(text) => Some(toml::Value::String(text.clone())),
             Self::Name(name, _) => Some(toml::Value::String((*name).to_owned())),
+            Self::List(fields) => {
+                Some(toml::Value::Array(fields.iter().filter_map(Self::to_toml).collect()))
+            }
             Self::NoInteger | Self::NoText | Self::Nothing => None,
         }
     }
@@ -178,6 +213,10 @@ impl Field {
             }
             Self::NoInteger => bytes.extend_from_slice(&0_u64.to_le_bytes()),
             Self::NoText => bytes.extend_from_slice(&0_u32.to_le_bytes()),
+            Self::List(fields) => {
+                bytes.extend_from_slice(&(fields.len() as u64).to_le_bytes());
+                fields.iter().for_each(|field| field.hash_into(bytes));
+            }
             Self::Nothing => {}
         }
     }

@@ -87,11 +87,26 @@ fn tokens() -> Work {
     Work::tokens(vocabulary, [4; 32], 1 << 33)
 }
 
+/// A work on two files, of which the second is drawn alone in the end.
+fn mix() -> Work {
+    let mut work = tokens();
+    let Source::Tokens { vocabulary, .. } = work.data.source else { panic!("tokens") };
+    let part = |digest, bytes, [weight, anneal_weight]: [f64; 2]| Part {
+        digest: [digest; 32],
+        bytes,
+        weight,
+        anneal_weight,
+    };
+    let parts = vec![part(6, 100, [0.75, 0.0]), part(7, 200, [0.25, 3.0])];
+    work.data.source = Source::Mix { vocabulary, parts, anneal_from: 9 };
+    work
+}
+
 #[test]
 fn every_work_survives_being_written() {
     let text = Work::parse(&written()).expect("valid");
     let bytes = Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
-    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text, tokens(), bytes] {
+    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text, tokens(), bytes, mix()] {
         let file = work.to_toml().to_string();
         let back = Work::parse(&file.parse().expect("valid TOML")).expect("valid");
         assert_eq!(back, work);
@@ -140,6 +155,73 @@ fn canonical_bytes_of_a_token_file_are_golden() {
 }
 
 #[test]
+fn canonical_bytes_of_a_mix_are_golden() {
+    let bytes = mix().canonical();
+    // Of a token file without the file's own digest and length, and four lists and a number more.
+    assert_eq!(bytes.len(), 38 * 8 + 2 * 68 - 64 + 4 * 8 + 2 * (68 + 3 * 8) + 8);
+    // No digest and no length, then a tenth is held out.
+    assert_eq!(bytes[120], 4);
+    assert_eq!(
+        (&bytes[152..164], &bytes[164..172]),
+        (&[0; 12][..], &0.1_f64.to_bits().to_le_bytes()[..])
+    );
+    // Where the lists begin there are two digests of 64 letters.
+    assert_eq!(bytes[256..268], [2, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0]);
+    assert_eq!(
+        blake3::hash(&bytes).to_hex().as_str(),
+        "ecadbb09249b2fa4fcd20dab7ae803ded6a96d1a31f0e6685a64a6a046e7f826"
+    );
+}
+
+#[test]
+fn every_field_of_a_mix_changes_the_canonical_bytes() {
+    let before = mix().canonical();
+    let changed: [(&str, Value); 5] = [
+        ("data.digests", vec!["06".repeat(32), "08".repeat(32)].into()),
+        ("data.sizes", vec![100, 201].into()),
+        ("data.weights", vec![0.75, 0.5].into()),
+        ("data.anneal_weights", vec![1, 3].into()),
+        ("data.anneal_from", 8.into()),
+    ];
+    for (key, value) in &changed {
+        let mut manifest = mix().to_toml();
+        put(&mut manifest, key, value.clone());
+        let after = Work::parse(&manifest).expect("valid").canonical();
+        assert_ne!(after, before, "{key} is not hashed");
+    }
+    // Source, tokenizer and its three fields, and what is held out are those of a token file.
+    let data = &mix().to_toml()["data"];
+    assert_eq!(changed.len() + 6, data.as_table().expect("a table").len());
+}
+
+#[test]
+fn a_mix_that_cannot_be_drawn_is_refused() {
+    let none: Vec<Value> = Vec::new();
+    let many = vec!["06".repeat(32); 65];
+    let cases: [(&str, Value, &str); 11] = [
+        ("data.weights", vec![0, 0].into(), "data.weights is [0.0, 0.0]: nothing would be drawn"),
+        ("data.anneal_weights", vec![0.0, -0.0].into(), "[0.0, 0.0]: nothing would be drawn"),
+        ("data.weights", vec![1].into(), "is a list of 1: data.digests names 2 files"),
+        ("data.sizes", vec![1, 2, 3].into(), "is a list of 3: data.digests names 2 files"),
+        ("data.weights", vec![1, -1].into(), "data.weights is -1: choose 0 to 1000000"),
+        ("data.weights", vec![1.0, f64::NAN].into(), "data.weights is NaN: choose"),
+        ("data.weights", 3.into(), "data.weights is 3: it must be a list"),
+        ("data.sizes", vec![0, 1].into(), "data.sizes is 0: choose 1 to"),
+        ("data.digests", none.into(), "data.digests is a list of 0: choose 1 to 64"),
+        ("data.digests", many.into(), "data.digests is a list of 65: choose 1 to 64"),
+        ("data.digests", vec!["06".repeat(32); 2].into(), "it stands there twice"),
+    ];
+    for (key, value, told) in cases {
+        let mut manifest = mix().to_toml();
+        put(&mut manifest, key, value);
+        let refusal = refusal(&manifest);
+        assert!(refusal.starts_with(key) && refusal.contains(told), "{refusal}");
+    }
+    let only = "data.weights belongs to source = \"mix\" only: remove it";
+    assert_eq!(refusal(&with("data.weights", vec![1])), only);
+}
+
+#[test]
 fn every_field_of_a_token_file_changes_the_canonical_bytes() {
     let before = tokens().canonical();
     let data = tokens().to_toml()["data"].clone();
@@ -181,7 +263,7 @@ fn a_tokenizer_that_does_not_fit_is_refused() {
     assert_eq!(told(bytes(), "data.bos", 0.into()), "data.bos is 0: choose 256 to 256");
     let known = "data.tokenizer is \"bpe\": known are \"bytes\", \"rwkv\", \"hugging-face\"";
     assert_eq!(told(tokens(), "data.tokenizer", "bpe".into()), known);
-    let only = "data.tokens belongs to source = \"tokens\" only: remove it";
+    let only = "data.tokens belongs to source = \"tokens\" or \"mix\" only: remove it";
     assert_eq!(refusal(&with("data.tokens", 257)), only);
 }
 
@@ -236,7 +318,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 
 #[test]
 fn a_missing_field_or_table_is_named() {
-    for manifest in [written(), Work::synthetic().to_toml(), tokens().to_toml()] {
+    for manifest in [written(), Work::synthetic().to_toml(), tokens().to_toml(), mix().to_toml()] {
         for key in every_key(&manifest) {
             let mut less = manifest.clone();
             let (table, field) = key.split_once('.').expect("table.key");
@@ -312,7 +394,7 @@ fn what_is_out_of_bounds_is_told_with_the_bounds() {
 fn names_and_types_are_checked() {
     let told = "model.family is \"lama\": known are \"llama\", \"eagle\", \"finch\", \"goldfinch\"";
     assert_eq!(refusal(&with("model.family", "lama")), told);
-    let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\", \"tokens\"";
+    let told = "data.source is \"jsonl\": known are \"synthetic\", \"text\", \"tokens\", \"mix\"";
     assert_eq!(refusal(&with("data.source", "jsonl")), told);
     let told = "data.tokenizer is \"symbols\": known are \"bytes\"";
     assert_eq!(refusal(&with("data.tokenizer", "symbols")), told);

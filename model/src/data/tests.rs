@@ -2,11 +2,17 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use proptest::prelude::*;
 use tempfile::{NamedTempFile, TempDir};
 
 use super::*;
+
+/// The stream of a seed, in an epoch that begins with nothing committed.
+fn stream(seed: u8) -> Stream {
+    Stream { seed: [seed; 32], committed: 0 }
+}
 
 /// A file whose byte i tells i, and a work for it.
 fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
@@ -22,7 +28,7 @@ fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
 
 fn small() -> (NamedTempFile, Work, Source) {
     let (file, work) = text(1000, 16, 0.1);
-    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     (file, work, source)
 }
 
@@ -43,9 +49,9 @@ fn a_file_is_described_by_digest_and_length() {
 #[test]
 fn targets_are_the_tokens_that_follow() {
     let (_file, _, text) = small();
-    let synthetic = Source::open(&Work::synthetic(), 1, None).expect("opens");
+    let synthetic = Source::open(&Work::synthetic(), 1, &[]).expect("opens");
     for source in [text, synthetic] {
-        let batch = source.batch(&[3; 32], 5, 0..4).expect("a batch");
+        let batch = source.batch(&stream(3), 5, 0..4).expect("a batch");
         assert_eq!(batch.sequences, 4);
         assert_eq!(batch.inputs.len(), 4 * batch.context);
         let rows = batch.inputs.chunks(batch.context).zip(batch.targets.chunks(batch.context));
@@ -58,11 +64,11 @@ fn targets_are_the_tokens_that_follow() {
 #[test]
 fn training_never_sees_the_held_out_end() {
     let (file, work) = text(1000, 16, 0.5);
-    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     // Here a byte's value tells its place: 499 is the last training byte, 0..249 repeat.
     let mut starts: Vec<_> = (0..4000)
         .map(|step| {
-            let batch = source.batch(&[0; 32], step, 0..1).expect("a batch");
+            let batch = source.batch(&stream(0), step, 0..1).expect("a batch");
             assert!(is_consecutive(&batch.inputs));
             batch.inputs[0]
         })
@@ -72,8 +78,8 @@ fn training_never_sees_the_held_out_end() {
     assert_eq!(starts.len(), 251, "a row may start anywhere");
 
     let (file, work) = text(200, 16, 0.5);
-    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
-    let all = source.batch(&[0; 32], 0, 0..2000).expect("a batch");
+    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
+    let all = source.batch(&stream(0), 0, 0..2000).expect("a batch");
     assert_eq!(all.targets.iter().max(), Some(&99));
     assert_eq!(all.inputs.iter().min(), Some(&0));
     let held_out = source.held_out(0..5, 5).expect("rows");
@@ -86,7 +92,7 @@ fn training_never_sees_the_held_out_end() {
 /// Streams differ by peer, and the held-out set is one for all.
 #[test]
 fn the_held_out_set_is_the_same_whoever_asks() {
-    let open = |seed| Source::open(&Work::synthetic(), seed, None).expect("opens");
+    let open = |seed| Source::open(&Work::synthetic(), seed, &[]).expect("opens");
     let rows = |source: &Source| source.held_out(2..6, 64).expect("rows");
     assert_eq!(rows(&open(1)), rows(&open(1)));
     assert_ne!(rows(&open(1)), rows(&open(2)));
@@ -97,33 +103,40 @@ fn the_held_out_set_is_the_same_whoever_asks() {
 #[test]
 fn an_absent_needless_or_unreadable_file_is_told() {
     let (file, work, _) = small();
-    let told = |work, file| Source::open(work, 1, file).expect_err("refused").to_string();
+    let told = |work, named: &[&Path]| {
+        let named: Vec<_> = named.iter().map(|path| path.to_path_buf()).collect();
+        Source::open(work, 1, &named).expect_err("refused").to_string()
+    };
     let digest = blake3::hash(&fs::read(file.path()).expect("readable")).to_hex();
     assert_eq!(
-        told(&work, None),
+        told(&work, &[]),
         format!(
             "this run trains on a text file of 1000 bytes with BLAKE3 {digest}: \
              name it with --data FILE"
         )
     );
     let synthetic = Work::synthetic();
-    let needless = told(&synthetic, Some(file.path()));
+    let needless = told(&synthetic, &[file.path()]);
     assert!(needless.starts_with("this run's data is synthetic: leave --data "), "{needless}");
 
     let folder = TempDir::new().expect("a folder");
     let missing = folder.path().join("missing.txt");
-    let missing = told(&work, Some(&missing));
+    let missing = told(&work, &[&missing]);
     assert!(missing.contains("missing.txt: No such file"), "{missing}");
-    let not_a_file = told(&work, Some(folder.path()));
-    assert!(not_a_file.contains("Is a directory"), "{not_a_file}");
+    let nothing = told(&work, &[folder.path()]);
+    assert!(nothing.starts_with("this run trains on a text file of 1000 bytes"), "{nothing}");
     assert!(text::describe(folder.path()).is_err());
+    // A folder may hold it, beside others of its length.
+    fs::write(folder.path().join("a"), [1; 1000]).expect("written");
+    fs::copy(file.path(), folder.path().join("b")).expect("copied");
+    assert!(Source::open(&work, 1, &[folder.path().to_owned()]).is_ok());
 }
 
 #[test]
 fn another_file_is_refused_by_name() {
     let (mut file, work, source) = small();
     file.write_all(b"!").expect("written");
-    let told = Source::open(&work, 1, Some(file.path())).expect_err("refused").to_string();
+    let told = Source::open(&work, 1, &[file.path().to_owned()]).expect_err("refused").to_string();
     let (name, digest) = (file.path().display().to_string(), blake3_of(&file));
     assert!(told.starts_with(&format!("{name} is not this run's file: it has 1001 bytes")));
     assert!(told.contains(&digest), "{told}");
@@ -133,12 +146,12 @@ fn another_file_is_refused_by_name() {
     bytes[500] ^= 1;
     fs::write(file.path(), &bytes).expect("written");
     assert!(matches!(
-        Source::open(&work, 1, Some(file.path())),
+        Source::open(&work, 1, &[file.path().to_owned()]),
         Err(DataError::AnotherFile { found_bytes: 1000, .. })
     ));
     // It shrinks under our feet.
     fs::write(file.path(), b"").expect("written");
-    assert!(matches!(source.batch(&[0; 32], 0, 0..1), Err(DataError::Unreadable { .. })));
+    assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Unreadable { .. })));
 }
 
 fn blake3_of(file: &NamedTempFile) -> String {
@@ -149,7 +162,7 @@ fn blake3_of(file: &NamedTempFile) -> String {
 fn a_file_that_holds_no_row_is_too_small() {
     let told = |bytes, held_out| {
         let (file, work) = text(bytes, 16, held_out);
-        Source::open(&work, 1, Some(file.path())).map(|_| ()).map_err(|e| e.to_string())
+        Source::open(&work, 1, &[file.path().to_owned()]).map(|_| ()).map_err(|e| e.to_string())
     };
     let part = |bytes, held_out| told(bytes, held_out).expect_err("refused");
     assert!(part(16, 0.0).contains("its training part has 16 bytes, one row needs 17"));
@@ -164,12 +177,12 @@ fn a_file_that_holds_no_row_is_too_small() {
 #[test]
 fn nothing_held_out_is_told_when_it_is_asked_for() {
     let (file, work) = text(100, 16, 0.0);
-    let source = Source::open(&work, 1, Some(file.path())).expect("opens");
+    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     assert!(matches!(source.held_out(0..1, 1), Err(DataError::NothingHeldOut)));
     // A synthetic source has a stream of its own for it.
     let mut work = Work::synthetic();
     work.data.held_out = 0.0;
-    let source = Source::open(&work, 1, None).expect("opens");
+    let source = Source::open(&work, 1, &[]).expect("opens");
     assert!(source.held_out(0..1, 1).is_ok());
 }
 
@@ -177,7 +190,7 @@ fn nothing_held_out_is_told_when_it_is_asked_for() {
 #[test]
 fn entropies_of_a_text() {
     let (file, work) = text(251 * 40, 16, 0.1);
-    let entropies = Source::open(&work, 1, Some(file.path())).expect("opens").entropies();
+    let entropies = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens").entropies();
     assert!((entropies.uniform - 256_f64.ln()).abs() < 1e-12);
     assert!((entropies.unigram - 251_f64.ln()).abs() < 1e-4);
     assert!(entropies.bigram.expect("few tokens").abs() < 1e-12);
@@ -196,7 +209,7 @@ fn entropies_of_shakespeare() {
     }
     let found = text::describe(&path).expect("readable");
     let work = Work::text(found.digest, found.bytes);
-    let entropies = Source::open(&work, 1, Some(&path)).expect("opens").entropies();
+    let entropies = Source::open(&work, 1, &[path]).expect("opens").entropies();
     println!("{entropies:?}");
     assert!((entropies.bigram.expect("few tokens") - 2.45).abs() < 0.02);
     assert!((entropies.unigram - 3.31).abs() < 0.02);
@@ -206,10 +219,11 @@ proptest! {
     /// A batch is a function of (stream, step, row): any cut into micro-batches, any order.
     #[test]
     fn rows_do_not_depend_on_the_batch_they_are_in(
-        stream: [u8; 32], step: u64, cut in 0_usize..=6,
+        seed: [u8; 32], step: u64, cut in 0_usize..=6,
     ) {
+        let stream = Stream { seed, committed: 0 };
         let (_file, _, text) = small();
-        let synthetic = Source::open(&Work::synthetic(), 1, None).expect("opens");
+        let synthetic = Source::open(&Work::synthetic(), 1, &[]).expect("opens");
         for source in [text, synthetic] {
             let whole = source.batch(&stream, step, 0..6).expect("a batch");
             let right = source.batch(&stream, step, cut..6).expect("a batch");
@@ -224,12 +238,12 @@ proptest! {
     /// Every token is one of the source's.
     #[test]
     fn tokens_are_in_the_alphabet(
-        seed: u64, symbols in 2_usize..40, order in 1_usize..3, stream: [u8; 32],
+        seed: u64, symbols in 2_usize..40, order in 1_usize..3, key: [u8; 32],
     ) {
         let mut work = Work::synthetic();
         work.data.source = config::Source::Synthetic { symbols, order };
-        let source = Source::open(&work, seed, None).expect("opens");
-        let batch = source.batch(&stream, 0, 0..3).expect("a batch");
+        let source = Source::open(&work, seed, &[]).expect("opens");
+        let batch = source.batch(&Stream { seed: key, committed: 0 }, 0, 0..3).expect("a batch");
         prop_assert!(batch.inputs.iter().all(|token| (0..symbols as i32).contains(token)));
     }
 }

@@ -16,9 +16,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::mix::Shape;
 use super::split::Split;
 use super::text::File;
-use super::{DataError, Entropies, entropy};
+use super::{DataError, Entropies, entropy, files};
 use crate::config::Vocabulary;
 use header::{HEADER_BYTES, Header, HeaderError, Width};
 
@@ -53,6 +54,27 @@ pub fn is_meant(path: &Path) -> Result<bool, DataError> {
     Ok(header::is_token_file(&begin[..filled]))
 }
 
+/// What a manifest needs to know of several files, or of all token files in a folder.
+///
+/// # Errors
+/// If one of them cannot be read or is no token file, if there is none, or they have different
+/// tokenizers.
+pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<File>), DataError> {
+    let mut found: Option<(Vocabulary, Vec<File>)> = None;
+    for candidate in files::all(named)? {
+        if !candidate.by_itself && !is_meant(&candidate.path)? {
+            continue;
+        }
+        let (header, file) = describe(&candidate.path)?;
+        let (vocabulary, files) = found.get_or_insert_with(|| (header.vocabulary, Vec::new()));
+        if *vocabulary != header.vocabulary {
+            return Err(DataError::Vocabularies { path: candidate.path });
+        }
+        files.push(file);
+    }
+    found.ok_or_else(|| DataError::NoTokenFile { named: named.to_vec() })
+}
+
 /// The first tokens of a file, `most` of them at most.
 ///
 /// # Errors
@@ -65,26 +87,46 @@ pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     Ok(numbers(&bytes[..filled], header.width).map(|token| token as i32).collect())
 }
 
-impl Tokens {
-    /// Opens and checks the run's file.
-    pub(super) fn open(
-        path: &Path,
-        expected: File,
-        vocabulary: &Vocabulary,
-        held_out: f64,
-        context: usize,
-    ) -> Result<Self, DataError> {
-        let (file, through) = read_through(path)?;
-        let (header, path) = (through.header, path.to_owned());
-        if through.file != expected {
-            return Err(DataError::another_file(path, through.file, expected));
-        }
-        if header.vocabulary != *vocabulary {
+/// A whole token file, which need not be the run's.
+#[derive(Debug)]
+pub(super) struct Found {
+    file: fs::File,
+    path: PathBuf,
+    through: Through,
+}
+
+/// Reads a file through, and keeps it open.
+pub(super) fn read(path: &Path) -> Result<Found, DataError> {
+    let (file, through) = read_through(path)?;
+    Ok(Found { file, path: path.to_owned(), through })
+}
+
+impl Found {
+    /// BLAKE3 of the file.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        self.through.file.digest
+    }
+
+    /// The file as a source, if its tokenizer is the run's and both its parts hold a row.
+    pub(super) fn accept(self, shape: Shape) -> Result<Tokens, DataError> {
+        let Self { file, path, through: Through { header, entropies, .. } } = self;
+        if header.vocabulary != shape.vocabulary {
             return Err(DataError::AnotherVocabulary { path });
         }
-        let split = Split::new(header.count, held_out, context)
+        let split = Split::new(header.count, shape.held_out, shape.context)
             .map_err(|small| DataError::too_small(path.clone(), "tokens", small))?;
-        Ok(Self { file, path, header, split, entropies: through.entropies })
+        Ok(Tokens { file, path, header, split, entropies })
+    }
+}
+
+impl Tokens {
+    /// Opens and checks the run's file.
+    pub(super) fn open(path: &Path, expected: File, shape: Shape) -> Result<Self, DataError> {
+        let found = read(path)?;
+        if found.through.file != expected {
+            return Err(DataError::another_file(found.path, found.through.file, expected));
+        }
+        found.accept(shape)
     }
 
     /// What is trained on and what is held out.
@@ -116,6 +158,7 @@ impl Tokens {
 }
 
 /// What one pass over a file finds.
+#[derive(Debug)]
 struct Through {
     header: Header,
     file: File,

@@ -167,7 +167,7 @@ impl Export<'_> {
                 ("tokenizer_config.json", tokenizer::settings(model.context)),
             ]),
             // Symbols of a source that has no text; a tokenizer that is a file already.
-            Source::Synthetic { .. } | Source::Tokens { .. } => {}
+            Source::Synthetic { .. } | Source::Tokens { .. } | Source::Mix { .. } => {}
         }
         files.push((CONFIG, config::describe(model, self.format)));
         files

@@ -94,7 +94,7 @@ struct Runner {
 impl Runner {
     fn new(family: Family) -> Result<Self, BenchError> {
         let work = work(family);
-        let source = Arc::new(data::Source::open(&work, SEED, None)?);
+        let source = Arc::new(data::Source::open(&work, SEED, &[])?);
         let mut trainer = intellect_model::trainer(&work, source, Device::Cpu, None)?;
         trainer.load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
         Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
@@ -104,8 +104,9 @@ impl Runner {
     fn step(&mut self, step: usize) -> Result<Vec<Part>, BenchError> {
         drop(clock::take());
         let tokens = step as u64 * self.work.tokens_per_step();
+        let stream = data::Stream { seed: [0; 32], committed: 0 };
         let start = Instant::now();
-        self.loss = self.trainer.step(&[0; 32], step as u64, tokens)?.loss;
+        self.loss = self.trainer.step(&stream, step as u64, tokens)?.loss;
         self.times.push(start.elapsed());
         Ok(clock::take())
     }

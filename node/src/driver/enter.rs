@@ -274,10 +274,10 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     Ok(())
 }
 
-/// Reads the whole file of a run on a text, to compare its digest.
+/// Reads the files of a run whole, to compare their digests.
 async fn open_data(local: &Local, manifest: &Arc<Manifest>) -> Result<Arc<data::Source>, Error> {
-    let (manifest, path) = (Arc::clone(manifest), local.data.clone());
-    let open = move || data::Source::open(&manifest.work, manifest.run.seed, path.as_deref());
+    let (manifest, named) = (Arc::clone(manifest), local.data.clone());
+    let open = move || data::Source::open(&manifest.work, manifest.run.seed, &named);
     let source = tokio::task::spawn_blocking(open).await;
     let source = source.map_err(|error| Error::Worker(error.to_string()))?;
     Ok(Arc::new(source.map_err(EnterError::Data)?))

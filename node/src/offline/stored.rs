@@ -149,7 +149,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
 fn open(args: &CheckpointArgs) -> Result<(Gauge, Checkpoint, Manifest), StoredError> {
     let device = config::parse_device(&args.device)?;
     let (path, manifest) = find(&args.state)?;
-    let mut gauge = Gauge::open(manifest.clone(), args.data.as_deref(), device)?;
+    let mut gauge = Gauge::open(manifest.clone(), &args.data, device)?;
     let checkpoint = gauge.load(&path)?;
     Ok((gauge, checkpoint, manifest))
 }

@@ -1,6 +1,7 @@
 //! Tests of `offline`.
 
 use clap::Parser as _;
+use intellect_model::data::{self, tokens::writer::Writer};
 
 use super::*;
 use crate::cli::{Cli, Command};
@@ -80,6 +81,35 @@ fn a_run_on_a_text_names_the_file_by_digest() {
     assert!(shown.contains("4 321 bytes"), "{shown}");
     let missing = Folder::new().new_manifest(&["--data", "/absent"]).unwrap_err();
     assert!(missing.to_string().contains("/absent"), "{missing}");
+}
+
+/// Two token files, of which one is drawn three times as often, and not at all in the end.
+#[test]
+fn a_run_on_several_token_files_mixes_them() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("corpus")).unwrap();
+    for (name, token) in [("a", 97), ("b", 98)] {
+        let path = folder.path(&format!("corpus/{name}"));
+        let mut writer = Writer::create(Path::new(&path), Vocabulary::BYTES, [0; 32]).unwrap();
+        writer.begin().unwrap();
+        writer.tokens(&[token; 1000], 1000).unwrap();
+        writer.finish().unwrap();
+    }
+    let settings = ["data.weights=[3, 1]", "data.anneal_weights=[0, 1]", "data.anneal_from=4000"];
+    let corpus = folder.path("corpus");
+    let line = settings.iter().flat_map(|setting| ["--set", setting]);
+    folder.new_manifest(&line.chain(["--data", &corpus]).collect::<Vec<_>>()).unwrap();
+    let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
+    for words in
+        ["2 token files", "75.0 %   0.0 %  2 130 bytes", "25.0 % 100.0 %", "with 4 000 tokens"]
+    {
+        assert!(shown.contains(words), "no {words} in {shown}");
+    }
+    let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+    assert!(data::Source::open(&manifest.work, 1, &[corpus.into()]).is_ok());
+    let zero = ["--data", &folder.path("corpus"), "--set", "data.weights=[0, 0]"];
+    let refused = Folder::new().new_manifest(&zero).unwrap_err().to_string();
+    assert!(refused.contains("nothing would be drawn"), "{refused}");
 }
 
 /// Every preset makes a manifest that can be signed, and its name says how large it is.

@@ -36,8 +36,8 @@ pub(super) struct Plan {
     pub(super) epochs: u64,
     /// The run.
     pub(super) manifest: Manifest,
-    /// Its text.
-    pub(super) data: Option<PathBuf>,
+    /// Its files of data.
+    pub(super) data: Vec<PathBuf>,
     /// The published weights that it begins with, for the first node.
     pub(super) genesis: Option<PathBuf>,
     /// Of the keys.
@@ -381,7 +381,7 @@ impl<'a> Stage<'a> {
         .map(str::to_owned)
         .to_vec();
         arguments.extend(self.plan.network.arguments(index));
-        if let Some(data) = &self.plan.data {
+        for data in &self.plan.data {
             arguments.extend(["--data".to_owned(), text(data)]);
         }
         if let Some(genesis) = self.plan.genesis.as_ref().filter(|_| index == 0) {

@@ -55,18 +55,23 @@ fn one_peer_alone_needs_no_ring() {
     assert_eq!(commit["sent_bytes"], 0);
 }
 
-/// JSON lines become a token file, and the run learns from it.
+/// JSON lines become token files, and the run learns from both.
 #[test]
-fn two_peers_train_on_a_token_file() {
+fn two_peers_train_on_token_files() {
     let story = story();
-    let (lines, tokens) = (story.text("a.jsonl"), story.text("a.tokens"));
-    let documents = (0..400).map(|i| format!("{{\"text\": \"document {i} of many\"}}\n"));
-    std::fs::write(story.path("a.jsonl"), documents.collect::<String>()).unwrap();
-    let made = story.node(&["data", "tokenize", &lines, "--out", &tokens]).unwrap();
-    made.expect_success().unwrap();
+    let tokens = story.text("tokens");
+    std::fs::create_dir(story.path("tokens")).unwrap();
+    for name in ["first", "second"] {
+        let (lines, out) = (story.text("a.jsonl"), story.text(&format!("tokens/{name}")));
+        let documents = (0..400).map(|i| format!("{{\"text\": \"{name} {i} of many\"}}\n"));
+        std::fs::write(story.path("a.jsonl"), documents.collect::<String>()).unwrap();
+        let made = story.node(&["data", "tokenize", &lines, "--out", &out]).unwrap();
+        made.expect_success().unwrap();
+    }
     let mut arguments: Vec<&str> = SMALL.iter().flat_map(|setting| ["--set", setting]).collect();
     arguments.extend(["--peers", "2", "--epochs", "3", "--data", &tokens]);
-    let sim = story.sim("tokens", &arguments, PATIENCE).unwrap();
+    arguments.extend(["--set", "data.anneal_weights=[0, 1]", "--set", "data.anneal_from=2000"]);
+    let sim = story.sim("mix", &arguments, PATIENCE).unwrap();
     sim.done.clone().expect_success().unwrap();
     assert_equal_states(&sim, &[0, 1], 3);
     let loss = |when: &str| sim.report["held_out"][when]["loss"].as_f64().unwrap();

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::{Scheme, Work};
 use crate::data::tokens::{self, numbers};
-use crate::data::{Batch, Source};
+use crate::data::{Batch, Source, Stream};
 use crate::tokenizer::File;
 
 struct Folder(TempDir);
@@ -185,10 +185,10 @@ fn short_documents(folder: &Folder) -> (Work, usize) {
 fn packing_wastes_no_position() {
     let folder = Folder::new();
     let (work, needed) = short_documents(&folder);
-    let source = Source::open(&work, 1, Some(&folder.path("out"))).expect("opens");
+    let source = Source::open(&work, 1, &[folder.path("out")]).expect("opens");
     let tokens = folder.tokens();
     assert_eq!(tokens.len(), needed, "a file holds documents and their begins");
-    let batch = source.batch(&[1; 32], 0, 0..200).expect("a batch");
+    let batch = source.batch(&Stream { seed: [1; 32], committed: 0 }, 0, 0..200).expect("a batch");
     let rows = batch.inputs.chunks(batch.context).zip(batch.targets.chunks(batch.context));
     for (inputs, targets) in rows {
         let row: Vec<_> = inputs.iter().chain(targets.last()).map(|token| *token as u32).collect();
@@ -203,9 +203,9 @@ fn packing_wastes_no_position() {
 fn documents_in_a_row_are_told_apart() {
     let folder = Folder::new();
     let (work, _) = short_documents(&folder);
-    let source = Source::open(&work, 1, Some(&folder.path("out"))).expect("opens");
+    let source = Source::open(&work, 1, &[folder.path("out")]).expect("opens");
     let Batch { inputs, documents, context, .. } =
-        source.batch(&[1; 32], 7, 0..50).expect("a batch");
+        source.batch(&Stream { seed: [1; 32], committed: 0 }, 7, 0..50).expect("a batch");
     assert_eq!(documents.len(), inputs.len());
     for (row, numbers) in inputs.chunks(context).zip(documents.chunks(context)) {
         let begins = |at: usize| row[..=at].iter().filter(|token| **token == 256).count() as i32;

@@ -1,0 +1,75 @@
+//! Which of the files and folders that somebody names are the run's.
+//!
+//! A run names its files by digest and length; whoever takes part names files, or folders that hold
+//! them. A folder may hold anything else: only its files of the right length are looked into.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::text::{self, File};
+use super::{DataError, hex};
+
+/// A file that was named, by itself or by its folder.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Candidate {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// Whether somebody meant this very file.
+    pub by_itself: bool,
+}
+
+/// All files in what is named, those of a folder by name, without its folders.
+///
+/// # Errors
+/// If something is not there, or cannot be read.
+pub fn all(named: &[PathBuf]) -> Result<Vec<Candidate>, DataError> {
+    let mut files = Vec::new();
+    for path in named {
+        let unreadable = |cause| DataError::Unreadable { path: path.clone(), cause };
+        let about = fs::metadata(path).map_err(unreadable)?;
+        if !about.is_dir() {
+            files.push(Candidate { path: path.clone(), bytes: about.len(), by_itself: true });
+            continue;
+        }
+        let mut inside = Vec::new();
+        for entry in fs::read_dir(path).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            // What vanishes meanwhile, or leads nowhere, is no file.
+            let about = fs::metadata(&path).ok().filter(fs::Metadata::is_file);
+            inside.extend(about.map(|about| about.len()).map(|bytes| Candidate {
+                path,
+                bytes,
+                by_itself: false,
+            }));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+/// The one file of a run.
+///
+/// # Errors
+/// If nothing that is named can be it.
+pub(super) fn one(
+    named: &[PathBuf],
+    kind: &'static str,
+    expected: File,
+) -> Result<PathBuf, DataError> {
+    if let [file] = named
+        && !file.is_dir()
+    {
+        // Whatever it is: whoever opens it says what is wrong.
+        return Ok(file.clone());
+    }
+    let fits = |path: &Path| Ok(text::describe(path)? == expected);
+    for candidate in all(named)?.into_iter().filter(|file| file.bytes == expected.bytes) {
+        if fits(&candidate.path)? {
+            return Ok(candidate.path);
+        }
+    }
+    Err(DataError::NoFile { kind, bytes: expected.bytes, digest: hex(expected.digest) })
+}

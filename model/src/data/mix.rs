@@ -1,0 +1,157 @@
+//! Several token files as one source: weights say how often each is drawn from.
+//!
+//! A row draws its file and then its place in it, both from (stream, step, row), so that nobody has
+//! to remember where a file was left off:
+//!
+//! ```text
+//! P(a row is of file k) = w(k) / Σ w(j)
+//! ```
+//!
+//! There are two sets of weights, for runs whose end trains on better texts while the learning rate
+//! falls (Hu et al. 2024, arXiv 2404.06395, §4): the second one holds in every epoch that begins
+//! with `anneal_from` or more committed tokens. What is committed when an epoch begins is the same
+//! for all its peers, so all of them draw by the same weights.
+//!
+//! Every file holds out its own end. The held-out set takes rows of each file by the first weights,
+//! all the run, so that its losses can be compared.
+
+use std::path::{Path, PathBuf};
+
+use super::draw::Draw;
+use super::tokens::{self, Tokens};
+use super::{DataError, Entropies, files, hex};
+use crate::config::{Part, Vocabulary};
+
+/// Open files and how they are mixed.
+#[derive(Debug)]
+pub(super) struct Mix {
+    files: Vec<Tokens>,
+    stable: Shares,
+    anneal: Shares,
+    anneal_from: u64,
+}
+
+/// What every file of a mix has in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) vocabulary: Vocabulary,
+    pub(super) held_out: f64,
+    pub(super) context: usize,
+}
+
+impl Mix {
+    /// Finds, opens and checks the run's files.
+    pub(super) fn open(
+        named: &[PathBuf],
+        parts: &[Part],
+        anneal_from: u64,
+        shape: Shape,
+    ) -> Result<Self, DataError> {
+        let mut found: Vec<Option<Tokens>> = parts.iter().map(|_| None).collect();
+        for candidate in files::all(named)? {
+            let path = candidate.path;
+            let may_be = parts.iter().any(|part| part.bytes == candidate.bytes);
+            if !may_be && !candidate.by_itself {
+                continue;
+            }
+            if !may_be {
+                return Err(none_of(&path, parts.len(), candidate.bytes));
+            }
+            let file = tokens::read(&path)?;
+            match parts.iter().position(|part| part.digest == file.digest()) {
+                Some(index) => found[index] = Some(file.accept(shape)?),
+                None => return Err(none_of(&path, parts.len(), candidate.bytes)),
+            }
+        }
+        let missing = parts.iter().zip(&found).find(|(_, file)| file.is_none());
+        if let Some((part, _)) = missing {
+            let (count, missing) =
+                (parts.len(), found.iter().filter(|file| file.is_none()).count());
+            let (bytes, digest) = (part.bytes, hex(part.digest));
+            return Err(DataError::MissingOfMix { count, missing, bytes, digest });
+        }
+        Ok(Self {
+            files: found.into_iter().flatten().collect(),
+            stable: Shares::new(parts.iter().map(|part| part.weight)),
+            anneal: Shares::new(parts.iter().map(|part| part.anneal_weight)),
+            anneal_from,
+        })
+    }
+
+    /// The file of a row in an epoch that began with so many committed tokens.
+    pub(super) fn draw(&self, draw: &mut Draw, committed: u64) -> &Tokens {
+        let shares = if committed < self.anneal_from { &self.stable } else { &self.anneal };
+        &self.files[shares.at(draw.unit())]
+    }
+
+    /// The file of row `row` of `of` that are held out, which of its rows that is, and of how many.
+    pub(super) fn held_out(&self, row: u64, of: u64) -> (&Tokens, u64, u64) {
+        // Row r stands in the middle of its share of the whole, at (r + ½) / of.
+        let before = |share: f64| (share * of as f64 - 0.5).ceil().max(0.0) as u64;
+        let file = self.stable.at((row as f64 + 0.5) / of as f64);
+        let (begin, end) = self.stable.range(file);
+        let (begin, end) = (before(begin), before(end));
+        (&self.files[file], row.saturating_sub(begin), end.saturating_sub(begin))
+    }
+
+    /// Of predictors that know which file a row is of, by the first weights.
+    pub(super) fn entropies(&self) -> Entropies {
+        let mean = |of: fn(Entropies) -> Option<f64>| {
+            let terms = self.files.iter().enumerate().map(|(file, tokens)| {
+                let (begin, end) = self.stable.range(file);
+                of(tokens.entropies()).map(|entropy| (end - begin) * entropy)
+            });
+            terms.sum::<Option<f64>>()
+        };
+        Entropies {
+            uniform: mean(|entropies| Some(entropies.uniform)).unwrap_or_default(),
+            unigram: mean(|entropies| Some(entropies.unigram)).unwrap_or_default(),
+            bigram: mean(|entropies| entropies.bigram),
+            floor: None,
+        }
+    }
+}
+
+/// Σ w(j) over j ≤ k for every file k.
+#[derive(Clone, Debug)]
+struct Shares(Vec<f64>);
+
+impl Shares {
+    /// Of weights whose sum is above 0.
+    fn new(weights: impl Iterator<Item = f64>) -> Self {
+        let mut sum = 0.0;
+        Self(
+            weights
+                .map(|weight| {
+                    sum += weight;
+                    sum
+                })
+                .collect(),
+        )
+    }
+
+    fn total(&self) -> f64 {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    /// The file that a number from 0 to below 1 falls on; never one of weight 0.
+    fn at(&self, unit: f64) -> usize {
+        let (point, total) = (unit * self.total(), self.total());
+        // The product may be rounded up to the total.
+        let last = self.0.partition_point(|end| *end < total);
+        self.0.partition_point(|end| *end <= point).min(last)
+    }
+
+    /// Where a file's share of 0 to 1 begins and ends.
+    fn range(&self, file: usize) -> (f64, f64) {
+        let begin = file.checked_sub(1).map_or(0.0, |before| self.0[before]);
+        (begin / self.total(), self.0[file] / self.total())
+    }
+}
+
+fn none_of(path: &Path, count: usize, bytes: u64) -> DataError {
+    DataError::NotOfMix { path: path.to_owned(), count, bytes }
+}
+
+#[cfg(test)]
+mod tests;
