@@ -88,7 +88,8 @@ pub enum TokenizeError {
     },
 }
 
-/// Makes a token file with `tokenizer`, whose file has this digest and form.
+/// Makes a token file with `tokenizer`, whose file has this digest and form; tells now and then of how
+/// many bytes of documents are done.
 ///
 /// # Errors
 /// Any of [`TokenizeError`]; there is no file then.
@@ -96,6 +97,7 @@ pub fn tokenize(
     job: Job<'_>,
     tokenizer: &Tokenizer,
     file: &crate::tokenizer::File,
+    tell: &mut dyn FnMut(u64),
 ) -> Result<Report, TokenizeError> {
     let bos = tokenizer.bos().ok_or(FileError::NoBos)?;
     let tokens = tokenizer.tokens();
@@ -103,8 +105,15 @@ pub fn tokenize(
     let formats = job.inputs.iter().map(|path| job.format.map_or_else(|| Format::of(path), Ok));
     let formats = formats.collect::<Result<Vec<_>, _>>()?;
     let writer = Writer::create(job.out, vocabulary, digest(job.inputs)?)?;
-    let mut run =
-        Run { tokenizer, writer, waiting: Vec::new(), bytes: 0, left_out: LeftOut::default() };
+    let mut run = Run {
+        tokenizer,
+        writer,
+        waiting: Vec::new(),
+        bytes: 0,
+        done: 0,
+        tell,
+        left_out: LeftOut::default(),
+    };
     for (path, format) in job.inputs.iter().zip(formats) {
         let shape = Shape { field: job.field, tokens, bos };
         documents::read(path, format, shape, &mut |found| run.take(path, found, job.damage))?;
@@ -139,6 +148,9 @@ struct Run<'a> {
     waiting: Vec<(bool, Part)>,
     /// Its size.
     bytes: usize,
+    /// What was written, and who is told.
+    done: u64,
+    tell: &'a mut dyn FnMut(u64),
     left_out: LeftOut,
 }
 
@@ -179,7 +191,7 @@ impl Run<'_> {
 
     /// Turns what waits into tokens, and writes them.
     fn write(&mut self, path: &Path) -> Result<(), TokenizeError> {
-        self.bytes = 0;
+        self.done += std::mem::take(&mut self.bytes) as u64;
         let waiting = std::mem::take(&mut self.waiting);
         let encode = |(begins, part)| encode(self.tokenizer, begins, part);
         let all: Result<Vec<_>, _> = waiting.into_par_iter().map(encode).collect();
@@ -191,6 +203,7 @@ impl Run<'_> {
             }
             self.writer.tokens(&tokens, bytes)?;
         }
+        (self.tell)(self.done);
         Ok(())
     }
 

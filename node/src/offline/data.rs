@@ -3,6 +3,7 @@
 use std::{
     io::{self, Write},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use intellect_model::{
@@ -58,7 +59,19 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
         damage: if args.strict { Damage::Refuse } else { Damage::Skip },
         out: &args.out,
     };
-    let Report { header, empty, skipped, examples } = tokenize::tokenize(job, &tokenizer, &file)?;
+    let (start, mut told) = (Instant::now(), Instant::now());
+    let mut written = Ok(());
+    let mut tell = |done: u64| {
+        if told.elapsed() >= OFTEN && written.is_ok() {
+            told = Instant::now();
+            let per_s = done / start.elapsed().as_secs().max(1);
+            written = writeln!(out, "{} of documents done, {} a second", bytes(done), bytes(per_s))
+                .and_then(|()| out.flush());
+        }
+    };
+    let report = tokenize::tokenize(job, &tokenizer, &file, &mut tell)?;
+    written?;
+    let Report { header, empty, skipped, examples } = report;
     writeln!(out, "wrote {}", args.out.display())?;
     describe(&header, out)?;
     if empty > 0 {
@@ -127,6 +140,9 @@ fn open(path: Option<&Path>) -> Result<(File, Tokenizer), DataCommandError> {
 fn hex(digest: [u8; 32]) -> String {
     blake3::Hash::from_bytes(digest).to_hex().to_string()
 }
+
+/// How often it is told how far it is.
+const OFTEN: Duration = Duration::from_secs(2);
 
 /// As many tokens of a file are shown.
 const BEGIN_TOKENS: usize = 64;

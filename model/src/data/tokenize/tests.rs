@@ -34,7 +34,7 @@ impl Folder {
     fn tokenize(&self, inputs: &[PathBuf], damage: Damage) -> Result<Report, TokenizeError> {
         let out = self.path("out");
         let job = Job { inputs, format: None, field: "text", damage, out: &out };
-        tokenize(job, &Tokenizer::bytes(), &File::none())
+        tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |_| ())
     }
 
     fn tokens(&self) -> Vec<u32> {
@@ -90,7 +90,7 @@ fn tokens_of_another_program_become_a_token_file() {
     let make = |format| {
         let damage = Damage::Refuse;
         let job = Job { inputs: &inputs, format, field: "text", damage, out: &out };
-        tokenize(job, &Tokenizer::bytes(), &File::none())
+        tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |_| ())
     };
     let told = make(None).expect_err("refused").to_string();
     assert!(told.starts_with("what kind of file is"), "{told}");
@@ -149,7 +149,7 @@ fn a_vocabulary_is_named_by_its_digest() {
     let (inputs, out) = ([folder.file("a.txt", "hello!")], folder.path("out"));
     let damage = Damage::Refuse;
     let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
-    let found = tokenize(job, &tokenizer, &file).expect("made").header.vocabulary;
+    let found = tokenize(job, &tokenizer, &file, &mut |_| ()).expect("made").header.vocabulary;
     let digest = blake3::hash(vocabulary.as_bytes());
     let (tokens, bos) = (70_001, 0);
     assert_eq!(found, Vocabulary { scheme: Scheme::Rwkv, digest: *digest.as_bytes(), tokens, bos });
