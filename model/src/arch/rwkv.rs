@@ -78,10 +78,10 @@ pub(super) fn multiplies(spec: &Spec) -> bool {
 }
 
 /// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
-/// the norm and its input, two mixes, what goes into the gate, and the hidden channels before and after
-/// their square; of the ends the embedding, the norms and the scores; and the largest gradients.
+/// the norm and its input, two mixes, what goes into the gate, and the squared hidden channels; of the
+/// ends the embedding, the norms and the scores; and the largest gradients.
 pub(super) fn held_per_token(model: &config::Model) -> usize {
-    let channel_mix = 6 * model.width + 2 * model.ffn;
+    let channel_mix = 6 * model.width + model.ffn;
     let ends = 3 * model.width + model.vocab;
     let gradients = 6 * model.width + 2 * model.ffn;
     model.layers * channel_mix + ends + gradients

@@ -351,17 +351,19 @@ impl FlexOp<2> for DecayedKeys {
 pub(super) struct ReluSquare;
 
 impl FlexOp<1> for ReluSquare {
-    /// x
+    /// y, which the product behind it holds as well: x is not needed any more
     type Saved = FlexTensor;
 
     fn forward(&self, [x]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
-        let x = contiguous(x);
-        (make(x.shape(), |y| gates::relu_square(floats(&x), y)), x)
+        let mut y = contiguous(x);
+        gates::relu_square(floats_mut(&mut y));
+        (y.clone(), y)
     }
 
-    fn backward(&self, x: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
-        let dy = contiguous(dy);
-        [make(x.shape(), |dx| gates::relu_square_grad(floats(&x), floats(&dy), dx))]
+    fn backward(&self, y: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
+        let mut d = contiguous(dy);
+        gates::relu_square_grad(floats(&y), floats_mut(&mut d));
+        [d]
     }
 }
 

@@ -34,17 +34,17 @@ fn silu_grad_block<S: Simd>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]
 }
 
 #[inline(always)]
-fn relu_square_block(x: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        let x = if x[i] > 0.0 { x[i] } else { 0.0 };
-        y[i] = x * x;
+fn relu_square_block(x: &mut [f32]) {
+    for x in x {
+        let positive = if *x > 0.0 { *x } else { 0.0 };
+        *x = positive * positive;
     }
 }
 
 #[inline(always)]
-fn relu_square_grad_block(x: &[f32], dy: &[f32], dx: &mut [f32]) {
-    for i in 0..dx.len() {
-        dx[i] = if x[i] > 0.0 { 2.0 * x[i] * dy[i] } else { 0.0 };
+fn relu_square_grad_block(y: &[f32], d: &mut [f32]) {
+    for i in 0..d.len() {
+        d[i] *= 2.0 * y[i].sqrt();
     }
 }
 
@@ -106,12 +106,12 @@ simd! {
         blocks!(silu_grad_block::<S>(g, dy; n, dg));
     }
 
-    fn relu_square_all<S>(x: &[f32], y: &mut [f32]) {
-        blocks!(relu_square_block(x; y));
+    fn relu_square_all<S>(x: &mut [f32]) {
+        blocks!(relu_square_block(; x));
     }
 
-    fn relu_square_grad_all<S>(x: &[f32], dy: &[f32], dx: &mut [f32]) {
-        blocks!(relu_square_grad_block(x, dy; dx));
+    fn relu_square_grad_all<S>(y: &[f32], d: &mut [f32]) {
+        blocks!(relu_square_grad_block(y; d));
     }
 
     fn gated_add_all<S>(r: &[f32], x: &[f32], residual: &[f32], y: &mut [f32]) {
@@ -139,19 +139,17 @@ simd! {
     }
 }
 
-/// y = max(x, 0)².
-pub(super) fn relu_square(x: &[f32], y: &mut [f32]) {
+/// x becomes max(x, 0)².
+pub(super) fn relu_square(x: &mut [f32]) {
     let _timer = clock::start("gate");
-    let chunks = x.par_chunks(ELEMENTS).zip(y.par_chunks_mut(ELEMENTS));
-    chunks.for_each(|(x, y)| relu_square_all(x, y));
+    x.par_chunks_mut(ELEMENTS).for_each(relu_square_all);
 }
 
-/// Gradient of [`relu_square`].
-pub(super) fn relu_square_grad(x: &[f32], dy: &[f32], dx: &mut [f32]) {
+/// d becomes d∘2√y, y = max(x, 0)².
+pub(super) fn relu_square_grad(y: &[f32], d: &mut [f32]) {
     let _timer = clock::start("gate back");
-    let inputs = x.par_chunks(ELEMENTS).zip(dy.par_chunks(ELEMENTS));
-    let chunks = inputs.zip(dx.par_chunks_mut(ELEMENTS));
-    chunks.for_each(|((x, dy), dx)| relu_square_grad_all(x, dy, dx));
+    let chunks = y.par_chunks(ELEMENTS).zip(d.par_chunks_mut(ELEMENTS));
+    chunks.for_each(|(y, d)| relu_square_grad_all(y, d));
 }
 
 /// y = residual + sigmoid(r)∘x.
