@@ -107,6 +107,9 @@ pub(crate) struct RunArgs {
     /// from other peers
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
+    /// The file of the run's tokenizer, to be handed to its peers: one of them needs to have it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// Append what happens to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
@@ -271,10 +274,7 @@ pub(crate) struct StateArgs {
 pub(crate) struct CheckpointArgs {
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// The run's files, when it trains on some, or folders that hold them
-    #[arg(long, value_name = "PATH", num_args = 1..)]
-    pub(crate) data: Vec<PathBuf>,
-    /// The run's tokenizer, when it has a file
+    /// The run's tokenizer, when it has a file [default: the one of the checkpoint's folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// What computes: auto, cpu or cuda:N
@@ -312,6 +312,9 @@ pub(crate) enum NumberFormat {
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
+    /// The run's files, when it trains on some, or folders that hold them
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
 }
 
 /// `sample`.

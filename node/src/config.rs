@@ -47,6 +47,8 @@ pub(crate) struct Local {
     pub(crate) data: Vec<PathBuf>,
     /// The weights that the run begins with, where its manifest names published ones.
     pub(crate) genesis: Option<PathBuf>,
+    /// The file of the run's tokenizer, from whoever has it.
+    pub(crate) tokenizer: Option<PathBuf>,
     /// Where events are appended.
     pub(crate) events: Option<PathBuf>,
     /// Stop at this head or a later one.
@@ -154,6 +156,7 @@ impl Local {
             rate: NonZeroU64::new(args.rate),
             data: args.data,
             genesis: args.genesis,
+            tokenizer: args.tokenizer,
             events: args.events,
             epochs: args.epochs,
             log: args.log,

@@ -22,6 +22,7 @@ mod recover;
 mod repair;
 mod serve;
 mod tell;
+mod tokenizer;
 mod updates;
 
 use std::collections::{BTreeSet, VecDeque};

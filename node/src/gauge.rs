@@ -1,7 +1,7 @@
 //! How good a state is, measured from its checkpoint file: for `eval`, `sample` and `sim`.
 //!
-//! A gauge holds the run's model and its held-out data. It believes nobody: the numbers come from
-//! the bytes on disk.
+//! A gauge holds the run's model and its held-out data; to write text, the model is enough. It
+//! believes nobody: the numbers come from the bytes on disk.
 
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,16 @@ use crate::{
     manifest::Manifest,
 };
 
+/// A run's model, with the weights of a state.
+pub(crate) struct Loaded {
+    manifest: Manifest,
+    model: Box<dyn Model>,
+}
+
 /// A model and what it is measured on.
 pub(crate) struct Gauge {
-    manifest: Manifest,
+    loaded: Loaded,
     source: Source,
-    model: Box<dyn Model>,
 }
 
 /// Why nothing could be measured.
@@ -43,28 +48,11 @@ pub(crate) enum GaugeError {
     Eval(#[from] EvalError),
 }
 
-impl Gauge {
-    /// Opens the run's data (in what is named, where it trains on files) and builds its model.
-    pub(crate) fn open(
-        manifest: Manifest,
-        named: &[PathBuf],
-        device: Device,
-    ) -> Result<Self, GaugeError> {
-        let source = Source::open(&manifest.work, manifest.run.seed, named)?;
+impl Loaded {
+    /// Builds the run's model.
+    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, GaugeError> {
         let model = intellect_model::model(&manifest.work, device)?;
-        Ok(Self { manifest, source, model })
-    }
-
-    /// What losses on this run's data are to be compared with.
-    pub(crate) fn entropies(&self) -> Entropies {
-        self.source.entropies()
-    }
-
-    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out tokens.
-    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
-        let specs = arch::specs(&self.manifest.work.model);
-        self.model.load(&genesis::weights(self.manifest.run.seed, &specs))?;
-        self.evaluate(tokens)
+        Ok(Self { manifest, model })
     }
 
     /// Loads the state in `path`.
@@ -74,9 +62,48 @@ impl Gauge {
         Ok(checkpoint)
     }
 
+    /// The model, with what is loaded.
+    pub(crate) fn model(&self) -> &dyn Model {
+        self.model.as_ref()
+    }
+}
+
+impl Gauge {
+    /// Opens the run's data (in what is named, where it trains on files) and builds its model.
+    pub(crate) fn open(
+        manifest: Manifest,
+        named: &[PathBuf],
+        device: Device,
+    ) -> Result<Self, GaugeError> {
+        let source = Source::open(&manifest.work, manifest.run.seed, named)?;
+        Ok(Self { loaded: Loaded::new(manifest, device)?, source })
+    }
+
+    /// What losses on this run's data are to be compared with.
+    pub(crate) fn entropies(&self) -> Entropies {
+        self.source.entropies()
+    }
+
+    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out tokens.
+    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
+        let specs = arch::specs(&self.loaded.manifest.work.model);
+        self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;
+        self.evaluate(tokens)
+    }
+
+    /// Loads the state in `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+        self.loaded.load(path)
+    }
+
     /// Measures what is loaded on at least `tokens` held-out tokens.
     pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, GaugeError> {
-        Ok(eval::evaluate(self.model.as_ref(), &self.source, &self.manifest.work, tokens)?)
+        Ok(eval::evaluate(
+            self.loaded.model.as_ref(),
+            &self.source,
+            &self.loaded.manifest.work,
+            tokens,
+        )?)
     }
 
     /// Bytes of text per token of what [`Gauge::evaluate`] measures on, where tokens are text.
@@ -85,12 +112,7 @@ impl Gauge {
         tokenizer: &Tokenizer,
         tokens: usize,
     ) -> Result<Option<f64>, GaugeError> {
-        Ok(eval::bytes_per_token(&self.source, &self.manifest.work, tokenizer, tokens)?)
-    }
-
-    /// The model, with what is loaded.
-    pub(crate) fn model(&self) -> &dyn Model {
-        self.model.as_ref()
+        Ok(eval::bytes_per_token(&self.source, &self.loaded.manifest.work, tokenizer, tokens)?)
     }
 }
 

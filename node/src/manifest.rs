@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_model::config::{Work, WorkError};
+use intellect_model::config::{Source, Vocabulary, Work, WorkError};
 use intellect_protocol::{
     id::{PeerId, RunId},
     manifest::{self, ManifestError, Run},
@@ -94,6 +94,14 @@ impl Manifest {
         let verified = unverified.verify(&work.canonical())?;
         let (run, id) = (verified.run().clone(), verified.id());
         Ok(Self { run, work, id, text: text.to_owned() })
+    }
+
+    /// What the run's token files were made with; nothing where it has none.
+    pub(crate) fn vocabulary(&self) -> Option<&Vocabulary> {
+        match &self.work.data.source {
+            Source::Synthetic { .. } | Source::Text { .. } => None,
+            Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
+        }
     }
 
     /// Reads and verifies the manifest in a file.

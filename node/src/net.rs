@@ -29,6 +29,7 @@ mod pace;
 mod peers;
 mod reach;
 mod run;
+mod tokenizer;
 
 use std::{
     collections::HashMap,
@@ -315,6 +316,37 @@ impl Handle {
     /// Cancel safe.
     pub(crate) async fn join(&self, run: RunId, manifest: Vec<u8>) -> Result<(), SendError> {
         let command = Command::Join { run, manifest: manifest.into() };
+        self.commands.send(command).await.map_err(|_| SendError::Stopped)
+    }
+
+    /// The file with this digest, from the peer of the run whose turn it is: there is no order
+    /// among them, and each number means another one.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn tokenizer(
+        &self,
+        digest: [u8; 32],
+        turn: usize,
+    ) -> Result<Vec<u8>, FetchError> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Tokenizer { digest, turn, reply };
+        self.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
+        answer.await.unwrap_or(Err(FetchError::Stopped))
+    }
+
+    /// Hands a tokenizer out from now on, to whoever asks for its digest.
+    ///
+    /// # Errors
+    /// [`SendError::Stopped`] only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn hand_out(&self, tokenizer: Vec<u8>) -> Result<(), SendError> {
+        let command = Command::HandOut { tokenizer: tokenizer::File::new(tokenizer) };
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 

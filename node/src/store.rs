@@ -104,6 +104,18 @@ impl Store {
             .map_err(|source| failed("write", &path, source))
     }
 
+    /// Keeps the file of the run's tokenizer.
+    pub(crate) fn save_tokenizer(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.tokenizer_path();
+        replace(&path, |file| file.write_all(bytes))
+            .map_err(|source| failed("write", &path, source))
+    }
+
+    /// Where it is kept.
+    pub(crate) fn tokenizer_path(&self) -> PathBuf {
+        self.folder.join(TOKENIZER)
+    }
+
     /// Moves a file that makes no sense out of the way, for a person to look at.
     pub(crate) fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
         let folder = self.folder.join("damaged");
@@ -173,6 +185,8 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { what, path: path.to_owned(), source }
 }
 
+/// Name of the run's tokenizer in the run's folder.
+pub(crate) const TOKENIZER: &str = "tokenizer";
 /// Extension of files that are being written.
 const TEMPORARY: &str = "tmp";
 

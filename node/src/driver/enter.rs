@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
+use intellect_model::tokenizer::OpenError;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
@@ -34,6 +35,7 @@ use super::pins::Pins;
 use super::recover::{self, Recovery, Rules};
 use super::repair::Repairs;
 use super::tell::Teller;
+use super::tokenizer::{self, Need};
 use super::updates::{Steps, Updates};
 use crate::config::Local;
 use crate::error::Error;
@@ -117,6 +119,9 @@ pub(crate) enum EnterError {
     /// The run's data.
     #[error(transparent)]
     Data(#[from] data::DataError),
+    /// The run's tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] OpenError),
     /// Incarnations are counted from then.
     #[error("the clock of this machine is before 1970: set it")]
     Clock,
@@ -163,6 +168,7 @@ async fn join(
     check_machine(local, &manifest, tell)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
+    let tokenizer = Need::of(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
     let begun = store.begin(home.identity.log_id(), unix_ms()?)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| Error::Worker(error.to_string()))?;
@@ -200,6 +206,8 @@ async fn join(
         offline::count(parameters),
         local.threads
     ));
+    let first = home.identity.peer().as_bytes()[0];
+    let keep = tokenizer::keep(tokenizer, net.handle.clone(), store.clone(), tell.clone(), first);
     let stop = stop.clone();
     let genesis = genesis.table.state();
     let parts =
@@ -209,7 +217,10 @@ async fn join(
         driver.on_net(net::Event::Reachability(reachability));
     }
     driver.keep_contacts(local.data_dir.clone());
-    driver.run(net, reports, ring_events, interrupts).await
+    tokio::select! {
+        done = driver.run(net, reports, ring_events, interrupts) => done,
+        never = keep => match never {},
+    }
 }
 
 fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config {

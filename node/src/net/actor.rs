@@ -31,7 +31,7 @@ use libp2p::{
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
@@ -47,12 +47,15 @@ use super::{
     peers::{Connection, FAULTS_MAX, Peers, Purpose},
     reach::Evidence,
     run::Run,
+    tokenizer::{self, TOKENIZER},
 };
 
 /// From a handle.
 pub(crate) enum Command {
     Manifests { run: Option<RunId>, reply: oneshot::Sender<Result<Vec<Offer>, EnterError>> },
     Join { run: RunId, manifest: manifest::File },
+    Tokenizer { digest: [u8; 32], turn: usize, reply: oneshot::Sender<Result<Vec<u8>, FetchError>> },
+    HandOut { tokenizer: tokenizer::File },
     Gossip { topic: Topic, bytes: Vec<u8> },
     Verdict { token: GossipToken, verdict: Verdict },
     OpenRing { peer: Peer, reply: oneshot::Sender<Result<ByteStream, RingError>> },
@@ -87,6 +90,9 @@ pub(super) struct Actor {
     /// Listeners at relays, and when to look for some again.
     pub(super) circuits: HashSet<ListenerId>,
     pub(super) relay_at: Instant,
+    /// The file of the run's tokenizer, where this node has it, and whom it may be handed to.
+    pub(super) tokenizer: Option<tokenizer::File>,
+    pub(super) handing: Arc<Semaphore>,
     pub(super) tasks: JoinSet<()>,
     pub(super) notes: mpsc::Sender<Note>,
     noted: mpsc::Receiver<Note>,
@@ -137,6 +143,8 @@ impl Actor {
             reachability: Reachability::Unknown,
             circuits: HashSet::new(),
             relay_at: now,
+            tokenizer: None,
+            handing: Arc::new(Semaphore::new(tokenizer::ANSWERS)),
             tasks: JoinSet::new(),
             notes,
             noted,
@@ -212,6 +220,8 @@ impl Actor {
                 self.on_tick(now);
             }
             Command::Join { run, manifest } => self.join(run, manifest, now),
+            Command::Tokenizer { digest, turn, reply } => self.ask_tokenizer(digest, turn, reply),
+            Command::HandOut { tokenizer } => self.tokenizer = Some(tokenizer),
             Command::Gossip { topic, bytes } => self.publish(topic, bytes),
             Command::Verdict { token, verdict } => self.on_verdict(token, verdict),
             Command::OpenRing { peer, reply } => self.open_ring(name::to_libp2p(peer), reply),
@@ -406,6 +416,8 @@ impl Actor {
                 let shared = self.shared.clone();
                 self.tasks.spawn(fetch::answer(peer, stream, notes, shared, permit));
             }
+        } else if protocol == TOKENIZER {
+            self.serve_tokenizer(peer, stream);
         } else if self.tasks.len() < TASKS_MAX {
             let offered = self.run.as_ref().map(|run| (run.id, run.manifest.clone()));
             self.tasks.spawn(async move {

@@ -23,6 +23,7 @@ use libp2p::{
 };
 
 use super::mute::Mute;
+use super::tokenizer::TOKENIZER;
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
@@ -52,7 +53,13 @@ impl Node {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { far }),
             gossip: Mute::new(gossip()?),
-            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
+            streams: streams::Behaviour::new(&[
+                CONTROL,
+                RING,
+                FETCH,
+                TOKENIZER,
+                manifest::PROTOCOL,
+            ]),
         })
     }
 }

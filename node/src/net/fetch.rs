@@ -48,7 +48,7 @@ pub(crate) enum FetchError {
     #[error("a bad answer: {0}")]
     Frame(#[from] FrameError),
     /// Too slow.
-    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    #[error("no answer in time")]
     Timeout,
     /// The network is being shut down.
     #[error("the network has stopped")]
@@ -82,10 +82,21 @@ impl Reply {
 /// The end of a [`Reply`] that waits.
 pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
+/// What may come as an answer, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) bytes: u32,
+    pub(super) time: Duration,
+}
+
+/// Those of requests that the driver answers.
+pub(super) const LIMITS: Limits = Limits { bytes: ANSWER_BYTES_MAX, time: TIMEOUT };
+
 /// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.
 pub(super) async fn ask(
     opening: Opening,
     request: &[u8],
+    limits: Limits,
     inflow: &Inflow,
 ) -> Result<Vec<u8>, FetchError> {
     let exchange = async {
@@ -93,9 +104,9 @@ pub(super) async fn ask(
         frame::write(&mut stream, request).await.map_err(FrameError::from)?;
         stream.close().await.map_err(FrameError::from)?;
         let mut counted = Counted { stream, inflow };
-        frame::read(&mut counted, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
+        frame::read(&mut counted, limits.bytes).await?.ok_or(FetchError::Refused)
     };
-    timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
+    timeout(limits.time, exchange).await.unwrap_or(Err(FetchError::Timeout))
 }
 
 /// Tells what is read.
@@ -140,16 +151,26 @@ pub(super) async fn answer(
         let (reply, answered) = Reply::new();
         notes.send(Note::Asked { peer, request, reply }).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
-        let length = u32::try_from(answer.len()).ok()?;
-        stream.write_all(&length.to_le_bytes()).await.ok()?;
-        for slice in answer.chunks(shared.pace.slice(SLICE_BYTES)) {
-            shared.pace.take(slice.len(), urgency).await;
-            stream.write_all(slice).await.ok()?;
-        }
-        stream.close().await.ok()
+        write(stream, &answer, urgency, &shared).await
     };
     // Whatever went wrong, the asker sees that its stream has ended.
     let _ = timeout(TIMEOUT, exchange).await;
+}
+
+/// Writes an answer as one frame, at the pace of all bulk.
+pub(super) async fn write(
+    mut stream: Stream,
+    answer: &[u8],
+    urgency: Urgency,
+    shared: &Shared,
+) -> Option<()> {
+    let length = u32::try_from(answer.len()).ok()?;
+    stream.write_all(&length.to_le_bytes()).await.ok()?;
+    for slice in answer.chunks(shared.pace.slice(SLICE_BYTES)) {
+        shared.pace.take(slice.len(), urgency).await;
+        stream.write_all(slice).await.ok()?;
+    }
+    stream.close().await.ok()
 }
 
 /// 1 MiB over a home line of 0.5 Mbit/s takes half of that.

@@ -301,6 +301,34 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     nodes[1].hears(b"kept").await;
 }
 
+/// It is larger than any other answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tokenizer_comes_from_the_peer_that_has_it() {
+    let entry = entry(111, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = run_of(3, &entry).await;
+    let file = vec![7; 3 * ANSWER_BYTES_MAX as usize];
+    let digest = *blake3::hash(&file).as_bytes();
+    let asker = nodes[0].net.handle.clone();
+    let ask = async |digest| {
+        let answers = [asker.tokenizer(digest, 4).await, asker.tokenizer(digest, 5).await];
+        answers.into_iter().filter_map(Result::ok).collect::<Vec<_>>()
+    };
+    assert!(soon("two answers", ask(digest)).await.is_empty(), "nobody has it");
+    nodes[1].net.handle.hand_out(file.clone()).await.unwrap();
+    assert_eq!(soon("two answers", ask(digest)).await, [file]);
+    assert!(soon("two answers", ask([1; 32])).await.is_empty(), "it is another one");
+    // A liar is not believed, and named.
+    let tokenizer = tokenizer::File { digest, bytes: vec![8; 10].into() };
+    nodes[1].net.handle.commands.send(Command::HandOut { tokenizer }).await.unwrap();
+    assert!(soon("two answers", ask(digest)).await.is_empty());
+    let liar = nodes[1].id;
+    let named = nodes[0].until("a fault", |event| match event {
+        Event::Fault { peer, why } => Some((*peer, why.clone())),
+        _ => None,
+    });
+    assert_eq!(named.await, (liar, "a tokenizer of another digest".to_owned()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -403,6 +431,8 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
         ("/intellect/ctl/1", vec![0xff; 64]),
         ("/intellect/ctl/1", flood),
         ("/intellect/fetch/1", vec![0xff; 64]),
+        ("/intellect/tokenizer/1", vec![0xff; 64]),
+        ("/intellect/tokenizer/1", vec![3, 0, 0, 0, 1, 2, 3]),
         ("/intellect/manifest/1", vec![0xff; 64]),
         ("/intellect/manifest/1", vec![3, 0, 0, 0, 1, 2, 3]),
     ] {

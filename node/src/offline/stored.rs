@@ -17,11 +17,11 @@ use intellect_model::{
 use intellect_protocol::id::RunId;
 
 use crate::{
-    checkpoint::Checkpoint,
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix},
-    gauge::{Gauge, GaugeError, REPORT_TOKENS},
+    gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{Manifest, ReadError},
+    store,
 };
 
 /// Why a stored state could not be used. Nothing has been changed.
@@ -84,15 +84,18 @@ pub(crate) enum StoredError {
 
 /// Measures a state on held-out data.
 pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
-    let (gauge, checkpoint, manifest) = open(&args.checkpoint)?;
+    let (path, manifest) = find(&args.checkpoint.state)?;
+    let device = config::parse_device(&args.checkpoint.device)?;
+    let mut gauge = Gauge::open(manifest.clone(), &args.data, device)?;
+    let checkpoint = gauge.load(&path)?;
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
     let header = &checkpoint.header;
-    let bytes = match Tokenizer::of(&manifest.work.data, args.checkpoint.tokenizer.as_deref()) {
+    let bytes = match tokenizer(&args.checkpoint, &path, &manifest) {
         Ok(tokenizer) => gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?,
         // Without it everything else is measured.
-        Err(OpenError::NoFile { .. }) => None,
-        Err(error) => return Err(error.into()),
+        Err(StoredError::Tokenizer(OpenError::NoFile { .. })) => None,
+        Err(error) => return Err(error),
     };
     let bits = bytes.map_or_else(String::new, |bytes| {
         format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
@@ -129,14 +132,16 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
 
 /// Lets a state write, token by token.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
-    let (gauge, _, manifest) = open(&args.checkpoint)?;
-    let tokenizer = Tokenizer::of(&manifest.work.data, args.checkpoint.tokenizer.as_deref())?;
+    let (path, manifest) = find(&args.checkpoint.state)?;
+    let tokenizer = tokenizer(&args.checkpoint, &path, &manifest)?;
+    let mut loaded = Loaded::new(manifest.clone(), config::parse_device(&args.checkpoint.device)?)?;
+    loaded.load(&path)?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
     let settings = Settings { temperature, top_p, seed, tokens: tokens.get() };
     let mut decoder = tokenizer.decoder();
     let mut written = out.write_all(args.prompt.as_bytes());
-    sample::sample(gauge.model(), &manifest.work, &prompt, settings, &mut |token| {
+    sample::sample(loaded.model(), &manifest.work, &prompt, settings, &mut |token| {
         if written.is_ok() {
             written = out.write_all(decoder.push(token).as_bytes()).and_then(|()| out.flush());
         }
@@ -145,13 +150,15 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     written.and_then(|()| writeln!(out, "{}", decoder.finish())).map_err(StoredError::Output)
 }
 
-/// The state that was asked for, loaded.
-fn open(args: &CheckpointArgs) -> Result<(Gauge, Checkpoint, Manifest), StoredError> {
-    let device = config::parse_device(&args.device)?;
-    let (path, manifest) = find(&args.state)?;
-    let mut gauge = Gauge::open(manifest.clone(), &args.data, device)?;
-    let checkpoint = gauge.load(&path)?;
-    Ok((gauge, checkpoint, manifest))
+/// The run's tokenizer: the named one, else the one that lies where the checkpoint's manifest does.
+fn tokenizer(
+    args: &CheckpointArgs,
+    checkpoint: &Path,
+    manifest: &Manifest,
+) -> Result<Tokenizer, StoredError> {
+    let kept = || beside(checkpoint, store::TOKENIZER).filter(|_| manifest.vocabulary().is_some());
+    let file = args.tokenizer.clone().or_else(kept);
+    Ok(Tokenizer::of(&manifest.work.data, file.as_deref())?)
 }
 
 /// Where the state that was asked for lies, and the manifest that it belongs to.
@@ -195,11 +202,14 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
 
 /// `run.toml` of the run's folder in which the checkpoint lies, or right beside it.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
-    let folders = checkpoint.ancestors().skip(1).take(2);
-    let mut candidates = folders.map(|folder| folder.join("run.toml"));
-    candidates
-        .find(|path| path.is_file())
+    beside(checkpoint, "run.toml")
         .ok_or_else(|| StoredError::NoManifest { checkpoint: checkpoint.to_owned() })
+}
+
+/// A file of the folder in which the checkpoint lies, or of the one around it.
+fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
+    let folders = checkpoint.ancestors().skip(1).take(2);
+    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn names(folder: &Path) -> Result<Vec<String>, StoredError> {

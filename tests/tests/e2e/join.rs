@@ -1,8 +1,14 @@
 //! What an organiser and a contributor type, with the real programs.
 
-use std::{fs, net::TcpListener, process::Command, time::Duration};
+use std::{
+    fs,
+    net::TcpListener,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
-use e2e::Process;
+use e2e::{Process, SMALL};
 use serde_json::Value;
 
 use crate::story;
@@ -37,6 +43,40 @@ fn an_organiser_and_two_contributors() {
     let eval = story.node(&["eval", "--data-dir", &data]).unwrap().expect_success().unwrap();
     assert!(eval.out.contains("of epoch 8"), "{}", eval.out);
     story.node(&["sample", "--data-dir", &data]).unwrap().expect_success().unwrap();
+}
+
+/// One node brings the tokenizer; the other one writes text with what it was handed.
+#[test]
+fn a_contributor_gets_the_tokenizer_from_a_peer() {
+    let story = story();
+    let bytes = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
+    fs::write(story.path("v.txt"), bytes.collect::<String>()).unwrap();
+    fs::write(story.path("a.txt"), "the same line over and over\n".repeat(200)).unwrap();
+    let [text, vocabulary, tokens, run, key] =
+        ["a.txt", "v.txt", "a.tokens", "run.toml", "k"].map(|name| story.text(name));
+    let mut new = vec!["manifest", "new", "--out", &run, "--key", &key, "--data", &tokens];
+    new.extend(SMALL.iter().chain(&CALM).flat_map(|setting| ["--set", setting]));
+    let tokenize = vec!["data", "tokenize", &text, "--tokenizer", &vocabulary, "--out", &tokens];
+    for line in [tokenize, vec!["keygen", "--out", &key], new] {
+        story.node(&line).unwrap().expect_success().unwrap();
+    }
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
+    let bring = ["--data", &tokens, "--tokenizer", &vocabulary];
+    let _one = story.start_node("one", &entry, &bring).unwrap();
+    let mut two = story.start_node("two", &entry, &["--data", &tokens]).unwrap();
+    two.wait_for_commit(2, PATIENCE).unwrap();
+    let runs = fs::read_dir(story.path("two/data/runs")).unwrap();
+    let kept = runs.last().unwrap().unwrap().path().join("tokenizer");
+    let asked = Instant::now();
+    while !kept.exists() && asked.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(fs::read(kept).unwrap(), fs::read(story.path("v.txt")).unwrap());
+    two.interrupt().unwrap();
+    two.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let data = story.text("two/data");
+    let written = story.node(&["sample", "--data-dir", &data, "--prompt", "the"]).unwrap();
+    assert!(written.expect_success().unwrap().out.starts_with("the"));
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Tests of `stored`, on a folder as a node leaves it.
 
 use clap::Parser as _;
-use intellect_model::{arch, config::Work, genesis};
+use intellect_model::{
+    arch,
+    config::{Scheme, Vocabulary, Work},
+    genesis,
+};
 use intellect_protocol::{
     checkpoint::{Header, Table},
     id::Digest,
@@ -28,10 +32,14 @@ fn typed(arguments: &[&str]) -> Result<String, StoredError> {
 
 /// A data folder with the first weights of a run as its epochs 9 and 10.
 fn folder() -> (tempfile::TempDir, Manifest) {
+    folder_of(&Work::synthetic())
+}
+
+fn folder_of(work: &Work) -> (tempfile::TempDir, Manifest) {
     let folder = tempfile::tempdir().unwrap();
     let organiser = Keypair::from_seed(&[1; 32]);
     let run = Run::new(organiser.peer(), 7);
-    let manifest = Draft::new(&run, &Work::synthetic()).unwrap().sign(&organiser).unwrap();
+    let manifest = Draft::new(&run, work).unwrap().sign(&organiser).unwrap();
     let home = folder.path().join("runs").join(manifest.id.hex());
     fs::create_dir_all(home.join("checkpoints")).unwrap();
     fs::write(home.join("run.toml"), &manifest.text).unwrap();
@@ -88,6 +96,32 @@ fn a_state_writes_as_many_tokens_as_asked_for_and_the_same_ones_again() {
     assert_eq!(typed(&line).unwrap(), text);
     let error = typed(&["sample", "--data-dir", data_dir, "--prompt", "\u{1F600}"]).unwrap_err();
     assert!(error.to_string().contains("--prompt"), "{error}");
+}
+
+/// No data is needed to write, and no tokenizer where the run's folder has it.
+#[test]
+fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
+    let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
+    let file: String = lines.collect();
+    let digest = blake3::hash(file.as_bytes());
+    let vocabulary =
+        Vocabulary { scheme: Scheme::Rwkv, digest: *digest.as_bytes(), tokens: 257, bos: 0 };
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, [3; 32], 1_000_000));
+    let data_dir = folder.path().to_str().unwrap();
+    let line = ["sample", "--data-dir", data_dir, "--tokens", "20", "--prompt", "Once"];
+    let error = typed(&line).unwrap_err().to_string();
+    assert!(error.contains(digest.to_hex().as_str()) && error.contains("--tokenizer"), "{error}");
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    fs::write(home.join(store::TOKENIZER), &file).unwrap();
+    let text = typed(&line).unwrap();
+    assert!(text.starts_with("Once"), "{text}");
+    let other = folder.path().join("other");
+    fs::write(&other, "1 'a' 1\n").unwrap();
+    let named = [&line[..], &["--tokenizer", other.to_str().unwrap()]].concat();
+    assert!(typed(&named).unwrap_err().to_string().contains("other is another tokenizer"));
+    // To measure, the data is needed.
+    let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err().to_string();
+    assert!(error.contains("--data"), "{error}");
 }
 
 #[test]
