@@ -239,8 +239,8 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
     pub(crate) preset: String,
-    /// Begin with the model in this folder, in Hugging Face's layout: its sizes take the place of
-    /// [model], and its weights are written beside --out, as .ckpt, for the first node's --genesis
+    /// Begin with the model in this folder, in Hugging Face's layout: its sizes are the run's, and its
+    /// weights are written beside --out, as .ckpt, for the first node's --genesis
     #[arg(long, value_name = "DIR")]
     pub(crate) from_hf: Option<PathBuf>,
     /// Train on this text or token file, or mix several token files, or folders of them; every peer
