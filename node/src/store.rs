@@ -19,6 +19,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -156,7 +157,10 @@ pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     let run = data_dir.join("runs").join(run.hex());
     let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
     let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
-    paths.filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
+    // Published weights, and what a crash left of them: their momentum takes no room.
+    let genesis = ["genesis.ckpt", "genesis.tmp"].map(|name| run.join(name));
+    let taken = |path: PathBuf| Some(512 * fs::metadata(path).ok()?.blocks());
+    paths.chain(genesis).filter_map(taken).sum()
 }
 
 /// Where the signed manifest of a run lies.

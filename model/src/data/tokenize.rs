@@ -107,6 +107,7 @@ pub fn tokenize(
     let writer = Writer::create(job.out, vocabulary, digest(job.inputs)?)?;
     let mut run = Run {
         tokenizer,
+        bos,
         writer,
         waiting: Vec::new(),
         bytes: 0,
@@ -143,6 +144,7 @@ fn digest(inputs: &[PathBuf]) -> Result<[u8; 32], ReadError> {
 /// A file that is being made.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
+    bos: u32,
     writer: Writer,
     /// What was read and not yet written, and whether it begins a document.
     waiting: Vec<(bool, Part)>,
@@ -193,7 +195,7 @@ impl Run<'_> {
     fn write(&mut self, path: &Path) -> Result<(), TokenizeError> {
         self.done += std::mem::take(&mut self.bytes) as u64;
         let waiting = std::mem::take(&mut self.waiting);
-        let encode = |(begins, part)| encode(self.tokenizer, begins, part);
+        let encode = |(begins, part)| encode(self.tokenizer, self.bos, begins, part);
         let all: Result<Vec<_>, _> = waiting.into_par_iter().map(encode).collect();
         for (begins, tokens, bytes) in
             all.map_err(|why| TokenizeError::Encode { path: path.to_owned(), why })?
@@ -217,9 +219,11 @@ impl Run<'_> {
     }
 }
 
-/// Tokens of a part, and how many bytes of text they stand for.
+/// Tokens of a part, and how many bytes of text they stand for. A text that spells the begin of a document
+/// begins none.
 fn encode(
     tokenizer: &Tokenizer,
+    bos: u32,
     begins: bool,
     part: Part,
 ) -> Result<(bool, Vec<u32>, u64), EncodeError> {
@@ -227,6 +231,7 @@ fn encode(
         Part::Text(text) => {
             let mut tokens = Vec::with_capacity(text.len() / 3);
             tokenizer.append(&text, &mut tokens)?;
+            tokens.retain(|token| *token != bos);
             Ok((begins, tokens, text.len() as u64))
         }
         Part::Tokens(tokens) => {

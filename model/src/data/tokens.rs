@@ -4,7 +4,7 @@
 //! and counted, and after that read where it lies: it may be larger than memory. A row starts at any
 //! token of the part before the held-out end and takes what lies there, documents and parts of them,
 //! so no position is filled up with nothing. A document's number in a row is how many begin up to
-//! there; a model reads each by itself.
+//! there; a Llama reads each by itself.
 //!
 //! Entropies of pairs are counted where a table of all pairs is small, of at most 1,024 tokens.
 

@@ -1,9 +1,9 @@
 //! Any tokenizer that a Hugging Face `tokenizer.json` describes, through the crate `tokenizers`.
 //!
 //! The file says everything: normalising, splitting, model, decoder. Two of its settings are not
-//! ours and are switched off: cutting a text off at a length, and filling it up to one. What a
-//! text says is text, also where it spells a special token: no document can forge the begin of
-//! another one.
+//! ours and are switched off: cutting a text off at a length, and filling it up to one. Special tokens
+//! that a text spells are text, but where the model has them among its own pieces, as a Unigram does:
+//! `data tokenize` leaves the begin of a document out of all texts.
 
 use tokenizers::Tokenizer;
 
@@ -30,6 +30,10 @@ impl HuggingFace {
         // Ids may have gaps.
         let last = inner.get_vocab(true).into_values().max();
         let last = last.ok_or_else(|| FileError::NoTokenizer { why: "it has no token".into() })?;
+        if last >= TOKENS_MAX {
+            let why = format!("it has the token {last}: at most {TOKENS_MAX} are supported");
+            return Err(FileError::NoTokenizer { why });
+        }
         Ok(Self { inner, tokens: last as usize + 1 })
     }
 
@@ -46,8 +50,11 @@ impl HuggingFace {
     /// The token that begins a document: the one that the file itself puts before a text, else a
     /// usual name that it knows.
     pub(super) fn bos(&self) -> Option<u32> {
-        let empty = self.inner.encode_fast("", true).ok();
+        // The library believes that a file which begins texts with a token has it.
+        let empty = || self.inner.encode_fast("", true);
+        let empty = std::panic::catch_unwind(std::panic::AssertUnwindSafe(empty)).ok()?.ok();
         let first = empty.and_then(|encoding| encoding.get_ids().first().copied());
+        let first = first.filter(|first| (*first as usize) < self.tokens);
         first.or_else(|| USUAL.iter().find_map(|name| self.id(name)))
     }
 
@@ -67,6 +74,9 @@ impl HuggingFace {
         self.inner.decode(ids, false).unwrap_or_default()
     }
 }
+
+/// As many different tokens a manifest may have.
+const TOKENS_MAX: u32 = 1 << 20;
 
 /// What files without a post-processor call it: Llama 3, Llama 2, Gemma, GPT-2 and its heirs.
 const USUAL: [&str; 4] = ["<|begin_of_text|>", "<s>", "<bos>", "<|endoftext|>"];

@@ -24,8 +24,10 @@ use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
 use crate::transfer::{self, Notice};
 
-/// Between two tries, while nobody who is there has the weights: they are fetching them too.
+/// Between two tries, while nobody who is there has the weights: they are fetching them too. What has
+/// come is read again each time, so it becomes longer, up to a minute.
 const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// What had to be looked for.
 #[derive(Debug, Default)]
@@ -70,12 +72,18 @@ pub(super) async fn find(
     let (known, donors) = watch::channel(Vec::new());
     let mut reachability = None;
     let handle = net.handle.clone();
-    let fetched = fetch(&handle, store, Header::published(parameters), state, donors, tell);
+    let fetched = async {
+        let header = Header::published(parameters);
+        let (table, theta) = fetch(&handle, store, header, state, donors, tell).await?;
+        let store = Arc::clone(store);
+        let published = spawn_blocking(move || store.save_genesis(table, theta)).await;
+        Ok::<_, Error>(published.map_err(|error| Error::Worker(error.to_string()))??)
+    };
     tokio::pin!(fetched);
-    let (table, theta) = loop {
+    let published = loop {
         tokio::select! {
             biased;
-            fetched = &mut fetched => break fetched?,
+            published = &mut fetched => break published?,
             Some(stream) = net.rings.recv() => drop(stream),
             event = net.events.recv() => match event {
                 Some(Event::Reachability(now)) => reachability = Some(now),
@@ -84,9 +92,6 @@ pub(super) async fn find(
             },
         }
     };
-    let store = Arc::clone(store);
-    let published = spawn_blocking(move || store.save_genesis(table, theta)).await;
-    let published = published.map_err(|error| Error::Worker(error.to_string()))??;
     Ok(Found { published: Some(published), reachability })
 }
 
@@ -100,7 +105,7 @@ async fn adopt(
     let store = Arc::clone(store);
     let read = move || {
         let published = Published::read(&path, state, parameters).map_err(EnterError::Genesis)?;
-        store.adopt_genesis(&path)?;
+        store.adopt_genesis(&path, &published)?;
         Ok(published)
     };
     spawn_blocking(read).await.map_err(|error| Error::Worker(error.to_string()))?
@@ -116,7 +121,13 @@ async fn kept(
     let (path, kept) = (store.genesis_path(), Arc::clone(store));
     let read = spawn_blocking(move || {
         let path = kept.genesis_path();
-        path.exists().then(|| Published::read(&path, state, parameters)).transpose()
+        let read = path.exists().then(|| Published::read(&path, state, parameters)).transpose();
+        if matches!(read, Ok(Some(_)))
+            && let Err(error) = kept.drop_received(&state)
+        {
+            tracing::warn!(%error, "what was fetched stays beside what was made of it");
+        }
+        read
     });
     match read.await.map_err(|error| Error::Worker(error.to_string()))? {
         Ok(published) => Ok(published),
@@ -141,7 +152,7 @@ async fn fetch(
     tell: &Teller,
 ) -> Result<(Table, Vec<f32>), Error> {
     let mut meter = tell.meter(0, 0);
-    let mut said = false;
+    let mut pause = RETRY;
     loop {
         let someone = donors.wait_for(|donors| !donors.is_empty()).await;
         drop(someone.map_err(|_| Error::Network)?);
@@ -154,10 +165,11 @@ async fn fetch(
         if let Some((table, state)) = fetched.await {
             return Ok((table, state.into_theta()));
         }
-        if !std::mem::replace(&mut said, true) {
+        if pause == RETRY {
             tell.say("nobody who is there has all of the published weights yet: trying again");
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(RETRY_MAX);
     }
 }
 

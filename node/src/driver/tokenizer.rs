@@ -93,9 +93,10 @@ pub(super) async fn keep(
 
 /// Asks one peer after the other. Each node begins with another one.
 async fn fetch(digest: [u8; 32], net: &Handle, first: u8) -> Vec<u8> {
-    let mut turn = usize::from(first);
+    let (mut turn, mut pause) = (usize::from(first), PAUSE);
     loop {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause + pause / 2).min(PAUSE_MAX);
         match net.tokenizer(digest, turn).await {
             Ok(file) => return file,
             Err(error) => tracing::debug!(%error, "no tokenizer"),
@@ -113,8 +114,9 @@ async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
     }
 }
 
-/// Between two questions: a few bytes each.
+/// Between two questions, longer each time: an answer that does not come in time costs a whole line.
 const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests;

@@ -467,6 +467,6 @@ const NOTES: usize = 256;
 /// each task can add stays below twice this.
 const OUTBOX: usize = 256;
 /// Tasks above which no more manifests are handed out.
-const TASKS_MAX: usize = 2_048;
+pub(super) const TASKS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at once.
 const ASKED_MAX: usize = 16;

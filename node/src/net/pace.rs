@@ -48,7 +48,7 @@ pub(crate) enum Urgency {
     Ring,
     /// What the end of an epoch needs besides: finished chunks, updates that are voted on.
     Epoch,
-    /// One peer that catches up: it gives way to rings, but for an eighth of the line.
+    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they fill.
     Transfer,
 }
 
@@ -70,14 +70,11 @@ type Turn = tokio::sync::Mutex<()>;
 struct Line {
     /// When it is free.
     free_at: Option<Instant>,
-    /// Until when a ring is taken to be under way.
-    ring_until: Option<Instant>,
+    /// Until when it is taken by what goes before transfers.
+    taken_until: Option<Instant>,
 }
 
-/// A ring that sent nothing for so long waits for somebody else.
-const RING_PAUSE: Duration = Duration::from_millis(200);
-
-/// A slice of a transfer lets rings go first for as many times as long as it takes itself.
+/// A slice of a transfer lets the others go first for as many times as long as it takes itself.
 const GIVE_WAY: u32 = 7;
 
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
@@ -110,13 +107,13 @@ impl Pace {
         }
     }
 
-    /// Until when a transfer lets a ring go first, at most for its patience.
+    /// Until when a transfer lets the others go first, at most for its patience.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
         if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
             return None;
         }
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.ring_until.map(|until| until.min(patience)).filter(|until| *until > now)
+        line.taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
     }
 
     fn reserve(&self, bytes: usize, urgency: Urgency, now: Instant) -> Option<Instant> {
@@ -127,8 +124,8 @@ impl Pace {
         let start = line.free_at.map_or(now, |at| at.max(now));
         let end = start + self.length(bytes);
         line.free_at = Some(end);
-        if urgency == Urgency::Ring {
-            line.ring_until = Some(end + RING_PAUSE);
+        if urgency != Urgency::Transfer {
+            line.taken_until = Some(end);
         }
         Some(start)
     }
@@ -248,7 +245,7 @@ mod tests {
         let patience = start + 7 * second;
         assert_eq!(pace.gives_way(Urgency::Transfer, start, patience), None, "no ring runs");
         pace.reserve(1_000, Urgency::Ring, start);
-        let until = start + second + RING_PAUSE;
+        let until = start + second;
         assert_eq!(pace.gives_way(Urgency::Transfer, start, patience), Some(until));
         assert_eq!(pace.gives_way(Urgency::Ring, start, patience), None);
         assert_eq!(pace.gives_way(Urgency::Transfer, until, patience), None, "it has ended");

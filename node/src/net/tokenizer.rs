@@ -9,13 +9,13 @@ use std::{sync::Arc, time::Duration};
 use intellect_bootstrap::frame::{self, FrameError};
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     time::timeout,
 };
 
 use super::{
     FetchError, Shared,
-    actor::{Actor, Note},
+    actor::{Actor, Note, TASKS_MAX},
     fetch::{self, Limits},
     pace::Urgency,
     peers::FAULTS_MAX,
@@ -28,6 +28,9 @@ pub(super) const TOKENIZER: StreamProtocol = StreamProtocol::new("/intellect/tok
 pub(super) const ANSWERS: usize = 2;
 
 const DIGEST_BYTES: u32 = 32;
+
+/// Who opens a stream says at once what for.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest tokenizer in wide use has 33 MB (Gemma's); 64 MiB over 10 Mbit/s are 54 s.
 const LIMITS: Limits = Limits { bytes: 64 << 20, time: Duration::from_secs(120) };
@@ -82,11 +85,15 @@ impl Actor {
         });
     }
 
-    /// Answers on a stream that somebody opened, unless enough others are answered just now.
+    /// Answers on a stream that somebody opened: with the file, if it is a member of the run, and not enough
+    /// others are answered just now.
     pub(super) fn serve_tokenizer(&mut self, peer: PeerId, stream: Stream) {
-        if let Ok(permit) = Arc::clone(&self.handing).try_acquire_owned() {
-            let (held, shared) = (self.tokenizer.clone(), Arc::clone(&self.shared));
-            self.tasks.spawn(serve(peer, stream, held, self.notes.clone(), shared, permit));
+        let member = self.peers.iter().any(|(known, entry)| *known == peer && entry.member);
+        if self.tasks.len() < TASKS_MAX {
+            let held = self.tokenizer.clone().filter(|_| member);
+            let shared = Arc::clone(&self.shared);
+            let answers = Arc::clone(&self.handing);
+            self.tasks.spawn(serve(peer, stream, held, self.notes.clone(), shared, answers));
         }
     }
 }
@@ -97,10 +104,11 @@ async fn serve(
     held: Option<File>,
     notes: mpsc::Sender<Note>,
     shared: Arc<Shared>,
-    _permit: OwnedSemaphorePermit,
+    answers: Arc<Semaphore>,
 ) {
     let exchange = async {
-        let read = match frame::read(&mut stream, DIGEST_BYTES).await {
+        let read = timeout(REQUEST_TIMEOUT, frame::read(&mut stream, DIGEST_BYTES)).await.ok()?;
+        let read = match read {
             Ok(None) => return None,
             Ok(Some(request)) if request.len() == DIGEST_BYTES as usize => Ok(request),
             Ok(Some(request)) => Err(format!("{} bytes, which means nothing", request.len())),
@@ -116,6 +124,7 @@ async fn serve(
             }
         };
         let file = held.filter(|file| request == file.digest)?;
+        let _permit = answers.try_acquire_owned().ok()?;
         fetch::write(stream, &file.bytes, Urgency::Transfer, &shared).await
     };
     // Whatever went wrong, the asker sees that its stream has ended.

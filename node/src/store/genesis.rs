@@ -96,16 +96,20 @@ impl Store {
         self.folder.join("genesis.ckpt")
     }
 
-    /// Keeps published weights from elsewhere on this machine: the same file if that can be, else a
-    /// copy.
-    pub(crate) fn adopt_genesis(&self, from: &Path) -> Result<(), StoreError> {
+    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that can
+    /// be, else another one.
+    pub(crate) fn adopt_genesis(&self, from: &Path, weights: &Published) -> Result<(), StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);
-        fs::hard_link(from, &temporary)
-            .or_else(|_| fs::copy(from, &temporary).map(drop))
-            .and_then(|()| fs::rename(&temporary, &path))
-            .and_then(|()| os::sync_parent(&path))
-            .map_err(|source| failed("copy to", &path, source))
+        // What an earlier start left.
+        let _ = fs::remove_file(&temporary);
+        if fs::hard_link(from, &temporary).is_err() {
+            return self.write_genesis(&weights.saved.table, &weights.theta).map(drop);
+        }
+        let kept = fs::rename(&temporary, &path).and_then(|()| os::sync_parent(&path));
+        // Where both were the same file already, the new name is left.
+        let _ = fs::remove_file(&temporary);
+        kept.map_err(|source| failed("link to", &path, source))
     }
 
     /// Keeps published weights that were fetched.
@@ -114,12 +118,21 @@ impl Store {
         table: Table,
         theta: Vec<f32>,
     ) -> Result<Published, StoreError> {
+        let file = self.write_genesis(&table, &theta)?;
+        self.drop_received(&table.state())?;
+        let saved = Saved::new(self.genesis_path(), Arc::new(table), file);
+        Ok(Published { theta, saved })
+    }
+
+    fn write_genesis(&self, table: &Table, theta: &[f32]) -> Result<File, StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);
-        checkpoints::write(&temporary, &table, &theta, &vec![0.0; theta.len()], None)?;
-        let file = checkpoints::take_over(&temporary, &path, &table)?;
-        self.drop_received(&table.state())?;
-        Ok(Published { theta, saved: Saved::new(path, Arc::new(table), file) })
+        let written = checkpoints::write(&temporary, table, theta, &vec![0.0; theta.len()], None)
+            .and_then(|()| checkpoints::take_over(&temporary, &path, table));
+        written.inspect_err(|_| {
+            // The error that brought us here says more than one of this.
+            let _ = fs::remove_file(&temporary);
+        })
     }
 }
 
@@ -161,7 +174,10 @@ mod tests {
         let other = Published::read(&path, Digest([9; 32]), 2).unwrap_err();
         assert!(matches!(other, PublishedError::Other { .. }), "{other}");
         let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
-        store.adopt_genesis(&path).unwrap();
+        let named = Published::read(&path, state, 2).unwrap();
+        store.adopt_genesis(&path, &named).unwrap();
+        store.adopt_genesis(&path, &named).unwrap();
+        assert!(!store.genesis_path().with_extension(TEMPORARY).exists());
         let kept = Published::read(&store.genesis_path(), state, 2).unwrap();
         assert_eq!(kept.theta, [1.0, 2.0]);
         let fetched = store.save_genesis(table, kept.theta).unwrap();

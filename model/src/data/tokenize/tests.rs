@@ -137,6 +137,22 @@ fn an_existing_file_is_kept() {
     assert_eq!(fs::read(out).expect("readable"), b"old");
 }
 
+/// A model that has the begin of a document among its words would find it in a text.
+#[test]
+fn a_text_that_spells_a_begin_begins_no_document() {
+    let folder = Folder::new();
+    let words = r#"{"version":"1.0","pre_tokenizer":{"type":"WhitespaceSplit"},
+        "model":{"type":"WordLevel","vocab":{"<s>":0,"a":1,"?":2},"unk_token":"?"}}"#;
+    let file = File::open(&folder.file("t.json", words)).expect("a file");
+    let tokenizer = Tokenizer::read(file.scheme, &file.bytes).expect("a tokenizer");
+    assert_eq!(tokenizer.bos(), Some(0));
+    let (inputs, out) = ([folder.file("a.txt", "a <s> a b")], folder.path("out"));
+    let damage = Damage::Refuse;
+    let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
+    let report = tokenize(job, &tokenizer, &file, &mut |_| ()).expect("made");
+    assert_eq!((folder.tokens(), report.header.documents), (vec![0, 1, 1, 2], 1));
+}
+
 /// Many tokens are written wide; whoever has the file that the digest names can read them.
 #[test]
 fn a_vocabulary_is_named_by_its_digest() {
