@@ -45,15 +45,18 @@ pub enum State<B: FusedOps> {
     Blocks(Vec<BlockState<B>>),
     /// Of GoldFinch: the same, and a cache.
     GoldFinch(goldfinch::State<B>),
+    /// Of Llama: a cache alone.
+    Llama(llama::State<B>),
 }
 
 impl<B: FusedOps> State<B> {
-    /// Of each block.
+    /// Of each block that has more than a cache.
     #[must_use]
     pub fn blocks(&self) -> &[BlockState<B>] {
         match self {
             Self::Blocks(blocks) => blocks,
             Self::GoldFinch(state) => &state.blocks,
+            Self::Llama(_) => &[],
         }
     }
 }
@@ -181,14 +184,23 @@ impl Arch {
         }
     }
 
-    /// Before the first token; none where the architecture reads a text as a whole.
+    /// Before the first token.
     #[must_use]
-    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> Option<State<B>> {
+    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
         match self {
-            Self::Llama(_) => None,
-            Self::Eagle(config) => Some(State::Blocks(config.state(sequences, device))),
-            Self::Finch(config) => Some(State::Blocks(config.state(sequences, device))),
-            Self::GoldFinch(config) => Some(State::GoldFinch(config.state(sequences, device))),
+            Self::Llama(config) => State::Llama(config.state(sequences)),
+            Self::Eagle(config) => State::Blocks(config.state(sequences, device)),
+            Self::Finch(config) => State::Blocks(config.state(sequences, device)),
+            Self::GoldFinch(config) => State::GoldFinch(config.state(sequences, device)),
+        }
+    }
+
+    /// Tokens that a state holds at most; none where that is no matter.
+    #[must_use]
+    pub fn reach(&self) -> Option<usize> {
+        match self {
+            Self::Llama(config) => Some(config.reach()),
+            Self::Eagle(_) | Self::Finch(_) | Self::GoldFinch(_) => None,
         }
     }
 
@@ -196,7 +208,7 @@ impl Arch {
     /// // tokens [B·T]; result [B·T, V]
     ///
     /// # Panics
-    /// When the state is another architecture's.
+    /// When the state is another architecture's, or would hold more than its [`reach`](Self::reach).
     #[must_use]
     pub fn extend<B: FusedOps>(
         &self,
@@ -215,7 +227,10 @@ impl Arch {
             (Self::GoldFinch(config), State::GoldFinch(state)) => {
                 GoldFinch::<B>::new(config, parameters).logits(tokens, state)
             }
-            (Self::Llama(_), _) | (_, State::Blocks(_) | State::GoldFinch(_)) => {
+            (Self::Llama(config), State::Llama(state)) => {
+                Llama::<B>::new(config, parameters).extend(tokens, state)
+            }
+            (_, State::Blocks(_) | State::GoldFinch(_) | State::Llama(_)) => {
                 unreachable!("a state of another architecture")
             }
         }

@@ -192,6 +192,7 @@ mod tests {
     use super::*;
     use crate::config::Vocabulary;
     use crate::data::tokens::{self, writer::Writer};
+    use crate::train::Reader;
 
     /// A model that knows the source, or believes in equal probabilities.
     struct Oracle<'a> {
@@ -228,6 +229,10 @@ mod tests {
 
         fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
             Ok(f64::from(batch.documents.iter().copied().max().unwrap_or(-1)))
+        }
+
+        fn reader(&self) -> Box<dyn Reader + '_> {
+            unreachable!("whole rows are evaluated")
         }
     }
 

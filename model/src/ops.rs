@@ -124,6 +124,8 @@ pub struct Rope {
     cos: Arc<[f32]>,
     sin: Arc<[f32]>,
     half: usize,
+    /// Position of the first row that is turned.
+    first: usize,
 }
 
 impl Rope {
@@ -133,7 +135,18 @@ impl Rope {
         let inverse = |i: usize| (theta as f32).powf(-((2 * i) as f32) / size as f32);
         let angles = (0..tokens).flat_map(|t| (0..half).map(move |i| t as f32 * inverse(i)));
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
-        Self { cos: cos.into(), sin: sin.into(), half }
+        Self { cos: cos.into(), sin: sin.into(), half, first: 0 }
+    }
+
+    /// The same table for rows that begin at position `first`.
+    pub fn starting_at(&self, first: usize) -> Self {
+        Self { first, ..self.clone() }
+    }
+
+    /// Cosines and sines of the first `tokens` rows. // [T, K/2] each
+    fn angles(&self, tokens: usize) -> [&[f32]; 2] {
+        let rows = self.first * self.half..(self.first + tokens) * self.half;
+        [&self.cos[rows.clone()], &self.sin[rows]]
     }
 }
 

@@ -4,8 +4,8 @@
 //! that distribution only the *nucleus* counts, the fewest tokens that have a share p of it together
 //! (Holtzman et al. 2020, arXiv 1904.09751): p = 1 is everything, a lower p leaves out what is
 //! improbable in every single case and yet too frequent in sum.
-//! The draws are a pure function of the seed. A model with a state reads each token once,
-//! however long the text; another reads the newest `context` tokens anew for every token.
+//! The draws are a pure function of the seed. Each token is read once: what it means for those after it
+//! is in the reader's state.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::config::Work;
 use crate::data::draw::Draw;
-use crate::train::{Model, Reader, TrainError};
+use crate::train::{Model, TrainError};
 
 /// How to draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,8 +76,7 @@ pub fn sample(
         return Err(SampleError::TopP { top_p });
     }
     let mut draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), 0, 0);
-    let window = || Window { model, context: work.model.context, history: Vec::new() };
-    let mut reader = model.reader().unwrap_or_else(|| Box::new(window()));
+    let mut reader = model.reader();
     let mut unread = prompt.to_vec();
     for _ in 0..tokens {
         let scores = reader.read(&unread)?;
@@ -91,22 +90,6 @@ pub fn sample(
         }
     }
     Ok(())
-}
-
-/// Reads the newest tokens anew each time.
-struct Window<'a> {
-    model: &'a dyn Model,
-    context: usize,
-    history: Vec<i32>,
-}
-
-impl Reader for Window<'_> {
-    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
-        self.history.extend_from_slice(tokens);
-        self.history.drain(..self.history.len().saturating_sub(self.context));
-        let mut scores = self.model.logits(&self.history, 1)?;
-        Ok(scores.split_off(scores.len() - scores.len() / self.history.len()))
-    }
 }
 
 /// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the likeliest
@@ -143,6 +126,7 @@ const CONTEXT: &str = "intellect-node 1 sample";
 mod tests {
     use super::*;
     use crate::data::Batch;
+    use crate::train::Reader;
 
     /// Expects the token after the newest one, counted in a circle of 8, by `certainty`.
     struct Counter {
@@ -163,26 +147,35 @@ mod tests {
             Ok(())
         }
 
-        fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
-            assert!(sequences == 1 && tokens.len() <= 16);
-            let mut scores = vec![0.0; tokens.len() * self.vocab];
-            for (row, token) in scores.chunks_mut(self.vocab).zip(tokens) {
-                row[(*token as usize + 1) % 8] = self.certainty;
-                // Beyond the source's tokens the scores are high, and must not count.
-                row[8..].fill(1e6);
-            }
-            Ok(scores)
+        fn logits(&self, _: &[i32], _: usize) -> Result<Vec<f32>, TrainError> {
+            unreachable!("a sample reads on")
         }
 
         fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
-            Ok(f64::NAN)
+            unreachable!("a sample has no targets")
+        }
+
+        fn reader(&self) -> Box<dyn Reader + '_> {
+            Box::new(Counting(self))
+        }
+    }
+
+    struct Counting<'a>(&'a Counter);
+
+    impl Reader for Counting<'_> {
+        fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+            let mut scores = vec![0.0; self.0.vocab];
+            let last = *tokens.last().expect("a token to go on from");
+            scores[(last as usize + 1) % 8] = self.0.certainty;
+            // Beyond the source's tokens the scores are high, and must not count.
+            scores[8..].fill(1e6);
+            Ok(scores)
         }
     }
 
     fn work() -> Work {
         let mut work = Work::synthetic();
         work.data.source = crate::config::Source::Synthetic { symbols: 8, order: 1 };
-        work.model.context = 16;
         work
     }
 

@@ -61,11 +61,8 @@ pub trait Model: Send {
     /// [`TrainError::Tokens`], [`TrainError::Params`]
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError>;
 
-    /// A reader at the beginning of a text; none where the architecture must read a text anew for
-    /// every token.
-    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
-        None
-    }
+    /// A reader at the beginning of a text.
+    fn reader(&self) -> Box<dyn Reader + '_>;
 }
 
 /// Reads one text, token after token, and keeps what the next one needs: a state instead of the text.
@@ -262,9 +259,9 @@ impl<A: TrainBackend> Model for Session<A> {
         Ok(loss)
     }
 
-    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
-        let state = self.arch.state::<Inner<A>>(1, &self.device)?;
-        Some(Box::new(Reading { session: self, state }))
+    fn reader(&self) -> Box<dyn Reader + '_> {
+        let state = self.arch.state::<Inner<A>>(1, &self.device);
+        Box::new(Reading { session: self, state, held: Vec::new() })
     }
 }
 
@@ -272,10 +269,30 @@ impl<A: TrainBackend> Model for Session<A> {
 struct Reading<'a, A: TrainBackend> {
     session: &'a Session<A>,
     state: State<Inner<A>>,
+    /// Tokens in the state, where they are limited.
+    held: Vec<i32>,
+}
+
+impl<A: TrainBackend> Reading<'_, A> {
+    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit, the
+    /// state forgets the text, and begins anew with the newest three quarters of what fits: so rarely that it
+    /// costs little, and so late that much is left to go on from.
+    fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
+        let Session { arch, device, .. } = self.session;
+        let Some(reach) = arch.reach() else { return tokens.to_vec() };
+        self.held.extend_from_slice(tokens);
+        if self.held.len() <= reach {
+            return tokens.to_vec();
+        }
+        self.held.drain(..self.held.len() - (reach - reach / 4));
+        self.state = arch.state::<Inner<A>>(1, device);
+        self.held.clone()
+    }
 }
 
 impl<A: TrainBackend> Reader for Reading<'_, A> {
     fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+        let tokens = self.unread(tokens);
         let Session { arch, parameters, work, .. } = self.session;
         let mut last = Vec::new();
         // A long text in parts of what the model was trained on, which bounds the memory.
@@ -354,7 +371,7 @@ impl<A: TrainBackend> Model for Learner<A> {
         self.session.loss(batch)
     }
 
-    fn reader(&self) -> Option<Box<dyn Reader + '_>> {
+    fn reader(&self) -> Box<dyn Reader + '_> {
         self.session.reader()
     }
 }

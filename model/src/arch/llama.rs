@@ -20,6 +20,7 @@ pub mod layout;
 
 use std::sync::OnceLock;
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::Rows;
@@ -34,6 +35,25 @@ pub struct LlamaConfig {
     model: config::Model,
     /// Made with the first pass: it may be larger than who only counts parameters has memory.
     rope: OnceLock<Rope>,
+}
+
+/// What a Llama keeps of a text: the keys and values of every token.
+#[derive(Clone, Debug)]
+pub struct State<B: FusedOps> {
+    sequences: usize,
+    /// Tokens of each sequence.
+    length: usize,
+    /// Of each block; none before the first token.
+    blocks: Vec<Option<Cache<B>>>,
+}
+
+/// What one block keeps.
+#[derive(Clone, Debug)]
+struct Cache<B: FusedOps> {
+    /// Turned. // [B, T, G·K]
+    keys: FloatTensor<B>,
+    /// [B, T, G·K]
+    values: FloatTensor<B>,
 }
 
 /// A Llama with its weights.
@@ -137,6 +157,16 @@ impl LlamaConfig {
 }
 
 impl LlamaConfig {
+    /// Before the first token.
+    pub(super) fn state<B: FusedOps>(&self, sequences: usize) -> State<B> {
+        State { sequences, length: 0, blocks: vec![None; self.model.layers] }
+    }
+
+    /// Positions that have angles.
+    pub(super) fn reach(&self) -> usize {
+        self.model.context
+    }
+
     /// Numbers that a training step holds for each token. Of a block the backward pass needs both
     /// sums of the residual stream and their norms, packed queries, keys and values, their mixture and
     /// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
@@ -181,34 +211,96 @@ impl<B: FusedOps> Llama<B> {
     /// Scores of every next token. // tokens [B·T], below V, T at most the context; result [B·T, V]
     #[must_use]
     pub fn logits(&self, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
-        let m = &self.model;
-        let (query, kv, size) = (m.heads, m.kv_heads, m.head_size());
-        let heads = Heads { sequences: rows.sequences, tokens: rows.length, query, kv, size };
-        let eps = m.norm_eps as f32;
+        let heads = self.heads(rows.sequences, rows.length);
+        self.forward(tokens, |_, qkv| {
+            let qkv = B::rotate(qkv, heads, &self.rope);
+            B::causal_attention(qkv, heads, &rows.documents)
+        })
+    }
+
+    /// Scores of every next token; the state moves on. // tokens [B·S], result [B·S, V]
+    ///
+    /// # Panics
+    /// When the state would hold more than the context.
+    #[must_use]
+    pub fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+        let (sequences, past) = (state.sequences, state.length);
+        let new = tokens.shape().num_elements() / sequences;
+        state.length += new;
+        let rope = self.rope.starting_at(past);
+        let turned = self.heads(sequences, new);
+        self.forward(tokens, |block, qkv| {
+            let cache = &mut state.blocks[block];
+            Cache::attend(cache, B::rotate(qkv, turned, &rope), turned)
+        })
+    }
+
+    /// `mix` turns the packed queries, keys and values of a block into what its attention gives.
+    fn forward(
+        &self,
+        tokens: IntTensor<B>,
+        mut mix: impl FnMut(usize, FloatTensor<B>) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let eps = self.model.norm_eps as f32;
         let mut x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
-        for block in &self.blocks {
-            x = block.attention(x, heads, &rows.documents, &self.rope, eps);
+        for (index, block) in self.blocks.iter().enumerate() {
+            x = block.attention(x, |qkv| mix(index, qkv), eps);
             x = block.mlp(x, eps);
         }
         B::project(B::rms_norm(x, self.norm.clone(), eps), self.head.clone())
     }
+
+    fn heads(&self, sequences: usize, tokens: usize) -> Heads {
+        let m = &self.model;
+        Heads { sequences, tokens, query: m.heads, kv: m.kv_heads, size: m.head_size() }
+    }
+}
+
+impl<B: FusedOps> Cache<B> {
+    /// Attention of the newest tokens, whose keys and values move into the cache.
+    /// // qkv [B·S, (H + 2G)·K], result [B·S, H·K]
+    fn attend(cache: &mut Option<Self>, qkv: FloatTensor<B>, new: Heads) -> FloatTensor<B> {
+        let Heads { sequences, tokens, query, kv, size } = new;
+        let columns = |first: usize, heads: usize| {
+            let columns = first * size..(first + heads) * size;
+            B::float_slice(qkv.clone(), &[(0..sequences * tokens).into(), columns.into()])
+        };
+        let rows = |x| B::float_reshape(x, [sequences, tokens, kv * size].into());
+        let [keys, values] = [query, query + kv].map(|first| rows(columns(first, kv)));
+        let added = Self { keys, values };
+        let Some(past) = cache.take() else {
+            *cache = Some(added);
+            return B::causal_attention(qkv, new, &Documents::whole(sequences * tokens));
+        };
+        let all = past.followed_by(added);
+        let heads = Heads { tokens: all.keys.shape()[1], ..new };
+        let flat = |x: &FloatTensor<B>| {
+            B::float_reshape(x.clone(), [sequences * heads.tokens, kv * size].into())
+        };
+        let mixed = B::attend(columns(0, query), flat(&all.keys), flat(&all.values), heads);
+        *cache = Some(all);
+        mixed
+    }
+
+    fn followed_by(self, new: Self) -> Self {
+        Self {
+            keys: B::float_cat(vec![self.keys, new.keys], 1),
+            values: B::float_cat(vec![self.values, new.values], 1),
+        }
+    }
 }
 
 impl<B: FusedOps> Block<B> {
-    /// x + Wo·attention(rope(Wqkv·rms(x))). // x [N, D]
+    /// x + Wo·mix(Wqkv·rms(x)), mix = attention∘rope. // x [N, D]
     fn attention(
         &self,
         x: FloatTensor<B>,
-        heads: Heads,
-        documents: &Documents,
-        rope: &Rope,
+        mix: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
         eps: f32,
     ) -> FloatTensor<B> {
         let h = B::rms_norm(x.clone(), self.attention_norm.clone(), eps);
         let qkv = B::project(h, self.qkv.clone()); // [N, (H + 2G)·K]
-        let qkv = B::rotate(qkv, heads, rope);
-        let mixed = B::causal_attention(qkv, heads, documents); // [N, H·K]
-        B::project_add(mixed, self.out.clone(), x)
+        B::project_add(mix(qkv), self.out.clone(), x)
     }
 
     /// x + Wd·swiglu(Wgu·rms(x)). // x [N, D]

@@ -53,11 +53,10 @@ pub(super) fn rotate<B: Backend>(qkv: FloatTensor<B>, heads: Heads, rope: &Rope)
     let qkv = tensor::<B, 2>(qkv);
     let turned = heads.query + heads.kv;
     let table = |values: &[f32]| {
-        let used = values[..heads.tokens * rope.half].to_vec();
-        let data = TensorData::new(used, [1, heads.tokens, 1, rope.half]);
+        let data = TensorData::new(values.to_vec(), [1, heads.tokens, 1, rope.half]);
         Tensor::<B, 4>::from_data(data, &qkv.device())
     };
-    let (cos, sin) = (table(&rope.cos), table(&rope.sin)); // [1, T, 1, K/2]
+    let [cos, sin] = rope.angles(heads.tokens).map(table); // [1, T, 1, K/2]
     let x = heads_of(&qkv, heads, 0, turned); // [B, T, H + G, K]
     let (a, b) = (x.clone().narrow(3, 0, rope.half), x.narrow(3, rope.half, rope.half));
     let first = a.clone() * cos.clone() - b.clone() * sin.clone();

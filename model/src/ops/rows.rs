@@ -219,8 +219,7 @@ pub(super) enum Turn {
 pub(super) fn rope(x: &mut [f32], heads: super::Heads, table: &super::Rope, turn: Turn) {
     let _timer = clock::start("rotate");
     let (row, rotated) = (heads.row(), (heads.query + heads.kv) * heads.size);
-    let used = heads.tokens * table.half;
-    let (cos, sin) = (&table.cos[..used], &table.sin[..used]);
+    let [cos, sin] = table.angles(heads.tokens);
     let sign = match turn {
         Turn::Forward => 1.0,
         Turn::Back => -1.0,

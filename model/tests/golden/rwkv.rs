@@ -85,8 +85,7 @@ fn check_states<A: Form>(
     let (vectors, arch) = (subject.vectors, &subject.arch);
     let parameters: Vec<_> = parameters.iter().map(|p| A::from_inner(p.clone())).collect();
     let sequences = subject.rows.sequences;
-    let start = arch.state::<A>(sequences, &Default::default());
-    let mut state = start.context("the family has no state")?;
+    let mut state = arch.state::<A>(sequences, &Default::default());
     read::<A>(arch, &parameters, vectors, "in/ids", 0..subject.rows.length, &mut state)?;
     for (i, block) in state.blocks().iter().enumerate() {
         let BlockState { time, kv, channel } = block;
