@@ -22,7 +22,7 @@ use super::rwkv::{
 use crate::config;
 use crate::genesis::Spec;
 use crate::ops::FusedOps;
-use crate::ops::rwkv::{Piece, Weighs};
+use crate::ops::rwkv::{Pieces, Weighs};
 
 /// One state for each block.
 pub type State<B> = Vec<BlockState<B>>;
@@ -52,8 +52,8 @@ pub struct Finch<B: FusedOps> {
 pub(super) struct Mixes<B: FusedOps> {
     /// `[D]`
     mu_x: FloatTensor<B>,
-    /// Of each piece, `[D]`
-    mu: [FloatTensor<B>; 5],
+    /// [5, D]
+    mu: FloatTensor<B>,
     features: LowRank<B>,
 }
 
@@ -75,9 +75,7 @@ struct TimeMix<B: FusedOps> {
 
 impl<B: FusedOps> Mixes<B> {
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        let mu_x = next();
-        let mu = [next(), next(), next(), next(), next()];
-        Self { mu_x, mu, features: LowRank::take(next) }
+        Self { mu_x: next(), mu: next(), features: LowRank::take(next) }
     }
 
     /// The mixes of h, in the order of the pieces. // h [N, D], before [B, D]
@@ -87,14 +85,11 @@ impl<B: FusedOps> Mixes<B> {
         before: &FloatTensor<B>,
         rank: usize,
     ) -> [FloatTensor<B>; 5] {
-        let LowRank { inwards, outwards } = &self.features;
+        let LowRank { inwards, outwards } = self.features.clone();
         let base = B::shift_mix(h.clone(), self.mu_x.clone(), before.clone(), Weighs::Past);
-        let features = B::tanh_project(base, inwards.clone()); // [N, 5R]
-        std::array::from_fn(|index| {
-            let map = [features.clone(), outwards.clone()];
-            let mu = self.mu[index].clone();
-            B::data_mix(h.clone(), map, mu, before.clone(), Piece { index, rank })
-        })
+        let map = [B::tanh_project(base, inwards), outwards]; // [N, 5R]
+        let pieces = Pieces { first: 0, rank };
+        B::data_mix(h.clone(), map, self.mu.clone(), before.clone(), pieces)
     }
 }
 
@@ -126,16 +121,15 @@ impl FinchConfig {
             let (block, square) = (format!("blocks.{layer}"), [m.width; 2]);
             let att = format!("{block}.att");
             d.norm(&format!("{block}.ln1"), 1.0);
-            for (name, power, more) in [
-                ("x", 1.0, 0.0),
-                ("w", 1.0, 0.0),
-                ("k", 1.0, 0.0),
-                ("v", 1.0, 0.3 * a),
-                ("r", 0.5, 0.0),
-                ("g", 0.5, 0.0),
-            ] {
-                d.shift(format!("{att}.time_maa_{name}"), d.past(power * b, more));
-            }
+            d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+            let mixes = [
+                ("w", d.past(b, 0.0)),
+                ("k", d.past(b, 0.0)),
+                ("v", d.past(b, 0.3 * a)),
+                ("r", d.past(0.5 * b, 0.0)),
+                ("g", d.past(0.5 * b, 0.0)),
+            ];
+            d.shifts(&att, mixes);
             d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
             d.recurrence(&att, vec![1, 1, m.width], m.heads, depth);
             d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
@@ -162,10 +156,9 @@ impl FinchConfig {
     /// Numbers that a training step holds for each token.
     pub(super) fn held_per_token(&self) -> u64 {
         let m = &self.model;
-        // Norm and its input, six mixes and the weights of five, what they become, the recurrence's output,
-        // and its norm.
+        // Norm and its input, six mixes, what they become, the recurrence's output, and its norm.
         let low_rank = 5 * m.mix_rank + m.decay_rank;
-        let time_mix = 20 * m.width + low_rank + held_states(m);
+        let time_mix = 15 * m.width + low_rank + held_states(m);
         (m.layers * time_mix + held_per_token(m)) as u64
     }
 

@@ -27,7 +27,7 @@ use super::rwkv::{
 };
 use crate::config;
 use crate::genesis::Spec;
-use crate::ops::rwkv::{Piece, Weighs};
+use crate::ops::rwkv::{Pieces, Weighs};
 use crate::ops::{Documents, FusedOps, Heads};
 
 /// What a GoldFinch keeps of a text.
@@ -94,7 +94,7 @@ struct Recur<B: FusedOps> {
 #[derive(Clone, Debug)]
 struct Attend<B: FusedOps> {
     norm: Norm<B>,
-    /// Of the base of q, of q, of k, of v and of the base of k and v; `[D]` each
+    /// Of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others [1, D]
     mu: [FloatTensor<B>; 5],
     query_mix: LowRank<B>,
     /// Two pieces, k and v.
@@ -155,16 +155,15 @@ impl GoldFinchConfig {
 
     fn declare_recur(&self, d: &mut Declare, att: &str, depth: Depth) {
         let (m, Depth { a, b, .. }) = (&self.model, depth);
-        for (name, power, more) in [
-            ("x", 1.0, 0.0),
-            ("r", 0.5, 0.0),
-            ("k", 1.0, 0.0),
-            ("v", 1.0, 0.3 * a),
-            ("w", 1.0, 0.0),
-            ("v2", 1.0, 0.3 * a),
-        ] {
-            d.shift(format!("{att}.time_maa_{name}"), d.past(power * b, more));
-        }
+        d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+        let mixes = [
+            ("r", d.past(0.5 * b, 0.0)),
+            ("k", d.past(b, 0.0)),
+            ("v", d.past(b, 0.3 * a)),
+            ("w", d.past(b, 0.0)),
+            ("v2", d.past(b, 0.3 * a)),
+        ];
+        d.shifts(att, mixes);
         d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
         d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
         d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
@@ -176,15 +175,11 @@ impl GoldFinchConfig {
 
     fn declare_attend(&self, d: &mut Declare, att: &str, depth: Depth) {
         let (m, Depth { a, b, .. }) = (&self.model, depth);
-        for (name, power, more) in [
-            ("x", 1.0, 0.0),
-            ("q", 0.5, 0.0),
-            ("k", 1.0, 0.0),
-            ("v", 1.0, 0.3 * a),
-            ("v_cache", 1.0, 0.0),
-        ] {
-            d.shift(format!("{att}.time_maa_{name}"), d.past(power * b, more));
-        }
+        d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+        d.shifts(att, [("q", d.past(0.5 * b, 0.0))]);
+        d.shifts(att, [("k", d.past(b, 0.0))]);
+        d.shifts(att, [("v", d.past(b, 0.3 * a))]);
+        d.shift(format!("{att}.time_maa_v_cache"), d.past(b, 0.0));
         d.low_rank(&format!("{att}.time_maa_q"), 1, m.mix_rank);
         d.low_rank(&format!("{att}.time_maa_kv"), 2, m.mix_rank);
         d.low_rank(&format!("{att}.time_key"), 1, m.value_rank);
@@ -215,8 +210,8 @@ impl GoldFinchConfig {
         let m = &self.model;
         // As of a Finch block, with second values in place of the gate; and of an attending one its two
         // sides.
-        let below = 21 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
-        let above = 17 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
+        let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
+        let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
         let cache = 10 * m.width + 2 * m.width / m.compression.max(1);
         let below = (m.layers - m.gold_layers) * below;
         (below + m.gold_layers * above + cache + held_per_token(m)) as u64
@@ -430,7 +425,7 @@ impl<B: FusedOps> Attend<B> {
         let base = B::shift_mix(h.clone(), mu_x, before.clone(), Weighs::Past);
         let features = B::tanh_project(base, self.query_mix.inwards.clone());
         let map = [features, self.query_mix.outwards.clone()];
-        let mixed = B::data_mix(h, map, mu_q, before, Piece { index: 0, rank });
+        let [mixed] = B::data_mix(h, map, mu_q, before, Pieces { first: 0, rank });
         self.query_norm.apply(B::project(mixed, self.query.clone()))
     }
 
@@ -446,11 +441,11 @@ impl<B: FusedOps> Attend<B> {
         let before = zeros::<B>(&row.shape().dims::<2>(), &B::float_device(row));
         let base = B::shift_mix(values.clone(), mu_cache, before.clone(), Weighs::Past);
         let features = B::tanh_project(base, self.cache_mix.inwards.clone()); // [B·S, 2R]
-        let mix = |x: &FloatTensor<B>, mu, index| {
+        let mix = |x: &FloatTensor<B>, mu, first| {
             let map = [features.clone(), self.cache_mix.outwards.clone()];
-            B::data_mix(x.clone(), map, mu, before.clone(), Piece { index, rank })
+            B::data_mix(x.clone(), map, mu, before.clone(), Pieces { first, rank })
         };
-        let (k, v) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
+        let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
         let k = self.key_norm.apply(self.key_map.add(k.clone(), k));
         let v = self.value_norm.apply(self.value_map.add(v.clone(), v));
         [k, v]

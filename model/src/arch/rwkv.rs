@@ -195,7 +195,7 @@ impl<B: FusedOps> LowRank<B> {
     }
 }
 
-/// The parameters of a model in canonical order, as they are declared; tensors hold one each.
+/// The parameters of a model in canonical order, as they are declared, and the tensors that hold them.
 pub(super) struct Declare {
     specs: Vec<Spec>,
     shapes: Vec<Vec<usize>>,
@@ -267,6 +267,16 @@ impl Declare {
     pub(super) fn shift(&mut self, name: String, curve: Curve) {
         let shape = vec![1, 1, self.width];
         self.add(name, shape, vec![self.width], Init::Curve(curve), Group::FREE);
+    }
+
+    /// Weights of several token shifts, which one tensor holds. // [M, D]
+    pub(super) fn shifts<const M: usize>(&mut self, att: &str, shifts: [(&str, Curve); M]) {
+        for (name, curve) in shifts {
+            let shape = vec![1, 1, self.width];
+            let (name, init) = (format!("{att}.time_maa_{name}"), Init::Curve(curve));
+            self.specs.push(Spec { name, shape, init, group: Group::FREE });
+        }
+        self.shapes.push(vec![M, self.width]);
     }
 
     /// A low-rank map in `pieces` of `rank`; it starts as nothing.

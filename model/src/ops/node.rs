@@ -6,6 +6,7 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -15,6 +16,8 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
+
+use super::buf::make;
 
 /// An operator of `N` float tensors with a backward pass of its own.
 pub(super) trait FlexOp<const N: usize>: Clone + Debug + Send + 'static {
@@ -44,6 +47,85 @@ impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
             }
         }
     }
+}
+
+/// An operator with `M` outputs, each with a gradient of its own.
+pub(super) trait FlexSplit<const N: usize, const M: usize>:
+    Clone + Debug + Send + 'static
+{
+    /// As [`FlexOp::Saved`].
+    type Saved: Clone + Debug + Send + 'static;
+
+    fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
+
+    /// The gradient of each input from those of the outputs; an output that took no part has none.
+    fn backward(&self, saved: Self::Saved, gradients: [Option<FlexTensor>; M]) -> [FlexTensor; N];
+}
+
+/// Runs `op`. A node of burn's graph has one output, so the operator becomes a node for the whole and,
+/// behind it, one for each output; what these have for that one does not go through the graph.
+pub(super) fn apply_split<O: FlexSplit<N, M>, const N: usize, const M: usize>(
+    op: O,
+    inputs: [FloatTensor<Autodiff<Flex>>; N],
+) -> [FloatTensor<Autodiff<Flex>>; M] {
+    let between = Between(Arc::new(Mutex::new(std::array::from_fn(|_| None))));
+    let whole = apply(Whole { op, between: between.clone() }, inputs);
+    std::array::from_fn(|index| apply(Output { index, between: between.clone() }, [whole.clone()]))
+}
+
+/// Outputs on their way forward, and their gradients on the way back.
+#[derive(Clone, Debug)]
+struct Between<const M: usize>(Arc<Mutex<[Option<FlexTensor>; M]>>);
+
+impl<const M: usize> Between<M> {
+    fn lock(&self) -> MutexGuard<'_, [Option<FlexTensor>; M]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Whole<O, const M: usize> {
+    op: O,
+    between: Between<M>,
+}
+
+impl<O: FlexSplit<N, M>, const N: usize, const M: usize> FlexOp<N> for Whole<O, M> {
+    type Saved = O::Saved;
+
+    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
+        let (outputs, saved) = self.op.forward(inputs);
+        *self.between.lock() = outputs.map(Some);
+        (nothing(), saved)
+    }
+
+    fn backward(&self, saved: Self::Saved, _: FlexTensor) -> [FlexTensor; N] {
+        let gradients = self.between.lock().each_mut().map(Option::take);
+        self.op.backward(saved, gradients)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Output<const M: usize> {
+    index: usize,
+    between: Between<M>,
+}
+
+impl<const M: usize> FlexOp<1> for Output<M> {
+    type Saved = ();
+
+    fn forward(&self, _: [FlexTensor; 1]) -> (FlexTensor, ()) {
+        (self.between.lock()[self.index].take().unwrap_or_else(nothing), ())
+    }
+
+    fn backward(&self, (): (), gradient: FlexTensor) -> [FlexTensor; 1] {
+        self.between.lock()[self.index] = Some(gradient);
+        [nothing()]
+    }
+}
+
+/// What goes through the graph instead.
+fn nothing() -> FlexTensor {
+    make([1], |_| ())
 }
 
 /// An operator with a second output, through which no gradient flows.

@@ -9,6 +9,7 @@
 //! | `rwkv/plain.rs` | the plain form; the recurrence in chunks |
 //! | `rwkv/flex.rs` | the operators on CPU tensors |
 //! | `rwkv/wkv.rs` | the recurrence, on slices |
+//! | `rwkv/mix.rs` | Finch's interpolation, on slices |
 //! | `rwkv/rows.rs` | norms and token shift, on slices |
 //! | `rwkv/gates.rs` | gates and other elementwise maps, on slices |
 //!
@@ -17,6 +18,7 @@
 
 mod flex;
 mod gates;
+mod mix;
 mod plain;
 mod rows;
 #[cfg(test)]
@@ -34,7 +36,7 @@ use self::flex::{
     TanhProject, Wkv,
 };
 use super::flex::run;
-use super::node::{apply, apply_both};
+use super::node::{apply, apply_both, apply_split};
 
 /// Tokens between two states that the recurrence keeps for its backward pass: with heads of 64
 /// channels they weigh as much as two activations, and the states of all tokens between two of them
@@ -50,12 +52,12 @@ pub enum Weighs {
     Past,
 }
 
-/// One piece of the interpolation of Finch: which of the low-rank features belong to it.
+/// Which of the low-rank features belong to the pieces of an interpolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Counted from 0.
-    pub index: usize,
-    /// Features of each piece, R.
+pub struct Pieces {
+    /// The first of them, counted from 0.
+    pub first: usize,
+    /// Features of each, R.
     pub rank: usize,
 }
 
@@ -112,17 +114,17 @@ pub trait RwkvOps: Backend {
         plain::shift_mix::<Self>(x, mu, before, weighs)
     }
 
-    /// x + (prev(x) − x)∘(μ + a·w), of a the columns and of w the rows of one of M pieces: the
-    /// data-dependent interpolation of Finch.
-    /// // `x, y [B·T, D]; a [B·T, M·R]; w [M·R, D]; mu [D]; before [B, D]`
-    fn data_mix(
+    /// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns of a,
+    /// R rows of w and a row of μ: the data-dependent interpolation of Finch.
+    /// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
+    fn data_mix<const M: usize>(
         x: FloatTensor<Self>,
         [a, w]: [FloatTensor<Self>; 2],
         mu: FloatTensor<Self>,
         before: FloatTensor<Self>,
-        piece: Piece,
-    ) -> FloatTensor<Self> {
-        plain::data_mix::<Self>(x, [a, w], mu, before, piece)
+        pieces: Pieces,
+    ) -> [FloatTensor<Self>; M] {
+        plain::data_mix::<Self, M>(x, [a, w], mu, before, pieces)
     }
 
     /// y = tanh(x·W), the way into a low rank. // x [N, I], w [I, O], y [N, O]
@@ -177,9 +179,9 @@ pub trait RwkvOps: Backend {
     }
 }
 
-/// The operators by hand: `$run` makes one tensor, `$both` two.
+/// The operators by hand: `$run` makes one tensor, `$both` two, `$split` any number.
 macro_rules! by_hand {
-    ($backend:ty, $run:path, $both:path) => {
+    ($backend:ty, $run:path, $both:path, $split:path) => {
         impl RwkvOps for $backend {
             fn norm(
                 x: FloatTensor<Self>,
@@ -209,14 +211,14 @@ macro_rules! by_hand {
                 $run(ShiftMix { weighs }, [x, mu, before])
             }
 
-            fn data_mix(
+            fn data_mix<const M: usize>(
                 x: FloatTensor<Self>,
                 [a, w]: [FloatTensor<Self>; 2],
                 mu: FloatTensor<Self>,
                 before: FloatTensor<Self>,
-                piece: Piece,
-            ) -> FloatTensor<Self> {
-                $run(DataMix { piece }, [x, a, w, mu, before])
+                pieces: Pieces,
+            ) -> [FloatTensor<Self>; M] {
+                $split(DataMix::<M> { pieces }, [x, a, w, mu, before])
             }
 
             fn tanh_project(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -259,8 +261,8 @@ macro_rules! by_hand {
     };
 }
 
-by_hand!(Flex, run, flex::run_both);
-by_hand!(Autodiff<Flex>, apply, apply_both);
+by_hand!(Flex, run, flex::run_both, flex::run_split);
+by_hand!(Autodiff<Flex>, apply, apply_both, apply_split);
 
 /// The plain form on the CPU: what tests hold the fused form against.
 impl RwkvOps for Autodiff<Flex, BalancedCheckpointing> {}

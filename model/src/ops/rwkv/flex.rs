@@ -6,12 +6,13 @@ use burn_flex::FlexTensor;
 
 use super::super::buf::{contiguous, floats, floats_mut, make};
 use super::super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::super::node::{FlexOp, FlexPair};
+use super::super::node::{FlexOp, FlexPair, FlexSplit};
 use super::super::rows as common;
 use super::gates;
+use super::mix;
 use super::rows::{self, Norm, Shifted, Weights};
 use super::wkv::{self, Gradients, Inputs, Outputs, Shape};
-use super::{Piece, Weighs};
+use super::{Pieces, Weighs};
 
 /// The forward pass alone of an operator with two outputs.
 pub(super) fn run_both<O: FlexPair<N>, const N: usize>(
@@ -20,6 +21,14 @@ pub(super) fn run_both<O: FlexPair<N>, const N: usize>(
 ) -> [FlexTensor; 2] {
     let (first, saved) = op.forward(inputs);
     [first, O::second(&saved)]
+}
+
+/// The forward pass alone of an operator with any number of outputs.
+pub(super) fn run_split<O: FlexSplit<N, M>, const N: usize, const M: usize>(
+    op: O,
+    inputs: [FlexTensor; N],
+) -> [FlexTensor; M] {
+    op.forward(inputs).0
 }
 
 fn norm_of<'a>(w: &'a FlexTensor, b: &'a FlexTensor, heads: usize, eps: f32) -> Norm<'a> {
@@ -95,23 +104,6 @@ fn shifted<'a>(x: &'a FlexTensor, before: &'a FlexTensor) -> Shifted<'a> {
     Shifted { x: floats(x), before: floats(before), width: x.shape()[1] }
 }
 
-/// Gradients of x, of the weights and of what stood before.
-fn shift_backward(
-    [x, mu, before]: [&FlexTensor; 3],
-    weighs: Weighs,
-    dy: &FlexTensor,
-) -> [FlexTensor; 3] {
-    let rows = shifted(x, before);
-    let weights = Weights { mu: floats(mu), width: rows.width, weighs };
-    let mut d = make(mu.shape(), |_| ());
-    let mut dbefore = make(before.shape(), |_| ());
-    let dx = make(x.shape(), |dx| {
-        let outputs = [dx, floats_mut(&mut d), floats_mut(&mut dbefore)];
-        rows::shift_grad(floats(dy), rows, weights, outputs);
-    });
-    [dx, d, dbefore]
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct ShiftMix {
     pub(super) weighs: Weighs,
@@ -123,77 +115,60 @@ impl FlexOp<3> for ShiftMix {
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
         let [x, mu, before] = inputs.map(contiguous);
-        let rows = shifted(&x, &before);
-        let weights = Weights { mu: floats(&mu), width: rows.width, weighs: self.weighs };
-        let y = make(x.shape(), |y| rows::shift(rows, weights, y));
+        let weights = Weights { mu: floats(&mu), weighs: self.weighs };
+        let y = make(x.shape(), |y| rows::shift(shifted(&x, &before), weights, y));
         (y, [x, mu, before])
     }
 
-    fn backward(&self, saved: Self::Saved, dy: FlexTensor) -> [FlexTensor; 3] {
-        shift_backward(saved.each_ref(), self.weighs, &contiguous(dy))
+    fn backward(&self, [x, mu, before]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 3] {
+        let dy = contiguous(dy);
+        let weights = Weights { mu: floats(&mu), weighs: self.weighs };
+        let mut dmu = make(mu.shape(), |_| ());
+        let mut dbefore = make(before.shape(), |_| ());
+        let dx = make(x.shape(), |dx| {
+            let outputs = [dx, floats_mut(&mut dmu), floats_mut(&mut dbefore)];
+            rows::shift_grad(floats(&dy), shifted(&x, &before), weights, outputs);
+        });
+        [dx, dmu, dbefore]
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct DataMix {
-    pub(super) piece: Piece,
+pub(super) struct DataMix<const M: usize> {
+    pub(super) pieces: Pieces,
 }
 
-impl DataMix {
-    /// The columns of this piece. // [N, R]
-    fn features<'a>(&self, a: &'a FlexTensor) -> Mat<'a> {
-        let [rows, all] = [a.shape()[0], a.shape()[1]];
-        let Piece { index, rank } = self.piece;
-        Mat::strided(&floats(a)[index * rank..], rows, rank, all)
-    }
-
-    /// The rows of this piece. // [R, D]
-    fn rows<'a>(&self, w: &'a FlexTensor) -> Mat<'a> {
-        let (Piece { index, rank }, width) = (self.piece, w.shape()[1]);
-        Mat::new(&floats(w)[index * rank * width..], rank, width)
+impl<const M: usize> DataMix<M> {
+    fn inputs<'a>(&self, [x, a, w, mu, before]: [&'a FlexTensor; 5]) -> mix::Inputs<'a> {
+        let [a, w, mu] = [a, w, mu].map(floats);
+        mix::Inputs { rows: shifted(x, before), a, w, mu, pieces: self.pieces }
     }
 }
 
-impl FlexOp<5> for DataMix {
-    /// x, a, w, before, and the weights μ + a·w
+impl<const M: usize> FlexSplit<5, M> for DataMix<M> {
+    /// x, a, w, mu, before
     type Saved = [FlexTensor; 5];
 
-    fn forward(&self, inputs: [FlexTensor; 5]) -> (FlexTensor, Self::Saved) {
-        let [x, a, w, mu, before] = inputs.map(contiguous);
-        let [rows, width] = [x.shape()[0], x.shape()[1]];
-        let weight = make([rows, width], |weight| {
-            rows::repeat(weight, floats(&mu));
-            let _timer = super::super::clock::start("low rank");
-            let weight = MatMut::new(weight, rows, width);
-            product(weight, Write::Add, self.features(&a), self.rows(&w), Threads::Pool);
-        });
-        let weights = Weights { mu: floats(&weight), width, weighs: Weighs::Past };
-        let y = make(x.shape(), |y| rows::shift(shifted(&x, &before), weights, y));
-        (y, [x, a, w, before, weight])
+    fn forward(&self, inputs: [FlexTensor; 5]) -> ([FlexTensor; M], Self::Saved) {
+        let inputs = inputs.map(contiguous);
+        let mut ys = std::array::from_fn(|_| make(inputs[0].shape(), |_| ()));
+        mix::forward(self.inputs(inputs.each_ref()), ys.each_mut().map(floats_mut));
+        (ys, inputs)
     }
 
-    fn backward(&self, saved: Self::Saved, dy: FlexTensor) -> [FlexTensor; 5] {
-        let [x, a, w, before, weight] = saved;
-        let dy = contiguous(dy);
-        let parts = [&x, &weight, &before];
-        let [dx, dweight, dbefore] = shift_backward(parts, Weighs::Past, &dy);
-        let dmu = make([x.shape()[1]], |dmu| rows::sum_rows(floats(&dweight), dmu));
-        let _timer = super::super::clock::start("low rank back");
-        let [rows, width, all] = [x.shape()[0], x.shape()[1], a.shape()[1]];
-        let Piece { index, rank } = self.piece;
-        let d = Mat::new(floats(&dweight), rows, width);
-        let dw = make(w.shape(), |dw| {
-            dw.fill(0.0);
-            let dw = MatMut::new(&mut dw[index * rank * width..], rank, width);
-            product(dw, Write::Replace, self.features(&a).t(), d, Threads::Pool);
-        });
-        let da = make(a.shape(), |da| {
-            da.fill(0.0);
-            let (_, rest) = MatMut::new(da, rows, all).split_cols(index * rank);
-            let (da, _) = rest.split_cols(rank);
-            product(da, Write::Replace, d, self.rows(&w).t(), Threads::Pool);
-        });
-        [dx, da, dw, dmu, dbefore]
+    fn backward(&self, saved: Self::Saved, dys: [Option<FlexTensor>; M]) -> [FlexTensor; 5] {
+        let shape = saved[0].shape();
+        let dys =
+            dys.map(|dy| dy.map_or_else(|| make(shape.clone(), |dy| dy.fill(0.0)), contiguous));
+        let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
+        let [x, a, w, mu, before] = gradients.each_mut().map(floats_mut);
+        if M * self.pieces.rank < saved[1].shape()[1] {
+            a.fill(0.0);
+            w.fill(0.0);
+        }
+        let outputs = mix::Gradients { x, a, w, mu, before };
+        mix::backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
+        gradients
     }
 }
 

@@ -7,7 +7,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 
 use super::super::plain::{primitive, tensor};
-use super::{Piece, Weighs, WkvInputs};
+use super::{Pieces, Weighs, WkvInputs};
 
 /// Over the last dimension.
 fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
@@ -64,18 +64,21 @@ pub(super) fn shift_mix<B: Backend>(
     primitive(x.clone() + shift(&x, before) * past.unsqueeze())
 }
 
-pub(super) fn data_mix<B: Backend>(
+pub(super) fn data_mix<B: Backend, const M: usize>(
     x: FloatTensor<B>,
     [a, w]: [FloatTensor<B>; 2],
     mu: FloatTensor<B>,
     before: FloatTensor<B>,
-    piece: Piece,
-) -> FloatTensor<B> {
-    let (x, a, w) = (tensor::<B, 2>(x), tensor::<B, 2>(a), tensor::<B, 2>(w));
-    let Piece { index, rank } = piece;
-    let (a, w) = (a.narrow(1, index * rank, rank), w.narrow(0, index * rank, rank));
-    let weight = a.matmul(w) + tensor::<B, 1>(mu).unsqueeze();
-    primitive(x.clone() + shift(&x, before) * weight)
+    Pieces { first, rank }: Pieces,
+) -> [FloatTensor<B>; M] {
+    let (x, a, w, mu) = (tensor::<B, 2>(x), tensor::<B, 2>(a), tensor::<B, 2>(w), tensor(mu));
+    let back = shift(&x, before);
+    std::array::from_fn(|c| {
+        let at = (first + c) * rank;
+        let low_rank = a.clone().narrow(1, at, rank).matmul(w.clone().narrow(0, at, rank));
+        let weight = low_rank + Tensor::<B, 2>::narrow(mu.clone(), 0, c, 1);
+        primitive(x.clone() + back.clone() * weight)
+    })
 }
 
 pub(super) fn tanh_project<B: Backend>(x: FloatTensor<B>, w: FloatTensor<B>) -> FloatTensor<B> {

@@ -96,17 +96,17 @@ pub(super) struct Shifted<'a> {
 
 impl<'a> Shifted<'a> {
     /// T
-    fn tokens(self) -> usize {
+    pub(super) fn tokens(self) -> usize {
         self.x.len() / self.before.len()
     }
 
-    fn row(self, index: usize) -> &'a [f32] {
+    pub(super) fn row(self, index: usize) -> &'a [f32] {
         &self.x[index * self.width..][..self.width]
     }
 
     /// The row before this one.
     #[inline(always)]
-    fn prev(self, index: usize) -> &'a [f32] {
+    pub(super) fn prev(self, index: usize) -> &'a [f32] {
         if index.is_multiple_of(self.tokens()) {
             return &self.before[index / self.tokens() * self.width..][..self.width];
         }
@@ -114,21 +114,12 @@ impl<'a> Shifted<'a> {
     }
 }
 
-/// Weights of a shift: one row for all, or one for each row.
+/// Weights of a shift.
 #[derive(Clone, Copy)]
 pub(super) struct Weights<'a> {
-    /// `[D]` or [B·T, D]
+    /// `[D]`
     pub(super) mu: &'a [f32],
-    pub(super) width: usize,
     pub(super) weighs: Weighs,
-}
-
-impl<'a> Weights<'a> {
-    #[inline(always)]
-    fn row(self, index: usize) -> &'a [f32] {
-        let at = if self.mu.len() == self.width { 0 } else { index * self.width };
-        &self.mu[at..][..self.width]
-    }
 }
 
 /// y = x + (prev − x)·(a·μ + b)
@@ -140,7 +131,7 @@ fn shift_block<S: Simd>(x: &[f32], prev: &[f32], mu: &[f32], y: &mut [f32], weig
     }
 }
 
-/// dx = dy·(1 − past), d = dy·(prev − x)·a
+/// dx = dy·(1 − past), dmu += dy·(prev − x)·a
 #[inline(always)]
 fn shift_grad_block<S: Simd>(
     dy: &[f32],
@@ -148,13 +139,13 @@ fn shift_grad_block<S: Simd>(
     prev: &[f32],
     mu: &[f32],
     dx: &mut [f32],
-    d: &mut [f32],
+    dmu: &mut [f32],
     weight: Affine,
 ) {
     for i in 0..dx.len() {
         let past = fma::<S>(weight.a, mu[i], weight.b);
         dx[i] = fma::<S>(-dy[i], past, dy[i]);
-        d[i] = dy[i] * (prev[i] - x[i]) * weight.a;
+        dmu[i] = fma::<S>(dy[i] * weight.a, prev[i] - x[i], dmu[i]);
     }
 }
 
@@ -167,7 +158,7 @@ fn shift_carry_block<S: Simd>(dy: &[f32], mu: &[f32], dx: &mut [f32], weight: Af
 }
 
 #[inline(always)]
-fn add_block(x: &[f32], y: &mut [f32]) {
+pub(super) fn add_block(x: &[f32], y: &mut [f32]) {
     for i in 0..y.len() {
         y[i] += x[i];
     }
@@ -212,33 +203,24 @@ simd! {
     fn shift_rows<S>(rows: Shifted<'_>, weights: Weights<'_>, start: usize, y: &mut [f32]) {
         let weight = Affine::from(weights.weighs);
         for (i, y) in y.chunks_exact_mut(rows.width).enumerate() {
-            let (x, prev) = (rows.row(start + i), rows.prev(start + i));
-            let mu = weights.row(start + i);
+            let (x, prev, mu) = (rows.row(start + i), rows.prev(start + i), weights.mu);
             blocks!(shift_block::<S>(x, prev, mu; y) weight);
         }
     }
 
-    /// `d` is one row, added to, or as many as `dx`, written.
+    /// `dmu` is added to.
     fn shift_grad_rows<S>(
         dy: &[f32], rows: Shifted<'_>, weights: Weights<'_>, start: usize, dx: &mut [f32],
-        d: &mut [f32],
+        dmu: &mut [f32],
     ) {
         let weight = Affine::from(weights.weighs);
-        let (width, tokens) = (rows.width, rows.tokens());
-        let summed = weights.mu.len() == width;
-        let mut one = vec![0.0; width];
+        let (width, tokens, mu) = (rows.width, rows.tokens(), weights.mu);
         for (i, dx) in dx.chunks_exact_mut(width).enumerate() {
             let at = start + i;
-            let (x, prev, mu) = (rows.row(at), rows.prev(at), weights.row(at));
-            let here = &dy[at * width..][..width];
-            let of_mu = if summed { &mut one[..] } else { &mut d[i * width..][..width] };
-            blocks!(shift_grad_block::<S>(here, x, prev, mu; dx, of_mu) weight);
-            if summed {
-                let (one, d) = (&one[..], &mut d[..width]);
-                blocks!(add_block(one; d));
-            }
+            let (x, prev, here) = (rows.row(at), rows.prev(at), &dy[at * width..][..width]);
+            blocks!(shift_grad_block::<S>(here, x, prev, mu; dx, dmu) weight);
             if !(at + 1).is_multiple_of(tokens) {
-                let (after, mu) = (&dy[(at + 1) * width..][..width], weights.row(at + 1));
+                let after = &dy[(at + 1) * width..][..width];
                 blocks!(shift_carry_block::<S>(after, mu; dx) weight);
             }
         }
@@ -327,32 +309,26 @@ pub(super) fn shift(rows: Shifted<'_>, weights: Weights<'_>, y: &mut [f32]) {
     y.par_chunks_mut(chunk).enumerate().for_each(|(i, y)| shift_rows(rows, weights, i * ROWS, y));
 }
 
-/// Gradients of [`shift`]. // dx [B·T, D], d of the shape of mu, dbefore [B, D]
+/// Gradients of [`shift`]. // `dx [B·T, D], dmu [D], dbefore [B, D]`
 pub(super) fn shift_grad(
     dy: &[f32],
     rows: Shifted<'_>,
     weights: Weights<'_>,
-    [dx, d, dbefore]: [&mut [f32]; 3],
+    [dx, dmu, dbefore]: [&mut [f32]; 3],
 ) {
     let _timer = clock::start("shift back");
     let width = rows.width;
     let chunk = ROWS * width;
-    if weights.mu.len() == width {
-        let partial = dx.par_chunks_mut(chunk).enumerate().map(|(i, dx)| {
-            let mut d = vec![0.0; width];
-            shift_grad_rows(dy, rows, weights, i * ROWS, dx, &mut d);
-            d
-        });
-        add_up(partial.collect(), d);
-    } else {
-        let outputs = dx.par_chunks_mut(chunk).zip(d.par_chunks_mut(chunk)).enumerate();
-        outputs.for_each(|(i, (dx, d))| shift_grad_rows(dy, rows, weights, i * ROWS, dx, d));
-    }
+    let partial = dx.par_chunks_mut(chunk).enumerate().map(|(i, dx)| {
+        let mut dmu = vec![0.0; width];
+        shift_grad_rows(dy, rows, weights, i * ROWS, dx, &mut dmu);
+        dmu
+    });
+    add_up(partial.collect(), dmu);
     let Affine { a, b } = Affine::from(weights.weighs);
     for (i, dbefore) in dbefore.chunks_exact_mut(width).enumerate() {
-        let first = i * rows.tokens();
-        let (dy, mu) = (&dy[first * width..][..width], weights.row(first));
-        for ((dbefore, dy), mu) in dbefore.iter_mut().zip(dy).zip(mu) {
+        let dy = &dy[i * rows.tokens() * width..][..width];
+        for ((dbefore, dy), mu) in dbefore.iter_mut().zip(dy).zip(weights.mu) {
             *dbefore = dy * (a * mu + b);
         }
     }

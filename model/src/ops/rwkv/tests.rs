@@ -80,27 +80,33 @@ fn token_shifts_are_the_plain_form() {
 fn data_dependent_shifts_are_the_plain_form() {
     for [sequences, tokens, width] in SIZES {
         let rows = sequences * tokens;
-        let (rank, index) = (3, 1);
-        let piece = Piece { index, rank };
         let inputs = [
             input(&[rows, width], 1.0, 1),
-            input(&[rows, 3 * rank], 1.0, 2),
-            input(&[3 * rank, width], 1.0, 3),
-            input(&[width], 1.0, 4),
+            input(&[rows, 9], 1.0, 2),
+            input(&[9, width], 1.0, 3),
+            input(&[2, width], 1.0, 4),
             input(&[sequences, width], 1.0, 5),
         ];
-        assert_same(
-            &format!("data mix [{sequences} x {tokens}, {width}]"),
-            &inputs,
-            &|x| {
-                let [x, a, w, mu, before] = array(x);
-                A::data_mix(x, [a, w], mu, before, piece)
-            },
-            &|x| {
-                let [x, a, w, mu, before] = array(x);
-                plain::data_mix::<A>(x, [a, w], mu, before, piece)
-            },
-        );
+        // All pieces but the first; and both outputs count, or the second alone.
+        let pieces = Pieces { first: 1, rank: 3 };
+        for first in [0.3, 0.0] {
+            let joined = |[a, b]: [F; 2]| match first {
+                0.0 => b,
+                _ => A::float_add(A::float_mul_scalar(a, first.into()), A::float_mul(b.clone(), b)),
+            };
+            assert_same(
+                &format!("data mix [{sequences} x {tokens}, {width}], {first}"),
+                &inputs,
+                &|x| {
+                    let [x, a, w, mu, before] = array(x);
+                    joined(A::data_mix(x, [a, w], mu, before, pieces))
+                },
+                &|x| {
+                    let [x, a, w, mu, before] = array(x);
+                    joined(plain::data_mix::<A, 2>(x, [a, w], mu, before, pieces))
+                },
+            );
+        }
     }
 }
 
@@ -353,11 +359,12 @@ fn gradients_are_slopes() {
         let [x, mu, before] = array(x);
         A::shift_mix(x, mu, before, Weighs::Present)
     });
-    let features =
-        [matrix(1), input(&[rows, 6], 1.0, 2), input(&[6, width], 1.0, 3), vector(4), before];
-    assert_slopes("data mix", &features, &|x| {
+    let features = [input(&[rows, 6], 1.0, 2), input(&[6, width], 1.0, 3)];
+    let [a, w] = features;
+    assert_slopes("data mix", &[matrix(1), a, w, input(&[2, width], 1.0, 4), before], &|x| {
         let [x, a, w, mu, before] = array(x);
-        A::data_mix(x, [a, w], mu, before, Piece { index: 1, rank: 3 })
+        let [a, b] = A::data_mix(x, [a, w], mu, before, Pieces { first: 0, rank: 3 });
+        A::float_mul(a, b)
     });
     assert_slopes(
         "low rank",
@@ -382,7 +389,10 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let block = || {
         run_with(&inputs, Input::Contiguous, Upstream::Random, &|x| {
             let [r, k, v, w, u, state, a, b, before] = array(x);
-            let r = A::shift_mix(r, a.clone(), before, Weighs::Past);
+            let r = A::shift_mix(r, a.clone(), before.clone(), Weighs::Past);
+            let map = [k.clone(), A::float_slice(v.clone(), &[(0..32).into(), (0..32).into()])];
+            let mu = A::float_reshape(a.clone(), [1, 32].into());
+            let [r] = A::data_mix(r, map, mu, before, Pieces { first: 0, rank: 32 });
             let inputs = WkvInputs { r: r.clone(), k, v, w, u, state };
             let y =
                 A::norm_gate([A::wkv(inputs)[0].clone(), r.clone()], a.clone(), b.clone(), 2, 1e-5);

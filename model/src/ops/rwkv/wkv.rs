@@ -39,7 +39,7 @@ mod scan;
 use rayon::prelude::*;
 
 use self::scan::{
-    Chunk, Keys, Order, Rows, Scan, add_bonus, add_rows, decay, finish, scan, sum_of_products,
+    Chunk, Keys, Order, Rows, Scan, add_bonus, add_rows, decay, finish, load, scan, sum_of_products,
 };
 use super::super::clock;
 use super::super::gemm::MatMut;
@@ -122,10 +122,12 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// This head's channels of token `t` in a matrix [B·T, D].
-    fn of<'b>(&self, matrix: &'b [f32], t: usize) -> &'b [f32] {
-        let row = self.sequence * self.shape.tokens + t;
-        &matrix[row * self.shape.width() + self.head * self.shape.size..][..self.shape.size]
+    /// This head's channels of the tokens from `start` on in a matrix [B·T, D].
+    fn copy(&self, matrix: &[f32], start: usize, count: usize, rows: &mut Rows) {
+        let Shape { tokens, size, .. } = self.shape;
+        let width = self.shape.width();
+        let first = (self.sequence * tokens + start) * width + self.head * size;
+        load(rows, count, &matrix[first..], size, width);
     }
 
     fn channels<'b>(&self, vector: &'b [f32]) -> &'b [f32] {
@@ -142,13 +144,13 @@ impl<'a> Head<'a> {
     fn load(&self, chunk: &mut Chunk, start: usize) {
         let Inputs { r, k, v, w, .. } = self.inputs;
         chunk.tokens = CHUNK.min(self.shape.tokens - start);
-        for i in 0..chunk.tokens {
-            let t = start + i;
-            chunk.r.write(i, self.of(r, t));
-            chunk.k.write(i, self.of(k, t));
-            chunk.v.write(i, self.of(v, t));
-            let constant = w.len() == self.shape.width();
-            chunk.decay.write(i, if constant { self.channels(w) } else { self.of(w, t) });
+        let rows = [(&mut chunk.r, r), (&mut chunk.k, k), (&mut chunk.v, v)];
+        rows.into_iter().for_each(|(rows, matrix)| self.copy(matrix, start, chunk.tokens, rows));
+        let Shape { heads, size, .. } = self.shape;
+        if w.len() == heads * size {
+            load(&mut chunk.decay, chunk.tokens, self.channels(w), size, 0);
+        } else {
+            self.copy(w, start, chunk.tokens, &mut chunk.decay);
         }
         decay(&mut chunk.decay.lanes, &mut chunk.slope.lanes);
     }
@@ -282,9 +284,7 @@ impl Back {
         let chunks = (0..head.shape.tokens).step_by(CHUNK).zip(kept.chunks_exact(size * size));
         for (start, kept) in chunks.rev() {
             head.load(chunk, start);
-            for i in 0..chunk.tokens {
-                chunk.g.write(i, head.of(g, start + i));
-            }
+            head.copy(g, start, chunk.tokens, &mut chunk.g);
             state.write_transposed(kept, size);
             let Chunk { r, k, v, decay, g, tokens, .. } = &*chunk;
             let spans = (0..*tokens).step_by(SPAN).map(|start| start..*tokens.min(&(start + SPAN)));

@@ -44,15 +44,28 @@ impl Rows {
         &mut self.lanes[index * self.blocks..][..self.blocks]
     }
 
+    /// Padding stays zero.
+    #[inline(always)]
     pub(super) fn write(&mut self, index: usize, values: &[f32]) {
-        for (lanes, values) in self.row_mut(index).iter_mut().zip(values.chunks(BLOCK)) {
-            lanes.0[..values.len()].copy_from_slice(values);
+        let (whole, rest) = values.as_chunks();
+        let row = self.row_mut(index);
+        // Registers one by one: a copy of unknown length is a call.
+        for (lanes, values) in row.iter_mut().zip(whole) {
+            lanes.0 = *values;
+        }
+        if !rest.is_empty() {
+            row[whole.len()].0[..rest.len()].copy_from_slice(rest);
         }
     }
 
     pub(super) fn read(&self, index: usize, values: &mut [f32]) {
-        for (lanes, values) in self.row(index).iter().zip(values.chunks_mut(BLOCK)) {
-            values.copy_from_slice(&lanes.0[..values.len()]);
+        let (whole, rest) = values.as_chunks_mut();
+        let row = self.row(index);
+        for (values, lanes) in whole.iter_mut().zip(row) {
+            *values = lanes.0;
+        }
+        if !rest.is_empty() {
+            rest.copy_from_slice(&row[whole.len()].0[..rest.len()]);
         }
     }
 
@@ -291,6 +304,13 @@ simd! {
                 decays[i] = exp::<S>(log);
             }
             (w.0, slope.0) = (decays, slopes);
+        }
+    }
+
+    /// The first `count` rows of `to` from one of `size` elements every `step` elements.
+    pub(super) fn load<S>(to: &mut Rows, count: usize, from: &[f32], size: usize, step: usize) {
+        for i in 0..count {
+            to.write(i, &from[i * step..][..size]);
         }
     }
 

@@ -1,0 +1,282 @@
+//! The data-dependent interpolation of Finch on slices, forward and backward: every piece of a row
+//! while the row is at hand.
+//!
+//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out of
+//! them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
+//!
+//! ```text
+//! m_c = μ_c + a_c·w_c              y_c = x + (prev(x) − x)∘m_c
+//! dm_c = dy_c∘(prev(x) − x)        dx_t = Σ_c dy_ct∘(1 − m_ct) + dy_c(t+1)∘m_c(t+1)
+//! da_c = dm_c·w_cᵀ                 dw_c = a_cᵀ·dm_c        dμ_c = Σ_t dm_ct
+//! ```
+//!
+//! The weights m are made anew in the backward pass: that costs less than to write them down and read
+//! them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results do not
+//! depend on the number of threads.
+
+use pulp::Simd;
+use rayon::prelude::*;
+
+use super::super::clock;
+use super::super::gemm::{Mat, MatMut, Threads, Write, product};
+use super::super::lanes::{BLOCK, blocks, fma, simd};
+use super::Pieces;
+use super::rows::{Shifted, add_block};
+
+/// Rows per product: their weights lie in the L2 cache.
+const ROWS: usize = 128;
+
+/// Most sums of rows that are kept at once.
+const GROUPS: usize = 16;
+
+/// What is mixed, and by what.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) rows: Shifted<'a>,
+    /// Low-rank features [B·T, A·R], of A pieces in all.
+    pub(super) a: &'a [f32],
+    /// [A·R, D]
+    pub(super) w: &'a [f32],
+    /// [M, D]
+    pub(super) mu: &'a [f32],
+    pub(super) pieces: Pieces,
+}
+
+/// Gradients of the inputs, each of its input's shape; of the pieces of `a` and `w` that take no part,
+/// nothing is written.
+pub(super) struct Gradients<'a> {
+    pub(super) x: &'a mut [f32],
+    pub(super) a: &'a mut [f32],
+    pub(super) w: &'a mut [f32],
+    pub(super) mu: &'a mut [f32],
+    pub(super) before: &'a mut [f32],
+}
+
+impl<'a> Inputs<'a> {
+    fn count(self) -> usize {
+        self.rows.x.len() / self.rows.width
+    }
+
+    /// Features of a row, A·R.
+    fn features(self) -> usize {
+        self.a.len() / self.count()
+    }
+
+    /// Where the features of piece `c` begin.
+    fn place(self, c: usize) -> usize {
+        (self.pieces.first + c) * self.pieces.rank
+    }
+
+    /// a_c of `count` rows, every `step`-th from `start` on. // [count, R]
+    fn a_of(self, c: usize, start: usize, step: usize, count: usize) -> Mat<'a> {
+        let all = self.features();
+        let first = &self.a[start * all + self.place(c)..];
+        Mat::strided(first, count, self.pieces.rank, step * all)
+    }
+
+    /// w_c. // [R, D]
+    fn w_of(self, c: usize) -> Mat<'a> {
+        let width = self.rows.width;
+        Mat::new(&self.w[self.place(c) * width..], self.pieces.rank, width)
+    }
+
+    fn mu_of(self, c: usize) -> &'a [f32] {
+        &self.mu[c * self.rows.width..][..self.rows.width]
+    }
+
+    /// m_c of the same rows as [`a_of`](Self::a_of). // m [count, D]
+    fn weigh(self, c: usize, start: usize, step: usize, m: &mut [f32]) {
+        let (width, count) = (self.rows.width, m.len() / self.rows.width);
+        m.chunks_exact_mut(width).for_each(|row| row.copy_from_slice(self.mu_of(c)));
+        let (a, w) = (self.a_of(c, start, step, count), self.w_of(c));
+        product(MatMut::new(m, count, width), Write::Add, a, w, Threads::Here);
+    }
+
+    /// Rows whose sums are added up by one task, whole products of them.
+    fn group_rows(self) -> usize {
+        self.count().div_ceil(GROUPS).next_multiple_of(ROWS)
+    }
+}
+
+/// The mixes of every row. // ys [B·T, D] each
+pub(super) fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
+    let _timer = clock::start("mix");
+    let chunk = ROWS * inputs.rows.width;
+    let tasks: Vec<_> = side_by_side(ys, chunk).collect();
+    tasks.into_par_iter().enumerate().for_each_init(
+        || vec![0.0; chunk],
+        |m, (index, ys)| {
+            let start = index * ROWS;
+            for (c, y) in ys.into_iter().enumerate() {
+                let m = &mut m[..y.len()];
+                inputs.weigh(c, start, 1, m);
+                mix(inputs.rows, m, start, y);
+            }
+        },
+    );
+}
+
+/// Chunks of several slices of equal length, those of the same rows together.
+fn side_by_side<const M: usize>(
+    slices: [&mut [f32]; M],
+    chunk: usize,
+) -> impl Iterator<Item = [&mut [f32]; M]> {
+    let count = slices[0].len().div_ceil(chunk);
+    let mut chunks = slices.map(|slice| slice.chunks_mut(chunk));
+    (0..count).map(move |_| chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()))
+}
+
+/// The gradients of [`forward`] for those of the mixes. // dys [B·T, D] each
+pub(super) fn backward<const M: usize>(
+    inputs: Inputs<'_>,
+    dys: [&[f32]; M],
+    gradients: Gradients<'_>,
+) {
+    let _timer = clock::start("mix back");
+    let Gradients { x, a, w, mu, before } = gradients;
+    let (rows, width, rank) = (inputs.group_rows(), inputs.rows.width, inputs.pieces.rank);
+    let tasks = x.par_chunks_mut(rows * width).zip(a.par_chunks_mut(rows * inputs.features()));
+    let sums: Vec<Sums> = tasks
+        .enumerate()
+        .map(|(index, (dx, da))| {
+            let mut sums = Sums { w: vec![0.0; M * rank * width], mu: vec![0.0; M * width] };
+            backward_group(inputs, dys, index * rows, [dx, da], &mut sums);
+            sums
+        })
+        .collect();
+    let w = &mut w[inputs.place(0) * width..][..M * rank * width];
+    add_up(sums.iter().map(|sums| &sums.w[..]), w);
+    add_up(sums.iter().map(|sums| &sums.mu[..]), mu);
+    backward_before(inputs, dys, before);
+}
+
+/// What a group of rows adds to the gradients of all.
+struct Sums {
+    /// [M·R, D]
+    w: Vec<f32>,
+    /// [M, D]
+    mu: Vec<f32>,
+}
+
+/// Of the rows from `start` on, as many as `dx` has.
+fn backward_group<const M: usize>(
+    inputs: Inputs<'_>,
+    dys: [&[f32]; M],
+    start: usize,
+    [dx, da]: [&mut [f32]; 2],
+    sums: &mut Sums,
+) {
+    let (width, rank, all) = (inputs.rows.width, inputs.pieces.rank, inputs.features());
+    // A row passes on a part of the gradient of the one behind it, whose weights it needs for that.
+    let (mut m, mut dm) = (vec![0.0; (ROWS + 1) * width], vec![0.0; ROWS * width]);
+    let chunks = dx.chunks_mut(ROWS * width).zip(da.chunks_mut(ROWS * all)).enumerate();
+    for (index, (dx, da)) in chunks {
+        let (start, count) = (start + index * ROWS, dx.len() / width);
+        let weighed = (count + 1).min(inputs.count() - start);
+        let (m, dm) = (&mut m[..weighed * width], &mut dm[..count * width]);
+        let (_, da) = MatMut::new(da, count, all).split_cols(inputs.place(0));
+        let (da, _) = da.split_cols(M * rank);
+        dx.fill(0.0);
+        for (c, (da, dy)) in da.into_cols(rank).into_iter().zip(dys).enumerate() {
+            inputs.weigh(c, start, 1, m);
+            mix_grad(inputs.rows, m, dy, start, dx, dm, &mut sums.mu[c * width..][..width]);
+            let d = Mat::new(dm, count, width);
+            product(da, Write::Replace, d, inputs.w_of(c).t(), Threads::Here);
+            let dw = MatMut::new(&mut sums.w[c * rank * width..][..rank * width], rank, width);
+            product(dw, Write::Add, inputs.a_of(c, start, 1, count).t(), d, Threads::Here);
+        }
+    }
+}
+
+/// Σ_c dy_c∘m_c of each sequence's first row. // dbefore [B, D]
+fn backward_before<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], dbefore: &mut [f32]) {
+    let (width, tokens) = (inputs.rows.width, inputs.rows.tokens());
+    let mut m = vec![0.0; dbefore.len()];
+    dbefore.fill(0.0);
+    for (c, dy) in dys.into_iter().enumerate() {
+        inputs.weigh(c, 0, tokens, &mut m);
+        let firsts = dy.chunks(tokens * width).zip(m.chunks(width));
+        for (dbefore, (dy, m)) in dbefore.chunks_mut(width).zip(firsts) {
+            for ((dbefore, dy), m) in dbefore.iter_mut().zip(dy).zip(m) {
+                *dbefore += dy * m;
+            }
+        }
+    }
+}
+
+fn add_up<'a>(parts: impl Iterator<Item = &'a [f32]>, sum: &mut [f32]) {
+    sum.fill(0.0);
+    parts.for_each(|part| add(part, sum));
+}
+
+/// y = x + (prev − x)∘m
+#[inline(always)]
+fn mix_block<S: Simd>(x: &[f32], prev: &[f32], m: &[f32], y: &mut [f32]) {
+    for i in 0..y.len() {
+        y[i] = fma::<S>(prev[i] - x[i], m[i], x[i]);
+    }
+}
+
+/// dx += dy∘(1 − m), dm = dy∘(prev − x), dμ += dm
+#[inline(always)]
+fn mix_grad_block<S: Simd>(
+    dy: &[f32],
+    x: &[f32],
+    prev: &[f32],
+    m: &[f32],
+    dx: &mut [f32],
+    dm: &mut [f32],
+    dmu: &mut [f32],
+) {
+    for i in 0..dx.len() {
+        let slope = dy[i] * (prev[i] - x[i]);
+        dm[i] = slope;
+        dmu[i] += slope;
+        dx[i] = fma::<S>(-dy[i], m[i], dx[i] + dy[i]);
+    }
+}
+
+/// dx += dy∘m, of the row behind.
+#[inline(always)]
+fn pass_on_block<S: Simd>(dy: &[f32], m: &[f32], dx: &mut [f32]) {
+    for i in 0..dx.len() {
+        dx[i] = fma::<S>(dy[i], m[i], dx[i]);
+    }
+}
+
+simd! {
+    /// The rows from `start` on, as many as `y` has; m are their weights.
+    fn mix<S>(rows: Shifted<'_>, m: &[f32], start: usize, y: &mut [f32]) {
+        let outputs = y.chunks_exact_mut(rows.width).zip(m.chunks_exact(rows.width));
+        for (i, (y, m)) in outputs.enumerate() {
+            let (x, prev) = (rows.row(start + i), rows.prev(start + i));
+            blocks!(mix_block::<S>(x, prev, m; y));
+        }
+    }
+
+    /// Of the rows from `start` on, as many as `dx` has; m are their weights, and those of the row
+    /// behind where there is one. `dm` is written, the others are added to.
+    fn mix_grad<S>(
+        rows: Shifted<'_>, m: &[f32], dy: &[f32], start: usize, dx: &mut [f32], dm: &mut [f32],
+        dmu: &mut [f32],
+    ) {
+        let width = rows.width;
+        let outputs = dx.chunks_exact_mut(width).zip(dm.chunks_exact_mut(width));
+        for (i, (dx, dm)) in outputs.enumerate() {
+            let at = start + i;
+            let (x, prev) = (rows.row(at), rows.prev(at));
+            let (here, weight) = (&dy[at * width..][..width], &m[i * width..][..width]);
+            let dmu = &mut dmu[..width];
+            blocks!(mix_grad_block::<S>(here, x, prev, weight; dx, dm, dmu));
+            if !(at + 1).is_multiple_of(rows.tokens()) {
+                let behind = &dy[(at + 1) * width..][..width];
+                let weight = &m[(i + 1) * width..][..width];
+                blocks!(pass_on_block::<S>(behind, weight; dx));
+            }
+        }
+    }
+
+    fn add<S>(x: &[f32], y: &mut [f32]) {
+        blocks!(add_block(x; y));
+    }
+}
