@@ -4,7 +4,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::super::clock;
-use super::super::lanes::{BLOCK, blocks, exp, fma, simd, tanh};
+use super::super::lanes::{blocks, exp, fma, simd, tanh};
 
 /// Elements per task.
 const ELEMENTS: usize = 1 << 14;

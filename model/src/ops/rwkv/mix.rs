@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use super::super::clock;
 use super::super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::super::lanes::{BLOCK, blocks, fma, simd};
+use super::super::lanes::{blocks, fma, simd};
 use super::Pieces;
 use super::rows::{Shifted, add_block};
 

@@ -7,7 +7,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::super::clock;
-use super::super::lanes::{BLOCK, blocks, dot_lanes, fma, simd, sum_lanes};
+use super::super::lanes::{blocks, dot_lanes, fma, simd, sum_lanes};
 use super::Weighs;
 use super::gates::{silu_grad_rows, silu_rows};
 

@@ -185,9 +185,30 @@ fn scan_tile<S: Simd, const W: usize>(
     }
 }
 
+/// [`sum_of_products`] of W registers of lanes.
+#[inline(always)]
+fn sum_tile<S: Simd, const W: usize>(a: &[Lanes], b: &[Lanes], tile: usize, sum: &mut [Lanes]) {
+    let mut sums = [[0.0; BLOCK]; W];
+    for (a, b) in a.chunks_exact(sum.len()).zip(b.chunks_exact(sum.len())) {
+        let (a, b) = (tile_of::<W>(a, tile), tile_of::<W>(b, tile));
+        for j in 0..W {
+            for i in 0..BLOCK {
+                sums[j][i] = fma::<S>(a[j][i], b[j][i], sums[j][i]);
+            }
+        }
+    }
+    store_tile(sum, tile, sums);
+}
+
 #[inline(always)]
 fn tile_of<const W: usize>(row: &[Lanes], tile: usize) -> [[f32; BLOCK]; W] {
-    std::array::from_fn(|b| row[tile * W + b].0)
+    let row = &row[tile * W..][..W];
+    // `from_fn` would be a call for each.
+    let mut values = [[0.0; BLOCK]; W];
+    for b in 0..W {
+        values[b] = row[b].0;
+    }
+    values
 }
 
 #[inline(always)]
@@ -346,13 +367,10 @@ simd! {
 
     /// sum = Σ of the rows of a∘b, two states that lie the same way.
     pub(super) fn sum_of_products<S>(a: &[Lanes], b: &[Lanes], sum: &mut [Lanes]) {
-        sum.fill(Lanes([0.0; BLOCK]));
-        for (a, b) in a.chunks_exact(sum.len()).zip(b.chunks_exact(sum.len())) {
-            for j in 0..sum.len() {
-                for i in 0..BLOCK {
-                    sum[j].0[i] = fma::<S>(a[j].0[i], b[j].0[i], sum[j].0[i]);
-                }
-            }
+        if sum.len().is_multiple_of(WIDE) {
+            (0..sum.len() / WIDE).for_each(|tile| sum_tile::<S, WIDE>(a, b, tile, sum));
+        } else {
+            (0..sum.len()).for_each(|tile| sum_tile::<S, 1>(a, b, tile, sum));
         }
     }
 
