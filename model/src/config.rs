@@ -16,7 +16,7 @@ mod train;
 use thiserror::Error;
 
 pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
-pub use self::model::{Family, Model};
+pub use self::model::{Family, Model, RopeScaling};
 use crate::arch::Arch;
 use crate::data::text::File;
 use fields::{Fields, Table};

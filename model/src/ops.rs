@@ -48,6 +48,7 @@ use burn_flex::Flex;
 use self::flex::{Attention, CrossEntropy, Project, ProjectAdd, RmsNorm, Rotate, SwiGlu, run};
 use self::node::apply;
 use self::rwkv::RwkvOps;
+use crate::config::RopeScaling;
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
 /// K wide.
@@ -130,9 +131,12 @@ pub struct Rope {
 
 impl Rope {
     /// The table for `tokens` positions and heads of width `size`, an even number.
-    pub fn new(tokens: usize, size: usize, theta: f64) -> Self {
+    pub fn new(tokens: usize, size: usize, theta: f64, scaling: Option<RopeScaling>) -> Self {
         let half = size / 2;
-        let inverse = |i: usize| (theta as f32).powf(-((2 * i) as f32) / size as f32);
+        let inverse = |i: usize| {
+            let frequency = (theta as f32).powf(-((2 * i) as f32) / size as f32);
+            scaling.map_or(frequency, |scaling| stretched(frequency, scaling))
+        };
         let angles = (0..tokens).flat_map(|t| (0..half).map(move |i| t as f32 * inverse(i)));
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
         Self { cos: cos.into(), sin: sin.into(), half, first: 0 }
@@ -148,6 +152,15 @@ impl Rope {
         let rows = self.first * self.half..(self.first + tokens) * self.half;
         [&self.cos[rows.clone()], &self.sin[rows]]
     }
+}
+
+/// A rotary frequency for a longer context: divided by the factor where it turned less than
+/// [`ONCE`] over the original one, as it was where it turned more than [`OFTEN`] times, and between
+/// the two a mean of both (Llama 3.1's program; equation of `rope_type = "llama3"`).
+fn stretched(frequency: f32, RopeScaling { factor, original }: RopeScaling) -> f32 {
+    let turns = original as f32 * frequency / std::f32::consts::TAU;
+    let kept = ((turns - ONCE) / (OFTEN - ONCE)).clamp(0.0, 1.0);
+    (1.0 - kept) * frequency / factor as f32 + kept * frequency
 }
 
 /// Which number the z-loss pulls towards zero.
@@ -384,3 +397,8 @@ impl FusedOps for burn_cuda::Cuda<f32, i32> {}
 /// CUDA runs the plain form, and burn differentiates it.
 #[cfg(feature = "cuda")]
 impl FusedOps for Autodiff<burn_cuda::Cuda<f32, i32>> {}
+
+/// Turns over the original context, below which a frequency is divided: `low_freq_factor`.
+pub(crate) const ONCE: f32 = 1.0;
+/// And above which it stays: `high_freq_factor`.
+pub(crate) const OFTEN: f32 = 4.0;

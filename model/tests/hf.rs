@@ -15,7 +15,7 @@ use burn_backend::TensorData;
 use burn_backend::ops::IntTensorOps;
 use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
-use intellect_model::config::{Family, Model, Work};
+use intellect_model::config::{Family, Model, RopeScaling, Work};
 use intellect_model::genesis::{self, Init};
 use intellect_model::hf::{
     Format,
@@ -39,7 +39,14 @@ fn work(family: Family) -> Work {
         ..Model::NONE
     };
     work.model = match family {
-        Family::Llama => Model { kv_heads: 2, rope_theta: 5e5, norm_eps: 1e-6, ..sizes },
+        Family::Llama => Model {
+            kv_heads: 2,
+            rope_theta: 5e3,
+            // Some pairs turn often over 32 tokens, some seldom, some between.
+            rope_scaling: Some(RopeScaling { factor: 4.0, original: 32 }),
+            norm_eps: 1e-6,
+            ..sizes
+        },
         Family::Eagle => sizes,
         // The package `rwkv` takes ranks from shapes, of the mixes only 32 or 64.
         Family::Finch => Model { mix_rank: 32, decay_rank: 24, ..sizes },
@@ -150,8 +157,10 @@ fn a_llama_that_transformers_saved_computes_the_same_logits_here() {
     let folder = tempfile::tempdir().unwrap();
     let (model, theirs) = (folder.path().join("model"), folder.path().join("theirs.safetensors"));
     script(&python, &[OsStr::new("--make"), model.as_os_str(), theirs.as_os_str()]);
-    let Imported { model, theta } = import::read(&model).unwrap();
+    let Imported { model, theta, untied } = import::read(&model).unwrap();
     assert_eq!((model.kv_heads, model.context, model.rope_theta), (3, 64, 2e4));
+    assert_eq!(model.rope_scaling, Some(RopeScaling { factor: 8.0, original: 16 }));
+    assert!(untied);
 
     let bytes = std::fs::read(theirs).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -122,6 +122,9 @@ pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<
                 refuse_to_overwrite(&args.out)?;
                 refuse_to_overwrite(&path)?;
                 genesis::publish(&path, &weights.table, &weights.imported.theta)?;
+                if weights.imported.untied {
+                    writeln!(out, "its head was its embedding: from here on they learn apart")?;
+                }
                 writeln!(out, "wrote {}, for the first node: --genesis", path.display())?;
             }
             write_new(&args.out, &manifest.text)?;

@@ -6,7 +6,8 @@ Eagle or a Finch into the package `rwkv`, which reads a .pth: the same tensors, 
 reshaped or left out; a tensor that the loader misses or does not know is a failure. OURS holds `tokens` [T] and
 `logits` [T, V] as this program's model computed them. Prints one line of JSON.
 
-The other way round, `--make` has transformers save a Llama of its own in several files, with its logits beside it.
+The other way round, `--make` has transformers save a Llama of its own in several files, as Llama 3.2 is: its head tied
+to its embedding, its frequencies scaled; with its logits beside it.
 
 usage: logits.py MODEL_DIR OURS.safetensors        exits 1 where any two logits are more than 1e-4 apart
        logits.py --make MODEL_DIR THEIRS.safetensors
@@ -81,7 +82,9 @@ def make(folder, theirs):
     torch.manual_seed(1)
     config = LlamaConfig(vocab_size=256, hidden_size=96, intermediate_size=136, num_hidden_layers=3, num_attention_heads=6,
                          num_key_value_heads=3, max_position_embeddings=64, rope_theta=2e4, rms_norm_eps=1e-5,
-                         initializer_range=0.2, tie_word_embeddings=False, attn_implementation="eager")
+                         initializer_range=0.2, tie_word_embeddings=True, attn_implementation="eager",
+                         rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                       "high_freq_factor": 4.0, "original_max_position_embeddings": 16})
     model = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for name, x in model.named_parameters():

@@ -203,7 +203,8 @@ impl<B: FusedOps> Llama<B> {
         let blocks = (0..config.model.layers).map(&mut block).collect();
         let (norm, head) = (next(), next());
         let model = config.model.clone();
-        let make = || Rope::new(model.context, model.head_size(), model.rope_theta);
+        let make =
+            || Rope::new(model.context, model.head_size(), model.rope_theta, model.rope_scaling);
         let rope = config.rope.get_or_init(make).clone();
         Self { model, rope, embedding, blocks, norm, head }
     }

@@ -84,6 +84,11 @@ impl<'a> Fields<'a> {
         Ok(values.iter().map(|value| Entry { value, ..entry }).collect())
     }
 
+    /// Whether a field is there that need not be.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
     /// These fields do not apply, so they must not be there.
     pub(super) fn absent(
         &self,

@@ -27,6 +27,8 @@ pub struct Model {
     pub vocab: usize,
     /// Base of the rotary frequencies, 1–1e9; longer contexts want more. Llama only.
     pub rope_theta: f64,
+    /// Rotary frequencies for a longer context than that of the first training. Llama only.
+    pub rope_scaling: Option<RopeScaling>,
     /// Added to the mean square before its root, 1e-12–1e-2. Llama only.
     pub norm_eps: f64,
     /// Rank of each data-dependent token shift, 1–4,096. Finch and GoldFinch.
@@ -39,6 +41,16 @@ pub struct Model {
     pub value_rank: usize,
     /// Channels per number that the cache keeps of a token; divides `width`. GoldFinch only.
     pub compression: usize,
+}
+
+/// How Llama 3.1 and its successors turn a model to a longer context: what turns less than once over the
+/// original context turns slower by a factor, what turns more than four times is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeScaling {
+    /// 1–1,000.
+    pub factor: f64,
+    /// Tokens of context before, 8–2^20.
+    pub original: usize,
 }
 
 /// The closed list of architectures; the numbers are hashed and never reused.
@@ -66,6 +78,7 @@ impl Model {
         context: 0,
         vocab: 0,
         rope_theta: 0.0,
+        rope_scaling: None,
         norm_eps: 0.0,
         mix_rank: 0,
         decay_rank: 0,
@@ -178,6 +191,7 @@ impl Model {
             context: fields.count("context", 8, 1 << 20)?,
             vocab: fields.count("vocab", 2, 1 << 20)?,
             rope_theta: float("rope_theta", 1.0, 1e9)?,
+            rope_scaling: RopeScaling::read(fields)?,
             norm_eps: float("norm_eps", 1e-12, 1e-2)?,
             mix_rank: count("mix_rank", RANK_MAX)?,
             decay_rank: count("decay_rank", RANK_MAX)?,
@@ -240,7 +254,28 @@ impl Model {
             ("compression", Field::count(self.compression)),
         ]
         .map(|(key, field)| (key, if self.family.has(key) { field } else { Field::NoInteger }))
-        .into()
+        .into_iter()
+        .chain(RopeScaling::fields(self.rope_scaling))
+        .collect()
+    }
+}
+
+impl RopeScaling {
+    fn read(fields: &Fields<'_>) -> Result<Option<Self>, WorkError> {
+        if !fields.has(FACTOR) && !fields.has(ORIGINAL) {
+            return Ok(None);
+        }
+        let factor = fields.float(FACTOR, 1.0, 1e3)?;
+        Ok(Some(Self { factor, original: fields.count(ORIGINAL, 8, 1 << 20)? }))
+    }
+
+    fn fields(scaling: Option<Self>) -> [(&'static str, Field); 2] {
+        match scaling {
+            Some(Self { factor, original }) => {
+                [(FACTOR, Field::Float(factor)), (ORIGINAL, Field::count(original))]
+            }
+            None => [(FACTOR, Field::Nothing), (ORIGINAL, Field::Nothing)],
+        }
     }
 }
 
@@ -254,7 +289,11 @@ impl Family {
 
 /// The fields that only some families have, and how that is said.
 const OWN: [(&[&str], &[Family], &str); 3] = [
-    (&["kv_heads", "rope_theta", "norm_eps"], &[Family::Llama], "family = \"llama\""),
+    (
+        &["kv_heads", "rope_theta", "norm_eps", FACTOR, ORIGINAL],
+        &[Family::Llama],
+        "family = \"llama\"",
+    ),
     (
         &["mix_rank", "decay_rank"],
         &[Family::Finch, Family::GoldFinch],
@@ -263,5 +302,8 @@ const OWN: [(&[&str], &[Family], &str); 3] = [
     (&["gold_layers", "value_rank", "compression"], &[Family::GoldFinch], "family = \"goldfinch\""),
 ];
 
+/// Both or neither stand in a manifest.
+const FACTOR: &str = "rope_factor";
+const ORIGINAL: &str = "rope_original_context";
 /// Far above any rank in use.
 const RANK_MAX: usize = 4096;

@@ -472,6 +472,22 @@ fn parameters_of_rwkv_models_are_counted_as_published() {
     assert_eq!(millions(Family::GoldFinch, 24, 2048), 1445.0);
 }
 
+/// A run without it keeps its id.
+#[test]
+fn scaled_frequencies_take_two_fields_or_none() {
+    let plain = Work::synthetic();
+    let mut scaled = plain.clone();
+    scaled.model.rope_scaling = Some(RopeScaling { factor: 8.0, original: 8192 });
+    let manifest = scaled.to_toml();
+    assert_eq!(Work::parse(&manifest), Ok(scaled.clone()));
+    assert_ne!(scaled.canonical(), plain.canonical());
+    for key in ["rope_factor", "rope_original_context"] {
+        let mut less = manifest.clone();
+        less["model"].as_table_mut().expect("a table").remove(key);
+        assert!(refusal(&less).starts_with(&format!("model.{key} is missing")));
+    }
+}
+
 #[test]
 fn every_family_has_its_own_fields_and_no_others() {
     let only = [

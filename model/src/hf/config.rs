@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::Format;
-use crate::config::{Family, Model, WorkError};
+use crate::config::{Family, Model, RopeScaling, WorkError};
+use crate::ops::{OFTEN, ONCE};
 
 /// What is wrong with a `config.json`.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -89,7 +90,19 @@ pub fn describe(model: &Model, format: Format) -> Value {
             "compression": model.compression,
         }),
     };
-    for more in [own, ranks] {
+    let scaling = model.rope_scaling.map_or_else(
+        || json!({}),
+        |RopeScaling { factor, original }| {
+            json!({ "rope_scaling": {
+                "rope_type": LLAMA3,
+                "factor": factor,
+                "low_freq_factor": ONCE,
+                "high_freq_factor": OFTEN,
+                "original_max_position_embeddings": original,
+            } })
+        },
+    );
+    for more in [own, ranks, scaling] {
         if let (Value::Object(config), Value::Object(more)) = (&mut config, more) {
             config.extend(more);
         }
@@ -111,11 +124,19 @@ pub fn generation(model: &Model) -> Value {
     })
 }
 
-/// The model that a `config.json` describes.
+/// What a `config.json` describes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Described {
+    pub(super) model: Model,
+    /// Its head has no tensor: it is the embedding.
+    pub(super) tied: bool,
+}
+
+/// Reads it.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(super) fn parse(config: &Value) -> Result<Model, Vec<Problem>> {
+pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
     let named = |family: &Family| config["model_type"] == model_type(*family);
     let Some(family) = Family::ALL.into_iter().find(named) else {
         let supported = Family::ALL.map(model_type).join(", ");
@@ -127,12 +148,18 @@ pub(super) fn parse(config: &Value) -> Result<Model, Vec<Problem>> {
     for (key, theirs) in COMMON.iter().chain(own(family)) {
         reader.count(key, theirs);
     }
+    let tied = config[TIED] == true && family == Family::Llama;
     match family {
-        Family::Llama => reader.llama(),
-        Family::Eagle | Family::Finch | Family::GoldFinch => reader.heads(),
+        Family::Llama => {
+            reader.llama();
+            reader.expect(TIED, &[false.into(), true.into()]);
+        }
+        Family::Eagle | Family::Finch | Family::GoldFinch => {
+            reader.heads();
+            reader.expect(TIED, &[false.into()]);
+        }
     }
-    reader.expect("tie_word_embeddings", &[Value::Bool(false)]);
-    reader.model()
+    Ok(Described { model: reader.model()?, tied })
 }
 
 /// A `config.json` on its way into the table `[model]` of a manifest.
@@ -185,21 +212,40 @@ impl Reader<'_> {
             Some(Some(theta)) => self.put("rope_theta", theta),
             Some(None) => self.wrong("rope_theta", "a number"),
         }
-        for key in ["rope_scaling", "rope_parameters"] {
-            let found = &self.config[key];
-            let kind =
-                [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
-            if !found.is_null() && kind.is_none_or(|kind| kind != "default") {
-                let (found, supported) = (found.clone(), "rope_type \"default\"".to_owned());
-                self.problems.push(Problem::Unsupported { key, found, supported });
-            }
-        }
+        self.scaling("rope_scaling");
+        self.scaling("rope_parameters");
         self.expect("hidden_act", &["silu".into()]);
         self.expect("attention_bias", &[false.into()]);
         self.expect("mlp_bias", &[false.into()]);
         let sizes = ["hidden_size", "num_attention_heads"].map(|key| self.config[key].as_u64());
         if let [Some(width), Some(heads @ 1..)] = sizes {
             self.expect("head_dim", &[(width / heads).into()]);
+        }
+    }
+
+    /// How frequencies are scaled, if they are.
+    fn scaling(&mut self, key: &'static str) {
+        let found = &self.config[key];
+        let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
+        if found.is_null() || kind.is_some_and(|kind| kind == "default") {
+            return;
+        }
+        let number = |key| found[key].as_f64();
+        let bounds = ["low_freq_factor", "high_freq_factor"].map(number);
+        let usual = bounds == [ONCE, OFTEN].map(|bound| Some(f64::from(bound)));
+        let original = found["original_max_position_embeddings"].as_i64();
+        match (number("factor"), original) {
+            (Some(factor), Some(original)) if usual && kind.is_some_and(|kind| kind == LLAMA3) => {
+                self.put("rope_factor", factor);
+                self.put("rope_original_context", original);
+            }
+            _ => {
+                let supported = format!(
+                    "rope_type \"default\", or \"{LLAMA3}\" with a factor, the original context, \
+                     low_freq_factor {ONCE:?} and high_freq_factor {OFTEN:?}"
+                );
+                self.problems.push(Problem::Unsupported { key, found: found.clone(), supported });
+            }
         }
     }
 
@@ -252,6 +298,11 @@ fn own(family: Family) -> &'static [(&'static str, &'static str)] {
         ],
     }
 }
+
+/// What tells that a model's head is its embedding.
+const TIED: &str = "tie_word_embeddings";
+/// transformers' name of the one way to scale frequencies that is read.
+const LLAMA3: &str = "llama3";
 
 /// How others name a family.
 fn model_type(family: Family) -> &'static str {

@@ -17,6 +17,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::Value;
 use thiserror::Error;
 
+use super::config::Described;
 use super::{CONFIG, INDEX, WHOLE, config};
 use crate::arch::Arch;
 use crate::config::Model;
@@ -29,6 +30,8 @@ pub struct Imported {
     pub model: Model,
     /// Its parameters in canonical order, all finite.
     pub theta: Vec<f32>,
+    /// Its head was its embedding, and is a copy of it now: they are trained apart.
+    pub untied: bool,
 }
 
 /// Why a folder is no model that can be trained here. Whoever made the folder must change it.
@@ -162,10 +165,13 @@ pub enum TensorProblem {
 pub fn read(folder: &Path) -> Result<Imported, ImportError> {
     let path = folder.join(CONFIG);
     let config = read_json(&path)?;
-    let model =
+    let Described { model, tied } =
         config::parse(&config).map_err(|problems| ImportError::Config { path, problems })?;
     let mut problems = Vec::new();
     let mut tensors = Tensors::open(folder, &mut problems)?;
+    if tied {
+        tensors.share(EMBEDDING, HEAD);
+    }
     let specs = Arch::new(&model).specs();
     let parameters = specs.iter().map(Spec::len).sum();
     let mut theta = Vec::new();
@@ -180,7 +186,7 @@ pub fn read(folder: &Path) -> Result<Imported, ImportError> {
         return Err(ImportError::Tensors { folder: folder.to_owned(), problems });
     }
     assert_eq!(theta.len(), parameters, "every parameter once");
-    Ok(Imported { model, theta })
+    Ok(Imported { model, theta, untied: tied })
 }
 
 /// The files of tensors of one folder.
@@ -217,6 +223,13 @@ impl Tensors {
         }
         problems.sort_by_key(ToString::to_string);
         Ok(tensors)
+    }
+
+    /// Gives a tensor a second name, whatever had that name.
+    fn share(&mut self, name: &str, second: &str) {
+        if let Some(place) = self.places.get(name).cloned() {
+            self.places.insert(second.to_owned(), place);
+        }
     }
 
     /// Takes the parameter `spec` and puts its numbers behind `theta`.
@@ -389,6 +402,9 @@ fn lines(problems: &[impl fmt::Display]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }
 
+/// A Llama's first matrix and its last.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
 /// Of the name of a buffer that Llamas had before transformers 4.32.
 const ANGLES: &str = "rotary_emb.inv_freq";
 /// Longest header that the format allows.

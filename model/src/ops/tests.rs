@@ -130,6 +130,19 @@ pub(super) fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
     inputs.try_into().unwrap()
 }
 
+/// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are half way.
+#[test]
+fn frequencies_are_stretched_where_they_are_slow() {
+    let scaling = RopeScaling { factor: 8.0, original: 64 };
+    let part = |turns: f32| {
+        let frequency = turns * std::f32::consts::TAU / 64.0;
+        stretched(frequency, scaling) / frequency
+    };
+    for (turns, expected) in [(0.5, 0.125), (1.0, 0.125), (2.5, 0.5625), (4.0, 1.0), (9.0, 1.0)] {
+        assert!((part(turns) - expected).abs() < 1e-6, "{turns}: {}", part(turns));
+    }
+}
+
 #[test]
 fn rms_norm_is_the_plain_form() {
     for (rows, width) in [(1, 3), (3, 7), (130, 64), (65, 200), (200, 65)] {
@@ -208,7 +221,7 @@ fn rotation_is_the_plain_form() {
     for shape in SHAPES {
         let heads = heads(shape);
         // The table may be longer than the sequence.
-        let rope = Rope::new(heads.tokens + 3, heads.size, 10_000.0);
+        let rope = Rope::new(heads.tokens + 3, heads.size, 10_000.0, None);
         let inputs = [input(&[heads.sequences * heads.tokens, heads.row()], 1.0, 1)];
         assert_same(
             &format!("rotate {shape:?}"),
@@ -420,7 +433,7 @@ fn adamw_and_square_sum_are_the_plain_form() {
 fn results_do_not_depend_on_the_number_of_threads() {
     let heads = heads([3, 150, 4, 2, 16]);
     let rows = heads.sequences * heads.tokens;
-    let rope = Rope::new(heads.tokens, heads.size, 10_000.0);
+    let rope = Rope::new(heads.tokens, heads.size, 10_000.0, None);
     let inputs = [
         input(&[rows, 48], 1.0, 1),
         input(&[48], 1.0, 2),

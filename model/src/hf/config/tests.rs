@@ -17,7 +17,22 @@ fn refused(change: &[(&str, Value)]) -> Vec<String> {
 
 #[test]
 fn what_is_described_is_read_again() {
-    assert_eq!(parse(&described(&[])), Ok(Work::synthetic().model));
+    assert_eq!(read(&described(&[])), Work::synthetic().model);
+    let scaling = Some(RopeScaling { factor: 8.0, original: 8192 });
+    let model = Model { rope_scaling: scaling, ..Work::synthetic().model };
+    assert_eq!(read(&describe(&model, Format::F32)), model);
+}
+
+fn read(config: &Value) -> Model {
+    let Described { model, tied } = parse(config).unwrap();
+    assert!(!tied);
+    model
+}
+
+#[test]
+fn a_tied_head_is_told_of() {
+    let tied = parse(&described(&[(TIED, true.into())])).unwrap();
+    assert_eq!(tied, Described { model: Work::synthetic().model, tied: true });
 }
 
 /// Older configurations have no key-value heads, newer ones keep the angles in a table.
@@ -25,11 +40,11 @@ fn what_is_described_is_read_again() {
 fn other_ages_of_transformers_are_read() {
     let model = Work::synthetic().model;
     let old = [("num_key_value_heads", Value::Null), ("rope_theta", Value::Null)];
-    let old = parse(&described(&old)).unwrap();
+    let old = read(&described(&old));
     assert_eq!((old.kv_heads, old.rope_theta), (model.heads, 10_000.0));
     let parameters = json!({ "rope_type": "default", "rope_theta": 5e5 });
     let new = [("rope_theta", Value::Null), ("rope_parameters", parameters)];
-    assert_eq!(parse(&described(&new)).unwrap().rope_theta, 5e5);
+    assert_eq!(read(&described(&new)).rope_theta, 5e5);
 }
 
 /// Each of these would be another function of the same tensors.
@@ -37,11 +52,12 @@ fn other_ages_of_transformers_are_read() {
 fn what_is_not_built_here_is_refused_by_name_all_at_once() {
     let all = refused(&[
         ("rope_scaling", json!({ "rope_type": "llama3", "factor": 8.0 })),
+        ("rope_parameters", json!({ "rope_type": "yarn", "factor": 8.0 })),
         ("hidden_act", json!("gelu")),
         ("attention_bias", json!(true)),
         ("mlp_bias", json!(true)),
         ("head_dim", json!(128)),
-        ("tie_word_embeddings", json!(true)),
+        ("tie_word_embeddings", json!("yes")),
         ("vocab_size", json!("many")),
         ("rms_norm_eps", Value::Null),
     ]);
@@ -49,6 +65,7 @@ fn what_is_not_built_here_is_refused_by_name_all_at_once() {
         "vocab_size",
         "rms_norm_eps",
         "rope_scaling",
+        "rope_parameters",
         "hidden_act",
         "attention_bias",
         "mlp_bias",

@@ -96,6 +96,23 @@ fn what_is_exported_comes_back_bit_by_bit() {
     }
 }
 
+/// What a tied model says of its head, or keeps of one, does not count.
+#[test]
+fn a_tied_head_is_a_copy_of_the_embedding() {
+    let folder = llama();
+    let path = folder.path().join(CONFIG);
+    let mut config = read_json(&path).unwrap();
+    config["tie_word_embeddings"] = true.into();
+    fs::write(&path, config.to_string()).unwrap();
+    for keep in [true, false] {
+        rewrite(folder.path(), |name, _, _, _| keep || name != HEAD);
+        let Imported { model, theta, untied } = read(folder.path()).unwrap();
+        let size = model.vocab * model.width;
+        assert!(untied);
+        assert_eq!(theta[..size], theta[theta.len() - size..]);
+    }
+}
+
 /// The rounded model is within half a step of 2^−8 of each number, and is itself exact.
 #[test]
 fn bf16_comes_back_rounded_once() {
