@@ -4,8 +4,9 @@
 //! tensors that it keeps them in, and a function from tokens to logits. The weights themselves are
 //! a plain list of tensors in canonical order, owned by whoever trains or evaluates them; for one
 //! pass the list becomes a typed model. So there is no other order of parameters than the one that
-//! `specs` and `shapes` state, and training, with its copy of the list that burn tracks, needs no
-//! second model.
+//! is [`Declared`], and training, with its copy of the list that burn tracks, needs no second model.
+//!
+//! Each file has the same four: `declare`, `flops_per_token`, `held_per_token`, and the model.
 
 pub mod eagle;
 pub mod finch;
@@ -13,29 +14,36 @@ pub mod goldfinch;
 pub mod llama;
 pub mod rwkv;
 
+use std::sync::OnceLock;
+
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
-use self::eagle::{Eagle, EagleConfig};
-use self::finch::{Finch, FinchConfig};
-use self::goldfinch::{GoldFinch, GoldFinchConfig};
-use self::llama::{Llama, LlamaConfig};
+use self::eagle::Eagle;
+use self::finch::Finch;
+use self::goldfinch::GoldFinch;
+use self::llama::Llama;
 use self::rwkv::BlockState;
 use crate::config::{self, Family};
 use crate::genesis::Spec;
-use crate::ops::{Documents, FusedOps};
+use crate::ops::{Documents, FusedOps, Rope};
 use crate::optim::Group;
 
 /// An architecture with its sizes.
 #[derive(Clone, Debug)]
-pub enum Arch {
-    /// [`llama`]
-    Llama(LlamaConfig),
-    /// [`eagle`]
-    Eagle(EagleConfig),
-    /// [`finch`]
-    Finch(FinchConfig),
-    /// [`goldfinch`]
-    GoldFinch(GoldFinchConfig),
+pub struct Arch {
+    model: config::Model,
+    /// Of a Llama, made with the first pass: it may be larger than who only counts parameters has
+    /// memory.
+    rope: OnceLock<Rope>,
+}
+
+/// The parameters of a model, and the tensors that hold them.
+#[derive(Debug)]
+struct Declared {
+    /// Every parameter under its public name, in canonical order.
+    specs: Vec<Spec>,
+    /// The same numbers in the same order, but some neighbours packed.
+    shapes: Vec<Vec<usize>>,
 }
 
 /// What a model keeps of the text before, so that it need not be read again.
@@ -84,35 +92,35 @@ impl Arch {
     /// What the manifest asks for.
     #[must_use]
     pub fn new(model: &config::Model) -> Self {
-        match model.family {
-            Family::Llama => Self::Llama(LlamaConfig::new(model)),
-            Family::Eagle => Self::Eagle(EagleConfig::new(model)),
-            Family::Finch => Self::Finch(FinchConfig::new(model)),
-            Family::GoldFinch => Self::GoldFinch(GoldFinchConfig::new(model)),
+        Self { model: model.clone(), rope: OnceLock::new() }
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn model(&self) -> &config::Model {
+        &self.model
+    }
+
+    fn declare(&self) -> Declared {
+        match self.model.family {
+            Family::Llama => llama::declare(&self.model),
+            Family::Eagle => eagle::declare(&self.model),
+            Family::Finch => finch::declare(&self.model),
+            Family::GoldFinch => goldfinch::declare(&self.model),
         }
     }
 
     /// Every parameter under its public name, in canonical order.
     #[must_use]
     pub fn specs(&self) -> Vec<Spec> {
-        match self {
-            Self::Llama(config) => config.specs(),
-            Self::Eagle(config) => config.specs(),
-            Self::Finch(config) => config.specs(),
-            Self::GoldFinch(config) => config.specs(),
-        }
+        self.declare().specs
     }
 
     /// The shapes of the tensors that hold them: the same numbers in the same order, but some
     /// neighbours packed.
     #[must_use]
     pub fn shapes(&self) -> Vec<Vec<usize>> {
-        match self {
-            Self::Llama(config) => config.shapes(),
-            Self::Eagle(config) => config.shapes(),
-            Self::Finch(config) => config.shapes(),
-            Self::GoldFinch(config) => config.shapes(),
-        }
+        self.declare().shapes
     }
 
     /// How the optimiser treats each of those tensors.
@@ -121,7 +129,8 @@ impl Arch {
     /// When a tensor packs parameters of different groups: a mistake of the architecture.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
-        let mut specs = self.specs().into_iter();
+        let Declared { specs, shapes } = self.declare();
+        let mut specs = specs.into_iter();
         let mut group_of = |shape: &Vec<usize>| {
             let (mut packed, mut group) = (0, None);
             while packed < shape.iter().product() {
@@ -131,17 +140,17 @@ impl Arch {
             }
             group.unwrap_or(Group::DECAYED)
         };
-        self.shapes().iter().map(&mut group_of).collect()
+        shapes.iter().map(&mut group_of).collect()
     }
 
     /// Floating-point operations that training costs per token.
     #[must_use]
     pub fn flops_per_token(&self) -> u64 {
-        match self {
-            Self::Llama(config) => config.flops_per_token(),
-            Self::Eagle(config) => config.flops_per_token(),
-            Self::Finch(config) => config.flops_per_token(),
-            Self::GoldFinch(config) => config.flops_per_token(),
+        match self.model.family {
+            Family::Llama => llama::flops_per_token(&self.model),
+            Family::Eagle => eagle::flops_per_token(&self.model),
+            Family::Finch => finch::flops_per_token(&self.model),
+            Family::GoldFinch => goldfinch::flops_per_token(&self.model),
         }
     }
 
@@ -149,11 +158,11 @@ impl Arch {
     /// the forward pass, and the largest gradients beside it.
     #[must_use]
     pub fn held_per_token(&self) -> u64 {
-        match self {
-            Self::Llama(config) => config.held_per_token(),
-            Self::Eagle(config) => config.held_per_token(),
-            Self::Finch(config) => config.held_per_token(),
-            Self::GoldFinch(config) => config.held_per_token(),
+        match self.model.family {
+            Family::Llama => llama::held_per_token(&self.model),
+            Family::Eagle => eagle::held_per_token(&self.model),
+            Family::Finch => finch::held_per_token(&self.model),
+            Family::GoldFinch => goldfinch::held_per_token(&self.model),
         }
     }
 
@@ -165,21 +174,13 @@ impl Arch {
         tokens: IntTensor<B>,
         rows: &Rows,
     ) -> FloatTensor<B> {
-        let device = B::float_device(&parameters[0]);
-        let (sequences, parameters) = (rows.sequences, parameters.iter().cloned());
-        match self {
-            Self::Llama(config) => Llama::<B>::new(config, parameters).logits(tokens, rows),
-            Self::Eagle(config) => {
-                let state = &mut config.state(sequences, &device);
-                Eagle::<B>::new(config, parameters).logits(tokens, state)
-            }
-            Self::Finch(config) => {
-                let state = &mut config.state(sequences, &device);
-                Finch::<B>::new(config, parameters).logits(tokens, state)
-            }
-            Self::GoldFinch(config) => {
-                let state = &mut config.state(sequences, &device);
-                GoldFinch::<B>::new(config, parameters).logits(tokens, state)
+        match self.model.family {
+            // Whole rows need no cache, and may hold several documents.
+            Family::Llama => self.llama::<B>(parameters).logits(tokens, rows),
+            Family::Eagle | Family::Finch | Family::GoldFinch => {
+                let device = B::float_device(&parameters[0]);
+                let mut state = self.state::<B>(rows.sequences, &device);
+                self.extend(parameters, tokens, &mut state)
             }
         }
     }
@@ -187,20 +188,24 @@ impl Arch {
     /// Before the first token.
     #[must_use]
     pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
-        match self {
-            Self::Llama(config) => State::Llama(config.state(sequences)),
-            Self::Eagle(config) => State::Blocks(config.state(sequences, device)),
-            Self::Finch(config) => State::Blocks(config.state(sequences, device)),
-            Self::GoldFinch(config) => State::GoldFinch(config.state(sequences, device)),
+        let model = &self.model;
+        match model.family {
+            Family::Llama => State::Llama(llama::State::start(model, sequences)),
+            Family::Eagle | Family::Finch => {
+                State::Blocks(BlockState::start_all(model, sequences, device))
+            }
+            Family::GoldFinch => {
+                State::GoldFinch(goldfinch::State::start(model, sequences, device))
+            }
         }
     }
 
     /// Tokens that a state holds at most; none where that is no matter.
     #[must_use]
     pub fn reach(&self) -> Option<usize> {
-        match self {
-            Self::Llama(config) => Some(config.reach()),
-            Self::Eagle(_) | Self::Finch(_) | Self::GoldFinch(_) => None,
+        match self.model.family {
+            Family::Llama => Some(self.model.context),
+            Family::Eagle | Family::Finch | Family::GoldFinch => None,
         }
     }
 
@@ -216,24 +221,30 @@ impl Arch {
         tokens: IntTensor<B>,
         state: &mut State<B>,
     ) -> FloatTensor<B> {
-        let parameters = parameters.iter().cloned();
-        match (self, state) {
-            (Self::Eagle(config), State::Blocks(state)) => {
-                Eagle::<B>::new(config, parameters).logits(tokens, state)
+        let model = &self.model;
+        let tensors = parameters.iter().cloned();
+        match (model.family, state) {
+            (Family::Llama, State::Llama(state)) => {
+                self.llama::<B>(parameters).extend(tokens, state)
             }
-            (Self::Finch(config), State::Blocks(state)) => {
-                Finch::<B>::new(config, parameters).logits(tokens, state)
+            (Family::Eagle, State::Blocks(state)) => {
+                Eagle::<B>::new(model, tensors).extend(tokens, state)
             }
-            (Self::GoldFinch(config), State::GoldFinch(state)) => {
-                GoldFinch::<B>::new(config, parameters).logits(tokens, state)
+            (Family::Finch, State::Blocks(state)) => {
+                Finch::<B>::new(model, tensors).extend(tokens, state)
             }
-            (Self::Llama(config), State::Llama(state)) => {
-                Llama::<B>::new(config, parameters).extend(tokens, state)
+            (Family::GoldFinch, State::GoldFinch(state)) => {
+                GoldFinch::<B>::new(model, tensors).extend(tokens, state)
             }
             (_, State::Blocks(_) | State::GoldFinch(_) | State::Llama(_)) => {
                 unreachable!("a state of another architecture")
             }
         }
+    }
+
+    fn llama<B: FusedOps>(&self, parameters: &[FloatTensor<B>]) -> Llama<B> {
+        let rope = self.rope.get_or_init(|| llama::rope(&self.model)).clone();
+        Llama::new(&self.model, rope, parameters.iter().cloned())
     }
 }
 

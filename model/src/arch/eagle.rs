@@ -11,43 +11,22 @@
 //! ```
 //!
 //! What a token knows of the past is in the state, whose size does not depend on how long the past
-//! is: [`State`] goes in before a text and comes out after it. Documents that share a row are not
-//! kept apart.
+//! is. Documents that share a row are not kept apart.
 
-use burn_backend::tensor::{Device, FloatTensor, IntTensor};
+use burn_backend::tensor::FloatTensor;
 
-use super::rwkv::{
-    BlockState, ChannelMix, Declare, Depth, Mixing, Norm, held_per_token, held_states, step,
-};
+use super::Declared;
+use super::rwkv::{self, BlockState, Declare, Depth, Norm, Rwkv, TimeMixing, held_states, step};
 use crate::config;
-use crate::genesis::Spec;
 use crate::ops::FusedOps;
 use crate::ops::rwkv::Weighs;
 
-/// One state for each block.
-pub type State<B> = Vec<BlockState<B>>;
-
-/// The sizes of an Eagle.
-#[derive(Clone, Debug)]
-pub struct EagleConfig {
-    model: config::Model,
-}
-
 /// An Eagle with its weights.
-#[derive(Clone, Debug)]
-pub struct Eagle<B: FusedOps> {
-    heads: usize,
-    /// [V, D]
-    embedding: FloatTensor<B>,
-    first_norm: Norm<B>,
-    blocks: Vec<(TimeMix<B>, ChannelMix<B>)>,
-    last_norm: Norm<B>,
-    /// [V, D]
-    head: FloatTensor<B>,
-}
+pub(super) type Eagle<B> = Rwkv<B, TimeMix<B>>;
 
+/// Time mixing of a block.
 #[derive(Clone, Debug)]
-struct TimeMix<B: FusedOps> {
+pub(super) struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
     /// Of r, k, v, g; `[D]` each
     mu: [FloatTensor<B>; 4],
@@ -62,107 +41,46 @@ struct TimeMix<B: FusedOps> {
     output: FloatTensor<B>,
 }
 
-impl EagleConfig {
-    /// For these sizes.
-    #[must_use]
-    pub fn new(model: &config::Model) -> Self {
-        Self { model: model.clone() }
-    }
-
-    /// Every parameter under its name in RWKV-LM, in canonical order.
-    #[must_use]
-    pub fn specs(&self) -> Vec<Spec> {
-        self.declare().0
-    }
-
-    /// The shapes of the tensors that [`Eagle::new`] takes.
-    #[must_use]
-    pub fn shapes(&self) -> Vec<Vec<usize>> {
-        self.declare().1
-    }
-
-    fn declare(&self) -> (Vec<Spec>, Vec<Vec<usize>>) {
-        let m = &self.model;
-        let mut d = Declare::new(m.width);
-        d.embedding(m.vocab);
-        for layer in 0..m.layers {
-            let depth = Depth::new(layer, m.layers);
-            let (block, square) = (format!("blocks.{layer}"), [m.width; 2]);
-            let att = format!("{block}.att");
-            d.norm(&format!("{block}.ln1"), 1.0);
-            for (name, power, more) in
-                [("r", 0.5, 0.0), ("k", 1.0, 0.0), ("v", 1.0, 0.3 * depth.a), ("g", 0.5, 0.0)]
-            {
-                d.shift(format!("{att}.time_mix_{name}"), d.present(power * depth.b, more));
-            }
-            d.recurrence(&att, vec![m.heads, m.head_size()], m.heads, depth);
-            for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0), ("gate", 0.1)] {
-                d.orthogonal(&format!("{att}.{name}"), square, gain);
-            }
-            d.time_output(&att, depth);
-            d.channel_mix(depth, "time_mix", d.present(depth.b, 0.0), m.ffn);
+/// Its parameters, under their names in RWKV-LM.
+pub(super) fn declare(m: &config::Model) -> Declared {
+    let mut d = Declare::new(m.width);
+    d.embedding(m.vocab);
+    for layer in 0..m.layers {
+        let depth = Depth::new(layer, m.layers);
+        let (block, square) = (format!("blocks.{layer}"), [m.width; 2]);
+        let att = format!("{block}.att");
+        d.norm(&format!("{block}.ln1"), 1.0);
+        for (name, power, more) in
+            [("r", 0.5, 0.0), ("k", 1.0, 0.0), ("v", 1.0, 0.3 * depth.a), ("g", 0.5, 0.0)]
+        {
+            d.shift(format!("{att}.time_mix_{name}"), d.present(power * depth.b, more));
         }
-        d.head(m.vocab);
-        d.done()
+        d.recurrence(&att, vec![m.heads, m.head_size()], m.heads, depth);
+        for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0), ("gate", 0.1)] {
+            d.orthogonal(&format!("{att}.{name}"), square, gain);
+        }
+        d.time_output(&att, depth);
+        d.channel_mix(depth, "time_mix", d.present(depth.b, 0.0), m.ffn);
     }
-
-    /// Floating-point operations that one token costs in training, forward and backward: 6 per
-    /// weight of a matrix, and 12·K·D for each block's recurrence.
-    #[must_use]
-    pub fn flops_per_token(&self) -> u64 {
-        let m = &self.model;
-        let matrices = self.specs().into_iter().skip(1).filter(|spec| spec.group.decays);
-        let weights: usize = matrices.map(|spec| spec.len()).sum();
-        6 * weights as u64 + 12 * (m.head_size() * m.width * m.layers) as u64
-    }
-
-    /// Numbers that a training step holds for each token.
-    pub(super) fn held_per_token(&self) -> u64 {
-        let m = &self.model;
-        // Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
-        let time_mix = 12 * m.width + held_states(m);
-        (m.layers * time_mix + held_per_token(m)) as u64
-    }
-
-    /// Before the first token.
-    #[must_use]
-    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
-        let start = || BlockState::start(&self.model, Mixing::Recurrence, sequences, device);
-        (0..self.model.layers).map(|_| start()).collect()
-    }
+    d.head(m.vocab);
+    d.done()
 }
 
-impl<B: FusedOps> Eagle<B> {
-    /// A model from its tensors, as [`EagleConfig::shapes`] lists them.
-    ///
-    /// # Panics
-    /// When there are fewer tensors than that.
-    #[must_use]
-    pub fn new(config: &EagleConfig, tensors: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
-        let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `shapes`")]
-        let next = &mut || tensors.next().expect("a tensor for every shape");
-        let (embedding, first_norm) = (next(), Norm::take(next));
-        let block = |_| (TimeMix::take(next), ChannelMix::take(next));
-        let blocks = (0..config.model.layers).map(block).collect();
-        let (last_norm, head) = (Norm::take(next), next());
-        Self { heads: config.model.heads, embedding, first_norm, blocks, last_norm, head }
-    }
-
-    /// Scores of every next token; the state moves on. // tokens [B·T], result [B·T, V]
-    #[must_use]
-    pub fn logits(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
-        let x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
-        let mut x = self.first_norm.apply(x);
-        for ((time, channel), state) in self.blocks.iter().zip(state) {
-            x = time.forward(x, self.heads, state);
-            x = channel.forward(x, Weighs::Present, &mut state.channel);
-        }
-        B::project(self.last_norm.apply(x), self.head.clone())
-    }
+/// Floating-point operations that one token costs in training.
+pub(super) fn flops_per_token(m: &config::Model) -> u64 {
+    rwkv::flops_per_token(m, &declare(m), m.layers)
 }
 
-impl<B: FusedOps> TimeMix<B> {
+/// Numbers that a training step holds for each token.
+pub(super) fn held_per_token(m: &config::Model) -> u64 {
+    // Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
+    let time_mix = 12 * m.width + held_states(m);
+    (m.layers * time_mix + rwkv::held_per_token(m)) as u64
+}
+
+impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
+    const WEIGHS: Weighs = Weighs::Present;
+
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         let norm = Norm::take(next);
         let mu = [next(), next(), next(), next()];
@@ -172,22 +90,20 @@ impl<B: FusedOps> TimeMix<B> {
         Self { norm, mu, decay, bonus, projections, head_norm, output: next() }
     }
 
-    /// x [N, D]
     fn forward(
         &self,
         x: FloatTensor<B>,
-        heads: usize,
+        model: &config::Model,
         state: &mut BlockState<B>,
     ) -> FloatTensor<B> {
         let h = self.norm.apply(x.clone());
         let before = step::<B>(&mut state.time, &h);
         let [r, k, v, g] = std::array::from_fn(|c| {
-            let mixed =
-                B::shift_mix(h.clone(), self.mu[c].clone(), before.clone(), Weighs::Present);
+            let mixed = B::shift_mix(h.clone(), self.mu[c].clone(), before.clone(), Self::WEIGHS);
             B::project(mixed, self.projections[c].clone())
         });
         let y = state.wkv([r, k, v], self.decay.clone(), self.bonus.clone());
-        let y = self.head_norm.apply_by_head(y, g, heads);
+        let y = self.head_norm.apply_by_head(y, g, model.heads);
         B::project_add(y, self.output.clone(), x)
     }
 }

@@ -20,13 +20,12 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
+use super::Declared;
 use super::finch::Mixes;
 use super::rwkv::{
-    BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, held_per_token, held_states,
-    multiplies, step, zeros,
+    self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, held_states, step, zeros,
 };
 use crate::config;
-use crate::genesis::Spec;
 use crate::ops::rwkv::{Pieces, Weighs};
 use crate::ops::{Documents, FusedOps, Heads};
 
@@ -46,12 +45,6 @@ pub struct Cache<B: FusedOps> {
     pub tokens: IntTensor<B>,
     /// c [B, T, C]
     pub compressed: FloatTensor<B>,
-}
-
-/// The sizes of a GoldFinch.
-#[derive(Clone, Debug)]
-pub struct GoldFinchConfig {
-    model: config::Model,
 }
 
 /// A GoldFinch with its weights.
@@ -111,122 +104,93 @@ struct Attend<B: FusedOps> {
     output: FloatTensor<B>,
 }
 
-impl GoldFinchConfig {
-    /// For these sizes.
-    #[must_use]
-    pub fn new(model: &config::Model) -> Self {
-        Self { model: model.clone() }
-    }
-
-    /// Every parameter under its name in the reference, in canonical order.
-    #[must_use]
-    pub fn specs(&self) -> Vec<Spec> {
-        self.declare().0
-    }
-
-    /// The shapes of the tensors that [`GoldFinch::new`] takes.
-    #[must_use]
-    pub fn shapes(&self) -> Vec<Vec<usize>> {
-        self.declare().1
-    }
-
-    fn declare(&self) -> (Vec<Spec>, Vec<Vec<usize>>) {
-        let m = &self.model;
-        let mut d = Declare::new(m.width);
-        d.embedding(m.vocab);
-        for layer in 0..m.layers {
-            let depth = Depth::new(layer, m.layers);
-            d.norm(&format!("blocks.{layer}.ln1"), 1.0);
-            let att = format!("blocks.{layer}.att");
-            if layer < m.layers - m.gold_layers {
-                self.declare_recur(&mut d, &att, depth);
-            } else {
-                self.declare_attend(&mut d, &att, depth);
-            }
-            d.time_output(&att, depth);
-            d.channel_mix(depth, "time_maa", d.past(depth.b, 0.0), m.ffn);
+/// Its parameters, under their names in the reference.
+pub(super) fn declare(m: &config::Model) -> Declared {
+    let mut d = Declare::new(m.width);
+    d.embedding(m.vocab);
+    for layer in 0..m.layers {
+        let depth = Depth::new(layer, m.layers);
+        d.norm(&format!("blocks.{layer}.ln1"), 1.0);
+        let att = format!("blocks.{layer}.att");
+        if layer < m.layers - m.gold_layers {
+            declare_recur(m, &mut d, &att, depth);
+        } else {
+            declare_attend(m, &mut d, &att, depth);
         }
-        let compressed = m.width / m.compression;
-        d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
-        d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
-        d.head(m.vocab);
-        d.done()
+        d.time_output(&att, depth);
+        d.channel_mix(depth, "time_maa", d.past(depth.b, 0.0), m.ffn);
     }
+    let compressed = m.width / m.compression;
+    d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
+    d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
+    d.head(m.vocab);
+    d.done()
+}
 
-    fn declare_recur(&self, d: &mut Declare, att: &str, depth: Depth) {
-        let (m, Depth { a, b, .. }) = (&self.model, depth);
-        d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
-        let mixes = [
-            ("r", d.past(0.5 * b, 0.0)),
-            ("k", d.past(b, 0.0)),
-            ("v", d.past(b, 0.3 * a)),
-            ("w", d.past(b, 0.0)),
-            ("v2", d.past(b, 0.3 * a)),
-        ];
-        d.shifts(att, mixes);
-        d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
-        d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
-        d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
-        d.low_rank(&format!("{att}.time_value2"), 1, m.decay_rank);
-        for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0)] {
-            d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
-        }
+fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
+    let Depth { a, b, .. } = depth;
+    d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+    let mixes = [
+        ("r", d.past(0.5 * b, 0.0)),
+        ("k", d.past(b, 0.0)),
+        ("v", d.past(b, 0.3 * a)),
+        ("w", d.past(b, 0.0)),
+        ("v2", d.past(b, 0.3 * a)),
+    ];
+    d.shifts(att, mixes);
+    d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
+    d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
+    d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
+    d.low_rank(&format!("{att}.time_value2"), 1, m.decay_rank);
+    for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0)] {
+        d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
     }
+}
 
-    fn declare_attend(&self, d: &mut Declare, att: &str, depth: Depth) {
-        let (m, Depth { a, b, .. }) = (&self.model, depth);
-        d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
-        d.shifts(att, [("q", d.past(0.5 * b, 0.0))]);
-        d.shifts(att, [("k", d.past(b, 0.0))]);
-        d.shifts(att, [("v", d.past(b, 0.3 * a))]);
-        d.shift(format!("{att}.time_maa_v_cache"), d.past(b, 0.0));
-        d.low_rank(&format!("{att}.time_maa_q"), 1, m.mix_rank);
-        d.low_rank(&format!("{att}.time_maa_kv"), 2, m.mix_rank);
-        d.low_rank(&format!("{att}.time_key"), 1, m.value_rank);
-        d.low_rank(&format!("{att}.time_value"), 1, m.value_rank);
-        d.orthogonal(&format!("{att}.query"), [m.width; 2], 1.0);
-        for name in ["ln_q", "ln_k", "ln_v"] {
-            d.norm(&format!("{att}.{name}"), 1.0);
-        }
+fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .. }: Depth) {
+    d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+    d.shifts(att, [("q", d.past(0.5 * b, 0.0))]);
+    d.shifts(att, [("k", d.past(b, 0.0))]);
+    d.shifts(att, [("v", d.past(b, 0.3 * a))]);
+    d.shift(format!("{att}.time_maa_v_cache"), d.past(b, 0.0));
+    d.low_rank(&format!("{att}.time_maa_q"), 1, m.mix_rank);
+    d.low_rank(&format!("{att}.time_maa_kv"), 2, m.mix_rank);
+    d.low_rank(&format!("{att}.time_key"), 1, m.value_rank);
+    d.low_rank(&format!("{att}.time_value"), 1, m.value_rank);
+    d.orthogonal(&format!("{att}.query"), [m.width; 2], 1.0);
+    for name in ["ln_q", "ln_k", "ln_v"] {
+        d.norm(&format!("{att}.{name}"), 1.0);
     }
+}
 
-    /// Floating-point operations that one token costs in training, forward and backward: 6 per
-    /// weight of a matrix (values of a Finch-C2 block twice), 12·K·D for each recurrence and 12·D·T
-    /// for each attention, without a discount for the causal half.
-    #[must_use]
-    pub fn flops_per_token(&self) -> u64 {
-        let m = &self.model;
-        let weights: usize =
-            self.specs().iter().skip(1).filter(|s| multiplies(s)).map(Spec::len).sum();
-        let below = (m.layers - m.gold_layers) * m.width;
-        let twice = 6 * below * m.width;
-        let recurrences = 12 * below * m.head_size();
-        let attention = 12 * m.gold_layers * m.width * m.context;
-        (6 * weights + twice + recurrences + attention) as u64
-    }
+/// Floating-point operations that one token costs in training: as of the other families, but values of a
+/// Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal half.
+pub(super) fn flops_per_token(m: &config::Model) -> u64 {
+    let below = m.layers - m.gold_layers;
+    let twice = 6 * below * m.width * m.width;
+    let attention = 12 * m.gold_layers * m.width * m.context;
+    rwkv::flops_per_token(m, &declare(m), below) + (twice + attention) as u64
+}
 
-    /// Numbers that a training step holds for each token.
-    pub(super) fn held_per_token(&self) -> u64 {
-        let m = &self.model;
-        // As of a Finch block, with second values in place of the gate; and of an attending one its two
-        // sides.
-        let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
-        let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
-        let cache = 10 * m.width + 2 * m.width / m.compression.max(1);
-        let below = (m.layers - m.gold_layers) * below;
-        (below + m.gold_layers * above + cache + held_per_token(m)) as u64
-    }
+/// Numbers that a training step holds for each token.
+pub(super) fn held_per_token(m: &config::Model) -> u64 {
+    // As of a Finch block, with second values in place of the gate; and of an attending one its two sides.
+    let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
+    let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
+    let cache = 10 * m.width + 2 * m.width / m.compression.max(1);
+    let below = (m.layers - m.gold_layers) * below;
+    (below + m.gold_layers * above + cache + rwkv::held_per_token(m)) as u64
+}
 
+impl<B: FusedOps> State<B> {
     /// Before the first token.
-    #[must_use]
-    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
-        let m = &self.model;
+    pub(super) fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> Self {
         let block = |layer| {
             let below = layer < m.layers - m.gold_layers;
             let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
             BlockState::start(m, mixing, sequences, device)
         };
-        State { blocks: (0..m.layers).map(block).collect(), cache: None }
+        Self { blocks: (0..m.layers).map(block).collect(), cache: None }
     }
 }
 
@@ -242,19 +206,16 @@ impl<B: FusedOps> Cache<B> {
 }
 
 impl<B: FusedOps> GoldFinch<B> {
-    /// A model from its tensors, as [`GoldFinchConfig::shapes`] lists them.
+    /// A model from its tensors, as they are [`declare`]d.
     ///
     /// # Panics
     /// When there are fewer tensors than that.
     #[must_use]
-    pub fn new(
-        config: &GoldFinchConfig,
-        tensors: impl IntoIterator<Item = FloatTensor<B>>,
-    ) -> Self {
+    pub fn new(model: &config::Model, tensors: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
         let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `shapes`")]
+        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
         let next = &mut || tensors.next().expect("a tensor for every shape");
-        let model = config.model.clone();
+        let model = model.clone();
         let (embedding, first_norm) = (next(), Norm::take(next));
         let below = (0..model.layers - model.gold_layers)
             .map(|_| (Recur::take(next), ChannelMix::take(next)))
@@ -268,7 +229,7 @@ impl<B: FusedOps> GoldFinch<B> {
 
     /// Scores of every next token; the state moves on. // tokens [B·T], result [B·T, V]
     #[must_use]
-    pub fn logits(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+    pub(super) fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
         let (below, _) = state.blocks.split_at_mut(self.below.len());
         let mut x = self.embed(tokens.clone()); // [N, D]
         for ((time, channel), state) in self.below.iter().zip(below) {

@@ -18,24 +18,14 @@
 
 pub mod layout;
 
-use std::sync::OnceLock;
-
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
-use super::Rows;
+use super::{Declared, Rows};
 use crate::config;
 use crate::genesis::{Init, Spec};
 use crate::ops::{Documents, FusedOps, Heads, Rope};
 use crate::optim::Group;
-
-/// The sizes of a Llama and the angles of its positions: all but the weights.
-#[derive(Clone, Debug)]
-pub struct LlamaConfig {
-    model: config::Model,
-    /// Made with the first pass: it may be larger than who only counts parameters has memory.
-    rope: OnceLock<Rope>,
-}
 
 /// What a Llama keeps of a text: the keys and values of every token.
 #[derive(Clone, Debug)]
@@ -86,110 +76,102 @@ struct Block<B: FusedOps> {
     down: FloatTensor<B>,
 }
 
-impl LlamaConfig {
-    /// For sequences of at most `model.context` tokens.
-    #[must_use]
-    pub fn new(model: &config::Model) -> Self {
-        Self { model: model.clone(), rope: OnceLock::new() }
-    }
-
-    /// Every parameter under its Hugging Face name, in canonical order.
-    #[must_use]
-    pub fn specs(&self) -> Vec<Spec> {
-        let m = &self.model;
-        let small = |std: f64| Init::Normal { std };
-        // INTELLECT-1 decays every parameter, norms and embeddings too.
-        let group = Group::DECAYED;
-        let spec =
-            |name: String, shape: &[usize], init| Spec { name, shape: shape.to_vec(), init, group };
-        let embedding = "model.embed_tokens.weight".to_owned();
-        let mut specs = vec![spec(embedding, &[m.vocab, m.width], small(1.0))];
-        for layer in 0..m.layers {
-            // Deeper blocks start closer to the identity.
-            let deep = small(STD / (2.0 * (layer + 1) as f64).sqrt());
-            let mut add = |name: &str, shape: &[usize], init| {
-                specs.push(spec(format!("model.layers.{layer}.{name}.weight"), shape, init));
-            };
-            add("input_layernorm", &[m.width], Init::Ones);
-            add("self_attn.q_proj", &[m.width, m.width], small(STD));
-            add("self_attn.k_proj", &[m.kv_width(), m.width], small(STD));
-            add("self_attn.v_proj", &[m.kv_width(), m.width], small(STD));
-            add("self_attn.o_proj", &[m.width, m.width], deep);
-            add("post_attention_layernorm", &[m.width], Init::Ones);
-            add("mlp.gate_proj", &[m.ffn, m.width], small(STD));
-            add("mlp.up_proj", &[m.ffn, m.width], deep);
-            add("mlp.down_proj", &[m.width, m.ffn], deep);
-        }
-        specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Ones));
-        let head = Init::TruncatedNormal { std: (m.width as f64).powf(-0.5), cut: 3.0 };
-        specs.push(spec("lm_head.weight".to_owned(), &[m.vocab, m.width], head));
-        specs
-    }
-
-    /// The shapes of the tensors that [`Llama::new`] takes: canonical order, packed.
-    #[must_use]
-    pub fn shapes(&self) -> Vec<Vec<usize>> {
-        let m = &self.model;
-        let block = [
-            vec![m.width],
-            vec![m.width + 2 * m.kv_width(), m.width],
-            vec![m.width, m.width],
-            vec![m.width],
-            vec![2 * m.ffn, m.width],
-            vec![m.width, m.ffn],
-        ];
-        let mut shapes = vec![vec![m.vocab, m.width]];
-        shapes.extend((0..m.layers).flat_map(|_| block.clone()));
-        shapes.extend([vec![m.width], vec![m.vocab, m.width]]);
-        shapes
-    }
-
-    /// Floating-point operations that one token costs in training, forward and backward: 6 per
-    /// weight of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a
-    /// discount for the causal half (PRIME's count).
-    #[must_use]
-    pub fn flops_per_token(&self) -> u64 {
-        let m = &self.model;
-        let matrices = self.specs().into_iter().skip(1).filter(|spec| spec.shape.len() == 2);
-        let weights: usize = matrices.map(|spec| spec.len()).sum();
-        6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
-    }
+/// Its parameters, under their Hugging Face names.
+pub(super) fn declare(m: &config::Model) -> Declared {
+    Declared { specs: specs(m), shapes: shapes(m) }
 }
 
-impl LlamaConfig {
+fn specs(m: &config::Model) -> Vec<Spec> {
+    let small = |std: f64| Init::Normal { std };
+    // INTELLECT-1 decays every parameter, norms and embeddings too.
+    let group = Group::DECAYED;
+    let spec =
+        |name: String, shape: &[usize], init| Spec { name, shape: shape.to_vec(), init, group };
+    let embedding = "model.embed_tokens.weight".to_owned();
+    let mut specs = vec![spec(embedding, &[m.vocab, m.width], small(1.0))];
+    for layer in 0..m.layers {
+        // Deeper blocks start closer to the identity.
+        let deep = small(STD / (2.0 * (layer + 1) as f64).sqrt());
+        let mut add = |name: &str, shape: &[usize], init| {
+            specs.push(spec(format!("model.layers.{layer}.{name}.weight"), shape, init));
+        };
+        add("input_layernorm", &[m.width], Init::Ones);
+        add("self_attn.q_proj", &[m.width, m.width], small(STD));
+        add("self_attn.k_proj", &[m.kv_width(), m.width], small(STD));
+        add("self_attn.v_proj", &[m.kv_width(), m.width], small(STD));
+        add("self_attn.o_proj", &[m.width, m.width], deep);
+        add("post_attention_layernorm", &[m.width], Init::Ones);
+        add("mlp.gate_proj", &[m.ffn, m.width], small(STD));
+        add("mlp.up_proj", &[m.ffn, m.width], deep);
+        add("mlp.down_proj", &[m.width, m.ffn], deep);
+    }
+    specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Ones));
+    let head = Init::TruncatedNormal { std: (m.width as f64).powf(-0.5), cut: 3.0 };
+    specs.push(spec("lm_head.weight".to_owned(), &[m.vocab, m.width], head));
+    specs
+}
+
+/// Queries, keys and values are one tensor, and so are gate and up.
+fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
+    let block = [
+        vec![m.width],
+        vec![m.width + 2 * m.kv_width(), m.width],
+        vec![m.width, m.width],
+        vec![m.width],
+        vec![2 * m.ffn, m.width],
+        vec![m.width, m.ffn],
+    ];
+    let mut shapes = vec![vec![m.vocab, m.width]];
+    shapes.extend((0..m.layers).flat_map(|_| block.clone()));
+    shapes.extend([vec![m.width], vec![m.vocab, m.width]]);
+    shapes
+}
+
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
+/// matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the causal half
+/// (PRIME's count).
+pub(super) fn flops_per_token(m: &config::Model) -> u64 {
+    let matrices = specs(m).into_iter().skip(1).filter(|spec| spec.shape.len() == 2);
+    let weights: usize = matrices.map(|spec| spec.len()).sum();
+    6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
+}
+
+/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums of the
+/// residual stream and their norms, packed queries, keys and values, their mixture and normaliser, gate and
+/// up, and the product of both; of the ends the embedding, the last norm and the scores, which become their
+/// own gradient. Gradients come once more in each of these sizes.
+pub(super) fn held_per_token(m: &config::Model) -> u64 {
+    let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
+    let block = 5 * m.width + packed + m.heads + 2;
+    let ends = 2 * m.width + m.vocab;
+    let gradients = packed + 3 * m.width;
+    (m.layers * block + ends + gradients) as u64
+}
+
+/// The angles of all positions.
+pub(super) fn rope(m: &config::Model) -> Rope {
+    Rope::new(m.context, m.head_size(), m.rope_theta, m.rope_scaling)
+}
+
+impl<B: FusedOps> State<B> {
     /// Before the first token.
-    pub(super) fn state<B: FusedOps>(&self, sequences: usize) -> State<B> {
-        State { sequences, length: 0, blocks: vec![None; self.model.layers] }
-    }
-
-    /// Positions that have angles.
-    pub(super) fn reach(&self) -> usize {
-        self.model.context
-    }
-
-    /// Numbers that a training step holds for each token. Of a block the backward pass needs both
-    /// sums of the residual stream and their norms, packed queries, keys and values, their mixture and
-    /// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
-    /// the scores, which become their own gradient. Gradients come once more in each of these sizes.
-    pub(super) fn held_per_token(&self) -> u64 {
-        let m = &self.model;
-        let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
-        let block = 5 * m.width + packed + m.heads + 2;
-        let ends = 2 * m.width + m.vocab;
-        let gradients = packed + 3 * m.width;
-        (m.layers * block + ends + gradients) as u64
+    pub(super) fn start(model: &config::Model, sequences: usize) -> Self {
+        Self { sequences, length: 0, blocks: vec![None; model.layers] }
     }
 }
 
 impl<B: FusedOps> Llama<B> {
-    /// A model from its tensors, as [`LlamaConfig::shapes`] lists them.
+    /// A model from its tensors, as they are [`declare`]d, and its angles.
     ///
     /// # Panics
     /// When there are fewer tensors than that.
-    #[must_use]
-    pub fn new(config: &LlamaConfig, tensors: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
+    pub(super) fn new(
+        model: &config::Model,
+        rope: Rope,
+        tensors: impl IntoIterator<Item = FloatTensor<B>>,
+    ) -> Self {
         let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `shapes`")]
+        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
         let mut next = || tensors.next().expect("a tensor for every shape");
         let embedding = next();
         let mut block = |_| Block {
@@ -200,13 +182,9 @@ impl<B: FusedOps> Llama<B> {
             gate_up: next(),
             down: next(),
         };
-        let blocks = (0..config.model.layers).map(&mut block).collect();
+        let blocks = (0..model.layers).map(&mut block).collect();
         let (norm, head) = (next(), next());
-        let model = config.model.clone();
-        let make =
-            || Rope::new(model.context, model.head_size(), model.rope_theta, model.rope_scaling);
-        let rope = config.rope.get_or_init(make).clone();
-        Self { model, rope, embedding, blocks, norm, head }
+        Self { model: model.clone(), rope, embedding, blocks, norm, head }
     }
 
     /// Scores of every next token. // tokens [B·T], below V, T at most the context; result [B·T, V]

@@ -1,5 +1,5 @@
-//! What Eagle, Finch and GoldFinch share: the state of a block, norms with a bias, channel mixing,
-//! and how their parameters start.
+//! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms with a
+//! bias, channel mixing, and how their parameters start.
 //!
 //! With l the block of L, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i (RWKV-LM): the
 //! token shift of channel i starts at d_i to a power of b, so that early channels look back and late
@@ -10,13 +10,79 @@
 //! maps `_w1`, `_w2` are [in, out].
 
 use burn_backend::TensorMetadata;
-use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
+use super::Declared;
 use crate::config;
 use crate::genesis::{Curve, Init, Spec};
 use crate::ops::FusedOps;
 use crate::ops::rwkv::{STATE_TOKENS, Weighs, WkvInputs};
 use crate::optim::Group;
+
+/// Blocks of time and channel mixing between an embedding and a head.
+#[derive(Clone, Debug)]
+pub(super) struct Rwkv<B: FusedOps, T> {
+    model: config::Model,
+    /// [V, D]
+    embedding: FloatTensor<B>,
+    first_norm: Norm<B>,
+    blocks: Vec<(T, ChannelMix<B>)>,
+    last_norm: Norm<B>,
+    /// [V, D]
+    head: FloatTensor<B>,
+}
+
+/// Time mixing of a block with a recurrence.
+pub(super) trait TimeMixing<B: FusedOps> {
+    /// What the weights of token shifts weigh.
+    const WEIGHS: Weighs;
+
+    /// From the next of the model's tensors.
+    fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
+
+    /// x and what it adds to x; the state moves on. // x [N, D]
+    fn forward(
+        &self,
+        x: FloatTensor<B>,
+        model: &config::Model,
+        state: &mut BlockState<B>,
+    ) -> FloatTensor<B>;
+}
+
+impl<B: FusedOps, T: TimeMixing<B>> Rwkv<B, T> {
+    /// A model from its tensors, as its family declares them.
+    ///
+    /// # Panics
+    /// When there are fewer tensors than that.
+    pub(super) fn new(
+        model: &config::Model,
+        tensors: impl IntoIterator<Item = FloatTensor<B>>,
+    ) -> Self {
+        let mut tensors = tensors.into_iter();
+        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
+        let next = &mut || tensors.next().expect("a tensor for every shape");
+        let (embedding, first_norm) = (next(), Norm::take(next));
+        let blocks = (0..model.layers).map(|_| (T::take(next), ChannelMix::take(next))).collect();
+        let (last_norm, head) = (Norm::take(next), next());
+        Self { model: model.clone(), embedding, first_norm, blocks, last_norm, head }
+    }
+
+    /// Scores of every next token; the states of the blocks move on.
+    /// // tokens [B·T], result [B·T, V]
+    pub(super) fn extend(
+        &self,
+        tokens: IntTensor<B>,
+        states: &mut [BlockState<B>],
+    ) -> FloatTensor<B> {
+        let x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
+        let mut x = self.first_norm.apply(x);
+        for ((time, channel), state) in self.blocks.iter().zip(states) {
+            x = time.forward(x, &self.model, state);
+            x = channel.forward(x, T::WEIGHS, &mut state.channel);
+        }
+        B::project(self.last_norm.apply(x), self.head.clone())
+    }
+}
 
 /// The state of one block between two tokens. // D numbers for each shift, N·D for the recurrence
 #[derive(Clone, Debug)]
@@ -54,6 +120,16 @@ impl<B: FusedOps> BlockState<B> {
         }
     }
 
+    /// Of every block of a model without attention.
+    pub(super) fn start_all(
+        model: &config::Model,
+        sequences: usize,
+        device: &Device<B>,
+    ) -> Vec<Self> {
+        let start = |_| Self::start(model, Mixing::Recurrence, sequences, device);
+        (0..model.layers).map(start).collect()
+    }
+
     /// Runs the recurrence on from this state.
     ///
     /// # Panics
@@ -72,9 +148,18 @@ impl<B: FusedOps> BlockState<B> {
     }
 }
 
-/// Whether a parameter is the matrix of a product: a projection or a low-rank map.
-pub(super) fn multiplies(spec: &Spec) -> bool {
-    spec.group.decays || spec.name.ends_with("_w1") || spec.name.ends_with("_w2")
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
+/// matrix (a projection or a low-rank map, but not the embedding), and 12·K·D for each recurrence.
+pub(super) fn flops_per_token(
+    model: &config::Model,
+    declared: &Declared,
+    recurrences: usize,
+) -> u64 {
+    let multiplies = |spec: &&Spec| {
+        spec.group.decays || spec.name.ends_with("_w1") || spec.name.ends_with("_w2")
+    };
+    let weights: usize = declared.specs.iter().skip(1).filter(multiplies).map(Spec::len).sum();
+    (6 * weights + 12 * recurrences * model.width * model.head_size()) as u64
 }
 
 /// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
@@ -227,8 +312,8 @@ impl Declare {
         Self { specs: Vec::new(), shapes: Vec::new(), width }
     }
 
-    pub(super) fn done(self) -> (Vec<Spec>, Vec<Vec<usize>>) {
-        (self.specs, self.shapes)
+    pub(super) fn done(self) -> Declared {
+        Declared { specs: self.specs, shapes: self.shapes }
     }
 
     /// One parameter: its shape in RWKV-LM, and of the tensor.

@@ -20,7 +20,8 @@ use thiserror::Error;
 use super::config::Described;
 use super::{CONFIG, INDEX, WHOLE, config};
 use crate::arch::Arch;
-use crate::config::Model;
+use crate::arch::llama::layout::{self, Pairs};
+use crate::config::{Family, Model};
 use crate::genesis::Spec;
 
 /// A model, whole and checked.
@@ -169,15 +170,16 @@ pub fn read(folder: &Path) -> Result<Imported, ImportError> {
         config::parse(&config).map_err(|problems| ImportError::Config { path, problems })?;
     let mut problems = Vec::new();
     let mut tensors = Tensors::open(folder, &mut problems)?;
+    let dialect = tensors.dialect(model.family);
     if tied {
-        tensors.share(EMBEDDING, HEAD);
+        tensors.share(&dialect.name(EMBEDDING), dialect.name(HEAD));
     }
     let specs = Arch::new(&model).specs();
     let parameters = specs.iter().map(Spec::len).sum();
     let mut theta = Vec::new();
     theta.try_reserve_exact(parameters).map_err(|_| ImportError::Memory { parameters })?;
     for spec in &specs {
-        if let Err(problem) = tensors.append(spec, &mut theta)? {
+        if let Err(problem) = tensors.append(dialect.name(&spec.name), spec, &mut theta)? {
             problems.push(problem);
         }
     }
@@ -186,7 +188,29 @@ pub fn read(folder: &Path) -> Result<Imported, ImportError> {
         return Err(ImportError::Tensors { folder: folder.to_owned(), problems });
     }
     assert_eq!(theta.len(), parameters, "every parameter once");
+    if dialect == Dialect::Meta {
+        layout::relayout(&model, &mut theta, Pairs::Interleaved, Pairs::Half);
+    }
     Ok(Imported { model, theta, untied: tied })
+}
+
+/// In whose words the tensors of a folder are named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// Those of [`Arch::specs`].
+    Public,
+    /// Meta's and PRIME's, who pair other rows of queries and keys too.
+    Meta,
+}
+
+impl Dialect {
+    /// How it says a parameter's public name.
+    fn name(self, public: &str) -> String {
+        match self {
+            Self::Public => public.to_owned(),
+            Self::Meta => layout::meta_name(public).unwrap_or_default(),
+        }
+    }
 }
 
 /// The files of tensors of one folder.
@@ -226,19 +250,24 @@ impl Tensors {
     }
 
     /// Gives a tensor a second name, whatever had that name.
-    fn share(&mut self, name: &str, second: &str) {
+    fn share(&mut self, name: &str, second: String) {
         if let Some(place) = self.places.get(name).cloned() {
-            self.places.insert(second.to_owned(), place);
+            self.places.insert(second, place);
         }
     }
 
-    /// Takes the parameter `spec` and puts its numbers behind `theta`.
+    fn dialect(&self, family: Family) -> Dialect {
+        let meta = self.places.contains_key(&Dialect::Meta.name(EMBEDDING));
+        if meta && family == Family::Llama { Dialect::Meta } else { Dialect::Public }
+    }
+
+    /// Takes the parameter `spec`, which has this name here, and puts its numbers behind `theta`.
     fn append(
         &mut self,
+        name: String,
         spec: &Spec,
         theta: &mut Vec<f32>,
     ) -> Result<Result<(), TensorProblem>, ImportError> {
-        let name = spec.name.clone();
         let Some((file, info)) = self.places.remove(&name) else {
             return Ok(Err(TensorProblem::Missing { name, shape: spec.shape.clone() }));
         };
@@ -258,10 +287,12 @@ impl Tensors {
         })
     }
 
-    /// What no parameter has taken. Angles of positions, which old Llamas carry, follow from the sizes.
+    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the sizes.
     fn rest(self) -> impl Iterator<Item = TensorProblem> {
         let Self { files, places } = self;
-        let too_many = places.into_iter().filter(|(name, _)| !name.ends_with(ANGLES));
+        let too_many = places
+            .into_iter()
+            .filter(|(name, _)| !ANGLES.iter().any(|angles| name.ends_with(angles)));
         too_many.map(move |(name, (file, _))| TensorProblem::Extra {
             name,
             file: files[file].name.clone(),
@@ -405,8 +436,8 @@ fn lines(problems: &[impl fmt::Display]) -> String {
 /// A Llama's first matrix and its last.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
-/// Of the name of a buffer that Llamas had before transformers 4.32.
-const ANGLES: &str = "rotary_emb.inv_freq";
+/// Ends of the names of buffers that Llamas had before transformers 4.32, and have at PRIME.
+const ANGLES: [&str; 2] = ["rotary_emb.inv_freq", "freqs_cis"];
 /// Longest header that the format allows.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// What is read at a time.

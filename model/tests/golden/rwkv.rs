@@ -101,9 +101,9 @@ fn check_states<A: Form>(
             }
         }
     }
-    if let (Arch::GoldFinch(config), State::GoldFinch(state)) = (arch, &state) {
+    if let State::GoldFinch(state) = &state {
         let cache = state.cache.as_ref().context("nothing is cached")?;
-        let keys = GoldFinch::<A>::new(config, parameters.clone()).shared_keys(cache);
+        let keys = GoldFinch::<A>::new(arch.model(), parameters.clone()).shared_keys(cache);
         for (name, found) in [("compressed_cache", cache.compressed.clone()), ("k_cache", keys)] {
             let expected = &vectors.floats(&format!("out/{name}"))?.values;
             add(name, difference(&values(&[A::inner(found)])?, expected)?, LOGITS);

@@ -10,7 +10,8 @@
 //!
 //! Whoever forgets it gets a model that runs and is wrong.
 
-use super::LlamaConfig;
+use super::specs;
+use crate::config;
 
 /// Which rows of a head a rotation pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +22,25 @@ pub enum Pairs {
     Interleaved,
 }
 
-impl LlamaConfig {
-    /// Brings the rows of all queries and keys from one layout into the other; nothing else moves.
-    /// `theta` is in canonical order.
-    ///
-    /// # Panics
-    /// If `theta` has not one number per parameter.
-    pub fn relayout(&self, theta: &mut [f32], from: Pairs, to: Pairs) {
-        if from == to {
-            return;
-        }
-        let head = self.model.head_size() * self.model.width;
-        let mut rest = theta;
-        for spec in self.specs() {
-            let (part, later) = rest.split_at_mut(spec.len());
-            if spec.name.ends_with("q_proj.weight") || spec.name.ends_with("k_proj.weight") {
-                part.chunks_mut(head).for_each(|rows| move_rows(rows, self.model.width, to));
-            }
-            rest = later;
-        }
-        assert!(rest.is_empty(), "one number per parameter");
+/// Brings the rows of all queries and keys of a Llama from one layout into the other; nothing else moves.
+/// `theta` is in canonical order.
+///
+/// # Panics
+/// If `theta` has not one number per parameter.
+pub fn relayout(model: &config::Model, theta: &mut [f32], from: Pairs, to: Pairs) {
+    if from == to {
+        return;
     }
+    let head = model.head_size() * model.width;
+    let mut rest = theta;
+    for spec in specs(model) {
+        let (part, later) = rest.split_at_mut(spec.len());
+        if spec.name.ends_with("q_proj.weight") || spec.name.ends_with("k_proj.weight") {
+            part.chunks_mut(head).for_each(|rows| move_rows(rows, model.width, to));
+        }
+        rest = later;
+    }
+    assert!(rest.is_empty(), "one number per parameter");
 }
 
 /// The rows of one head in their new places. // rows [K, D]
@@ -91,22 +90,22 @@ mod tests {
     use crate::config::Work;
     use crate::genesis::{self, Spec};
 
-    fn config() -> LlamaConfig {
+    fn model() -> config::Model {
         let mut model = Work::synthetic().model;
         (model.layers, model.width, model.heads, model.kv_heads) = (2, 48, 6, 2);
-        LlamaConfig::new(&model)
+        model
     }
 
     #[test]
     fn there_and_back_is_the_same_model() {
-        let config = config();
-        let theta = genesis::weights(1, &config.specs());
+        let model = model();
+        let theta = genesis::weights(1, &specs(&model));
         let mut moved = theta.clone();
-        config.relayout(&mut moved, Pairs::Half, Pairs::Interleaved);
+        relayout(&model, &mut moved, Pairs::Half, Pairs::Interleaved);
         assert_ne!(moved, theta);
-        config.relayout(&mut moved, Pairs::Interleaved, Pairs::Half);
+        relayout(&model, &mut moved, Pairs::Interleaved, Pairs::Half);
         assert_eq!(moved, theta);
-        config.relayout(&mut moved, Pairs::Half, Pairs::Half);
+        relayout(&model, &mut moved, Pairs::Half, Pairs::Half);
         assert_eq!(moved, theta);
     }
 
@@ -114,11 +113,11 @@ mod tests {
     /// only queries and keys move.
     #[test]
     fn both_layouts_rotate_to_the_same_numbers() {
-        let config = config();
-        let (width, size) = (config.model.width, config.model.head_size());
-        let theta = genesis::weights(1, &config.specs());
+        let model = model();
+        let (width, size) = (model.width, model.head_size());
+        let theta = genesis::weights(1, &specs(&model));
         let mut moved = theta.clone();
-        config.relayout(&mut moved, Pairs::Half, Pairs::Interleaved);
+        relayout(&model, &mut moved, Pairs::Half, Pairs::Interleaved);
         let turn = |[a, b]: [f32; 2], i: usize| {
             let (sin, cos) = (0.7 * (i + 1) as f32).sin_cos();
             [a * cos - b * sin, a * sin + b * cos]
@@ -128,7 +127,7 @@ mod tests {
             rows.chunks(width).map(|row| (0..width).map(|j| row[j] * x(j)).sum()).collect()
         };
         let mut at = 0;
-        for Spec { name, shape, .. } in config.specs() {
+        for Spec { name, shape, .. } in specs(&model) {
             let part = at..at + shape.iter().product::<usize>();
             at = part.end;
             if !(name.contains("q_proj") || name.contains("k_proj")) {
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_one_name_elsewhere() {
-        let specs = config().specs();
+        let specs = specs(&model());
         let names: std::collections::BTreeSet<_> =
             specs.iter().map(|spec| meta_name(&spec.name).unwrap()).collect();
         assert_eq!(names.len(), specs.len());

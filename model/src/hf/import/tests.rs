@@ -113,6 +113,29 @@ fn a_tied_head_is_a_copy_of_the_embedding() {
     }
 }
 
+/// PRIME's names, and its order of the rows that a rotation pairs.
+#[test]
+fn a_llama_in_meta_s_words_is_the_same_model() {
+    let folder = llama();
+    let Imported { model, mut theta, .. } = read(folder.path()).unwrap();
+    let ours = theta.clone();
+    layout::relayout(&model, &mut theta, Pairs::Half, Pairs::Interleaved);
+    let mut rest = &theta[..];
+    let mut tensors = Vec::new();
+    for spec in Arch::new(&model).specs() {
+        let (part, later) = rest.split_at(spec.len());
+        let bytes: Vec<u8> = part.iter().flat_map(|x| x.to_le_bytes()).collect();
+        tensors.push((layout::meta_name(&spec.name).unwrap(), spec.shape, bytes));
+        rest = later;
+    }
+    tensors.push(("freqs_cis".to_owned(), vec![1], vec![0; 4]));
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &folder.path().join(WHOLE)).unwrap();
+    assert_eq!(read(folder.path()).unwrap().theta, ours);
+}
+
 /// The rounded model is within half a step of 2^−8 of each number, and is itself exact.
 #[test]
 fn bf16_comes_back_rounded_once() {
