@@ -7,7 +7,8 @@
 //! | `model.safetensors.index.json` | which tensor is in which of these |
 //! | `config.json` | architecture and sizes |
 //! | `generation_config.json` | how `sample` draws unless told otherwise |
-//! | `tokenizer.json`, `tokenizer_config.json` | where a token is a byte of text |
+//! | `tokenizer.json`, `tokenizer_config.json` | the run's tokenizer, unless it is one of RWKV World: |
+//! | `rwkv_vocab_v20230424.txt` | its vocabulary, under the name by which RWKV's programs look for it |
 //!
 //! The names and shapes are those of [`Arch::specs`](crate::arch::Arch::specs): transformers' for
 //! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle and

@@ -290,6 +290,9 @@ pub(crate) struct ExportArgs {
     /// Where to write it: a folder that is empty, or is made
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
+    /// The run's tokenizer, when it has a file [default: the one of the checkpoint's folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// How numbers are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "f32")]
     pub(crate) format: NumberFormat,

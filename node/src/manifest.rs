@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_model::config::{Source, Vocabulary, Work, WorkError};
+use intellect_model::config::{Vocabulary, Work, WorkError};
 use intellect_protocol::{
     id::{PeerId, RunId},
     manifest::{self, ManifestError, Run},
@@ -98,10 +98,7 @@ impl Manifest {
 
     /// What the run's token files were made with; nothing where it has none.
     pub(crate) fn vocabulary(&self) -> Option<&Vocabulary> {
-        match &self.work.data.source {
-            Source::Synthetic { .. } | Source::Text { .. } => None,
-            Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
-        }
+        self.work.data.vocabulary()
     }
 
     /// Reads and verifies the manifest in a file.

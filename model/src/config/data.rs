@@ -99,6 +99,15 @@ impl Data {
         }
     }
 
+    /// What the token files were made with, where there are some.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<&Vocabulary> {
+        match &self.source {
+            Source::Synthetic { .. } | Source::Text { .. } => None,
+            Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
+        }
+    }
+
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
         let kind = fields.choice("source", &Kind::ALL, Kind::name)?;
         for (keys, kinds, only) in OWN {

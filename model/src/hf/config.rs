@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::Format;
-use crate::config::{Family, Model, RopeScaling, WorkError};
+use crate::config::{Family, Model, RopeScaling, Work, WorkError};
 use crate::ops::{OFTEN, ONCE};
 
 /// What is wrong with a `config.json`.
@@ -40,9 +40,10 @@ pub enum Problem {
     Bounds(WorkError),
 }
 
-/// What `config.json` says of this model.
+/// What `config.json` says of the model of this work.
 #[must_use]
-pub fn describe(model: &Model, format: Format) -> Value {
+pub fn describe(work: &Work, format: Format) -> Value {
+    let model = &work.model;
     let mut config = json!({
         "model_type": model_type(model.family),
         "hidden_size": model.width,
@@ -50,8 +51,8 @@ pub fn describe(model: &Model, format: Format) -> Value {
         "num_hidden_layers": model.layers,
         "vocab_size": model.vocab,
         "tie_word_embeddings": false,
-        // Null, so that no reader takes its own default for a token of ours.
-        "bos_token_id": null,
+        // Null where there is none, so that no reader takes its own default for a token of ours.
+        "bos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
         "eos_token_id": null,
         "pad_token_id": null,
         // The older name and the newer one.
@@ -112,13 +113,13 @@ pub fn describe(model: &Model, format: Format) -> Value {
 
 /// What `generation_config.json` says: how `sample` draws, and that no token ends a text.
 #[must_use]
-pub fn generation(model: &Model) -> Value {
+pub fn generation(work: &Work) -> Value {
     json!({
         "do_sample": true,
         "temperature": 0.8,
         "top_p": 0.95,
-        "max_length": model.context,
-        "bos_token_id": null,
+        "max_length": work.model.context,
+        "bos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
         "eos_token_id": null,
         "pad_token_id": null,
     })

@@ -12,8 +12,9 @@ use thiserror::Error;
 
 use super::{CONFIG, Format, INDEX, WHOLE, config, tokenizer};
 use crate::arch::Arch;
-use crate::config::{Source, Work};
+use crate::config::{Scheme, Source, Vocabulary, Work};
 use crate::genesis::Spec;
+use crate::tokenizer::File;
 
 /// A model that is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub struct Export<'a> {
     pub work: &'a Work,
     /// Its parameters in canonical order.
     pub theta: &'a [f32],
+    /// The file of its tokenizer, where there is one and it is at hand.
+    pub tokenizer: Option<&'a File>,
     /// How its numbers are written.
     pub format: Format,
     /// Most bytes of tensors in one file; a larger tensor has a file of its own.
@@ -109,8 +112,10 @@ impl Export<'_> {
         let bytes = (self.theta.len() * self.format.bytes()) as u64;
         let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
         let several = shards.len() > 1;
-        for (file, value) in several.then_some((INDEX, index)).into_iter().chain(self.settings()) {
-            write_json(&folder.join(file), &value)?;
+        let index = several.then(|| (INDEX, text(&index)));
+        for (file, bytes) in index.into_iter().chain(self.settings()) {
+            let path = folder.join(file);
+            fs::write(&path, bytes).map_err(|source| ExportError::Io { path, source })?;
             files.push(file.to_owned());
         }
         Ok(Written { files, bytes })
@@ -158,19 +163,31 @@ impl Export<'_> {
     }
 
     /// The small files; the one that makes a folder a model comes last.
-    fn settings(&self) -> Vec<(&'static str, Value)> {
-        let model = &self.work.model;
-        let mut files = vec![("generation_config.json", config::generation(model))];
-        match self.work.data.source {
-            Source::Text { .. } => files.extend([
-                ("tokenizer.json", tokenizer::describe()),
-                ("tokenizer_config.json", tokenizer::settings(model.context)),
-            ]),
-            // Symbols of a source that has no text; a tokenizer that is a file already.
-            Source::Synthetic { .. } | Source::Tokens { .. } | Source::Mix { .. } => {}
-        }
-        files.push((CONFIG, config::describe(model, self.format)));
+    fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
+        let mut files = vec![("generation_config.json", text(&config::generation(self.work)))];
+        files.extend(self.tokenizer());
+        files.push((CONFIG, text(&config::describe(self.work, self.format))));
         files
+    }
+
+    /// The files of the tokenizer: none of symbols, which are no text, or where its own is missing.
+    fn tokenizer(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
+        let json = match (&self.work.data.source, self.tokenizer) {
+            (Source::Synthetic { .. }, _) => return Vec::new(),
+            (Source::Text { .. }, _) => text(&tokenizer::describe(None)),
+            (Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. }, file) => {
+                match (vocabulary.scheme, file) {
+                    (Scheme::Bytes, _) => text(&tokenizer::describe(Some(Vocabulary::BYTES.bos))),
+                    (Scheme::Rwkv | Scheme::HuggingFace, None) => return Vec::new(),
+                    (Scheme::Rwkv, Some(file)) => {
+                        return vec![(RWKV_VOCABULARY, Cow::Borrowed(&file.bytes))];
+                    }
+                    (Scheme::HuggingFace, Some(file)) => Cow::Borrowed(file.bytes.as_slice()),
+                }
+            }
+        };
+        let settings = tokenizer::settings(self.work.model.context);
+        vec![("tokenizer.json", json), ("tokenizer_config.json", text(&settings))]
     }
 }
 
@@ -221,10 +238,13 @@ fn shard_name(index: usize, count: usize) -> String {
     }
 }
 
-fn write_json(path: &Path, value: &Value) -> Result<(), ExportError> {
-    fs::write(path, format!("{value:#}\n"))
-        .map_err(|source| ExportError::Io { path: path.to_owned(), source })
+/// A value as a file.
+fn text(value: &Value) -> Cow<'static, [u8]> {
+    Cow::Owned(format!("{value:#}\n").into_bytes())
 }
+
+/// The one vocabulary of RWKV World, by whose name its programs look for it.
+const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! `tokenizer.json` where a token is a byte: the number of a token is the byte's value.
+//! `tokenizer.json` where a token is a byte: the number of a token is the byte's value. Of documents
+//! one token more begins each.
 //!
 //! The tokenizers library writes a byte as a letter: itself where it is a printable one of Latin-1, else
 //! the next unused one from U+0100 on (GPT-2, Radford et al. 2019, whose table `byte_letters` is). A
@@ -6,9 +7,9 @@
 
 use serde_json::{Map, Value, json};
 
-/// What `tokenizer.json` says.
+/// What `tokenizer.json` says; `bos` is the token that begins a document, where there are documents.
 #[must_use]
-pub fn describe() -> Value {
+pub fn describe(bos: Option<u32>) -> Value {
     let letters = byte_letters().zip(0..).map(|(letter, byte)| (letter.to_string(), json!(byte)));
     let vocabulary: Map<String, Value> = letters.collect();
     let bytes = json!({
@@ -17,11 +18,22 @@ pub fn describe() -> Value {
         "trim_offsets": false,
         "use_regex": false,
     });
+    let begin = |id| {
+        json!({
+            "id": id,
+            "content": "<s>",
+            "single_word": false,
+            "lstrip": false,
+            "rstrip": false,
+            "normalized": false,
+            "special": true,
+        })
+    };
     json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": [],
+        "added_tokens": bos.map(begin).into_iter().collect::<Vec<_>>(),
         "normalizer": null,
         "pre_tokenizer": bytes.clone(),
         "post_processor": null,

@@ -1,15 +1,22 @@
 //! `export`: the parameters of a state as a folder that other programs load.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
-use intellect_model::hf::{
-    Format,
-    export::{self, Export},
+use intellect_model::{
+    hf::{
+        Format,
+        export::{self, Export},
+    },
+    tokenizer::{File, OpenError, Tokenizer},
 };
 
 use crate::{
     checkpoint::{CheckpointError, Front},
     cli::{ExportArgs, NumberFormat},
+    manifest::Manifest,
     offline::stored::{self, StoredError},
 };
 
@@ -36,12 +43,19 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     let work = &manifest.work;
     let front = Front::of(&path, &manifest)?;
     let (epoch, state) = (front.table.header().epoch, front.table.state());
+    let (tokenizer, missing) = match tokenizer(args, &path, &manifest) {
+        Ok(file) => (file, None),
+        Err(error) if args.tokenizer.is_some() => return Err(StoredError::from(error).into()),
+        // The model is one without it.
+        Err(error) => (None, Some(format!("lacks  a tokenizer: {}", stored::remedied(&error)))),
+    };
     let theta = front.theta()?;
     let format = match args.format {
         NumberFormat::F32 => Format::F32,
         NumberFormat::Bf16 => Format::Bf16,
     };
-    let export = Export { work, theta: &theta, format, shard_bytes: args.shard_bytes };
+    let (tokenizer, shard_bytes) = (tokenizer.as_ref(), args.shard_bytes);
+    let export = Export { work, theta: &theta, tokenizer, format, shard_bytes };
     let written = export.write(&args.to)?;
     let lines = [
         format!("run    {} ({})", manifest.id, manifest.run.name),
@@ -54,5 +68,17 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
             written.files.join(", ")
         ),
     ];
-    lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(ExportError::Output)
+    let mut lines = lines.iter().chain(&missing);
+    lines.try_for_each(|line| writeln!(out, "{line}")).map_err(ExportError::Output)
+}
+
+/// The file of the run's tokenizer, where it has one, found to be of use.
+fn tokenizer(
+    args: &ExportArgs,
+    checkpoint: &Path,
+    manifest: &Manifest,
+) -> Result<Option<File>, OpenError> {
+    let file = stored::tokenizer_file(args.tokenizer.as_deref(), checkpoint, manifest);
+    Tokenizer::of(&manifest.work.data, file.as_deref())?;
+    file.map(|file| File::open(&file)).transpose()
 }

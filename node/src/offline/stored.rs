@@ -94,8 +94,8 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
     let bytes = match tokenizer(&args.checkpoint, &path, &manifest) {
         Ok(tokenizer) => gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?,
         // Without it everything else is measured.
-        Err(StoredError::Tokenizer(OpenError::NoFile { .. })) => None,
-        Err(error) => return Err(error),
+        Err(OpenError::NoFile { .. }) => None,
+        Err(error) => return Err(error.into()),
     };
     let bits = bytes.map_or_else(String::new, |bytes| {
         format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
@@ -150,15 +150,35 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     written.and_then(|()| writeln!(out, "{}", decoder.finish())).map_err(StoredError::Output)
 }
 
-/// The run's tokenizer: the named one, else the one that lies where the checkpoint's manifest does.
 fn tokenizer(
     args: &CheckpointArgs,
     checkpoint: &Path,
     manifest: &Manifest,
-) -> Result<Tokenizer, StoredError> {
+) -> Result<Tokenizer, OpenError> {
+    let file = tokenizer_file(args.tokenizer.as_deref(), checkpoint, manifest);
+    Tokenizer::of(&manifest.work.data, file.as_deref())
+}
+
+/// The file of the run's tokenizer: the named one, else the one that lies where the checkpoint's
+/// manifest does.
+pub(super) fn tokenizer_file(
+    named: Option<&Path>,
+    checkpoint: &Path,
+    manifest: &Manifest,
+) -> Option<PathBuf> {
     let kept = || beside(checkpoint, store::TOKENIZER).filter(|_| manifest.vocabulary().is_some());
-    let file = args.tokenizer.clone().or_else(kept);
-    Ok(Tokenizer::of(&manifest.work.data, file.as_deref())?)
+    named.map(Path::to_owned).or_else(kept)
+}
+
+/// Why the tokenizer is not to be had, and what helps.
+pub(super) fn remedied(error: &OpenError) -> String {
+    match error {
+        OpenError::NoFile { .. } => error.to_string(),
+        error => format!(
+            "{error}: name the right file with --tokenizer FILE, or start the node again, which \
+             fetches it from its peers"
+        ),
+    }
 }
 
 /// Where the state that was asked for lies, and the manifest that it belongs to.

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Work;
 
 fn described(change: &[(&str, Value)]) -> Value {
-    let mut config = describe(&Work::synthetic().model, Format::F32);
+    let mut config = describe(&Work::synthetic(), Format::F32);
     for (key, value) in change {
         config[key] = value.clone();
     }

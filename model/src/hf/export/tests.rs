@@ -5,6 +5,7 @@ use safetensors::SafeTensors;
 use super::*;
 use crate::config::Model;
 use crate::genesis;
+use crate::tokenizer::Tokenizer;
 
 /// Two blocks of every size different.
 fn work() -> Work {
@@ -26,8 +27,13 @@ fn read(folder: &Path, file: &str) -> Value {
 fn a_tensor_is_its_slice_of_the_parameters_under_its_name() {
     let (work, folder) = (work(), tempfile::tempdir().unwrap());
     let theta = theta(&work);
-    let export =
-        Export { work: &work, theta: &theta, format: Format::F32, shard_bytes: SHARD_BYTES };
+    let export = Export {
+        work: &work,
+        theta: &theta,
+        tokenizer: None,
+        format: Format::F32,
+        shard_bytes: SHARD_BYTES,
+    };
     let written = export.write(folder.path()).unwrap();
     assert_eq!(written.bytes, 4 * work.model.parameter_count());
     assert_eq!(written.files[0], "model.safetensors");
@@ -50,7 +56,13 @@ fn a_tensor_is_its_slice_of_the_parameters_under_its_name() {
 fn the_index_says_which_file_has_a_tensor() {
     let (work, folder) = (work(), tempfile::tempdir().unwrap());
     let theta = theta(&work);
-    let export = Export { work: &work, theta: &theta, format: Format::Bf16, shard_bytes: 20_000 };
+    let export = Export {
+        work: &work,
+        theta: &theta,
+        tokenizer: None,
+        format: Format::Bf16,
+        shard_bytes: 20_000,
+    };
     let written = export.write(folder.path()).unwrap();
     let index = read(folder.path(), INDEX);
     assert_eq!(index["metadata"]["total_size"], 2 * work.model.parameter_count());
@@ -76,8 +88,13 @@ fn the_index_says_which_file_has_a_tensor() {
 fn the_sizes_are_in_config_json() {
     let (work, folder) = (work(), tempfile::tempdir().unwrap());
     let theta = theta(&work);
-    let export =
-        Export { work: &work, theta: &theta, format: Format::Bf16, shard_bytes: SHARD_BYTES };
+    let export = Export {
+        work: &work,
+        theta: &theta,
+        tokenizer: None,
+        format: Format::Bf16,
+        shard_bytes: SHARD_BYTES,
+    };
     export.write(folder.path()).unwrap();
     let config = read(folder.path(), CONFIG);
     for (key, value) in [
@@ -95,13 +112,66 @@ fn the_sizes_are_in_config_json() {
     assert_eq!((&tokens["Ġ"], &tokens["a"]), (&json!(32), &json!(97)));
 }
 
+/// Words of a file that says nothing about spaces.
+const WORDS: &str = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"},
+    "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "one": 1, "<s>": 2}}}"#;
+
+/// A run on documents, and what its export without and with the file of its tokenizer consists of.
+fn exported(vocabulary: Vocabulary, file: Option<&File>) -> (tempfile::TempDir, Vec<String>) {
+    let (mut work, folder) = (work(), tempfile::tempdir().unwrap());
+    work.data = Work::tokens(vocabulary, [0; 32], 1).data;
+    let theta = theta(&work);
+    let (format, shard_bytes) = (Format::F32, SHARD_BYTES);
+    let export = Export { work: &work, theta: &theta, tokenizer: file, format, shard_bytes };
+    let files = export.write(folder.path()).unwrap().files;
+    (folder, files)
+}
+
+/// Its file is copied as it is, and what begins a document is said.
+#[test]
+fn a_tokenizer_that_is_a_file_is_copied() {
+    for (scheme, bytes, named) in [
+        (Scheme::HuggingFace, WORDS, &["tokenizer.json", "tokenizer_config.json"][..]),
+        (Scheme::Rwkv, "1 'a' 1\n", &["rwkv_vocab_v20230424.txt"]),
+    ] {
+        let file = File { scheme, bytes: bytes.as_bytes().to_vec() };
+        let vocabulary = Vocabulary { scheme, digest: file.digest(), tokens: 256, bos: 2 };
+        let (folder, files) = exported(vocabulary, Some(&file));
+        assert_eq!(files[2..files.len() - 1], *named, "{files:?}");
+        assert_eq!(fs::read(folder.path().join(named[0])).unwrap(), bytes.as_bytes());
+        for config in [CONFIG, "generation_config.json"] {
+            assert_eq!(read(folder.path(), config)["bos_token_id"], 2, "{config}");
+        }
+        assert_eq!(read(folder.path(), "generation_config.json")["max_length"], 64);
+        let (_, files) = exported(vocabulary, None);
+        assert_eq!(files, [WHOLE, "generation_config.json", CONFIG]);
+    }
+}
+
+/// What is written for them reads a text as these documents were read.
+#[test]
+fn documents_of_bytes_have_a_tokenizer_that_begins_them() {
+    let (folder, _) = exported(Vocabulary::BYTES, None);
+    assert_eq!(read(folder.path(), CONFIG)["bos_token_id"], 256);
+    let file = fs::read(folder.path().join("tokenizer.json")).unwrap();
+    let found = Tokenizer::read(Scheme::HuggingFace, &file).unwrap();
+    assert_eq!((found.tokens(), found.bos()), (257, Some(256)));
+    let text = "é <s>\n";
+    assert_eq!(found.encode(text).unwrap(), Tokenizer::bytes().encode(text).unwrap());
+}
+
 /// Symbols are no text: no file claims that they were.
 #[test]
 fn a_synthetic_run_has_no_tokenizer_to_export() {
     let (work, folder) = (Work::synthetic(), tempfile::tempdir().unwrap());
     let theta = theta(&work);
-    let export =
-        Export { work: &work, theta: &theta, format: Format::F32, shard_bytes: SHARD_BYTES };
+    let export = Export {
+        work: &work,
+        theta: &theta,
+        tokenizer: None,
+        format: Format::F32,
+        shard_bytes: SHARD_BYTES,
+    };
     let files = export.write(folder.path()).unwrap().files;
     assert_eq!(files, [WHOLE, "generation_config.json", CONFIG]);
 }
@@ -114,7 +184,13 @@ fn every_tensor_that_is_not_finite_is_named_before_anything_is_written() {
     let last = theta.len() - 1;
     (theta[0], theta[last]) = (f32::NAN, f32::MAX);
     let write = |format| {
-        let export = Export { work: &work, theta: &theta, format, shard_bytes: SHARD_BYTES };
+        let export = Export {
+            work: &work,
+            theta: &theta,
+            tokenizer: None,
+            format,
+            shard_bytes: SHARD_BYTES,
+        };
         export.write(&folder).unwrap_err().to_string()
     };
     let error = write(Format::F32);
@@ -130,7 +206,8 @@ fn a_folder_in_use_and_another_model_s_parameters_are_refused() {
     let theta = theta(&work);
     let write = |theta: &[f32]| {
         let format = Format::F32;
-        Export { work: &work, theta, format, shard_bytes: SHARD_BYTES }.write(folder.path())
+        Export { work: &work, theta, tokenizer: None, format, shard_bytes: SHARD_BYTES }
+            .write(folder.path())
     };
     let short = write(&theta[1..]);
     assert!(matches!(short, Err(ExportError::Length { found, .. }) if found + 1 == theta.len()));

@@ -44,7 +44,9 @@ fn theta(model: &Model) -> Vec<f32> {
 fn export(model: &Model, theta: &[f32], format: Format, shard_bytes: u64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let work = Work { model: model.clone(), ..Work::synthetic() };
-    Export { work: &work, theta, format, shard_bytes }.write(folder.path()).unwrap();
+    Export { work: &work, theta, tokenizer: None, format, shard_bytes }
+        .write(folder.path())
+        .unwrap();
     folder
 }
 

@@ -17,6 +17,7 @@ use super::*;
 use crate::{
     cli::{Cli, Command},
     manifest::Draft,
+    offline::export::ExportError,
 };
 
 fn typed(arguments: &[&str]) -> Result<String, StoredError> {
@@ -98,14 +99,19 @@ fn a_state_writes_as_many_tokens_as_asked_for_and_the_same_ones_again() {
     assert!(error.to_string().contains("--prompt"), "{error}");
 }
 
+/// A vocabulary of the bytes alone, and what token files say of it.
+fn vocabulary() -> (String, Vocabulary) {
+    let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
+    let file: String = lines.collect();
+    let digest = *blake3::hash(file.as_bytes()).as_bytes();
+    (file, Vocabulary { scheme: Scheme::Rwkv, digest, tokens: 257, bos: 0 })
+}
+
 /// No data is needed to write, and no tokenizer where the run's folder has it.
 #[test]
 fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
-    let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
-    let file: String = lines.collect();
+    let (file, vocabulary) = vocabulary();
     let digest = blake3::hash(file.as_bytes());
-    let vocabulary =
-        Vocabulary { scheme: Scheme::Rwkv, digest: *digest.as_bytes(), tokens: 257, bos: 0 };
     let (folder, manifest) = folder_of(&Work::tokens(vocabulary, [3; 32], 1_000_000));
     let data_dir = folder.path().to_str().unwrap();
     let line = ["sample", "--data-dir", data_dir, "--tokens", "20", "--prompt", "Once"];
@@ -141,19 +147,53 @@ fn what_is_not_there_is_named() {
     assert!(matches!(error, StoredError::NoCheckpoint { .. }), "{error}");
 }
 
+fn export(line: &[&Path]) -> Result<String, ExportError> {
+    let line = ["intellect-node", "export"].map(Path::new).into_iter().chain(line.iter().copied());
+    let Some(Command::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
+        panic!("no export")
+    };
+    let mut out = Vec::new();
+    super::super::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
+}
+
+/// The kept file, the one that is named, or a line that says that there is none.
+#[test]
+fn a_model_is_exported_with_the_tokenizer_of_its_run() {
+    let (file, vocabulary) = vocabulary();
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, [3; 32], 1_000_000));
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    let kept = home.join(store::TOKENIZER);
+    let name = "rwkv_vocab_v20230424.txt";
+    let export = |to: &str, more: &[&Path]| {
+        let to = folder.path().join(to);
+        let line = [Path::new("--data-dir"), folder.path(), Path::new("--to"), &to];
+        export(&[&line, more].concat()).map(|told| (told, fs::read_to_string(to.join(name)).ok()))
+    };
+    let (told, found) = export("without", &[]).unwrap();
+    assert!(told.contains("lacks  a tokenizer") && told.contains("--tokenizer FILE"), "{told}");
+    assert_eq!(found, None);
+    let other = folder.path().join("vocabulary.txt");
+    fs::write(&other, &file).unwrap();
+    let (told, found) = export("named", &[Path::new("--tokenizer"), &other]).unwrap();
+    assert!(told.contains(name) && !told.contains("lacks"), "{told}");
+    assert_eq!(found.as_ref(), Some(&file));
+    fs::write(&kept, &file).unwrap();
+    assert_eq!(export("kept", &[]).unwrap().1, Some(file));
+    fs::write(&kept, "damaged").unwrap();
+    let (told, found) = export("damaged", &[]).unwrap();
+    assert!(told.contains("lacks") && told.contains(kept.to_str().unwrap()), "{told}");
+    assert_eq!(found, None);
+    let named = export("refused", &[Path::new("--tokenizer"), &kept]).unwrap_err();
+    assert!(named.to_string().contains("is another tokenizer"), "{named}");
+}
+
 #[test]
 fn a_state_is_exported_with_its_parameters_alone() {
     let (folder, manifest) = folder();
     let home = folder.path().join("runs").join(manifest.id.hex());
     let to = folder.path().join("model");
     let export = |checkpoint: &Path, to: &Path| {
-        let line = ["intellect-node", "export", "--checkpoint"].map(Path::new);
-        let line = line.into_iter().chain([checkpoint, Path::new("--to"), to]);
-        let Some(Command::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
-            panic!("no export")
-        };
-        let mut out = Vec::new();
-        super::super::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
+        export(&[Path::new("--checkpoint"), checkpoint, Path::new("--to"), to])
     };
     let checkpoint = home.join("checkpoints/10.ckpt");
     let text = export(&checkpoint, &to).unwrap();
