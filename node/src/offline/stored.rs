@@ -91,11 +91,13 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
     let header = &checkpoint.header;
-    let bytes = match tokenizer(&args.checkpoint, &path, &manifest) {
-        Ok(tokenizer) => gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?,
-        // Without it everything else is measured.
-        Err(OpenError::NoFile { .. }) => None,
-        Err(error) => return Err(error.into()),
+    // Without it everything else is measured, but a file that was named has to be right.
+    let (bytes, missing) = match tokenizer(&args.checkpoint, &path, &manifest) {
+        Ok(tokenizer) => (gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?, None),
+        Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
+        Err(error) => {
+            (None, Some(format!("warning        no bits per byte: {}", remedied(&error))))
+        }
     };
     let bits = bytes.map_or_else(String::new, |bytes| {
         format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
@@ -127,6 +129,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
             entropies.bigram.map_or_else(String::new, |bigram| format!(", bigram {bigram:.4}"))
         )),
     }
+    lines.extend(missing);
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(StoredError::Output)
 }
 

@@ -4,6 +4,7 @@ use clap::Parser as _;
 use intellect_model::{
     arch,
     config::{Scheme, Vocabulary, Work},
+    data::tokens::writer::Writer,
     genesis,
 };
 use intellect_protocol::{
@@ -128,6 +129,35 @@ fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     // To measure, the data is needed.
     let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err().to_string();
     assert!(error.contains("--data"), "{error}");
+}
+
+/// Everything else is measured without it.
+#[test]
+fn a_damaged_tokenizer_costs_the_bits_per_byte() {
+    let (file, vocabulary) = vocabulary();
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("a.tokens");
+    let mut writer = Writer::create(&tokens, vocabulary, [0; 32]).unwrap();
+    writer.begin().unwrap();
+    writer.tokens(&[98; 5_000], 5_000).unwrap();
+    writer.finish().unwrap();
+    let bytes = fs::read(&tokens).unwrap();
+    let digest = *blake3::hash(&bytes).as_bytes();
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, digest, bytes.len() as u64));
+    fs::write(folder.path().join("a.tokens"), bytes).unwrap();
+    let (data_dir, tokens) = (folder.path(), folder.path().join("a.tokens"));
+    let line =
+        ["eval", "--data-dir", data_dir.to_str().unwrap(), "--data", tokens.to_str().unwrap()];
+    let kept = data_dir.join("runs").join(manifest.id.hex()).join(store::TOKENIZER);
+    fs::write(&kept, &file).unwrap();
+    assert!(typed(&line).unwrap().contains("bits per byte\n"));
+    fs::write(&kept, &file[1..]).unwrap();
+    let told = typed(&line).unwrap();
+    for words in ["perplexity", "warning ", kept.to_str().unwrap(), "--tokenizer FILE"] {
+        assert!(told.contains(words), "no {words} in {told}");
+    }
+    let named = [&line[..], &["--tokenizer", kept.to_str().unwrap()]].concat();
+    assert!(typed(&named).unwrap_err().to_string().contains("is another tokenizer"));
 }
 
 #[test]
