@@ -92,6 +92,7 @@ impl Error {
                 OfflineError::Usage(_)
                 | OfflineError::Preset { .. }
                 | OfflineError::AnotherModel
+                | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))

@@ -70,6 +70,16 @@ pub(crate) enum OfflineError {
     /// A size of it was changed.
     #[error("the model of --from-hf is what its folder says: of [model] only context may be --set")]
     AnotherModel,
+    /// Manifest and weights would be one file.
+    #[error(
+        "--out {}: so the weights beside the manifest are named; name the manifest otherwise, as in \
+         run.toml",
+        path.display()
+    )]
+    WeightsName {
+        /// As typed.
+        path: PathBuf,
+    },
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
@@ -107,6 +117,14 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
 pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
         ManifestCommand::New(args) => {
+            let weights_path = args.out.with_extension("ckpt");
+            if args.from_hf.is_some() {
+                if weights_path == args.out {
+                    return Err(OfflineError::WeightsName { path: weights_path });
+                }
+                refuse_to_overwrite(&args.out)?;
+                refuse_to_overwrite(&weights_path)?;
+            }
             let weights = match &args.from_hf {
                 Some(folder) => {
                     writeln!(out, "reading the model in {}", folder.display())?;
@@ -118,14 +136,12 @@ pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<
             let manifest = new_manifest(&args, weights.as_ref())?;
             // The manifest last: where one is, its weights are.
             if let Some(weights) = weights {
-                let path = args.out.with_extension("ckpt");
-                refuse_to_overwrite(&args.out)?;
-                refuse_to_overwrite(&path)?;
-                genesis::publish(&path, &weights.table, &weights.imported.theta)?;
+                genesis::publish(&weights_path, &weights.table, &weights.imported.theta)?;
                 if weights.imported.untied {
                     writeln!(out, "its head was its embedding: from here on they learn apart")?;
                 }
-                writeln!(out, "wrote {}, for the first node: --genesis", path.display())?;
+                let path = weights_path.display();
+                writeln!(out, "wrote {path}, for the first node: --genesis")?;
             }
             write_new(&args.out, &manifest.text)?;
             writeln!(out, "wrote {}", args.out.display())?;

@@ -72,6 +72,23 @@ fn a_manifest_is_never_overwritten() {
     assert_eq!(std::fs::read_to_string(folder.path("run.toml")).unwrap(), before);
 }
 
+/// No model is read for a manifest that cannot be written.
+#[test]
+fn names_that_are_taken_are_refused_before_a_model_is_read() {
+    let folder = Folder::new();
+    let new = |out: &str| {
+        typed(&["manifest", "new", "--from-hf", "/absent", "--out", out]).unwrap_err().to_string()
+    };
+    let same = folder.path("run.ckpt");
+    let told = new(&same);
+    assert!(told.contains(&same) && told.contains("as in run.toml"), "{told}");
+    for taken in ["a.toml", "b.ckpt"] {
+        std::fs::write(folder.path(taken), "mine").unwrap();
+        let told = new(&folder.path(&taken.replace("ckpt", "toml")));
+        assert!(told.contains(taken) && told.contains("not overwritten"), "{told}");
+    }
+}
+
 #[test]
 fn a_run_on_a_text_names_the_file_by_digest() {
     let folder = Folder::new();
