@@ -5,9 +5,13 @@
 //! as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all donors
 //! together and, within narrower bounds, for each. When nothing is left to ask for, what is late is
 //! asked of a second donor; not while our line is busy with what is on its way, for on a slow line it
-//! would halve what the first one brings. A donor that sends something else than asked is left out and named; one
-//! that says nothing holds up nobody, and is left out after two requests. So whatever donors do, a
-//! transfer ends.
+//! would halve what the first one brings.
+//!
+//! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
+//! fetching the same thing; but nobody waits for it: when no request is open and all donors are put
+//! aside or left out, the transfer ends. A donor that sends something else than asked is left out and
+//! named; one that says nothing holds up nobody, and is left out after two requests. So whatever donors
+//! do, a transfer ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -24,11 +28,12 @@ use crate::net::FetchError;
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// An answer within this time says that more can be asked for.
+    /// An answer within this time says that more can be asked for. Who has nothing is put aside for
+    /// as long at first.
     pub(super) quick: Duration,
     /// After this time others are asked although as many requests are open as should be.
     pub(super) slow: Duration,
-    /// After this time no answer will come.
+    /// After this time no answer will come. Nobody is put aside for longer.
     pub(super) end: Duration,
 }
 
@@ -43,7 +48,7 @@ const UNANSWERED_MAX: u32 = 2;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// What carries requests to donors, and answers back.
-pub(super) trait Line {
+pub(crate) trait Line {
     /// Asks a donor.
     fn fetch(
         &self,
@@ -96,12 +101,16 @@ struct Asked {
     of: Vec<(usize, Instant)>,
 }
 
-struct Donor {
+pub(super) struct Donor {
     peer: PeerId,
     open: usize,
     limit: usize,
     delivered: u64,
     unanswered: u32,
+    /// How long it is put aside when it has nothing to give.
+    pause: Duration,
+    /// Put aside until then.
+    aside: Option<Instant>,
     /// Not asked any more.
     out: bool,
 }
@@ -134,8 +143,7 @@ impl<'a, L: Line> Crowd<'a, L> {
     pub(super) fn welcome(&mut self, donors: &[PeerId]) {
         for peer in donors {
             if !self.donors.iter().any(|donor| donor.peer == *peer) {
-                let (open, limit, delivered, unanswered, out) = (0, 1, 0, 0, false);
-                self.donors.push(Donor { peer: *peer, open, limit, delivered, unanswered, out });
+                self.donors.push(Donor::new(*peer, self.patience.quick));
             }
         }
     }
@@ -148,13 +156,13 @@ impl<'a, L: Line> Crowd<'a, L> {
         self.donors.iter_mut().for_each(|donor| donor.open = 0);
     }
 
-    /// Who has delivered something, and is still asked.
+    /// Who has delivered something, and is not left out.
     pub(super) fn active(&self) -> Vec<PeerId> {
         let active = self.donors.iter().filter(|donor| donor.delivered > 0 && !donor.out);
         active.map(|donor| donor.peer).collect()
     }
 
-    /// Who is still asked.
+    /// Who is not left out.
     pub(super) fn left(&self) -> Vec<PeerId> {
         self.donors.iter().filter(|donor| !donor.out).map(|donor| donor.peer).collect()
     }
@@ -222,7 +230,8 @@ impl<'a, L: Line> Crowd<'a, L> {
         let slow = slow.filter(|(_, at)| at.elapsed() >= self.patience.slow).count();
         let limit = (self.limit + slow).min(OPEN_MAX);
         let free = self.donors.iter().enumerate();
-        let mut free: Vec<_> = free.filter(|(_, d)| !d.out && d.open < d.limit).collect();
+        let now = Instant::now();
+        let mut free: Vec<_> = free.filter(|(_, donor)| donor.is_free(now)).collect();
         free.sort_by_key(|(_, donor)| (donor.open, donor.unanswered, donor.delivered));
         if !self.parts.is_empty() {
             if self.open.len() >= limit {
@@ -283,8 +292,8 @@ impl<'a, L: Line> Crowd<'a, L> {
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
-        let Donor { limit, delivered, unanswered, .. } = &mut self.donors[donor];
-        (*delivered, *unanswered) = (*delivered + 1, 0);
+        let Donor { limit, delivered, unanswered, pause, .. } = &mut self.donors[donor];
+        (*delivered, *unanswered, *pause) = (*delivered + 1, 0, self.patience.quick);
         if took <= self.patience.quick {
             *limit = (*limit + 1).min(OPEN_OF_ONE_MAX);
             self.limit = (self.limit + 1).min(OPEN_MAX);
@@ -319,8 +328,29 @@ impl<'a, L: Line> Crowd<'a, L> {
                 | FetchError::Refused
                 | FetchError::Frame(_)
                 | FetchError::Stopped,
-            ) => donor.out = true,
+            ) => donor.put_aside(Instant::now(), self.patience.end),
         }
         None
+    }
+}
+
+impl Donor {
+    pub(super) fn new(peer: PeerId, pause: Duration) -> Self {
+        let (open, limit, delivered, unanswered) = (0, 1, 0, 0);
+        Self { peer, open, limit, delivered, unanswered, pause, aside: None, out: false }
+    }
+
+    /// Whether it may be asked for something more.
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        !self.out && self.open < self.limit && self.aside.is_none_or(|until| until <= now)
+    }
+
+    /// It has nothing to give now. What it was asked for at the same time is not counted twice.
+    pub(super) fn put_aside(&mut self, now: Instant, longest: Duration) {
+        if self.aside.is_none_or(|until| until <= now) {
+            self.aside = Some(now + self.pause);
+            self.pause = (2 * self.pause).min(longest);
+        }
+        self.limit = 1;
     }
 }

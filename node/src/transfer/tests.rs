@@ -265,7 +265,7 @@ fn donors_that_are_heard_later_are_asked_too() {
         *asked.lock().unwrap().entry(peer).or_default() += 1;
         std::future::ready(if peer == EMPTY { Err(FetchError::Refused) } else { Ok(vec![7]) })
     });
-    let mut crowd = Crowd::new(&line, &[HONEST, EMPTY], BRIEF);
+    let mut crowd = Crowd::new(&line, &[HONEST, EMPTY], PATIENCE);
     crowd.begin((0..40).map(|index| Part { index, request: Vec::new(), length: 1 }));
     block_on(async {
         while let Some(Event::Part { index, .. }) = crowd.next().await {
@@ -277,7 +277,54 @@ fn donors_that_are_heard_later_are_asked_too() {
     drop(crowd);
     let asked = asked.into_inner().unwrap();
     assert!(asked[&HONEST] > 5 && asked[&OTHER] > 5, "{asked:?}");
-    assert_eq!(asked[&EMPTY], 1, "it was left out");
+    assert_eq!(asked[&EMPTY], 1, "it was put aside");
+}
+
+/// A donor that is fetching the same thing has it a little later. The other one's answers come only
+/// when it was asked again.
+#[test]
+fn a_donor_that_had_nothing_is_asked_again_while_others_are_busy() {
+    let asked = Mutex::new(0);
+    let asked = &asked;
+    let line = Wire::new(move |peer, _| {
+        *asked.lock().unwrap() += u32::from(peer == OTHER);
+        let asked_again = move || *asked.lock().unwrap() > 1;
+        let has = peer == HONEST || asked_again();
+        async move {
+            while peer == HONEST && !asked_again() {
+                tokio::task::yield_now().await;
+            }
+            if has { Ok(vec![7]) } else { Err(FetchError::Refused) }
+        }
+    });
+    let [quick, slow] = [1, 2].map(Duration::from_millis);
+    let mut crowd = Crowd::new(&line, &[OTHER, HONEST], Patience { quick, slow, ..BRIEF });
+    crowd.begin((0..9).map(|index| Part { index, request: Vec::new(), length: 1 }));
+    block_on(async {
+        while let Some(Event::Part { index, .. }) = crowd.next().await {
+            crowd.accept(index);
+        }
+    });
+    assert!(crowd.is_done());
+    assert!(crowd.active().contains(&OTHER));
+}
+
+/// The pause after each refusal is twice the one before, up to a bound; refusals at once are one.
+#[test]
+fn pauses_grow_to_a_bound() {
+    let mut donor = crowd::Donor::new(OTHER, Duration::from_secs(2));
+    let mut now = tokio::time::Instant::now();
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        donor.put_aside(now, Duration::from_secs(9));
+        donor.put_aside(now, Duration::from_secs(9));
+        let begin = now;
+        while !donor.is_free(now) {
+            now += Duration::from_secs(1);
+        }
+        pauses.push((now - begin).as_secs());
+    }
+    assert_eq!(pauses, [2, 4, 8, 9]);
 }
 
 /// The momentum of published weights is nothing but zeros, and is never asked for.
