@@ -24,6 +24,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::net::{FETCH_TIMEOUT, FetchError, Handle};
+use crate::store::genesis::Useless;
 use crate::store::incoming::Incoming;
 use crate::store::{Store, StoreError};
 
@@ -55,6 +56,15 @@ pub(crate) enum Notice {
     Fault(PeerId, &'static str),
     /// What comes is not kept on disk: a restart begins anew.
     Disk(StoreError),
+}
+
+/// Why a checkpoint is not to be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Of those who were asked nobody has all of it.
+    Nobody,
+    /// Everybody has the same, and it is of no use.
+    Useless(Useless),
 }
 
 /// A state as it comes in.
@@ -117,19 +127,23 @@ async fn whole(
 
 /// The checkpoint with this header and digest, from the `donors` that are known so far; what `store` has of
 /// it already is not fetched again.
-pub(crate) async fn checkpoint(
-    net: &Handle,
+pub(crate) async fn checkpoint<L: Line>(
+    line: &L,
     store: &Arc<Store>,
     header: Header,
     state: Digest,
     mut donors: watch::Receiver<Vec<PeerId>>,
     mut tell: impl FnMut(Notice),
-) -> Option<(Table, State)> {
-    let mut crowd = Crowd::new(net, &donors.borrow_and_update(), PATIENCE);
+) -> Result<(Table, State), Lack> {
+    let mut crowd = Crowd::new(line, &donors.borrow_and_update(), PATIENCE);
     let table = match kept_table(store, header, state).await {
-        Some(table) => table,
-        None => table_of(&mut crowd, net, header, state, &mut tell).await?,
+        Some(table) => Some(table),
+        None => table_of(&mut crowd, line, header, state, &mut tell).await,
     };
+    let table = table.ok_or(Lack::Nobody)?;
+    if header == Header::published(header.parameters) && table.has_momentum() {
+        return Err(Lack::Useless(Useless::Momentum));
+    }
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
         Err(error) => {
@@ -137,7 +151,8 @@ pub(crate) async fn checkpoint(
             None
         }
     };
-    let (mut fetched, missing) = kept_pieces(&table, incoming.clone()).await?;
+    let kept = kept_pieces(&table, incoming.clone()).await;
+    let (mut fetched, missing) = kept.ok_or(Lack::Nobody)?;
     let bytes = |piece: usize| table.piece(piece).map_or(0, |range| 4 * range.len());
     let want_bytes = header.parameters.saturating_mul(8);
     let lacking: u64 = missing.iter().map(|piece| bytes(*piece) as u64).sum();
@@ -158,14 +173,14 @@ pub(crate) async fn checkpoint(
                 continue;
             }
         };
-        let digest = table.pieces().get(index)?;
+        let digest = table.pieces().get(index).ok_or(Lack::Nobody)?;
         if blake3::hash(&bytes) != blake3::Hash::from_bytes(digest.0) {
             crowd.refuse(peer, index);
             tell(Notice::Fault(peer, "sent another piece of a checkpoint than was asked for"));
             continue;
         }
-        // The right digest, and still no numbers: the state is of no use.
-        fetched.put_piece(index, &bytes).ok()?;
+        // The right digest, and still no numbers.
+        fetched.put_piece(index, &bytes).map_err(|_| Lack::Useless(Useless::NotFinite))?;
         crowd.accept(index);
         have_bytes += bytes.len() as u64;
         if let Some(error) = keep(&mut incoming, &table, index, bytes).await {
@@ -173,7 +188,7 @@ pub(crate) async fn checkpoint(
         }
         tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: crowd.active() }));
     }
-    crowd.is_done().then_some((table, fetched))
+    if crowd.is_done() { Ok((table, fetched)) } else { Err(Lack::Nobody) }
 }
 
 async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
@@ -214,9 +229,8 @@ async fn kept_pieces(table: &Table, kept: Option<Arc<Incoming>>) -> Option<(Stat
         let parameters = usize::try_from(table.header().parameters).ok()?;
         let mut state = State::genesis(vec![0.0; parameters]);
         let mut missing = Vec::new();
-        let zeros = zeros(&table);
-        for (piece, digest) in table.pieces().iter().enumerate() {
-            if zeros.contains(digest) {
+        for (piece, is_zero) in table.zeros().enumerate() {
+            if is_zero {
                 continue;
             }
             let bytes = kept.as_ref().and_then(|kept| kept.get(&table, piece));
@@ -228,15 +242,6 @@ async fn kept_pieces(table: &Table, kept: Option<Arc<Incoming>>) -> Option<(Stat
         Some((state, missing))
     };
     spawn_blocking(read).await.ok()?
-}
-
-/// The digests of pieces of zeros: of a whole one, and of the last one of θ or v.
-fn zeros(table: &Table) -> [Digest; 2] {
-    let last = table.pieces().len().saturating_sub(1);
-    [0, last].map(|piece| {
-        let bytes = vec![0; table.piece(piece).map_or(0, |range| 4 * range.len())];
-        Digest(*blake3::hash(&bytes).as_bytes())
-    })
 }
 
 /// Keeps a piece on disk; after an error none any more.

@@ -248,6 +248,25 @@ impl Table {
         &self.pieces
     }
 
+    /// Of each piece, whether it is all zeros, as its digest tells.
+    pub fn zeros(&self) -> impl Iterator<Item = bool> {
+        let half = self.pieces.len() / 2;
+        let [whole, last] = [0, half - 1].map(|piece| {
+            let bytes = vec![0; self.piece(piece).map_or(0, |range| 4 * range.len())];
+            Digest(*blake3::hash(&bytes).as_bytes())
+        });
+        self.pieces.iter().enumerate().map(move |(piece, digest)| {
+            let is_last = (piece + 1).is_multiple_of(half);
+            *digest == if is_last { last } else { whole }
+        })
+    }
+
+    /// Whether a number of v is not zero.
+    #[must_use]
+    pub fn has_momentum(&self) -> bool {
+        !self.zeros().skip(self.pieces.len() / 2).all(|is_zero| is_zero)
+    }
+
     /// Which elements of `θ ‖ v`, counted through, piece `piece` holds; `None` beyond the last one.
     #[must_use]
     pub fn piece(&self, piece: usize) -> Option<Range<usize>> {
@@ -344,6 +363,20 @@ mod tests {
             let result = Table::from_bytes(&bytes[..length], &found);
             assert!(matches!(result, Err(TableError::Length { .. })), "{length}: {result:?}");
         }
+    }
+
+    /// A piece of zeros has the digest of its own length of them.
+    #[test]
+    fn zeros_are_known_by_their_digests() {
+        let mut v = vec![0.0; 2 * PIECE + 3];
+        let table = |v: &[f32]| Table::of(header(v.len()), &[0.0; 2 * PIECE + 3], v).unwrap();
+        assert!(table(&v).zeros().all(|is_zero| is_zero) && !table(&v).has_momentum());
+        let mut swapped = table(&v);
+        swapped.pieces.swap(1, 2);
+        assert_eq!(swapped.zeros().collect::<Vec<_>>(), [true, false, false, true, true, true]);
+        v[PIECE] = 1.0;
+        assert_eq!(table(&v).zeros().collect::<Vec<_>>(), [true, true, true, true, false, true]);
+        assert!(table(&v).has_momentum());
     }
 
     /// No length from a peer is believed before it is compared with a constant (D1).

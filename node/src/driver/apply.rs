@@ -149,7 +149,7 @@ impl Driver {
             };
             let found =
                 transfer::checkpoint(&net, &store, header, head.state, donors, notice).await;
-            Done::Checkpoint(head, spent, found.map(Box::new))
+            Done::Checkpoint(head, spent, found.ok().map(Box::new))
         });
     }
 

@@ -22,7 +22,7 @@ use crate::manifest::Manifest;
 use crate::net::{Event, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
-use crate::transfer::{self, Notice};
+use crate::transfer::{self, Lack, Notice};
 
 /// Between two tries, while nobody who is there has the weights: they are fetching them too. What has
 /// come is read again each time, so it becomes longer, up to a minute.
@@ -134,6 +134,8 @@ async fn kept(
         Err(PublishedError::Read(error)) if !error.is_damage() => {
             Err(EnterError::Genesis(error.into()).into())
         }
+        // Others have the same.
+        Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error).into()),
         Err(error) => {
             tell.damaged(&path, &error.to_string());
             store.set_aside(&path)?;
@@ -162,8 +164,12 @@ async fn fetch(
             Notice::Disk(error) => tell.disk(&error),
         };
         let fetched = transfer::checkpoint(net, store, header, state, donors.clone(), notice);
-        if let Some((table, state)) = fetched.await {
-            return Ok((table, state.into_theta()));
+        match fetched.await {
+            Ok((table, fetched)) => return Ok((table, fetched.into_theta())),
+            Err(Lack::Useless(why)) => {
+                return Err(EnterError::Genesis(PublishedError::Useless { state, why }).into());
+            }
+            Err(Lack::Nobody) => {}
         }
         if pause == RETRY {
             tell.say("nobody who is there has all of the published weights yet: trying again");

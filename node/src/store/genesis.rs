@@ -10,7 +10,7 @@ use std::{
 };
 
 use intellect_protocol::{
-    checkpoint::{Header, Table},
+    checkpoint::{Header, PieceError, Table},
     codec::EncodeError,
     id::Digest,
 };
@@ -50,6 +50,28 @@ pub(crate) enum PublishedError {
         /// What the manifest names.
         expected: Digest,
     },
+    /// Whoever hands them on hands on the same.
+    #[error(
+        "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; its \
+         organiser has to publish a run with other weights"
+    )]
+    Useless {
+        /// What the manifest names.
+        state: Digest,
+        /// What is wrong with it.
+        why: Useless,
+    },
+}
+
+/// Why published weights are of no use, from wherever they come: their organiser's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Useless {
+    /// There is none before the first epoch.
+    #[error("the momentum is not zero")]
+    Momentum,
+    /// Nothing can be computed with them.
+    #[error("a number is not finite")]
+    NotFinite,
 }
 
 /// What `theta` is as a run's first state: its digest is what a manifest names.
@@ -84,7 +106,16 @@ impl Published {
             let (path, found) = (path.to_owned(), table.state());
             return Err(PublishedError::Other { path, found, expected: state });
         }
-        let theta = front.theta()?;
+        let useless = |why| PublishedError::Useless { state, why };
+        if table.has_momentum() {
+            return Err(useless(Useless::Momentum));
+        }
+        let theta = front.theta().map_err(|error| match error {
+            CheckpointError::Piece { source: PieceError::Content { .. }, .. } => {
+                useless(Useless::NotFinite)
+            }
+            error => error.into(),
+        })?;
         let file = File::open(path).map_err(io_error)?;
         Ok(Self { theta, saved: Saved::new(path.to_owned(), table, file) })
     }
@@ -162,6 +193,29 @@ mod tests {
             matches!(publish(&path, &table, &theta), Err(StoreError::Io { .. })),
             "never overwritten"
         );
+    }
+
+    /// Whoever published them is blamed, not the disk.
+    #[test]
+    fn weights_that_nobody_can_train_are_their_organiser_s_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.ckpt");
+        let told = |theta: [f32; 2], v: [f32; 2]| {
+            let [theta, v] = [theta, v].map(|numbers| numbers.map(f32::to_le_bytes).concat());
+            let digest = |bytes: &[u8]| *blake3::hash(bytes).as_bytes();
+            let header = Header::published(2).to_bytes();
+            let front = [&header[..], &digest(&theta), &digest(&v)].concat();
+            fs::write(&path, [&front[..], &theta, &v].concat()).unwrap();
+            let state = Digest::derive("intellect-node 1 state", &front);
+            Published::read(&path, state, 2).unwrap_err().to_string()
+        };
+        for (theta, v, why) in [
+            ([1.0, 2.0], [0.0, -1.0], "the momentum is not zero"),
+            ([1.0, f32::INFINITY], [0.0; 2], "a number is not finite"),
+        ] {
+            let told = told(theta, v);
+            assert!(told.contains(why) && told.contains("its organiser"), "{told}");
+        }
     }
 
     #[test]

@@ -327,6 +327,49 @@ fn pauses_grow_to_a_bound() {
     assert_eq!(pauses, [2, 4, 8, 9]);
 }
 
+/// The table of published weights, whatever they are.
+fn published(theta: &[f32], v: &[f32]) -> Table {
+    let digest = |numbers: &[f32]| *blake3::hash(&bytes_of(numbers)).as_bytes();
+    let header = Header::published(theta.len() as u64).to_bytes();
+    let bytes = [&header[..], &digest(theta), &digest(v)].concat();
+    Table::from_bytes(&bytes, &Digest::derive("intellect-node 1 state", &bytes)).unwrap()
+}
+
+fn bytes_of(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// They are no fault of whoever sends them, and to ask again is in vain.
+#[test]
+fn weights_of_no_use_are_told_from_weights_that_nobody_has() {
+    let fetched = |theta: &[f32], v: &[f32], donor| {
+        let table = published(theta, v);
+        let line = Wire::new(|peer, request: Vec<u8>| {
+            let answer = match wire::open_request(&request) {
+                Some(_) if peer == EMPTY => None,
+                Some(Request::Table { offset: 0, .. }) => Some(table.to_bytes()),
+                Some(Request::Piece { index: 0, .. }) => Some(bytes_of(theta)),
+                _ => None,
+            };
+            std::future::ready(answer.ok_or(FetchError::Refused))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let run = intellect_protocol::id::RunId([1; 32]);
+        let store = Arc::new(Store::open(folder.path(), run).unwrap());
+        let donors = watch::channel(vec![donor]).1;
+        let blame = |notice| assert!(matches!(notice, Notice::Progress(_)));
+        let header = *table.header();
+        let found = checkpoint(&line, &store, header, table.state(), donors, blame);
+        block_on(found).map(|(_, state)| state.theta().to_vec())
+    };
+    assert_eq!(fetched(&[1.0, 2.0], &[0.0; 2], HONEST), Ok(vec![1.0, 2.0]));
+    assert_eq!(fetched(&[1.0, 2.0], &[0.0; 2], EMPTY), Err(Lack::Nobody));
+    let momentum = fetched(&[1.0, 2.0], &[0.0, 1.0], HONEST);
+    assert_eq!(momentum, Err(Lack::Useless(Useless::Momentum)));
+    let not_finite = fetched(&[1.0, f32::NAN], &[0.0; 2], HONEST);
+    assert_eq!(not_finite, Err(Lack::Useless(Useless::NotFinite)));
+}
+
 /// The momentum of published weights is nothing but zeros, and is never asked for.
 #[test]
 fn pieces_of_zeros_need_not_come() {
