@@ -270,13 +270,12 @@ mod tests {
     fn documents_are_measured_each_by_itself() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.tokens");
-        let mut writer =
-            Writer::create(&path, Vocabulary::BYTES, [0; 32]).expect("a token file begins");
+        let mut writer = Writer::create(&path, Vocabulary::BYTES).expect("a token file begins");
         for _ in 0..3000 {
             writer.begin().expect("written");
             writer.tokens(&[97], 1).expect("written");
         }
-        writer.finish().expect("whole");
+        writer.finish([0; 32]).expect("whole");
         let (header, file) = tokens::describe(&path).expect("a token file");
         let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
         let source = Source::open(&work, 3, std::slice::from_ref(&path)).expect("opens");

@@ -6,6 +6,8 @@
 //!
 //! A record that is no document (a line that is no JSON, an empty place of a column) is handed over
 //! as [`Record`], and the caller decides; a file that is damaged as a whole is an error.
+//!
+//! All but Parquet is read once, from begin to end, and may be a pipe.
 
 mod bin;
 mod jsonl;
@@ -13,6 +15,7 @@ mod parquet;
 mod text;
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -32,6 +35,21 @@ pub enum Format {
     Parquet,
     /// Nothing but tokens of this width, little endian.
     Tokens(Width),
+}
+
+/// Takes what is in a file.
+pub(super) trait Sink {
+    /// Why it takes no more.
+    type Error: From<ReadError>;
+
+    /// Bytes of the file, whatever they mean: all of them, in their order.
+    fn bytes(&mut self, bytes: &[u8]);
+
+    /// What was found in them.
+    ///
+    /// # Errors
+    /// If it takes no more.
+    fn found(&mut self, found: Found) -> Result<(), Self::Error>;
 }
 
 /// One thing that a reader finds.
@@ -122,6 +140,12 @@ pub enum ReadError {
         /// As given.
         path: PathBuf,
     },
+    /// What cannot be read from its end.
+    #[error("{} is no file, as Parquet has to be: write it to one first", path.display())]
+    NoFile {
+        /// As given.
+        path: PathBuf,
+    },
     /// No Parquet, or a part of one.
     #[error("{} is no whole Parquet file, perhaps it was cut off: {why}", path.display())]
     NoParquet {
@@ -202,26 +226,42 @@ impl Record {
     }
 }
 
-/// Hands everything in a file to `sink`, until it refuses.
+/// Sees that a file is there, has something in it, and may be read, long before its turn comes.
+///
+/// # Errors
+/// If not so.
+pub(super) fn check(path: &Path, format: Format) -> Result<(), ReadError> {
+    let about = path.metadata().map_err(|cause| unreadable(path, cause))?;
+    match format {
+        _ if about.is_file() && about.len() == 0 => Err(ReadError::Empty { path: path.to_owned() }),
+        _ if about.is_file() => open(path).map(drop),
+        Format::Parquet => Err(ReadError::NoFile { path: path.to_owned() }),
+        // What is in a pipe is there when it is read.
+        Format::Text | Format::JsonLines | Format::Tokens(_) => Ok(()),
+    }
+}
+
+/// Hands everything in a file to `sink`, until it takes no more.
 ///
 /// # Errors
 /// If the file cannot be read to its end, or what `sink` says.
-pub(super) fn read<E: From<ReadError>>(
+pub(super) fn read<S: Sink>(
     path: &Path,
     format: Format,
     shape: Shape<'_>,
-    sink: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<(), E> {
-    let length = path.metadata().map_err(|cause| unreadable(path, cause))?.len();
-    if length == 0 {
-        return Err(ReadError::Empty { path: path.to_owned() }.into());
-    }
+    sink: &mut S,
+) -> Result<(), S::Error> {
+    check(path, format)?;
     match format {
         Format::Text => text::read(path, sink),
         Format::JsonLines => jsonl::read(path, shape.field, sink),
         Format::Parquet => parquet::read(path, shape.field, sink),
         Format::Tokens(width) => bin::read(path, width, shape, sink),
     }
+}
+
+fn open(path: &Path) -> Result<fs::File, ReadError> {
+    fs::File::open(path).map_err(|cause| unreadable(path, cause))
 }
 
 fn unreadable(path: &Path, cause: io::Error) -> ReadError {

@@ -1,17 +1,15 @@
 //! From documents to a token file: what `data tokenize` does.
 //!
-//! Files are read one after the other, a few megabytes of documents at a time become tokens on all
+//! Files are read once, one after the other, a few megabytes of documents at a time become tokens on all
 //! cores, and are written in the order in which they were read: the same files give the same bytes,
 //! whatever the machine.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use thiserror::Error;
 
-use super::documents::{self, Format, Found, Part, ReadError, Record, Shape};
-use super::tokens::fill;
+use super::documents::{self, Format, Found, Part, ReadError, Record, Shape, Sink};
 use super::tokens::header::Header;
 use super::tokens::writer::{WriteError, Writer};
 use crate::config::Vocabulary;
@@ -104,11 +102,17 @@ pub fn tokenize(
     let vocabulary = Vocabulary { scheme: file.scheme, digest: file.digest(), tokens, bos };
     let formats = job.inputs.iter().map(|path| job.format.map_or_else(|| Format::of(path), Ok));
     let formats = formats.collect::<Result<Vec<_>, _>>()?;
-    let writer = Writer::create(job.out, vocabulary, digest(job.inputs)?)?;
+    let writer = Writer::create(job.out, vocabulary)?;
+    for (path, format) in job.inputs.iter().zip(&formats) {
+        documents::check(path, *format)?;
+    }
     let mut run = Run {
         tokenizer,
         bos,
+        damage: job.damage,
         writer,
+        path: job.out,
+        source: blake3::Hasher::new(),
         waiting: Vec::new(),
         bytes: 0,
         done: 0,
@@ -117,35 +121,22 @@ pub fn tokenize(
     };
     for (path, format) in job.inputs.iter().zip(formats) {
         let shape = Shape { field: job.field, tokens, bos };
-        documents::read(path, format, shape, &mut |found| run.take(path, found, job.damage))?;
-        run.write(path)?;
+        run.path = path;
+        documents::read(path, format, shape, &mut run)?;
+        run.write()?;
     }
     run.finish()
-}
-
-/// BLAKE3 of files one after the other.
-fn digest(inputs: &[PathBuf]) -> Result<[u8; 32], ReadError> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; BUFFER_BYTES];
-    for path in inputs {
-        let unreadable = |cause| ReadError::Unreadable { path: path.clone(), cause };
-        let mut file = fs::File::open(path).map_err(unreadable)?;
-        loop {
-            let read = fill(&mut file, &mut buffer).map_err(unreadable)?;
-            if read == 0 {
-                break;
-            }
-            hasher.update(&buffer[..read]);
-        }
-    }
-    Ok(*hasher.finalize().as_bytes())
 }
 
 /// A file that is being made.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
     bos: u32,
+    damage: Damage,
     writer: Writer,
+    /// What is read now, and all that has been read.
+    path: &'a Path,
+    source: blake3::Hasher,
     /// What was read and not yet written, and whether it begins a document.
     waiting: Vec<(bool, Part)>,
     /// Its size.
@@ -163,8 +154,15 @@ struct LeftOut {
     examples: Vec<Record>,
 }
 
-impl Run<'_> {
-    fn take(&mut self, path: &Path, found: Found, damage: Damage) -> Result<(), TokenizeError> {
+impl Sink for Run<'_> {
+    type Error = TokenizeError;
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.source.update(bytes);
+        (self.tell)(self.done);
+    }
+
+    fn found(&mut self, found: Found) -> Result<(), TokenizeError> {
         let (begins, part) = match found {
             Found::Begin(Part::Text(text)) if text.is_empty() => {
                 self.left_out.empty += 1;
@@ -172,7 +170,7 @@ impl Run<'_> {
             }
             Found::Begin(part) => (true, part),
             Found::More(part) => (false, part),
-            Found::Damaged(record) if damage == Damage::Refuse => {
+            Found::Damaged(record) if self.damage == Damage::Refuse => {
                 return Err(TokenizeError::Damaged(record));
             }
             Found::Damaged(record) => {
@@ -188,17 +186,19 @@ impl Run<'_> {
             Part::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
-        if self.bytes < WAITING_BYTES { Ok(()) } else { self.write(path) }
+        if self.bytes < WAITING_BYTES { Ok(()) } else { self.write() }
     }
+}
 
+impl Run<'_> {
     /// Turns what waits into tokens, and writes them.
-    fn write(&mut self, path: &Path) -> Result<(), TokenizeError> {
+    fn write(&mut self) -> Result<(), TokenizeError> {
         self.done += std::mem::take(&mut self.bytes) as u64;
         let waiting = std::mem::take(&mut self.waiting);
         let encode = |(begins, part)| encode(self.tokenizer, self.bos, begins, part);
         let all: Result<Vec<_>, _> = waiting.into_par_iter().map(encode).collect();
         for (begins, tokens, bytes) in
-            all.map_err(|why| TokenizeError::Encode { path: path.to_owned(), why })?
+            all.map_err(|why| TokenizeError::Encode { path: self.path.to_owned(), why })?
         {
             if begins {
                 self.writer.begin()?;
@@ -215,7 +215,8 @@ impl Run<'_> {
             let first = examples.first().map(|record| format!(", the first: {record}"));
             return Err(TokenizeError::Nothing { skipped, first: first.unwrap_or_default() });
         }
-        Ok(Report { header: self.writer.finish()?, empty, skipped, examples })
+        let source = *self.source.finalize().as_bytes();
+        Ok(Report { header: self.writer.finish(source)?, empty, skipped, examples })
     }
 }
 
@@ -243,8 +244,6 @@ fn encode(
     }
 }
 
-/// Read at a time for the digest.
-const BUFFER_BYTES: usize = 1 << 18;
 /// Enough for all cores, little beside a tokenizer.
 const WAITING_BYTES: usize = 1 << 23;
 /// So many records that were left out are told.

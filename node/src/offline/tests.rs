@@ -107,10 +107,10 @@ fn a_run_on_several_token_files_mixes_them() {
     std::fs::create_dir(folder.path("corpus")).unwrap();
     for (name, token) in [("a", 97), ("b", 98)] {
         let path = folder.path(&format!("corpus/{name}"));
-        let mut writer = Writer::create(Path::new(&path), Vocabulary::BYTES, [0; 32]).unwrap();
+        let mut writer = Writer::create(Path::new(&path), Vocabulary::BYTES).unwrap();
         writer.begin().unwrap();
         writer.tokens(&[token; 1000], 1000).unwrap();
-        writer.finish().unwrap();
+        writer.finish([0; 32]).unwrap();
     }
     let settings = ["data.weights=[3, 1]", "data.anneal_weights=[0, 1]", "data.anneal_from=4000"];
     let corpus = folder.path("corpus");

@@ -7,10 +7,9 @@
 //! that is no token, a token that the tokenizer does not have, and, of four bytes read as two, zeros
 //! in every second place: more than 65,536 tokens are never of two bytes.
 
-use std::fs;
 use std::path::Path;
 
-use super::{Found, Part, ReadError, Shape, unreadable};
+use super::{Found, Part, ReadError, Shape, Sink, open, unreadable};
 use crate::data::tokens::header::Width;
 use crate::data::tokens::{fill, numbers};
 
@@ -18,17 +17,17 @@ use crate::data::tokens::{fill, numbers};
 ///
 /// # Errors
 /// If the file cannot be read or has another width, or what `sink` says.
-pub(super) fn read<E: From<ReadError>>(
+pub(super) fn read<S: Sink>(
     path: &Path,
     width: Width,
     shape: Shape<'_>,
-    sink: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<(), E> {
+    sink: &mut S,
+) -> Result<(), S::Error> {
     let wrong = |why| ReadError::WrongWidth { path: path.to_owned(), width: width as usize, why };
     if width < Width::of(shape.tokens) {
         return Err(wrong(format!("it has {} tokens, too many for that", shape.tokens)).into());
     }
-    let mut file = fs::File::open(path).map_err(|cause| unreadable(path, cause))?;
+    let mut file = open(path)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut done = 0_u64;
     loop {
@@ -36,6 +35,7 @@ pub(super) fn read<E: From<ReadError>>(
         if read == 0 {
             return Ok(());
         }
+        sink.bytes(&buffer[..read]);
         if !read.is_multiple_of(width as usize) {
             let bytes = done * width as u64 + read as u64;
             return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
@@ -57,7 +57,7 @@ pub(super) fn read<E: From<ReadError>>(
             tokens.remove(0);
         }
         let part = Part::Tokens(tokens);
-        sink(if begins { Found::Begin(part) } else { Found::More(part) })?;
+        sink.found(if begins { Found::Begin(part) } else { Found::More(part) })?;
     }
 }
 

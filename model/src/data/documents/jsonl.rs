@@ -1,23 +1,18 @@
 //! JSON lines: an object per line, one of whose fields is a document.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Found, LINE_BYTES_MAX, Part, ReadError, Record, unreadable};
+use super::{Found, LINE_BYTES_MAX, Part, ReadError, Record, Sink, open, unreadable};
 
 /// Hands the documents in `field` to `sink`; empty lines are none.
 ///
 /// # Errors
 /// If the file cannot be read or holds an endless line, or what `sink` says.
-pub(super) fn read<E: From<ReadError>>(
-    path: &Path,
-    field: &str,
-    sink: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut file = BufReader::new(fs::File::open(path).map_err(|cause| unreadable(path, cause))?);
+pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<(), S::Error> {
+    let mut file = BufReader::new(open(path)?);
     let (mut line, mut number) = (Vec::new(), 0_u64);
     loop {
         line.clear();
@@ -27,12 +22,13 @@ pub(super) fn read<E: From<ReadError>>(
         if read == 0 {
             return Ok(());
         }
+        sink.bytes(&line);
         if read as u64 > LINE_BYTES_MAX {
             return Err(ReadError::LongLine { path: path.to_owned(), line: number }.into());
         }
         let text = line.trim_ascii();
         if !text.is_empty() {
-            sink(document(text, field).map_or_else(
+            sink.found(document(text, field).map_or_else(
                 |why| {
                     let place = format!("line {number}");
                     Found::Damaged(Record::new(path, place, why, text))

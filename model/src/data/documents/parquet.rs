@@ -4,6 +4,7 @@
 //! within a structure with points between.
 
 use std::fs;
+use std::io::{self, Seek};
 use std::path::Path;
 
 use parquet::basic::Type;
@@ -13,20 +14,18 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{Found, Part, ReadError, Record, unreadable};
+use super::{Found, Part, ReadError, Record, Sink, open, unreadable};
+use crate::data::tokens::fill;
 
 /// Hands the documents of `column` to `sink`.
 ///
 /// # Errors
 /// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
-pub(super) fn read<E: From<ReadError>>(
-    path: &Path,
-    column: &str,
-    sink: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<(), E> {
+pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
     let damaged =
         |why: ParquetError| ReadError::NoParquet { path: path.to_owned(), why: why.to_string() };
-    let file = fs::File::open(path).map_err(|cause| unreadable(path, cause))?;
+    let mut file = open(path)?;
+    through(&mut file, sink).map_err(|cause| unreadable(path, cause))?;
     let file = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     let columns = schema.columns();
@@ -65,7 +64,7 @@ pub(super) fn read<E: From<ReadError>>(
                 row += 1;
                 let is_there = level == 0 || levels.get(at) == Some(&level);
                 let value = if is_there { values.next() } else { None };
-                sink(document(path, row, column, value))?;
+                sink.found(document(path, row, column, value))?;
             }
         }
         if read != expected {
@@ -74,6 +73,18 @@ pub(super) fn read<E: From<ReadError>>(
         }
     }
     Ok(())
+}
+
+/// Hands all bytes of the file over, and goes back to its begin: its columns are read here and there.
+fn through<S: Sink>(file: &mut fs::File, sink: &mut S) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = fill(file, &mut buffer)?;
+        if read == 0 {
+            return file.rewind();
+        }
+        sink.bytes(&buffer[..read]);
+    }
 }
 
 /// Whether a column holds at most one string of bytes per row.
@@ -94,3 +105,5 @@ fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> F
 
 /// Rows read at a time.
 const ROWS: usize = 256;
+/// Read at a time, where it is not yet known what it is.
+const BUFFER_BYTES: usize = 1 << 18;

@@ -62,22 +62,40 @@ impl Folder {
     }
 }
 
-/// What is found, as text: `+` begins a document, `.` goes on, `!` is no document.
-fn all(path: &Path, format: Format, shape: Shape<'_>) -> Result<Vec<String>, ReadError> {
-    let mut found = Vec::new();
-    let part = |part| match part {
-        Part::Text(text) => text,
-        Part::Tokens(tokens) => format!("{tokens:?}"),
-    };
-    read::<ReadError>(path, format, shape, &mut |piece| {
-        found.push(match piece {
+/// What a reader hands over; what is found as text: `+` begins a document, `.` goes on, `!` is none.
+#[derive(Default)]
+struct Collected {
+    bytes: Vec<u8>,
+    found: Vec<String>,
+}
+
+impl Sink for Collected {
+    type Error = ReadError;
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn found(&mut self, found: Found) -> Result<(), ReadError> {
+        let part = |part| match part {
+            Part::Text(text) => text,
+            Part::Tokens(tokens) => format!("{tokens:?}"),
+        };
+        self.found.push(match found {
             Found::Begin(begin) => format!("+{}", part(begin)),
             Found::More(more) => format!(".{}", part(more)),
             Found::Damaged(record) => format!("!{record}"),
         });
         Ok(())
-    })?;
-    Ok(found)
+    }
+}
+
+/// What is found in a file of which every byte is handed over once.
+fn all(path: &Path, format: Format, shape: Shape<'_>) -> Result<Vec<String>, ReadError> {
+    let mut collected = Collected::default();
+    read(path, format, shape, &mut collected)?;
+    assert!(collected.bytes == fs::read(path).expect("readable"));
+    Ok(collected.found)
 }
 
 fn refusal(path: &Path, format: Format, shape: Shape<'_>) -> String {

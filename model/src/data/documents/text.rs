@@ -3,27 +3,24 @@
 //! It comes in parts of about a mebibyte, each cut behind a line break where there is one: a
 //! tokenizer joins little across it.
 
-use std::fs;
 use std::path::Path;
 
-use super::{Found, Part, ReadError, unreadable};
+use super::{Found, Part, ReadError, Sink, open, unreadable};
 use crate::data::tokens::fill;
 
 /// Hands the text to `sink`.
 ///
 /// # Errors
 /// If it cannot be read or is no UTF-8, or what `sink` says.
-pub(super) fn read<E: From<ReadError>>(
-    path: &Path,
-    sink: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut file = fs::File::open(path).map_err(|cause| unreadable(path, cause))?;
+pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
+    let mut file = open(path)?;
     let mut buffer = vec![0; PART_BYTES];
     // Of the buffer so much was left over by the part before; of the file so much is done.
     let (mut kept, mut done) = (0, 0_u64);
     loop {
         let read = fill(&mut file, &mut buffer[kept..]).map_err(|cause| unreadable(path, cause))?;
         let filled = kept + read;
+        sink.bytes(&buffer[kept..filled]);
         if filled == 0 {
             return Ok(());
         }
@@ -34,7 +31,7 @@ pub(super) fn read<E: From<ReadError>>(
             ReadError::NoText { path: path.to_owned(), at }
         })?;
         let part = Part::Text(part.to_owned());
-        sink(if done == 0 { Found::Begin(part) } else { Found::More(part) })?;
+        sink.found(if done == 0 { Found::Begin(part) } else { Found::More(part) })?;
         done += end as u64;
         buffer.copy_within(end..filled, 0);
         kept = filled - end;

@@ -26,10 +26,10 @@ impl Folder {
     }
 
     fn file(&self, name: &str, token: u32, count: usize, vocabulary: Vocabulary) {
-        let mut writer = Writer::create(&self.path(name), vocabulary, [0; 32]).expect("created");
+        let mut writer = Writer::create(&self.path(name), vocabulary).expect("created");
         writer.begin().expect("written");
         writer.tokens(&vec![token; count - 1], 0).expect("written");
-        writer.finish().expect("whole");
+        writer.finish([0; 32]).expect("whole");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -133,9 +133,9 @@ fn the_held_out_set_has_rows_of_each_file_by_the_first_weights() {
     assert_eq!(rows_of(&source.held_out(0..1, 1).expect("a row")), [0, 1, 0]);
     // Within a file they are spread over its end, from its first row to its last.
     let split = Folder::new(&[]);
-    let mut writer = Writer::create(&split.path("a"), VOCABULARY, [0; 32]).expect("created");
+    let mut writer = Writer::create(&split.path("a"), VOCABULARY).expect("created");
     writer.tokens(&(0..200).map(|at| at % 50).collect::<Vec<_>>(), 0).expect("written");
-    writer.finish().expect("whole");
+    writer.finish([0; 32]).expect("whole");
     split.file("b", 49, 200, VOCABULARY);
     let work = split.work(&[[1.0, 0.0], [3.0, 0.0]], 0);
     let rows = split.open(&work).held_out(0..8, 8).expect("rows");

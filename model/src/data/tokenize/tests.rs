@@ -1,6 +1,8 @@
 //! Tests of making token files, and of training rows cut from them.
 
 use std::fs;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 
 use tempfile::TempDir;
 
@@ -131,10 +133,44 @@ fn files_without_a_document_make_no_token_file() {
 #[test]
 fn an_existing_file_is_kept() {
     let folder = Folder::new();
-    let (input, out) = ([folder.file("a.txt", "new")], folder.file("out", "old"));
-    let told = folder.tokenize(&input, Damage::Skip).expect_err("refused").to_string();
-    assert!(told.ends_with("choose another name, or move it away"), "{told}");
+    let out = folder.file("out", "old");
+    // Nothing is read for it.
+    for input in [folder.file("a.txt", "new"), folder.path("absent.txt")] {
+        let told = folder.tokenize(&[input], Damage::Skip).expect_err("refused").to_string();
+        assert!(told.ends_with("choose another name, or move it away"), "{told}");
+    }
     assert_eq!(fs::read(out).expect("readable"), b"old");
+}
+
+/// An input that is not there is told before those in front of it are read.
+#[test]
+fn what_cannot_be_read_is_told_at_once() {
+    let folder = Folder::new();
+    let inputs = [folder.file("a.jsonl", "nonsense\n"), folder.path("absent.jsonl")];
+    let told = folder.tokenize(&inputs, Damage::Refuse).expect_err("refused").to_string();
+    assert!(told.contains("absent.jsonl: No such file"), "{told}");
+    assert_eq!(folder.names(), 1);
+}
+
+/// What can be read only once has the digest that a file with the same in it has.
+#[test]
+fn a_pipe_is_as_good_as_a_file() {
+    let folder = Folder::new();
+    let lines = json_lines(&["hi".to_owned()]);
+    let make = |format: &str| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(lines.as_bytes()).expect("written");
+        drop(writer);
+        let inputs = [PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()))];
+        let (format, damage) = (format.parse().ok(), Damage::Refuse);
+        let job = Job { inputs: &inputs, format, field: "text", damage, out: &folder.path("out") };
+        tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |_| ())
+    };
+    let told = make("parquet").expect_err("refused").to_string();
+    assert!(told.contains("is no file, as Parquet has to be"), "{told}");
+    let found = make("jsonl").expect("made").header;
+    assert_eq!(found.source, *blake3::hash(lines.as_bytes()).as_bytes());
+    assert_eq!(folder.tokens(), [256, 104, 105]);
 }
 
 /// A model that has the begin of a document among its words would find it in a text.

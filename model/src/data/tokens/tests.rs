@@ -33,10 +33,10 @@ impl Folder {
 fn made() -> Folder {
     let folder = Folder(TempDir::new().expect("a folder"));
     let vocabulary = Vocabulary { scheme: Scheme::Rwkv, digest: [1; 32], tokens: 50, bos: 0 };
-    let mut writer = Writer::create(&folder.path(), vocabulary, [2; 32]).expect("created");
+    let mut writer = Writer::create(&folder.path(), vocabulary).expect("created");
     let tokens: Vec<u32> = (0..200).map(|at| at % 50).collect();
     writer.tokens(&tokens, 700).expect("written");
-    writer.finish().expect("whole");
+    writer.finish([2; 32]).expect("whole");
     folder
 }
 
@@ -172,7 +172,7 @@ fn a_file_that_holds_no_row_is_too_small() {
 #[test]
 fn a_file_is_whole_or_absent() {
     let folder = Folder(TempDir::new().expect("a folder"));
-    let create = || Writer::create(&folder.path(), Vocabulary::BYTES, [0; 32]);
+    let create = || Writer::create(&folder.path(), Vocabulary::BYTES);
     let mut writer = create().expect("created");
     writer.begin().expect("written");
     assert!(!folder.path().exists());
@@ -181,6 +181,6 @@ fn a_file_is_whole_or_absent() {
     let mut writer = create().expect("created");
     writer.begin().expect("written");
     fs::write(folder.path(), "first").expect("written");
-    assert!(matches!(writer.finish(), Err(WriteError::Exists { .. })));
+    assert!(matches!(writer.finish([2; 32]), Err(WriteError::Exists { .. })));
     assert_eq!(fs::read(folder.path()).expect("readable"), b"first");
 }

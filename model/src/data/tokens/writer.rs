@@ -50,18 +50,14 @@ impl Writer {
     ///
     /// # Errors
     /// If it exists, or the system refuses.
-    pub fn create(
-        path: &Path,
-        vocabulary: Vocabulary,
-        source: [u8; 32],
-    ) -> Result<Self, WriteError> {
+    pub fn create(path: &Path, vocabulary: Vocabulary) -> Result<Self, WriteError> {
         if path.exists() {
             return Err(WriteError::Exists { path: path.to_owned() });
         }
         let mut part = OsString::from(path);
         part.push(format!(".{}.part", process::id()));
         let part = PathBuf::from(part);
-        let width = Width::of(vocabulary.tokens);
+        let (width, source) = (Width::of(vocabulary.tokens), [0; 32]);
         let header = Header { width, vocabulary, count: 0, documents: 0, text_bytes: 0, source };
         let io_error = |cause| WriteError::Io { path: part.clone(), cause };
         let mut out = BufWriter::new(fs::File::create(&part).map_err(io_error)?);
@@ -101,11 +97,12 @@ impl Writer {
         self.header.count == 0
     }
 
-    /// Makes the file whole.
+    /// Makes the file whole; `source` is BLAKE3 of the files that it was made of.
     ///
     /// # Errors
     /// If the system refuses, or the name was taken meanwhile.
-    pub fn finish(mut self) -> Result<Header, WriteError> {
+    pub fn finish(mut self, source: [u8; 32]) -> Result<Header, WriteError> {
+        self.header.source = source;
         let header = self.header.encode();
         let mut write = || {
             self.out.seek(SeekFrom::Start(0))?;

@@ -137,10 +137,10 @@ fn a_damaged_tokenizer_costs_the_bits_per_byte() {
     let (file, vocabulary) = vocabulary();
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("a.tokens");
-    let mut writer = Writer::create(&tokens, vocabulary, [0; 32]).unwrap();
+    let mut writer = Writer::create(&tokens, vocabulary).unwrap();
     writer.begin().unwrap();
     writer.tokens(&[98; 5_000], 5_000).unwrap();
-    writer.finish().unwrap();
+    writer.finish([0; 32]).unwrap();
     let bytes = fs::read(&tokens).unwrap();
     let digest = *blake3::hash(&bytes).as_bytes();
     let (folder, manifest) = folder_of(&Work::tokens(vocabulary, digest, bytes.len() as u64));
