@@ -1,9 +1,12 @@
 //! JSON lines: an object per line, one of whose fields is a document.
+//!
+//! Of a line nothing but that field is kept: small values take many times their bytes as values.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Found, LINE_BYTES_MAX, Part, ReadError, Record, Sink, open, unreadable};
 
@@ -41,11 +44,92 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
 
 /// The document of a line, or what is wrong.
 fn document(line: &[u8], field: &str) -> Result<String, String> {
-    let object: Result<Map<String, Value>, _> = serde_json::from_slice(line);
-    let mut object = object.map_err(|error| format!("it is no JSON object ({error})"))?;
-    match object.remove(field) {
-        Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("its field {field:?} is no text")),
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let found = json.deserialize_map(Object { field }).and_then(|found| json.end().map(|()| found));
+    match found.map_err(|error| format!("it is no JSON object ({error})"))? {
+        Some(Place::Text(text)) => Ok(text),
+        Some(Place::Other) => Err(format!("its field {field:?} is no text")),
         None => Err(format!("it has no field {field:?}")),
+    }
+}
+
+/// An object of which one field is kept: of several with its name the last one.
+struct Object<'a> {
+    field: &'a str,
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = Option<Place>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<String>()? {
+            if name == self.field {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What stands in a field, if it is a text; all else is read over, not kept.
+enum Place {
+    Text(String),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(place: D) -> Result<Self, D::Error> {
+        place.deserialize_any(AnyPlace)
+    }
+}
+
+struct AnyPlace;
+
+impl<'de> Visitor<'de> for AnyPlace {
+    type Value = Place;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Place, E> {
+        Ok(Place::Text(text.to_owned()))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Place, E> {
+        Ok(Place::Other)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Place, E> {
+        Ok(Place::Other)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Place, E> {
+        Ok(Place::Other)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Place, E> {
+        Ok(Place::Other)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Place, E> {
+        Ok(Place::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Place, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Place::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Place, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Place::Other)
     }
 }

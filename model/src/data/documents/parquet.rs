@@ -1,7 +1,7 @@
 //! Parquet: a table, one of whose columns holds documents.
 //!
-//! The column is read a page at a time, the others not at all. A column is named as in the schema,
-//! within a structure with points between.
+//! The column is read a row at a time, so that no more of it is held than a page; the others are not
+//! read at all. A column is named as in the schema, within a structure with points between.
 
 use std::fs;
 use std::io::{self, Seek};
@@ -54,18 +54,14 @@ pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(
             values.clear();
             let levels_out = (level > 0).then_some(&mut levels);
             let (records, ..) =
-                reader.read_records(ROWS, levels_out, None, &mut values).map_err(damaged)?;
+                reader.read_records(1, levels_out, None, &mut values).map_err(damaged)?;
             if records == 0 {
                 break;
             }
-            read += records as i64;
-            let mut values = values.iter();
-            for at in 0..records {
-                row += 1;
-                let is_there = level == 0 || levels.get(at) == Some(&level);
-                let value = if is_there { values.next() } else { None };
-                sink.found(document(path, row, column, value))?;
-            }
+            (read, row) = (read + 1, row + 1);
+            let is_there = level == 0 || levels.first() == Some(&level);
+            let value = values.first().filter(|_| is_there);
+            sink.found(document(path, row, column, value))?;
         }
         if read != expected {
             let why = format!("a group of {expected} rows has {read}");
@@ -103,7 +99,5 @@ fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> F
     }
 }
 
-/// Rows read at a time.
-const ROWS: usize = 256;
 /// Read at a time, where it is not yet known what it is.
 const BUFFER_BYTES: usize = 1 << 18;

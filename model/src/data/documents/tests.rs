@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::parquet::basic::{Compression, ZstdLevel};
 use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
@@ -158,6 +158,27 @@ fn a_json_line_is_a_document() {
     assert!(found[2].contains("line 5: it has no field \"id\""), "{found:?}");
 }
 
+/// Of several fields with the name the last one counts, and it does not matter what else there is.
+#[test]
+fn other_fields_are_read_over() {
+    let folder = Folder::new();
+    let deep = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    let lines = [
+        format!("{{\"a\": {deep}, \"text\": \"one\", \"b\": {{\"text\": 1}}}}"),
+        "{\"text\": 1, \"text\": \"\\u0074wo\"}".to_owned(),
+        format!("{{\"text\": \"three\", \"text\": {deep}}}"),
+        "{\"text\": {\"text\": \"four\"}}".to_owned(),
+        "{\"text\": \"five\"} {}".to_owned(),
+    ];
+    let path = folder.file("a.jsonl", lines.join("\n"));
+    let found = all(&path, Format::JsonLines, BYTES).expect("read");
+    assert_eq!(found[..2], ["+one", "+two"]);
+    for (line, told) in found.iter().zip(1..).skip(2).take(2).map(|(found, line)| (line, found)) {
+        assert!(told.contains(&format!("line {line}: its field \"text\" is no text")), "{told}");
+    }
+    assert!(found[4].contains("line 5: it is no JSON object (trailing characters"), "{found:?}");
+}
+
 /// File, line and excerpt are told, and what follows is read.
 #[test]
 fn a_line_that_is_no_json_is_told() {
@@ -199,6 +220,39 @@ fn a_parquet_column_is_read_row_by_row() {
         );
         assert_eq!(found[301], "+row 301");
     }
+}
+
+/// No more is read at a time than a page, of which a text may fill one.
+#[test]
+fn rows_come_before_the_next_page_is_read() {
+    let folder = Folder::new();
+    let path = folder.0.path().join("a.parquet");
+    let schema = parse_message_type("message rows { REQUIRED BYTE_ARRAY text (UTF8); }");
+    let settings = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_data_page_row_count_limit(1)
+        .set_write_batch_size(1)
+        .build();
+    let file = File::create(&path).expect("created");
+    let schema = Arc::new(schema.expect("a schema"));
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(settings)).expect("a writer");
+    let mut group = writer.next_row_group().expect("a group");
+    let mut texts = group.next_column().expect("a column").expect("the first");
+    let rows = ["first", "second"].map(ByteArray::from);
+    texts.typed::<ByteArrayType>().write_batch(&rows, None, None).expect("written");
+    texts.close().expect("closed");
+    group.close().expect("closed");
+    writer.close().expect("closed");
+    // The second text seems to be longer than its page.
+    let mut bytes = fs::read(&path).expect("readable");
+    let second = bytes.windows(6).position(|window| window == b"second").expect("there");
+    bytes[second - 1] = 0x7f;
+    fs::write(&path, bytes).expect("written");
+    let mut collected = Collected::default();
+    let told = read(&path, Format::Parquet, BYTES, &mut collected).expect_err("damaged");
+    assert!(told.to_string().contains("a.parquet is no whole Parquet file"), "{told}");
+    assert_eq!(collected.found, ["+first"]);
 }
 
 #[test]
