@@ -195,6 +195,18 @@ impl Tokenizer {
         Ok(())
     }
 
+    /// Appends the tokens of a text that goes on behind a line break, where it was cut off: what the
+    /// tokenizer adds at the begin of a text is not among them.
+    ///
+    /// # Errors
+    /// A letter that is no symbol, or something without a token.
+    pub fn append_on(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.encode_on(text, tokens),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => self.append(text, tokens),
+        }
+    }
+
     /// How many bytes of text these tokens are; none where tokens are no text.
     #[must_use]
     pub fn text_bytes(&self, tokens: &[i32]) -> Option<usize> {

@@ -231,7 +231,11 @@ fn encode(
     match part {
         Part::Text(text) => {
             let mut tokens = Vec::with_capacity(text.len() / 3);
-            tokenizer.append(&text, &mut tokens)?;
+            if begins {
+                tokenizer.append(&text, &mut tokens)?;
+            } else {
+                tokenizer.append_on(&text, &mut tokens)?;
+            }
             tokens.retain(|token| *token != bos);
             Ok((begins, tokens, text.len() as u64))
         }

@@ -4,6 +4,9 @@
 //! ours and are switched off: cutting a text off at a length, and filling it up to one. Special tokens
 //! that a text spells are text, but where the model has them among its own pieces, as a Unigram does:
 //! `data tokenize` leaves the begin of a document out of all texts.
+//!
+//! Many files put a space before every text. A text that goes on where another one was cut off is read
+//! behind a line break, whose tokens are then left out with the space.
 
 use tokenizers::Tokenizer;
 
@@ -14,6 +17,8 @@ use super::{EncodeError, FileError};
 pub(super) struct HuggingFace {
     inner: Tokenizer,
     tokens: usize,
+    /// The tokens of a line break alone, with what is added at the begin; none if it has none.
+    line_break: Vec<u32>,
 }
 
 impl HuggingFace {
@@ -34,7 +39,9 @@ impl HuggingFace {
             let why = format!("it has the token {last}: at most {TOKENS_MAX} are supported");
             return Err(FileError::NoTokenizer { why });
         }
-        Ok(Self { inner, tokens: last as usize + 1 })
+        let alone = inner.encode_fast("\n", false);
+        let line_break = alone.map_or_else(|_| Vec::new(), |alone| alone.get_ids().to_vec());
+        Ok(Self { inner, tokens: last as usize + 1, line_break })
     }
 
     /// One more than the greatest id.
@@ -66,6 +73,23 @@ impl HuggingFace {
         let encoding = self.inner.encode_fast(text, false);
         let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
         ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    /// Appends the ids of `text`, which goes on behind a line break.
+    ///
+    /// # Errors
+    /// Those of [`HuggingFace::encode`].
+    pub(super) fn encode_on(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+        let mut all = Vec::new();
+        if !self.line_break.is_empty() {
+            self.encode(&format!("\n{text}"), &mut all)?;
+        }
+        match all.strip_prefix(self.line_break.as_slice()) {
+            Some(rest) if !all.is_empty() => ids.extend_from_slice(rest),
+            // A line break has no tokens of its own, or not before this text.
+            _ => self.encode(text, ids)?,
+        }
         Ok(())
     }
 

@@ -111,6 +111,41 @@ fn text_that_depends_on_what_is_before_comes_piece_by_piece() {
     assert_eq!(decoder.finish(), "");
 }
 
+/// Pieces of a text, each but the first behind a line break, have the tokens of the whole.
+#[test]
+fn a_text_goes_on_where_it_was_cut_off() {
+    let file = r#"{"version": "1.0",
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "\n": 2, "▁a": 3, "\n\n": 4},
+            "merges": ["▁ a", "\n \n"]}}"#;
+    let file = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
+    for (tokenizer, pieces) in [(file, ["a\n", "aa a\n", "a a"]), (bytes(), ["a\n", "é\n", "\n"])]
+    {
+        let (mut cut, mut whole) = (Vec::new(), Vec::new());
+        tokenizer.append(pieces[0], &mut cut).expect("tokens");
+        tokenizer.append_on(pieces[1], &mut cut).expect("tokens");
+        tokenizer.append_on(pieces[2], &mut cut).expect("tokens");
+        tokenizer.append(&pieces.concat(), &mut whole).expect("tokens");
+        assert_eq!(cut, whole);
+    }
+}
+
+/// Where a line break is one token with what follows, and where it has none, nothing is lost.
+#[test]
+fn a_line_break_that_is_no_token_costs_nothing() {
+    let file = r#"{"version": "1.0", "model": {"type": "BPE",
+        "vocab": {"a": 0, "\n": 1, "\n\n": 2}, "merges": ["\n \n"]}}"#;
+    for file in [file.to_owned(), file.replace("\\n", "b")] {
+        let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
+        let (mut on, mut alone) = (Vec::new(), Vec::new());
+        let text = if tokenizer.encode("\n").expect("tokens").is_empty() { "a" } else { "\na" };
+        tokenizer.append_on(text, &mut on).expect("tokens");
+        tokenizer.append(text, &mut alone).expect("tokens");
+        assert_eq!(on, alone);
+        assert!(!on.is_empty());
+    }
+}
+
 #[test]
 fn what_is_no_tokenizer_is_told() {
     let told = |scheme, file: &str| {

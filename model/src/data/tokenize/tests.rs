@@ -173,6 +173,26 @@ fn a_pipe_is_as_good_as_a_file() {
     assert_eq!(folder.tokens(), [256, 104, 105]);
 }
 
+/// A tokenizer that puts a space before a text does so once, however long the text is.
+#[test]
+fn where_a_long_text_is_cut_does_not_show() {
+    let folder = Folder::new();
+    let file = r#"{"version": "1.0", "decoder": null,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {"type": "BPE", "vocab": {"<s>": 0, "▁": 1, "a": 2, "\n": 3, "▁a": 4},
+            "merges": ["▁ a"]}}"#;
+    let file = File::open(&folder.file("t.json", file)).expect("a file");
+    let tokenizer = Tokenizer::read(file.scheme, &file.bytes).expect("a tokenizer");
+    let text = "a a\na\n".repeat(200_000);
+    let (inputs, out) = ([folder.file("a.txt", &text)], folder.path("out"));
+    let damage = Damage::Refuse;
+    let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
+    tokenize(job, &tokenizer, &file, &mut |_| ()).expect("made");
+    let line = [2, 4, 3, 2, 3];
+    let expected = [vec![0, 4], line.repeat(200_000)[1..].to_vec()].concat();
+    assert!(folder.tokens() == expected);
+}
+
 /// A model that has the begin of a document among its words would find it in a text.
 #[test]
 fn a_text_that_spells_a_begin_begins_no_document() {
