@@ -82,7 +82,12 @@ impl Decoder {
     fn difference(&mut self) -> String {
         let text = self.unshown();
         let unshown = self.window.len() - self.shown;
-        if text.is_empty() || (text.ends_with('\u{fffd}') && unshown < CHARACTER_TOKENS_MAX) {
+        if unshown < CHARACTER_TOKENS_MAX && (text.is_empty() || text.ends_with('\u{fffd}')) {
+            return String::new();
+        }
+        if text.is_empty() {
+            // Nothing will come of them.
+            self.window.truncate(self.shown);
             return String::new();
         }
         // What was shown before has done its duty.
@@ -102,3 +107,24 @@ impl Decoder {
 
 /// A character has at most four bytes, and a byte is at least one token.
 const CHARACTER_TOKENS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Scheme;
+
+    /// Ids may have gaps: a token in one adds no text, however many come.
+    #[test]
+    fn tokens_without_text_are_not_kept() {
+        let file = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"},
+            "model": {"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0, "b": 9}}}"#;
+        let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
+        let mut decoder = tokenizer.decoder();
+        assert_eq!(decoder.push(0), "a");
+        for token in [5; 100] {
+            assert_eq!(decoder.push(token), "");
+            assert!(decoder.window.len() <= 1 + CHARACTER_TOKENS_MAX, "{:?}", decoder.window);
+        }
+        assert_eq!(decoder.push(9), " b");
+    }
+}
