@@ -18,6 +18,7 @@ mod entropy;
 pub mod files;
 mod mix;
 mod split;
+mod steady;
 mod synthetic;
 pub mod text;
 pub mod tokenize;
@@ -113,6 +114,15 @@ pub enum DataError {
         /// What the system says.
         #[source]
         cause: io::Error,
+    },
+    /// Somebody wrote to it.
+    #[error(
+        "{} was changed after it had been opened and checked: put the run's file back, and start again",
+        path.display()
+    )]
+    Changed {
+        /// As given.
+        path: PathBuf,
     },
     /// It is another file than the run's.
     #[error(

@@ -151,7 +151,21 @@ fn another_file_is_refused_by_name() {
     ));
     // It shrinks under our feet.
     fs::write(file.path(), b"").expect("written");
-    assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Unreadable { .. })));
+    assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Changed { .. })));
+}
+
+/// The digest is checked once; after that a change shows by the file's length or time.
+#[test]
+fn a_text_that_is_changed_meanwhile_is_told() {
+    let (mut file, _, source) = small();
+    let row = || source.batch(&stream(1), 0, 0..1).map_err(|error| error.to_string());
+    assert!(row().is_ok());
+    file.write_all(b"more").expect("written");
+    let told = row().expect_err("changed");
+    assert!(told.contains("was changed after it had been opened"), "{told}");
+    assert!(told.contains(file.path().to_str().expect("UTF-8")), "{told}");
+    file.as_file().set_len(10).expect("cut off");
+    assert_eq!(row().expect_err("changed"), told);
 }
 
 fn blake3_of(file: &NamedTempFile) -> String {

@@ -9,10 +9,10 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::split::Split;
+use super::steady::Steady;
 use super::{DataError, Entropies, entropy};
 
 /// What a manifest says about a file.
@@ -27,8 +27,7 @@ pub struct File {
 /// An open file that was checked.
 #[derive(Debug)]
 pub(super) struct Text {
-    file: fs::File,
-    path: PathBuf,
+    file: Steady,
     split: Split,
     entropies: Entropies,
 }
@@ -52,15 +51,15 @@ impl Text {
         context: usize,
     ) -> Result<Self, DataError> {
         let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-        let mut file = fs::File::open(path).map_err(unreadable)?;
-        let (found, entropies) = read_through(&mut file).map_err(unreadable)?;
+        let file = Steady::open(path)?;
+        let (found, entropies) = read_through(&mut file.file()).map_err(unreadable)?;
         let path = path.to_owned();
         if found != expected {
             return Err(DataError::another_file(path, found, expected));
         }
         let split = Split::new(found.bytes, held_out, context)
             .map_err(|small| DataError::too_small(path.clone(), "bytes", small))?;
-        Ok(Self { file, path, split, entropies })
+        Ok(Self { file, split, entropies })
     }
 
     /// What is trained on and what is held out.
@@ -75,15 +74,13 @@ impl Text {
     /// `length` bytes from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
         let mut bytes = vec![0; length];
-        self.file
-            .read_exact_at(&mut bytes, start)
-            .map_err(|cause| DataError::Unreadable { path: self.path.clone(), cause })?;
+        self.file.read(&mut bytes, start)?;
         Ok(bytes.into_iter().map(i32::from).collect())
     }
 }
 
 /// Digest, length and entropies of a file in one pass.
-fn read_through(file: &mut fs::File) -> io::Result<(File, Entropies)> {
+fn read_through(file: &mut impl Read) -> io::Result<(File, Entropies)> {
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];
     let mut buffer = vec![0; BUFFER_BYTES];

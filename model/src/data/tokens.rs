@@ -13,11 +13,11 @@ pub mod writer;
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::mix::Shape;
 use super::split::Split;
+use super::steady::Steady;
 use super::text::File;
 use super::{DataError, Entropies, entropy, files};
 use crate::config::Vocabulary;
@@ -26,8 +26,7 @@ use header::{HEADER_BYTES, Header, HeaderError, Width};
 /// An open file that was checked.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    file: fs::File,
-    path: PathBuf,
+    file: Steady,
     header: Header,
     split: Split,
     entropies: Entropies,
@@ -81,24 +80,23 @@ pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<File>), DataEr
 /// If it cannot be read or is no token file.
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let (mut file, header, _) = open(path)?;
+    let (file, header, _) = open(path)?;
     let mut bytes = vec![0; most * header.width as usize];
-    let filled = fill(&mut file, &mut bytes).map_err(unreadable)?;
+    let filled = fill(&mut file.file(), &mut bytes).map_err(unreadable)?;
     Ok(numbers(&bytes[..filled], header.width).map(|token| token as i32).collect())
 }
 
 /// A whole token file, which need not be the run's.
 #[derive(Debug)]
 pub(super) struct Found {
-    file: fs::File,
-    path: PathBuf,
+    file: Steady,
     through: Through,
 }
 
 /// Reads a file through, and keeps it open.
 pub(super) fn read(path: &Path) -> Result<Found, DataError> {
     let (file, through) = read_through(path)?;
-    Ok(Found { file, path: path.to_owned(), through })
+    Ok(Found { file, through })
 }
 
 impl Found {
@@ -109,13 +107,14 @@ impl Found {
 
     /// The file as a source, if its tokenizer is the run's and both its parts hold a row.
     pub(super) fn accept(self, shape: Shape) -> Result<Tokens, DataError> {
-        let Self { file, path, through: Through { header, entropies, .. } } = self;
+        let Self { file, through: Through { header, entropies, .. } } = self;
+        let path = file.path().to_owned();
         if header.vocabulary != shape.vocabulary {
             return Err(DataError::AnotherVocabulary { path });
         }
         let split = Split::new(header.count, shape.held_out, shape.context)
-            .map_err(|small| DataError::too_small(path.clone(), "tokens", small))?;
-        Ok(Tokens { file, path, header, split, entropies })
+            .map_err(|small| DataError::too_small(path, "tokens", small))?;
+        Ok(Tokens { file, header, split, entropies })
     }
 }
 
@@ -124,7 +123,8 @@ impl Tokens {
     pub(super) fn open(path: &Path, expected: File, shape: Shape) -> Result<Self, DataError> {
         let found = read(path)?;
         if found.through.file != expected {
-            return Err(DataError::another_file(found.path, found.through.file, expected));
+            let path = path.to_owned();
+            return Err(DataError::another_file(path, found.through.file, expected));
         }
         found.accept(shape)
     }
@@ -149,9 +149,7 @@ impl Tokens {
         let width = self.header.width;
         let mut bytes = vec![0; length * width as usize];
         let at = HEADER_BYTES as u64 + start * width as u64;
-        self.file
-            .read_exact_at(&mut bytes, at)
-            .map_err(|cause| DataError::Unreadable { path: self.path.clone(), cause })?;
+        self.file.read(&mut bytes, at)?;
         // Below 2^20, as was checked when the file was opened.
         Ok(numbers(&bytes, width).map(|token| token as i32).collect())
     }
@@ -165,21 +163,20 @@ struct Through {
     entropies: Entropies,
 }
 
-fn open(path: &Path) -> Result<(fs::File, Header, [u8; HEADER_BYTES]), DataError> {
-    let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let file = fs::File::open(path).map_err(unreadable)?;
-    let length = file.metadata().map_err(unreadable)?.len();
+fn open(path: &Path) -> Result<(Steady, Header, [u8; HEADER_BYTES]), DataError> {
+    let file = Steady::open(path)?;
     let mut bytes = [0; HEADER_BYTES];
-    let begin = fill(&mut &file, &mut bytes).map_err(unreadable)?;
-    let header = Header::decode(&bytes[..begin], length)
+    let begin = fill(&mut file.file(), &mut bytes)
+        .map_err(|cause| DataError::Unreadable { path: path.to_owned(), cause })?;
+    let header = Header::decode(&bytes[..begin], file.bytes())
         .map_err(|why| DataError::NoTokens { path: path.to_owned(), why })?;
     Ok((file, header, bytes))
 }
 
 /// Digest, length and entropies of a file in one pass.
-fn read_through(path: &Path) -> Result<(fs::File, Through), DataError> {
+fn read_through(path: &Path) -> Result<(Steady, Through), DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let (mut file, header, first) = open(path)?;
+    let (file, header, first) = open(path)?;
     let (vocabulary, width) = (header.vocabulary, header.width);
     let mut hasher = blake3::Hasher::new();
     hasher.update(&first);
@@ -187,7 +184,7 @@ fn read_through(path: &Path) -> Result<(fs::File, Through), DataError> {
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut bytes, mut documents) = (HEADER_BYTES as u64, 0);
     loop {
-        let read = fill(&mut file, &mut buffer).map_err(unreadable)?;
+        let read = fill(&mut file.file(), &mut buffer).map_err(unreadable)?;
         if read == 0 {
             break;
         }

@@ -168,6 +168,21 @@ fn a_file_that_holds_no_row_is_too_small() {
     assert!(told.contains("its held-out part has 20 tokens, one row needs 21"), "{told}");
 }
 
+/// Another token in the place of one: the length is the same, the time is not.
+#[test]
+fn a_file_that_is_changed_meanwhile_is_told() {
+    let folder = made();
+    let source = Source::open(&work(&folder), 1, &[folder.path()]).expect("opens");
+    let stream = Stream { seed: [1; 32], committed: 0 };
+    let row = || source.batch(&stream, 0, 0..1).map_err(|error| error.to_string());
+    assert!(row().is_ok());
+    let file = fs::File::options().write(true).open(folder.path()).expect("opens");
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
+    let told = row().expect_err("changed");
+    assert!(told.contains("a.tokens was changed after it had been opened"), "{told}");
+    assert!(source.held_out(0..1, 1).is_err());
+}
+
 /// Who stops in the middle leaves nothing behind, and who was first keeps the name.
 #[test]
 fn a_file_is_whole_or_absent() {
