@@ -29,7 +29,7 @@ mod pace;
 mod peers;
 mod reach;
 mod run;
-mod tokenizer;
+pub(crate) mod tokenizer;
 
 use std::{
     collections::HashMap,
@@ -319,8 +319,8 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// The file with this digest, from the peer of the run whose turn it is: there is no order
-    /// among them, and each number means another one.
+    /// The next part of the file with this digest, from the peer of the run whose turn it is: there
+    /// is no order among them, and each number means another one.
     ///
     /// # Errors
     /// See [`FetchError`].
@@ -330,10 +330,11 @@ impl Handle {
     pub(crate) async fn tokenizer(
         &self,
         digest: [u8; 32],
+        offset: u64,
         turn: usize,
-    ) -> Result<Vec<u8>, FetchError> {
+    ) -> Result<tokenizer::Part, FetchError> {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Tokenizer { digest, turn, reply };
+        let command = Command::Tokenizer(tokenizer::Ask { digest, offset, turn, reply });
         self.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
         answer.await.unwrap_or(Err(FetchError::Stopped))
     }

@@ -2,7 +2,8 @@
 //!
 //! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's folder.
 //! Whoever starts with `--tokenizer` brings it into the run; every other node asks one peer after the
-//! other for it, by the digest in the manifest, until one has it, keeps it, and hands it out too.
+//! other for it, by the digest in the manifest, until one has it, keeps it, and hands it out too. It
+//! comes in parts, and when a peer stops in the middle the next one goes on.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -11,11 +12,13 @@ use std::time::Duration;
 
 use intellect_model::config::{Scheme, Vocabulary};
 use intellect_model::tokenizer::{File, OpenError, Tokenizer};
+use intellect_protocol::id::PeerId;
 
 use super::enter::EnterError;
 use super::tell::Teller;
 use crate::error::Error;
 use crate::net::Handle;
+use crate::net::tokenizer::{PART_BYTES, Part};
 use crate::store::{Store, StoreError};
 
 /// What becomes of the tokenizer of a run.
@@ -91,17 +94,72 @@ pub(super) async fn keep(
     std::future::pending().await
 }
 
-/// Asks one peer after the other. Each node begins with another one.
+/// Asks one peer after the other, each as long as it answers. Each node begins with another one.
 async fn fetch(digest: [u8; 32], net: &Handle, first: u8) -> Vec<u8> {
     let (mut turn, mut pause) = (usize::from(first), PAUSE);
+    let mut coming = Coming::default();
     loop {
         tokio::time::sleep(pause).await;
         pause = (pause + pause / 2).min(PAUSE_MAX);
-        match net.tokenizer(digest, turn).await {
-            Ok(file) => return file,
-            Err(error) => tracing::debug!(%error, "no tokenizer"),
+        loop {
+            match net.tokenizer(digest, coming.bytes.len() as u64, turn).await {
+                Ok(part) => match coming.add(part, digest) {
+                    Step::More => pause = PAUSE,
+                    Step::Whole(file) => return file,
+                    Step::Wrong { author } => {
+                        if let Some(peer) = author {
+                            net.drop_peer(peer, "a tokenizer of another digest");
+                        }
+                        break;
+                    }
+                },
+                Err(error) => {
+                    tracing::debug!(%error, "no tokenizer");
+                    break;
+                }
+            }
         }
         turn = turn.wrapping_add(1);
+    }
+}
+
+/// What has come of the file.
+#[derive(Debug, Default)]
+struct Coming {
+    bytes: Vec<u8>,
+    /// Who sent it; none if several did, of whom nobody can be blamed.
+    author: Option<PeerId>,
+}
+
+/// What a part makes of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// The next part is asked for.
+    More,
+    /// That was the last one, and it is the file.
+    Whole(Vec<u8>),
+    /// It is another file, or endless: all of it is thrown away.
+    Wrong {
+        /// Who sent all of it, if it was one peer.
+        author: Option<PeerId>,
+    },
+}
+
+impl Coming {
+    fn add(&mut self, (peer, part): Part, digest: [u8; 32]) -> Step {
+        let is_alone = self.bytes.is_empty() || self.author == Some(peer);
+        self.author = is_alone.then_some(peer);
+        self.bytes.extend_from_slice(&part);
+        let is_whole = part.len() < PART_BYTES;
+        if !is_whole && self.bytes.len() <= BYTES_MAX {
+            return Step::More;
+        }
+        let Self { bytes, author } = std::mem::take(self);
+        if is_whole && *blake3::hash(&bytes).as_bytes() == digest {
+            Step::Whole(bytes)
+        } else {
+            Step::Wrong { author }
+        }
     }
 }
 
@@ -117,6 +175,9 @@ async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
 /// Between two questions, longer each time: an answer that does not come in time costs a whole line.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// Twice the largest one in wide use, of 33 MB (Gemma's).
+const BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ use super::{
 pub(crate) enum Command {
     Manifests { run: Option<RunId>, reply: oneshot::Sender<Result<Vec<Offer>, EnterError>> },
     Join { run: RunId, manifest: manifest::File },
-    Tokenizer { digest: [u8; 32], turn: usize, reply: oneshot::Sender<Result<Vec<u8>, FetchError>> },
+    Tokenizer(tokenizer::Ask),
     HandOut { tokenizer: tokenizer::File },
     Gossip { topic: Topic, bytes: Vec<u8> },
     Verdict { token: GossipToken, verdict: Verdict },
@@ -220,7 +220,7 @@ impl Actor {
                 self.on_tick(now);
             }
             Command::Join { run, manifest } => self.join(run, manifest, now),
-            Command::Tokenizer { digest, turn, reply } => self.ask_tokenizer(digest, turn, reply),
+            Command::Tokenizer(ask) => self.ask_tokenizer(ask),
             Command::HandOut { tokenizer } => self.tokenizer = Some(tokenizer),
             Command::Gossip { topic, bytes } => self.publish(topic, bytes),
             Command::Verdict { token, verdict } => self.on_verdict(token, verdict),

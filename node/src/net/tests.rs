@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
+use super::{tokenizer::PART_BYTES, *};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([9; 32]);
@@ -301,32 +301,32 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     nodes[1].hears(b"kept").await;
 }
 
-/// It is larger than any other answer.
+/// The last part is shorter than the others, and empty where the file ends with a whole one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tokenizer_comes_from_the_peer_that_has_it() {
     let entry = entry(111, "/ip4/127.0.0.1/tcp/0").await;
-    let mut nodes = run_of(3, &entry).await;
-    let file = vec![7; 3 * ANSWER_BYTES_MAX as usize];
+    let nodes = run_of(3, &entry).await;
+    let file = [vec![7; PART_BYTES], vec![8; PART_BYTES]].concat();
     let digest = *blake3::hash(&file).as_bytes();
     let asker = nodes[0].net.handle.clone();
-    let ask = async |digest| {
-        let answers = [asker.tokenizer(digest, 4).await, asker.tokenizer(digest, 5).await];
-        answers.into_iter().filter_map(Result::ok).collect::<Vec<_>>()
+    let ask = async |digest, offset| {
+        let both = [asker.tokenizer(digest, offset, 4), asker.tokenizer(digest, offset, 5)];
+        let [one, other] = both;
+        [one.await, other.await].into_iter().filter_map(Result::ok).collect::<Vec<_>>()
     };
-    assert!(soon("two answers", ask(digest)).await.is_empty(), "nobody has it");
+    assert!(soon("two answers", ask(digest, 0)).await.is_empty(), "nobody has it");
     nodes[1].net.handle.hand_out(file.clone()).await.unwrap();
-    assert_eq!(soon("two answers", ask(digest)).await, [file]);
-    assert!(soon("two answers", ask([1; 32])).await.is_empty(), "it is another one");
-    // A liar is not believed, and named.
-    let tokenizer = tokenizer::File { digest, bytes: vec![8; 10].into() };
-    nodes[1].net.handle.commands.send(Command::HandOut { tokenizer }).await.unwrap();
-    assert!(soon("two answers", ask(digest)).await.is_empty());
-    let liar = nodes[1].id;
-    let named = nodes[0].until("a fault", |event| match event {
-        Event::Fault { peer, why } => Some((*peer, why.clone())),
-        _ => None,
-    });
-    assert_eq!(named.await, (liar, "a tokenizer of another digest".to_owned()));
+    let author = nodes[1].id;
+    for (offset, part) in [0, PART_BYTES, 2 * PART_BYTES - 3, 2 * PART_BYTES].map(|offset| {
+        (offset, file[offset..].chunks(PART_BYTES).next().unwrap_or_default().to_vec())
+    }) {
+        let answers = soon("two answers", ask(digest, offset as u64)).await;
+        assert!(answers == [(author, part)], "{offset}");
+    }
+    for (digest, offset) in [(digest, u64::MAX), (digest, 2 * PART_BYTES as u64 + 1), ([1; 32], 0)]
+    {
+        assert!(soon("two answers", ask(digest, offset)).await.is_empty(), "{offset}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
