@@ -195,7 +195,7 @@ impl Actor {
                 let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
                     let answer = tokio::select! {
-                        answer = fetch::ask(opening, &request, fetch::LIMITS, &shared.inflow) => answer,
+                        answer = fetch::ask(opening, &request, &shared.inflow) => answer,
                         // Nobody waits for it any more: it shall not fill the line.
                         () = reply.closed() => return,
                     };

@@ -82,21 +82,10 @@ impl Reply {
 /// The end of a [`Reply`] that waits.
 pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
-/// What may come as an answer, and how long it may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) bytes: u32,
-    pub(super) time: Duration,
-}
-
-/// Those of requests that the driver answers.
-pub(super) const LIMITS: Limits = Limits { bytes: ANSWER_BYTES_MAX, time: TIMEOUT };
-
 /// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.
 pub(super) async fn ask(
     opening: Opening,
     request: &[u8],
-    limits: Limits,
     inflow: &Inflow,
 ) -> Result<Vec<u8>, FetchError> {
     let exchange = async {
@@ -104,9 +93,9 @@ pub(super) async fn ask(
         frame::write(&mut stream, request).await.map_err(FrameError::from)?;
         stream.close().await.map_err(FrameError::from)?;
         let mut counted = Counted { stream, inflow };
-        frame::read(&mut counted, limits.bytes).await?.ok_or(FetchError::Refused)
+        frame::read(&mut counted, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
     };
-    timeout(limits.time, exchange).await.unwrap_or(Err(FetchError::Timeout))
+    timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
 }
 
 /// Tells what is read.

@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     ANSWER_BYTES_MAX, FetchError, Shared,
     actor::{Actor, Note, TASKS_MAX},
-    fetch::{self, LIMITS},
+    fetch::{self, TIMEOUT},
     name,
     pace::Urgency,
     peers::FAULTS_MAX,
@@ -83,7 +83,7 @@ impl Actor {
         let request = [&digest[..], &offset.to_le_bytes()].concat();
         self.tasks.spawn(async move {
             let answer = tokio::select! {
-                answer = fetch::ask(opening, &request, LIMITS, &shared.inflow) => answer,
+                answer = fetch::ask(opening, &request, &shared.inflow) => answer,
                 () = reply.closed() => return,
             };
             let peer = name::from_libp2p(&peer).ok_or(FetchError::NotConnected);
@@ -138,7 +138,7 @@ async fn serve(
         fetch::write(stream, part, Urgency::Transfer, &shared).await
     };
     // Whatever went wrong, the asker sees that its stream has ended.
-    let _ = timeout(LIMITS.time, exchange).await;
+    let _ = timeout(TIMEOUT, exchange).await;
 }
 
 /// The digest and the offset of a request.
