@@ -4,6 +4,8 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use e2e::{Done, SMALL, Story};
+use intellect_protocol::checkpoint::{HEADER_BYTES, PIECE_BYTES};
+use intellect_protocol::id::Digest;
 use serde_json::Value;
 
 use crate::story;
@@ -130,4 +132,30 @@ fn damaged_and_foreign_weights_are_not_used() {
     foreign.unwrap().wait(PATIENCE).unwrap().expect_failure(1, &["foreign.ckpt"]).unwrap();
     one.interrupt().unwrap();
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
+
+/// No disk and no peer is to blame, and to try again is in vain.
+#[test]
+fn weights_that_are_no_numbers_end_the_node() {
+    let story = story();
+    let Model { folder, .. } = Model::train(&story);
+    second(&story, &folder, &[]).expect_success().unwrap();
+    let mut bytes = fs::read(story.path("second.ckpt")).unwrap();
+    // One piece of weights and one of zeros; the first weight becomes none.
+    let (front, pieces) = bytes.split_at_mut(HEADER_BYTES + 2 * 32);
+    let (weights, _) = pieces.split_at_mut(pieces.len() / 2);
+    assert!(weights.len() <= PIECE_BYTES);
+    weights[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    front[HEADER_BYTES..][..32].copy_from_slice(blake3::hash(weights).as_bytes());
+    let genesis = Digest::derive("intellect-node 1 state", front).hex();
+    fs::write(story.path("bad.ckpt"), bytes).unwrap();
+    for made in ["second.toml", "second.ckpt"] {
+        fs::remove_file(story.path(made)).unwrap();
+    }
+    second(&story, &folder, &[&format!("genesis=\"{genesis}\"")]).expect_success().unwrap();
+
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("second.toml")]).unwrap();
+    let node = story.start_node("one", &entry, &["--genesis", &story.text("bad.ckpt")]).unwrap();
+    let told = ["its organiser", "a number is not finite", &genesis[..8]];
+    node.wait(PATIENCE).unwrap().expect_failure(1, &told).unwrap();
 }
