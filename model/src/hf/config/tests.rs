@@ -19,8 +19,9 @@ fn refused(change: &[(&str, Value)]) -> Vec<String> {
 fn what_is_described_is_read_again() {
     assert_eq!(read(&described(&[])), Work::synthetic().model);
     let scaling = Some(RopeScaling { factor: 8.0, original: 8192 });
-    let model = Model { rope_scaling: scaling, ..Work::synthetic().model };
-    assert_eq!(read(&describe(&model, Format::F32)), model);
+    let mut work = Work::synthetic();
+    work.model.rope_scaling = scaling;
+    assert_eq!(read(&describe(&work, Format::F32)), work.model);
 }
 
 fn read(config: &Value) -> Model {
