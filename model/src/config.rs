@@ -16,8 +16,7 @@ mod train;
 use thiserror::Error;
 
 pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
-pub use self::model::{Family, Model, RopeScaling};
-use crate::arch::Arch;
+pub use self::model::{Family, Model};
 use crate::data::text::File;
 use fields::{Fields, Table};
 
@@ -274,20 +273,6 @@ impl Work {
     #[must_use]
     pub fn state_bytes(&self) -> u64 {
         8 * self.model.parameter_count()
-    }
-
-    /// Estimate of the bytes that training holds with `micro_batch` sequences at a time: weights,
-    /// gradients, two Adam moments, the sum of gradients where a batch is cut, the embedding's gradient
-    /// once more while it is summed up, and what a step holds of each token. Of seven shapes of a Llama
-    /// with 0.1 to 38 M parameters it says 0.93 to 1.02 of what was held (CPU, 2026-11).
-    #[must_use]
-    pub fn trainer_bytes(&self, micro_batch: usize) -> u64 {
-        let tokens = micro_batch.min(self.train.batch) as u64 * self.model.context as u64;
-        let copies = if micro_batch < self.train.batch { 5 } else { 4 };
-        let held = tokens.saturating_mul(Arch::new(&self.model).held_per_token());
-        let embedding = (self.model.vocab * self.model.width) as u64;
-        let parameters = self.model.parameter_count().saturating_mul(copies);
-        parameters.saturating_add(embedding).saturating_add(held).saturating_mul(4)
     }
 
     fn proposed(data: Data, sizes: Sizes) -> Self {

@@ -16,6 +16,7 @@
 //! | `node.rs` | one autodiff node for all operators |
 //! | `flex.rs` | the operators on CPU tensors: shapes, what is saved, which kernel |
 //! | `attention.rs`, `rows.rs` | the kernels, on slices |
+//! | `rope.rs` | the angles of rotary positions |
 //! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
 //! | `rwkv.rs` | the operators that the RWKV families and GoldFinch add |
@@ -33,6 +34,7 @@ mod gemm;
 pub(crate) mod lanes;
 mod node;
 mod plain;
+mod rope;
 mod rows;
 pub mod rwkv;
 #[cfg(test)]
@@ -45,10 +47,11 @@ use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_flex::Flex;
 
+pub use self::rope::{Rope, RopeScaling};
+
 use self::flex::{Attention, CrossEntropy, Project, ProjectAdd, RmsNorm, Rotate, SwiGlu, run};
 use self::node::apply;
 use self::rwkv::RwkvOps;
-use crate::config::RopeScaling;
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
 /// K wide.
@@ -114,53 +117,6 @@ impl Documents {
         };
         Self { starts: numbers.chunks(length).flat_map(row).collect() }
     }
-}
-
-/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2.
-/// // [T, K/2]
-///
-/// A pair is (i, i + K/2), the "half" layout of Hugging Face weights.
-#[derive(Clone, Debug)]
-pub struct Rope {
-    cos: Arc<[f32]>,
-    sin: Arc<[f32]>,
-    half: usize,
-    /// Position of the first row that is turned.
-    first: usize,
-}
-
-impl Rope {
-    /// The table for `tokens` positions and heads of width `size`, an even number.
-    pub fn new(tokens: usize, size: usize, theta: f64, scaling: Option<RopeScaling>) -> Self {
-        let half = size / 2;
-        let inverse = |i: usize| {
-            let frequency = (theta as f32).powf(-((2 * i) as f32) / size as f32);
-            scaling.map_or(frequency, |scaling| stretched(frequency, scaling))
-        };
-        let angles = (0..tokens).flat_map(|t| (0..half).map(move |i| t as f32 * inverse(i)));
-        let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
-        Self { cos: cos.into(), sin: sin.into(), half, first: 0 }
-    }
-
-    /// The same table for rows that begin at position `first`.
-    pub fn starting_at(&self, first: usize) -> Self {
-        Self { first, ..self.clone() }
-    }
-
-    /// Cosines and sines of the first `tokens` rows. // [T, K/2] each
-    fn angles(&self, tokens: usize) -> [&[f32]; 2] {
-        let rows = self.first * self.half..(self.first + tokens) * self.half;
-        [&self.cos[rows.clone()], &self.sin[rows]]
-    }
-}
-
-/// A rotary frequency for a longer context: divided by the factor where it turned less than
-/// [`ONCE`] over the original one, as it was where it turned more than [`OFTEN`] times, and between
-/// the two a mean of both (Llama 3.1's program; equation of `rope_type = "llama3"`).
-fn stretched(frequency: f32, RopeScaling { factor, original }: RopeScaling) -> f32 {
-    let turns = original as f32 * frequency / std::f32::consts::TAU;
-    let kept = ((turns - ONCE) / (OFTEN - ONCE)).clamp(0.0, 1.0);
-    (1.0 - kept) * frequency / factor as f32 + kept * frequency
 }
 
 /// Which number the z-loss pulls towards zero.
@@ -397,8 +353,3 @@ impl FusedOps for burn_cuda::Cuda<f32, i32> {}
 /// CUDA runs the plain form, and burn differentiates it.
 #[cfg(feature = "cuda")]
 impl FusedOps for Autodiff<burn_cuda::Cuda<f32, i32>> {}
-
-/// Turns over the original context, below which a frequency is divided: `low_freq_factor`.
-pub(crate) const ONCE: f32 = 1.0;
-/// And above which it stays: `high_freq_factor`.
-pub(crate) const OFTEN: f32 = 4.0;

@@ -15,13 +15,14 @@ use burn_backend::TensorData;
 use burn_backend::ops::IntTensorOps;
 use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
-use intellect_model::config::{Family, Model, RopeScaling, Work};
+use intellect_model::config::{Family, Model, Work};
 use intellect_model::genesis::{self, Init};
 use intellect_model::hf::{
     Format,
     export::Export,
     import::{self, Imported},
 };
+use intellect_model::ops::RopeScaling;
 use intellect_model::params;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 

@@ -5,6 +5,7 @@
 
 use super::fields::{Field, Fields};
 use super::{Work, WorkError};
+use crate::ops::RopeScaling;
 
 /// The architecture and its sizes.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,16 +42,6 @@ pub struct Model {
     pub value_rank: usize,
     /// Channels per number that the cache keeps of a token; divides `width`. GoldFinch only.
     pub compression: usize,
-}
-
-/// How Llama 3.1 and its successors turn a model to a longer context: what turns less than once over the
-/// original context turns slower by a factor, what turns more than four times is left as it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RopeScaling {
-    /// 1–1,000.
-    pub factor: f64,
-    /// Tokens of context before, 8–2^20.
-    pub original: usize,
 }
 
 /// The closed list of architectures; the numbers are hashed and never reused.
@@ -191,7 +182,7 @@ impl Model {
             context: fields.count("context", 8, 1 << 20)?,
             vocab: fields.count("vocab", 2, 1 << 20)?,
             rope_theta: float("rope_theta", 1.0, 1e9)?,
-            rope_scaling: RopeScaling::read(fields)?,
+            rope_scaling: read_scaling(fields)?,
             norm_eps: float("norm_eps", 1e-12, 1e-2)?,
             mix_rank: count("mix_rank", RANK_MAX)?,
             decay_rank: count("decay_rank", RANK_MAX)?,
@@ -255,27 +246,25 @@ impl Model {
         ]
         .map(|(key, field)| (key, if self.family.has(key) { field } else { Field::NoInteger }))
         .into_iter()
-        .chain(RopeScaling::fields(self.rope_scaling))
+        .chain(scaling_fields(self.rope_scaling))
         .collect()
     }
 }
 
-impl RopeScaling {
-    fn read(fields: &Fields<'_>) -> Result<Option<Self>, WorkError> {
-        if !fields.has(FACTOR) && !fields.has(ORIGINAL) {
-            return Ok(None);
-        }
-        let factor = fields.float(FACTOR, 1.0, 1e3)?;
-        Ok(Some(Self { factor, original: fields.count(ORIGINAL, 8, 1 << 20)? }))
+fn read_scaling(fields: &Fields<'_>) -> Result<Option<RopeScaling>, WorkError> {
+    if !fields.has(FACTOR) && !fields.has(ORIGINAL) {
+        return Ok(None);
     }
+    let factor = fields.float(FACTOR, 1.0, 1e3)?;
+    Ok(Some(RopeScaling { factor, original: fields.count(ORIGINAL, 8, 1 << 20)? }))
+}
 
-    fn fields(scaling: Option<Self>) -> [(&'static str, Field); 2] {
-        match scaling {
-            Some(Self { factor, original }) => {
-                [(FACTOR, Field::Float(factor)), (ORIGINAL, Field::count(original))]
-            }
-            None => [(FACTOR, Field::Nothing), (ORIGINAL, Field::Nothing)],
+fn scaling_fields(scaling: Option<RopeScaling>) -> [(&'static str, Field); 2] {
+    match scaling {
+        Some(RopeScaling { factor, original }) => {
+            [(FACTOR, Field::Float(factor)), (ORIGINAL, Field::count(original))]
         }
+        None => [(FACTOR, Field::Nothing), (ORIGINAL, Field::Nothing)],
     }
 }
 

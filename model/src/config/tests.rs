@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use toml::Value;
 
 use super::*;
+use crate::ops::RopeScaling;
 
 /// A work whose fields are all different and none is a default, as a person would write it.
 const WRITTEN: &str = r#"
@@ -525,20 +526,6 @@ fn sizes_that_do_not_go_together_are_refused() {
         let refusal = refusal(&manifest);
         assert!(refusal.starts_with(key) && refusal.contains(told), "{refusal}");
     }
-}
-
-#[test]
-fn more_micro_batch_costs_more_memory() {
-    let work = Work::synthetic();
-    let count = work.model.parameter_count();
-    let embedding = 4 * (work.model.vocab * work.model.width) as u64;
-    let (one, two) = (work.trainer_bytes(1), work.trainer_bytes(2));
-    assert!(20 * count + embedding < one && one < two);
-    assert_eq!(two - one, one - 20 * count - embedding);
-    // A whole batch needs no sum of gradients, and there is no more than a batch.
-    let batch = work.train.batch as u64;
-    assert_eq!(work.trainer_bytes(8), 16 * count + embedding + batch * (two - one));
-    assert_eq!(work.trainer_bytes(8), work.trainer_bytes(100));
 }
 
 proptest! {

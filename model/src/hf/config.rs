@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::Format;
-use crate::config::{Family, Model, RopeScaling, Work, WorkError};
-use crate::ops::{OFTEN, ONCE};
+use crate::config::{Family, Model, Work, WorkError};
+use crate::ops::RopeScaling;
 
 /// What is wrong with a `config.json`.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -97,8 +97,8 @@ pub fn describe(work: &Work, format: Format) -> Value {
             json!({ "rope_scaling": {
                 "rope_type": LLAMA3,
                 "factor": factor,
-                "low_freq_factor": ONCE,
-                "high_freq_factor": OFTEN,
+                "low_freq_factor": RopeScaling::ONCE,
+                "high_freq_factor": RopeScaling::OFTEN,
                 "original_max_position_embeddings": original,
             } })
         },
@@ -233,7 +233,8 @@ impl Reader<'_> {
         }
         let number = |key| found[key].as_f64();
         let bounds = ["low_freq_factor", "high_freq_factor"].map(number);
-        let usual = bounds == [ONCE, OFTEN].map(|bound| Some(f64::from(bound)));
+        let expected = [RopeScaling::ONCE, RopeScaling::OFTEN];
+        let usual = bounds == expected.map(|bound| Some(f64::from(bound)));
         let original = found["original_max_position_embeddings"].as_i64();
         match (number("factor"), original) {
             (Some(factor), Some(original)) if usual && kind.is_some_and(|kind| kind == LLAMA3) => {
@@ -243,7 +244,9 @@ impl Reader<'_> {
             _ => {
                 let supported = format!(
                     "rope_type \"default\", or \"{LLAMA3}\" with a factor, the original context, \
-                     low_freq_factor {ONCE:?} and high_freq_factor {OFTEN:?}"
+                     low_freq_factor {:?} and high_freq_factor {:?}",
+                    RopeScaling::ONCE,
+                    RopeScaling::OFTEN
                 );
                 self.problems.push(Problem::Unsupported { key, found: found.clone(), supported });
             }

@@ -130,19 +130,6 @@ pub(super) fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
     inputs.try_into().unwrap()
 }
 
-/// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are half way.
-#[test]
-fn frequencies_are_stretched_where_they_are_slow() {
-    let scaling = RopeScaling { factor: 8.0, original: 64 };
-    let part = |turns: f32| {
-        let frequency = turns * std::f32::consts::TAU / 64.0;
-        stretched(frequency, scaling) / frequency
-    };
-    for (turns, expected) in [(0.5, 0.125), (1.0, 0.125), (2.5, 0.5625), (4.0, 1.0), (9.0, 1.0)] {
-        assert!((part(turns) - expected).abs() < 1e-6, "{turns}: {}", part(turns));
-    }
-}
-
 #[test]
 fn rms_norm_is_the_plain_form() {
     for (rows, width) in [(1, 3), (3, 7), (130, 64), (65, 200), (200, 65)] {

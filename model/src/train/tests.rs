@@ -237,3 +237,17 @@ fn tokens_that_do_not_fit_are_refused() {
     assert!(refused(&[vocab], 1) && refused(&[-1], 1) && refused(&[0; 25], 1));
     assert!(!refused(&[vocab - 1], 1) && !refused(&[0; 48], 2));
 }
+
+#[test]
+fn more_micro_batch_costs_more_memory() {
+    let work = Work::synthetic();
+    let count = work.model.parameter_count();
+    let embedding = 4 * (work.model.vocab * work.model.width) as u64;
+    let (one, two) = (held_bytes(&work, 1), held_bytes(&work, 2));
+    assert!(20 * count + embedding < one && one < two);
+    assert_eq!(two - one, one - 20 * count - embedding);
+    // A whole batch needs no sum of gradients, and there is no more than a batch.
+    let batch = work.train.batch as u64;
+    assert_eq!(held_bytes(&work, 8), 16 * count + embedding + batch * (two - one));
+    assert_eq!(held_bytes(&work, 8), held_bytes(&work, 100));
+}

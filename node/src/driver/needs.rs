@@ -6,6 +6,7 @@
 //! old ones (4·P each), and encoded updates; the trainer's part is the model's to say.
 
 use intellect_model::config::Work;
+use intellect_model::train;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
 
@@ -28,7 +29,7 @@ impl Needs {
         let memory = PROGRAM_BYTES
             .saturating_add(copies)
             .saturating_add((IN_MEMORY as u64 + 2) * update)
-            .saturating_add(work.trainer_bytes(micro_batch));
+            .saturating_add(train::held_bytes(work, micro_batch));
         let updates = (UPDATES_KEPT + OPEN) as u64;
         // Published weights stay, without their momentum.
         let published = if run.genesis.is_some() { state / 2 } else { 0 };
