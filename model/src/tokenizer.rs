@@ -225,6 +225,14 @@ impl Tokenizer {
         Decoder::new(self.clone())
     }
 
+    /// A decoder behind tokens whose text is known.
+    #[must_use]
+    pub fn decoder_behind(&self, tokens: &[i32]) -> Decoder {
+        let mut decoder = self.decoder();
+        tokens.iter().for_each(|token| drop(decoder.push(*token)));
+        decoder
+    }
+
     /// The token as an id, if it is one and stands for text.
     fn text_token(&self, token: i32) -> Option<u32> {
         let id = u32::try_from(token).ok().filter(|id| (*id as usize) < self.tokens)?;

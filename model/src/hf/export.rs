@@ -172,21 +172,22 @@ impl Export<'_> {
 
     /// The files of the tokenizer: none of symbols, which are no text, or where its own is missing.
     fn tokenizer(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
-        let json = match (&self.work.data.source, self.tokenizer) {
+        let bytes = |bos| (text(&tokenizer::describe(bos)), bos);
+        let (json, bos) = match (&self.work.data.source, self.tokenizer) {
             (Source::Synthetic { .. }, _) => return Vec::new(),
-            (Source::Text { .. }, _) => text(&tokenizer::describe(None)),
+            (Source::Text { .. }, _) => bytes(None),
             (Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. }, file) => {
                 match (vocabulary.scheme, file) {
-                    (Scheme::Bytes, _) => text(&tokenizer::describe(Some(Vocabulary::BYTES.bos))),
+                    (Scheme::Bytes, _) => bytes(Some(Vocabulary::BYTES.bos)),
                     (Scheme::Rwkv | Scheme::HuggingFace, None) => return Vec::new(),
                     (Scheme::Rwkv, Some(file)) => {
                         return vec![(RWKV_VOCABULARY, Cow::Borrowed(&file.bytes))];
                     }
-                    (Scheme::HuggingFace, Some(file)) => Cow::Borrowed(file.bytes.as_slice()),
+                    (Scheme::HuggingFace, Some(file)) => (Cow::Borrowed(&file.bytes[..]), None),
                 }
             }
         };
-        let settings = tokenizer::settings(self.work.model.context);
+        let settings = tokenizer::settings(self.work.model.context, bos);
         vec![("tokenizer.json", json), ("tokenizer_config.json", text(&settings))]
     }
 }

@@ -21,12 +21,25 @@ pub fn describe(bos: Option<u32>) -> Value {
     let begin = |id| {
         json!({
             "id": id,
-            "content": "<s>",
+            "content": BOS,
             "single_word": false,
             "lstrip": false,
             "rstrip": false,
             "normalized": false,
             "special": true,
+        })
+    };
+    let begins = |id| {
+        let [begin, text, second] = [
+            json!({ "SpecialToken": { "id": BOS, "type_id": 0 } }),
+            json!({ "Sequence": { "id": "A", "type_id": 0 } }),
+            json!({ "Sequence": { "id": "B", "type_id": 1 } }),
+        ];
+        json!({
+            "type": "TemplateProcessing",
+            "single": [begin, text],
+            "pair": [begin, text, second],
+            "special_tokens": { BOS: { "id": BOS, "ids": [id], "tokens": [BOS] } },
         })
     };
     json!({
@@ -36,7 +49,7 @@ pub fn describe(bos: Option<u32>) -> Value {
         "added_tokens": bos.map(begin).into_iter().collect::<Vec<_>>(),
         "normalizer": null,
         "pre_tokenizer": bytes.clone(),
-        "post_processor": null,
+        "post_processor": bos.map(begins),
         "decoder": bytes,
         "model": {
             "type": "BPE",
@@ -53,16 +66,20 @@ pub fn describe(bos: Option<u32>) -> Value {
     })
 }
 
-/// What `tokenizer_config.json` says of a model that reads `context` tokens.
+/// What `tokenizer_config.json` says of a model that reads `context` tokens, and of [`describe`]'s files.
 #[must_use]
-pub fn settings(context: usize) -> Value {
+pub fn settings(context: usize, bos: Option<u32>) -> Value {
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": bos.map(|_| BOS),
         "model_max_length": context,
         "clean_up_tokenization_spaces": false,
         "model_input_names": ["input_ids", "attention_mask"],
     })
 }
+
+/// How what begins a document is written.
+const BOS: &str = "<s>";
 
 /// The letter of each byte.
 fn byte_letters() -> impl Iterator<Item = char> {

@@ -130,6 +130,30 @@ pub(super) fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
     inputs.try_into().unwrap()
 }
 
+/// The slope of the output along each input's gradient is that gradient's length.
+pub(super) fn assert_slopes(
+    what: &str,
+    inputs: &[(Vec<f32>, Vec<usize>)],
+    op: &dyn Fn(Vec<F>) -> F,
+) {
+    let run = |inputs: &[_]| run_with(inputs, Input::Contiguous, Upstream::Random, op);
+    let results = run(inputs);
+    let weights = random(results[0].len(), 1.0, 99);
+    for (i, gradient) in results[1..].iter().enumerate() {
+        let length = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let sum = |distance: f64| {
+            let mut inputs = inputs.to_vec();
+            for (x, g) in inputs[i].0.iter_mut().zip(gradient) {
+                *x += (distance * f64::from(*g) / length) as f32;
+            }
+            let y = run(&inputs).swap_remove(0);
+            y.iter().zip(&weights).map(|(y, w)| f64::from(*y) * f64::from(*w)).sum::<f64>()
+        };
+        let slope = (sum(0.02) - sum(-0.02)) / 0.04;
+        assert!((slope / length - 1.0).abs() < 3e-3, "{what}, input {i}: {slope} against {length}");
+    }
+}
+
 #[test]
 fn rms_norm_is_the_plain_form() {
     for (rows, width) in [(1, 3), (3, 7), (130, 64), (65, 200), (200, 65)] {
@@ -354,6 +378,43 @@ fn cross_entropy_is_the_plain_form() {
 
 /// Saturated values must not become NaN: logits and gates far beyond what f32's exponential
 /// reaches.
+#[test]
+fn gradients_are_slopes() {
+    let matrix = |rows, columns, seed| input(&[rows, columns], 1.0, seed);
+    assert_slopes("rms norm", &[matrix(5, 7, 1), input(&[7], 1.0, 2)], &|x| {
+        let [x, w] = array(x);
+        A::rms_norm(x, w, 1e-5)
+    });
+    let inputs = [matrix(5, 7, 1), matrix(4, 7, 2), matrix(5, 4, 3)];
+    assert_slopes("projections", &inputs, &|x| {
+        let [x, w, r] = array(x);
+        A::project_add(x.clone(), w.clone(), A::float_add(A::project(x, w), r))
+    });
+    let heads = heads([2, 9, 4, 2, 6]);
+    let rope = Rope::new(heads.tokens, heads.size, 100.0, None);
+    assert_slopes("rotation", &[matrix(18, heads.row(), 1)], &|x| {
+        let [x] = array(x);
+        A::rotate(x, heads, &rope)
+    });
+    for every in [100, 4] {
+        assert_slopes("attention", &[matrix(18, heads.row(), 1)], &|x| {
+            let [x] = array(x);
+            A::causal_attention(x, heads, &documents(heads, every))
+        });
+    }
+    assert_slopes("swiglu", &[matrix(5, 8, 1)], &|x| {
+        let [x] = array(x);
+        A::swiglu(x)
+    });
+    for form in [ZForm::Max, ZForm::LogSumExp] {
+        assert_slopes("cross entropy", &[matrix(5, 8, 1)], &|x| {
+            let [x] = array(x);
+            let targets = Tensor::<A, 1, Int>::from_data([1, 7, 0, 3, 3], &Default::default());
+            A::cross_entropy(x, targets.into_primitive(), ZLoss { weight: 0.1, form })
+        });
+    }
+}
+
 #[test]
 fn extreme_inputs_stay_finite() {
     let swiglu = run_with(

@@ -81,14 +81,16 @@ impl Decoder {
     /// What the window's new tokens add, unless they end within a character.
     fn difference(&mut self) -> String {
         let text = self.unshown();
-        let unshown = self.window.len() - self.shown;
-        if unshown < CHARACTER_TOKENS_MAX && (text.is_empty() || text.ends_with('\u{fffd}')) {
-            return String::new();
-        }
-        if text.is_empty() {
+        if text.is_empty() || text.ends_with('\u{fffd}') {
+            if self.window.len() - self.shown < HELD_BACK_MAX {
+                return String::new();
+            }
+            if !text.is_empty() {
+                return self.finish();
+            }
             // Nothing will come of them.
             self.window.truncate(self.shown);
-            return String::new();
+            return text;
         }
         // What was shown before has done its duty.
         self.window.drain(..self.shown);
@@ -105,8 +107,9 @@ impl Decoder {
     }
 }
 
-/// A character has at most four bytes, and a byte is at least one token.
-const CHARACTER_TOKENS_MAX: usize = 4;
+/// A character takes four tokens at most; but each of them may end one and begin the next, and some add no
+/// text.
+const HELD_BACK_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -123,8 +126,30 @@ mod tests {
         assert_eq!(decoder.push(0), "a");
         for token in [5; 100] {
             assert_eq!(decoder.push(token), "");
-            assert!(decoder.window.len() <= 1 + CHARACTER_TOKENS_MAX, "{:?}", decoder.window);
+            assert!(decoder.window.len() <= 1 + HELD_BACK_MAX, "{:?}", decoder.window);
         }
         assert_eq!(decoder.push(9), " b");
+    }
+
+    /// As Llama 2 spells what it has no token for: byte by byte, behind a space that is not shown. Bytes that
+    /// never become a character are marked, and the text goes on.
+    #[test]
+    fn a_character_of_many_tokens_is_held_back_until_it_is_whole() {
+        let file = r#"{"version": "1.0",
+            "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"}, {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+            "model": {"type": "BPE", "merges": [], "vocab": {"▁": 0, "a": 1,
+                "<0xF0>": 2, "<0x9F>": 3, "<0x98>": 4, "<0x80>": 5}}}"#;
+        let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
+        let mut decoder = tokenizer.decoder();
+        let parts = [0, 2, 3, 4, 5, 0, 1].map(|token| decoder.push(token));
+        assert_eq!(parts.concat(), "😀 a");
+        assert_eq!(parts[4], "😀");
+        let marked: String = [3; 40].into_iter().map(|token| decoder.push(token)).collect();
+        assert!(decoder.window.len() <= HELD_BACK_MAX, "{:?}", decoder.window);
+        let all = marked + &decoder.finish() + &decoder.push(1);
+        assert_eq!(all, "\u{fffd}".repeat(40) + "a");
     }
 }

@@ -111,6 +111,16 @@ fn text_that_depends_on_what_is_before_comes_piece_by_piece() {
     assert_eq!(decoder.finish(), "");
 }
 
+/// What goes on from a prompt begins with the space that stands before its first word.
+#[test]
+fn a_decoder_goes_on_behind_a_prompt() {
+    let words = words();
+    let prompt = words.encode("one").expect("tokens");
+    assert_eq!(words.decoder_behind(&prompt).push(2), " two");
+    assert_eq!(words.decoder_behind(&prompt[..1]).push(2), "two");
+    assert_eq!(bytes().decoder_behind(&[97]).push(98), "b");
+}
+
 /// Pieces of a text, each but the first behind a line break, have the tokens of the whole.
 #[test]
 fn a_text_goes_on_where_it_was_cut_off() {

@@ -142,7 +142,8 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
     let settings = Settings { temperature, top_p, seed, tokens: tokens.get() };
-    let mut decoder = tokenizer.decoder();
+    // The prompt is shown as it was typed; whether a space comes behind it depends on its tokens.
+    let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());
     sample::sample(loaded.model(), &manifest.work, &prompt, settings, &mut |token| {
         if written.is_ok() {

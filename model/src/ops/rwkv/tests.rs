@@ -5,7 +5,8 @@ use burn::tensor::{Tensor, TensorPrimitive};
 use burn_backend::ops::FloatTensorOps;
 
 use super::super::tests::{
-    A, F, Input, Upstream, array, assert_same, distance, input, leaf, random, run_with, values,
+    A, F, Input, Upstream, array, assert_same, assert_slopes, distance, input, leaf, random,
+    run_with, values,
 };
 use super::*;
 
@@ -319,26 +320,6 @@ fn a_state_carries_everything_from_the_past() {
     assert_eq!(last_state(&second, A::wkv), last_state(&whole, A::wkv));
 }
 
-/// The slope of the output along each input's gradient is that gradient's length.
-fn assert_slopes(what: &str, inputs: &[(Vec<f32>, Vec<usize>)], op: &dyn Fn(Vec<F>) -> F) {
-    let run = |inputs: &[_]| run_with(inputs, Input::Contiguous, Upstream::Random, op);
-    let results = run(inputs);
-    let weights = random(results[0].len(), 1.0, 99);
-    for (i, gradient) in results[1..].iter().enumerate() {
-        let length = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        let sum = |distance: f64| {
-            let mut inputs = inputs.to_vec();
-            for (x, g) in inputs[i].0.iter_mut().zip(gradient) {
-                *x += (distance * f64::from(*g) / length) as f32;
-            }
-            let y = run(&inputs).swap_remove(0);
-            y.iter().zip(&weights).map(|(y, w)| f64::from(*y) * f64::from(*w)).sum::<f64>()
-        };
-        let slope = (sum(0.02) - sum(-0.02)) / 0.04;
-        assert!((slope / length - 1.0).abs() < 3e-3, "{what}, input {i}: {slope} against {length}");
-    }
-}
-
 #[test]
 fn gradients_are_slopes() {
     let (rows, width) = (14, 12);
@@ -374,6 +355,7 @@ fn gradients_are_slopes() {
             A::expand(A::tanh_project(x, w1), w2, base)
         },
     );
+    assert_slopes("pack", &[matrix(1), matrix(2), matrix(3)], &|x| A::pack(array(x)));
     assert_slopes("gate", &[matrix(1), matrix(2), matrix(3)], &|x| {
         let [r, x, residual] = array(x);
         A::gated_add(A::decayed_keys(x.clone(), r), A::relu_square(x), residual)
