@@ -202,7 +202,7 @@ pub trait FusedOps: RwkvOps {
     }
 
     /// Causal attention of the newest S of the `heads.tokens` positions of each sequence, for going on
-    /// from a cache of keys and values. Always the plain form.
+    /// from a cache of keys and values. Where a gradient is tracked always the plain form.
     /// // q, y [B·S, H·K]; k, v [B·T, G·K]
     fn attend(
         q: FloatTensor<Self>,
@@ -272,6 +272,15 @@ impl FusedOps for Flex {
         documents: &Documents,
     ) -> FloatTensor<Self> {
         run(Attention { heads, documents: documents.clone() }, [qkv])
+    }
+
+    fn attend(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        heads: Heads,
+    ) -> FloatTensor<Self> {
+        flex::attend([q, k, v], heads)
     }
 
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {

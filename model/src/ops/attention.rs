@@ -24,12 +24,21 @@
 //! vector registers: maximum and sum need no reduction across lanes, and rows have one length
 //! wherever the causal edge is.
 
+use pulp::Simd;
 use rayon::prelude::*;
 
 use super::Heads;
 use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::lanes::{dot_lanes, exp, fma, simd};
+use super::lanes::{dot_lanes, exp, exp_lanes, fma, max_lanes, simd};
+
+/// y += c·x
+#[inline(always)]
+fn add_scaled<S: Simd>(c: f32, x: &[f32], y: &mut [f32]) {
+    for i in 0..y.len() {
+        y[i] = fma::<S>(c, x[i], y[i]);
+    }
+}
 
 /// Queries per block: the scores of a block at T = 256 are 64 KiB, a share of the L2 cache.
 const BLOCK: usize = 64;
@@ -156,6 +165,38 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
     MatMut::strided(scores.as_flattened_mut(), keys, queries, BLOCK)
 }
 
+/// What a text that goes on attends with and to: queries of its newest tokens, keys and values of all.
+#[derive(Clone, Copy)]
+pub(super) struct Cached<'a> {
+    /// [B·S, H·K]
+    pub(super) q: &'a [f32],
+    /// [B·T, G·K]
+    pub(super) k: &'a [f32],
+    /// [B·T, G·K]
+    pub(super) v: &'a [f32],
+    /// T tokens
+    pub(super) heads: Heads,
+}
+
+/// Attention of the newest tokens, one query of one head at a time. // o [B·S, H·K]
+pub(super) fn attend(cached: Cached<'_>, o: &mut [f32]) {
+    let _timer = clock::start("attention");
+    let Cached { q, k, v, heads } = cached;
+    let Heads { sequences, tokens, query, kv, size } = heads;
+    let (new, step) = (q.len() / (sequences * query * size), kv * size);
+    let outputs = o.par_chunks_mut(size).zip(q.par_chunks(size)).enumerate();
+    outputs.for_each_init(
+        || vec![0.0; tokens],
+        |scores, (index, (o, q))| {
+            let (row, head) = (index / query, index % query);
+            // The newest sees all, the one before it all but one.
+            let seen = tokens - new + row % new + 1;
+            let first = row / new * tokens * step + head / heads.group() * size;
+            attend_one(q, [&k[first..], &v[first..]], step, heads.scale(), &mut scores[..seen], o);
+        },
+    );
+}
+
 /// What the forward pass left, and the gradient of its output.
 #[derive(Clone, Copy)]
 pub(super) struct Saved<'a> {
@@ -258,6 +299,23 @@ impl Block<'_> {
 }
 
 simd! {
+    /// o = softmax(scale·k·q)·v, of keys and values one row every `step` elements, as many as scores.
+    /// // `q, o [K]`
+    fn attend_one<S>(
+        q: &[f32], kv: [&[f32]; 2], step: usize, scale: f32, scores: &mut [f32], o: &mut [f32],
+    ) {
+        let [k, v] = kv;
+        for (score, k) in scores.iter_mut().zip(k.chunks(step)) {
+            *score = dot_lanes::<S>(q, &k[..q.len()]);
+        }
+        let shift = scale * max_lanes(scores);
+        let sum = exp_lanes::<S>(scores, scale, shift);
+        o.fill(0.0);
+        for (weight, v) in scores.iter().zip(v.chunks(step)) {
+            add_scaled::<S>(weight / sum, &v[..q.len()], o);
+        }
+    }
+
     /// ⟨a, b⟩ of the first `size` columns of each of `count` rows, one every `row` elements.
     fn row_dots<S>(a: &[f32], b: &[f32], row: usize, size: usize, count: usize) -> Row {
         let mut dots = [0.0; BLOCK];

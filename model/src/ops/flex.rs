@@ -168,6 +168,15 @@ impl Attention {
     }
 }
 
+/// Attention from a cache, without a gradient.
+pub(super) fn attend(inputs: [FlexTensor; 3], heads: Heads) -> FlexTensor {
+    let [q, k, v] = inputs.map(contiguous);
+    make(q.shape(), |o| {
+        let (q, k, v) = (floats(&q), floats(&k), floats(&v));
+        attention::attend(attention::Cached { q, k, v, heads }, o);
+    })
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct SwiGlu;
 

@@ -15,8 +15,10 @@
 use std::marker::PhantomData;
 
 use gemm::Parallelism;
+use rayon::prelude::*;
 
 use super::clock;
+use super::lanes::{dot_lanes, simd};
 
 /// A read-only window of `rows` × `cols` elements.
 #[derive(Clone, Copy)]
@@ -230,8 +232,28 @@ fn stride(elements: usize) -> isize {
 pub(super) fn linear(y: &mut [f32], write: Write, x: &[f32], w: &[f32], shape: Linear) {
     let _timer = clock::start("product");
     let Linear { rows, inputs, outputs } = shape;
+    if rows == 1 {
+        return linear_row(y, write, x, w);
+    }
     let (x, w) = (Mat::new(x, rows, inputs), Mat::new(w, outputs, inputs));
     product(MatMut::new(y, rows, outputs), write, x, w.t(), Threads::Pool);
+}
+
+/// [`linear`] of one row, as generation has it: a dot product with each row of W, which is read once and
+/// as it lies. // `y [O], x [I]`, w [O, I]
+fn linear_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
+    let tasks = y.par_chunks_mut(OUTPUTS).zip(w.par_chunks(OUTPUTS * x.len()));
+    tasks.for_each(|(y, w)| dots(x, w, write, y));
+}
+
+simd! {
+    /// y = W·x or y += W·x. // `x [I]`, w [O, I], `y [O]`
+    fn dots<S>(x: &[f32], w: &[f32], write: Write, y: &mut [f32]) {
+        for (y, w) in y.iter_mut().zip(w.chunks_exact(x.len())) {
+            let dot = dot_lanes::<S>(x, w);
+            *y = if write == Write::Add { *y + dot } else { dot };
+        }
+    }
 }
 
 /// `dx = dy·W`. // dx [N, I], dy [N, O], w [O, I]
@@ -249,6 +271,9 @@ pub(super) fn linear_dw(dw: &mut [f32], dy: &[f32], x: &[f32], shape: Linear) {
     let (dy, x) = (Mat::new(dy, rows, outputs), Mat::new(x, rows, inputs));
     product(MatMut::new(dw, outputs, inputs), Write::Replace, dy.t(), x, Threads::Pool);
 }
+
+/// Outputs per task: their rows of W are a few hundred kilobytes.
+const OUTPUTS: usize = 64;
 
 /// The sizes of one projection.
 #[derive(Clone, Copy)]

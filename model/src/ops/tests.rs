@@ -285,6 +285,26 @@ fn causal_attention_is_the_plain_form() {
 }
 
 /// Three documents in one row give what each gives alone, to the last bit where no block holds two.
+/// Of one new token and of several, with heads that share keys.
+#[test]
+fn attention_from_a_cache_is_the_plain_form() {
+    for ([sequences, tokens, query, kv, size], new) in
+        [([1, 1, 1, 1, 2], 1), ([2, 9, 4, 2, 6], 1), ([3, 70, 6, 2, 33], 7), ([1, 5, 2, 2, 64], 5)]
+    {
+        let heads = heads([sequences, tokens, query, kv, size]);
+        let tensor = |rows: usize, width: usize, seed| {
+            let data = TensorData::new(random(rows * width, 2.0, seed), [rows, width]);
+            Flex::float_from_data(data, &Default::default())
+        };
+        let q = tensor(sequences * new, query * size, 1);
+        let [k, v] = [2, 3].map(|seed| tensor(sequences * tokens, kv * size, seed));
+        let fused = Flex::attend(q.clone(), k.clone(), v.clone(), heads);
+        let plain = plain::attend::<Flex>([q, k, v], heads);
+        let [fused, plain] = [fused, plain].map(|y| buf::floats(&buf::contiguous(y)).to_vec());
+        assert!(distance(&fused, &plain) < BOUND, "{heads:?}, {new} new");
+    }
+}
+
 #[test]
 fn a_packed_document_sees_nothing_of_the_others() {
     let heads = heads([1, 200, 4, 2, 8]);
