@@ -18,7 +18,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use self::decoder::Decoder;
-pub use self::file::{File, FileError, OpenError};
+pub use self::file::{FILE_BYTES_MAX, File, FileError, OpenError};
 use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;

@@ -11,6 +11,9 @@ use thiserror::Error;
 
 use crate::config::Scheme;
 
+/// No tokenizer's file is larger: twice the largest one in wide use, of 33 MB (Gemma's).
+pub const FILE_BYTES_MAX: usize = 1 << 26;
+
 /// A file that was read, or nothing, of bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct File {
@@ -33,7 +36,7 @@ pub enum OpenError {
         cause: io::Error,
     },
     /// No tokenizer is so large.
-    #[error("the tokenizer {} has more than {BYTES_MAX} bytes: is it another file?", path.display())]
+    #[error("the tokenizer {} has more than {FILE_BYTES_MAX} bytes: is it another file?", path.display())]
     TooLarge {
         /// As given.
         path: PathBuf,
@@ -141,8 +144,8 @@ impl File {
         let unreadable = |cause| OpenError::Unreadable { path: path.to_owned(), cause };
         let mut bytes = Vec::new();
         let file = fs::File::open(path).map_err(unreadable)?;
-        file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() > BYTES_MAX {
+        file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() > FILE_BYTES_MAX {
             return Err(OpenError::TooLarge { path: path.to_owned() });
         }
         Ok(Self { scheme: Scheme::of_file(&bytes), bytes })
@@ -157,6 +160,3 @@ impl File {
         }
     }
 }
-
-/// Twice the largest one in wide use, of 33 MB (Gemma's).
-const BYTES_MAX: usize = 1 << 26;
