@@ -7,7 +7,8 @@
 //! A record that is no document (a line that is no JSON, an empty place of a column) is handed over
 //! as [`Record`], and the caller decides; a file that is damaged as a whole is an error.
 //!
-//! All but Parquet is read once, from begin to end, and may be a pipe.
+//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are read before
+//! its column is, and a file that is changed meanwhile is refused.
 
 mod bin;
 mod jsonl;
@@ -153,6 +154,12 @@ pub enum ReadError {
         path: PathBuf,
         /// What the library says.
         why: String,
+    },
+    /// It was written to between the digest and the documents.
+    #[error("{} was changed while it was read: begin again when nobody writes to it", path.display())]
+    Changed {
+        /// As given.
+        path: PathBuf,
     },
     /// No column of this name holds one text per row.
     #[error("{} has no column of texts named {column:?}: its columns are {known}", path.display())]

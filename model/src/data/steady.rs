@@ -57,7 +57,8 @@ impl Steady {
     }
 }
 
-fn look(file: &fs::File) -> io::Result<(u64, SystemTime)> {
+/// Its length and its time, one of which every change of it changes.
+pub(super) fn look(file: &fs::File) -> io::Result<(u64, SystemTime)> {
     let about = file.metadata()?;
     Ok((about.len(), about.modified()?))
 }

@@ -1,8 +1,8 @@
 //! From documents to a token file: what `data tokenize` does.
 //!
-//! Files are read once, one after the other, a few megabytes of documents at a time become tokens on all
-//! cores, and are written in the order in which they were read: the same files give the same bytes,
-//! whatever the machine.
+//! Files are read one after the other, Parquet twice and all else once; a few megabytes of documents at a
+//! time become tokens on all cores, and are written in the order in which they were read: the same files
+//! give the same bytes, whatever the machine.
 
 use std::path::{Path, PathBuf};
 
@@ -139,7 +139,7 @@ struct Run<'a> {
     source: blake3::Hasher,
     /// What was read and not yet written, and whether it begins a document.
     waiting: Vec<(bool, Part)>,
-    /// Its size.
+    /// Bytes of text and tokens in it.
     bytes: usize,
     /// What was written, and who is told.
     done: u64,
@@ -186,7 +186,8 @@ impl Sink for Run<'_> {
             Part::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
-        if self.bytes < WAITING_BYTES { Ok(()) } else { self.write() }
+        let held = self.bytes + self.waiting.len() * ENTRY_BYTES;
+        if held < WAITING_BYTES { Ok(()) } else { self.write() }
     }
 }
 
@@ -250,6 +251,8 @@ fn encode(
 
 /// Enough for all cores, little beside a tokenizer.
 const WAITING_BYTES: usize = 1 << 23;
+/// What a part takes beside its text or tokens, with what the allocator adds to a small one.
+const ENTRY_BYTES: usize = size_of::<(bool, Part)>() + 32;
 /// So many records that were left out are told.
 const EXAMPLES: usize = 5;
 

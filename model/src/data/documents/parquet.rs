@@ -15,6 +15,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::{Found, Part, ReadError, Record, Sink, open, unreadable};
+use crate::data::steady::look;
 use crate::data::tokens::fill;
 
 /// Hands the documents of `column` to `sink`.
@@ -22,10 +23,21 @@ use crate::data::tokens::fill;
 /// # Errors
 /// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
 pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
+    let refused = |cause| unreadable(path, cause);
+    let mut file = open(path)?;
+    let before = look(&file).map_err(refused)?;
+    through(&mut file, sink).map_err(refused)?;
+    let rows = rows(file.try_clone().map_err(refused)?, path, column, sink);
+    // What was damaged because somebody wrote to it was not damaged before.
+    if look(&file).map_err(refused)? != before {
+        return Err(ReadError::Changed { path: path.to_owned() }.into());
+    }
+    rows
+}
+
+fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
     let damaged =
         |why: ParquetError| ReadError::NoParquet { path: path.to_owned(), why: why.to_string() };
-    let mut file = open(path)?;
-    through(&mut file, sink).map_err(|cause| unreadable(path, cause))?;
     let file = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     let columns = schema.columns();

@@ -255,6 +255,32 @@ fn rows_come_before_the_next_page_is_read() {
     assert_eq!(collected.found, ["+first"]);
 }
 
+/// Writes to the file when all its bytes have been handed over.
+struct Rewriting(PathBuf);
+
+impl Sink for Rewriting {
+    type Error = ReadError;
+
+    fn bytes(&mut self, _: &[u8]) {
+        let file = File::options().append(true).open(&self.0).expect("open");
+        file.set_modified(std::time::UNIX_EPOCH).expect("changed");
+    }
+
+    fn found(&mut self, _: Found) -> Result<(), ReadError> {
+        Ok(())
+    }
+}
+
+/// Its digest would be of other documents than those that were read.
+#[test]
+fn a_table_that_is_changed_while_it_is_read_is_refused() {
+    let folder = Folder::new();
+    let path = folder.parquet("a.parquet", &[&[Some("a")]], Compression::UNCOMPRESSED);
+    let read = read(&path, Format::Parquet, BYTES, &mut Rewriting(path.clone()));
+    let told = read.expect_err("refused").to_string();
+    assert!(told.contains("a.parquet was changed while it was read"), "{told}");
+}
+
 #[test]
 fn an_empty_or_truncated_file_is_refused() {
     let folder = Folder::new();

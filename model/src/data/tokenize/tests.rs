@@ -82,6 +82,21 @@ fn the_order_does_not_depend_on_the_cores() {
     assert!(folder.tokens() == expected);
 }
 
+/// Documents of one byte take many times that in memory.
+#[test]
+fn small_documents_do_not_pile_up() {
+    let folder = Folder::new();
+    let documents = vec!["x".to_owned(); 200_000];
+    let (inputs, out) = ([folder.file("a.jsonl", json_lines(&documents))], folder.path("out"));
+    let damage = Damage::Refuse;
+    let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
+    let mut told = vec![0];
+    tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |done| told.push(done)).expect("made");
+    assert_eq!(told.last(), Some(&200_000));
+    let most = told.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(most <= Some((WAITING_BYTES / ENTRY_BYTES) as u64), "{most:?} at a time");
+}
+
 /// The same begins of documents, whether the other program wrote the first or not.
 #[test]
 fn tokens_of_another_program_become_a_token_file() {
