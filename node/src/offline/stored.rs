@@ -86,18 +86,20 @@ pub(crate) enum StoredError {
 pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let device = config::parse_device(&args.checkpoint.device)?;
+    // Without it everything else is measured, but a file that was named has to be right, which is told
+    // before all that takes long.
+    let tokenizer = match tokenizer(&args.checkpoint, &path, &manifest) {
+        Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
+        found => found,
+    };
     let mut gauge = Gauge::open(manifest.clone(), &args.data, device)?;
     let checkpoint = gauge.load(&path)?;
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
     let header = &checkpoint.header;
-    // Without it everything else is measured, but a file that was named has to be right.
-    let (bytes, missing) = match tokenizer(&args.checkpoint, &path, &manifest) {
-        Ok(tokenizer) => (gauge.bytes_per_token(&tokenizer, REPORT_TOKENS)?, None),
-        Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
-        Err(error) => {
-            (None, Some(format!("warning        no bits per byte: {}", remedied(&error))))
-        }
+    let (bytes, missing) = match &tokenizer {
+        Ok(tokenizer) => (gauge.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
+        Err(error) => (None, Some(format!("warning        no bits per byte: {}", remedied(error)))),
     };
     let bits = bytes.map_or_else(String::new, |bytes| {
         format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))

@@ -126,6 +126,9 @@ fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     fs::write(&other, "1 'a' 1\n").unwrap();
     let named = [&line[..], &["--tokenizer", other.to_str().unwrap()]].concat();
     assert!(typed(&named).unwrap_err().to_string().contains("other is another tokenizer"));
+    // A wrong one that is named is told before the data is looked at.
+    let named = ["eval", "--data-dir", data_dir, "--tokenizer", other.to_str().unwrap()];
+    assert!(typed(&named).unwrap_err().to_string().contains("other is another tokenizer"));
     // To measure, the data is needed.
     let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err().to_string();
     assert!(error.contains("--data"), "{error}");
