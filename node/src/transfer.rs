@@ -172,6 +172,7 @@ pub(crate) async fn checkpoint<L: Line>(
                 tell(Notice::Fault(peer, why));
                 continue;
             }
+            Event::Nothing => continue,
         };
         let digest = table.pieces().get(index).ok_or(Lack::Nobody)?;
         if blake3::hash(&bytes) != blake3::Hash::from_bytes(digest.0) {
@@ -332,6 +333,7 @@ where
                     crowd.accept(index);
                 }
                 Event::Fault { peer, why } => tell(Notice::Fault(peer, why)),
+                Event::Nothing => {}
             }
         }
         crowd.is_done().then_some((whole, authors))

@@ -10,8 +10,8 @@
 //! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
 //! fetching the same thing; but nobody waits for it: when no request is open and all donors are put
 //! aside or left out, the transfer ends. A donor that sends something else than asked is left out and
-//! named; one that says nothing holds up nobody, and is left out after two requests. So whatever donors
-//! do, a transfer ends.
+//! named; one that says nothing, or refuses after a long time, holds up nobody, and is left out after two
+//! requests; one that only refuses, after six. So whatever donors do, a transfer ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -43,6 +43,9 @@ const OPEN_OF_ONE_MAX: usize = 4;
 
 /// Requests in a row that a donor may leave unanswered.
 const UNANSWERED_MAX: u32 = 2;
+
+/// Requests in a row that a donor may refuse: with the pauses between them, for a minute.
+const REFUSED_MAX: u32 = 6;
 
 /// The pause after our own network had no room for a request.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
@@ -93,6 +96,8 @@ pub(super) enum Event {
     Part { peer: PeerId, index: usize, bytes: Vec<u8> },
     /// A donor sends something else than it is asked for.
     Fault { peer: PeerId, why: &'static str },
+    /// Nothing, for a while: the time to welcome those who were heard of meanwhile.
+    Nothing,
 }
 
 struct Asked {
@@ -107,6 +112,7 @@ pub(super) struct Donor {
     limit: usize,
     delivered: u64,
     unanswered: u32,
+    refused: u32,
     /// How long it is put aside when it has nothing to give.
     pause: Duration,
     /// Put aside until then.
@@ -174,18 +180,16 @@ impl<'a, L: Line> Crowd<'a, L> {
 
     /// The next thing that comes; `None` when all is done, or nobody is left to ask.
     pub(super) async fn next(&mut self) -> Option<Event> {
-        while !self.is_done() {
-            self.ask();
-            let answer = tokio::select! {
-                answer = self.open.next() => answer?,
-                // Something may be late by now.
-                () = sleep(self.patience.quick / 4) => continue,
-            };
-            if let Some(event) = self.on_answer(answer).await {
-                return Some(event);
-            }
+        if self.is_done() {
+            return None;
         }
-        None
+        self.ask();
+        let event = tokio::select! {
+            answer = self.open.next() => self.on_answer(answer?).await,
+            // Something may be late by now.
+            () = sleep(self.patience.quick / 4) => None,
+        };
+        Some(event.unwrap_or(Event::Nothing))
     }
 
     /// The part that came is the right one.
@@ -279,7 +283,7 @@ impl<'a, L: Line> Crowd<'a, L> {
         if matches!(error, Some(FetchError::Busy)) {
             sleep(BUSY_PAUSE).await;
         }
-        let why = self.note_failure(donor, error)?;
+        let why = self.note_failure(donor, took, error)?;
         Some(Event::Fault { peer, why })
     }
 
@@ -292,8 +296,9 @@ impl<'a, L: Line> Crowd<'a, L> {
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
-        let Donor { limit, delivered, unanswered, pause, .. } = &mut self.donors[donor];
-        (*delivered, *unanswered, *pause) = (*delivered + 1, 0, self.patience.quick);
+        let Donor { limit, delivered, unanswered, refused, pause, .. } = &mut self.donors[donor];
+        (*unanswered, *refused) = (0, 0);
+        (*delivered, *pause) = (*delivered + 1, self.patience.quick);
         if took <= self.patience.quick {
             *limit = (*limit + 1).min(OPEN_OF_ONE_MAX);
             self.limit = (self.limit + 1).min(OPEN_MAX);
@@ -305,8 +310,14 @@ impl<'a, L: Line> Crowd<'a, L> {
 
     /// What the donor is to be blamed for, if for anything: to have nothing is no fault. No error is
     /// an answer of a wrong length.
-    fn note_failure(&mut self, donor: usize, error: Option<FetchError>) -> Option<&'static str> {
+    fn note_failure(
+        &mut self,
+        donor: usize,
+        took: Duration,
+        error: Option<FetchError>,
+    ) -> Option<&'static str> {
         let donor = &mut self.donors[donor];
+        let is_slow = took >= self.patience.slow;
         match error {
             None => {
                 donor.out = true;
@@ -317,18 +328,26 @@ impl<'a, L: Line> Crowd<'a, L> {
                 return Some("sent an endless part of what it was asked for");
             }
             Some(FetchError::Busy) => {}
-            Some(FetchError::Timeout) => {
-                donor.unanswered += 1;
-                (donor.limit, self.limit) = (1, 1);
-                donor.out = donor.unanswered >= UNANSWERED_MAX;
-            }
             Some(
                 FetchError::NotConnected
                 | FetchError::Open(_)
                 | FetchError::Refused
                 | FetchError::Frame(_)
                 | FetchError::Stopped,
-            ) => donor.put_aside(Instant::now(), self.patience.end),
+            ) if !is_slow => donor.put_aside(Instant::now(), self.patience.end),
+            // Who holds a request for so long and then refuses it has been silent too.
+            Some(
+                FetchError::Timeout
+                | FetchError::NotConnected
+                | FetchError::Open(_)
+                | FetchError::Refused
+                | FetchError::Frame(_)
+                | FetchError::Stopped,
+            ) => {
+                donor.unanswered += 1;
+                (donor.limit, self.limit) = (1, 1);
+                donor.out = donor.unanswered >= UNANSWERED_MAX;
+            }
         }
         None
     }
@@ -336,8 +355,8 @@ impl<'a, L: Line> Crowd<'a, L> {
 
 impl Donor {
     pub(super) fn new(peer: PeerId, pause: Duration) -> Self {
-        let (open, limit, delivered, unanswered) = (0, 1, 0, 0);
-        Self { peer, open, limit, delivered, unanswered, pause, aside: None, out: false }
+        let (open, limit, delivered, unanswered, refused) = (0, 1, 0, 0, 0);
+        Self { peer, open, limit, delivered, unanswered, refused, pause, aside: None, out: false }
     }
 
     /// Whether it may be asked for something more.
@@ -350,6 +369,8 @@ impl Donor {
         if self.aside.is_none_or(|until| until <= now) {
             self.aside = Some(now + self.pause);
             self.pause = (2 * self.pause).min(longest);
+            self.refused += 1;
+            self.out |= self.refused >= REFUSED_MAX;
         }
         self.limit = 1;
     }

@@ -23,6 +23,12 @@ const BRIEF: Patience = Patience {
     end: Duration::from_millis(400),
 };
 
+/// So long that nothing is late on the slowest machine, and whoever was put aside stays there.
+const CALM: Patience = {
+    let minutes = Duration::from_secs(600);
+    Patience { quick: minutes, slow: minutes, end: minutes }
+};
+
 /// Parts that each say which they are.
 const COUNT: usize = 12;
 
@@ -114,6 +120,7 @@ fn by_parts(donors: &[PeerId]) -> (bool, Vec<PeerId>, BTreeMap<PeerId, u32>) {
                     }
                 }
                 Event::Fault { peer, .. } => blamed.push(peer),
+                Event::Nothing => {}
             }
         }
     });
@@ -249,12 +256,63 @@ fn a_slow_line_carries_nothing_twice() {
         let line = Wire { answer, full };
         let mut crowd = Crowd::new(&line, &[HONEST, OTHER], BRIEF);
         crowd.begin([Part { index: 0, request: Vec::new(), length: 9 }]);
-        let _ = block_on(async { timeout(BRIEF.slow, crowd.next()).await });
+        let watch = async { while crowd.next().await.is_some() {} };
+        let _ = block_on(async { timeout(BRIEF.slow, watch).await });
         drop(crowd);
         asked.into_inner().unwrap()
     };
     assert_eq!(asked_of(true), [HONEST]);
     assert_eq!(asked_of(false), [HONEST, OTHER]);
+}
+
+/// Accepts whatever comes, and welcomes these donors after everything that happens.
+async fn all_of<L: Line>(crowd: &mut Crowd<'_, L>, donors: &[PeerId]) {
+    while let Some(event) = crowd.next().await {
+        if let Event::Part { index, .. } = event {
+            crowd.accept(index);
+        }
+        crowd.welcome(donors);
+    }
+}
+
+/// The only donor known at first holds its request, and would for minutes.
+#[test]
+fn donors_are_heard_while_nothing_comes() {
+    let line = Wire::new(|peer, _| async move {
+        if peer == SILENT { std::future::pending().await } else { Ok(vec![7]) }
+    });
+    let quick = Duration::from_millis(1);
+    let mut crowd = Crowd::new(&line, &[SILENT], Patience { quick, ..CALM });
+    crowd.begin([Part { index: 0, request: Vec::new(), length: 1 }]);
+    block_on(all_of(&mut crowd, &[OTHER]));
+    assert!(crowd.is_done());
+}
+
+/// They take turns, so that a request is open always: each refuses when the next one was asked.
+#[test]
+fn donors_that_hold_a_request_and_refuse_it_hold_up_nobody_for_ever() {
+    let asked = Mutex::new(BTreeMap::<PeerId, u32>::new());
+    let asked = &asked;
+    let line = Wire::new(move |peer, _| {
+        let count = move || asked.lock().unwrap().values().sum::<u32>();
+        *asked.lock().unwrap().entry(peer).or_default() += 1;
+        let before = count();
+        async move {
+            while count() == before {
+                tokio::task::yield_now().await;
+            }
+            // So that the test ends, whatever becomes of it.
+            if before < 100 { Err(FetchError::Refused) } else { Ok(vec![7]) }
+        }
+    });
+    let [quick, slow] = [Duration::from_millis(1), Duration::ZERO];
+    let mut crowd = Crowd::new(&line, &[LIAR, OTHER, EMPTY], Patience { quick, slow, ..BRIEF });
+    crowd.begin((0..9).map(|index| Part { index, request: Vec::new(), length: 1 }));
+    block_on(all_of(&mut crowd, &[]));
+    assert!(!crowd.is_done());
+    drop(crowd);
+    let asked = asked.lock().unwrap();
+    assert!(asked.values().all(|times| *times <= 2), "{asked:?}");
 }
 
 /// A newcomer has heard of one donor when it begins, and of more as it goes on.
@@ -265,14 +323,9 @@ fn donors_that_are_heard_later_are_asked_too() {
         *asked.lock().unwrap().entry(peer).or_default() += 1;
         std::future::ready(if peer == EMPTY { Err(FetchError::Refused) } else { Ok(vec![7]) })
     });
-    let mut crowd = Crowd::new(&line, &[HONEST, EMPTY], PATIENCE);
+    let mut crowd = Crowd::new(&line, &[HONEST, EMPTY], CALM);
     crowd.begin((0..40).map(|index| Part { index, request: Vec::new(), length: 1 }));
-    block_on(async {
-        while let Some(Event::Part { index, .. }) = crowd.next().await {
-            crowd.accept(index);
-            crowd.welcome(&[HONEST, OTHER, EMPTY]);
-        }
-    });
+    block_on(all_of(&mut crowd, &[HONEST, OTHER, EMPTY]));
     assert!(crowd.is_done());
     drop(crowd);
     let asked = asked.into_inner().unwrap();
@@ -300,11 +353,7 @@ fn a_donor_that_had_nothing_is_asked_again_while_others_are_busy() {
     let [quick, slow] = [1, 2].map(Duration::from_millis);
     let mut crowd = Crowd::new(&line, &[OTHER, HONEST], Patience { quick, slow, ..BRIEF });
     crowd.begin((0..9).map(|index| Part { index, request: Vec::new(), length: 1 }));
-    block_on(async {
-        while let Some(Event::Part { index, .. }) = crowd.next().await {
-            crowd.accept(index);
-        }
-    });
+    block_on(all_of(&mut crowd, &[]));
     assert!(crowd.is_done());
     assert!(crowd.active().contains(&OTHER));
 }
@@ -325,6 +374,19 @@ fn pauses_grow_to_a_bound() {
         pauses.push((now - begin).as_secs());
     }
     assert_eq!(pauses, [2, 4, 8, 9]);
+}
+
+#[test]
+fn a_donor_that_only_refuses_is_left_out() {
+    let mut donor = crowd::Donor::new(OTHER, Duration::from_secs(2));
+    let (mut now, longest) = (tokio::time::Instant::now(), Duration::from_secs(9));
+    let refusals = (0..100).take_while(|_| {
+        let is_free = donor.is_free(now);
+        donor.put_aside(now, longest);
+        now += longest;
+        is_free
+    });
+    assert_eq!(refusals.count(), 6);
 }
 
 /// The table of published weights, whatever they are.
