@@ -31,7 +31,7 @@ use libp2p::{
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
@@ -90,9 +90,9 @@ pub(super) struct Actor {
     /// Listeners at relays, and when to look for some again.
     pub(super) circuits: HashSet<ListenerId>,
     pub(super) relay_at: Instant,
-    /// The file of the run's tokenizer, where this node has it, and whom it may be handed to.
+    /// The file of the run's tokenizer, where this node has it, and whom it is handed to.
     pub(super) tokenizer: Option<tokenizer::File>,
-    pub(super) handing: Arc<Semaphore>,
+    pub(super) served: Arc<tokenizer::Served>,
     pub(super) tasks: JoinSet<()>,
     pub(super) notes: mpsc::Sender<Note>,
     noted: mpsc::Receiver<Note>,
@@ -144,7 +144,7 @@ impl Actor {
             circuits: HashSet::new(),
             relay_at: now,
             tokenizer: None,
-            handing: Arc::new(Semaphore::new(tokenizer::ANSWERS)),
+            served: Arc::default(),
             tasks: JoinSet::new(),
             notes,
             noted,

@@ -5,12 +5,16 @@
 //! to others just now. A part takes a slow line seconds, the largest file would take it many minutes.
 //! The parts are believed by the digest of all of them, so it does not matter who answers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use intellect_bootstrap::frame::{self, FrameError};
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::timeout,
 };
 
@@ -27,7 +31,7 @@ use super::{
 pub(super) const TOKENIZER: StreamProtocol = StreamProtocol::new("/intellect/tokenizer/1");
 
 /// Answers at once: who comes in vain asks somebody else, or again.
-pub(super) const ANSWERS: usize = 2;
+const ANSWERS: usize = 2;
 
 /// Of every part but the last one, which is shorter.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -65,6 +69,48 @@ pub(super) struct Ask {
     pub(super) reply: oneshot::Sender<Result<Part, FetchError>>,
 }
 
+/// Who is answered just now: [`ANSWERS`] of them, each with one answer, so that who reads slowly takes
+/// one place and not all. Who asks again has no use for the answer before, which ends.
+#[derive(Debug, Default)]
+pub(super) struct Served(Mutex<BTreeMap<PeerId, Arc<Notify>>>);
+
+/// A place among them, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    served: Arc<Served>,
+    peer: PeerId,
+    /// Told when the peer asks again.
+    again: Arc<Notify>,
+}
+
+impl Served {
+    fn admit(self: &Arc<Self>, peer: PeerId) -> Option<Place> {
+        let mut places = self.places();
+        if places.len() >= ANSWERS && !places.contains_key(&peer) {
+            return None;
+        }
+        let again = Arc::new(Notify::new());
+        if let Some(before) = places.insert(peer, Arc::clone(&again)) {
+            before.notify_one();
+        }
+        Some(Place { served: Arc::clone(self), peer, again })
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<PeerId, Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.served.places();
+        // It may be that of the peer's next answer.
+        if places.get(&self.peer).is_some_and(|place| Arc::ptr_eq(place, &self.again)) {
+            places.remove(&self.peer);
+        }
+    }
+}
+
 impl Actor {
     /// Asks the member of the run whose turn it is.
     pub(super) fn ask_tokenizer(&mut self, ask: Ask) {
@@ -98,8 +144,8 @@ impl Actor {
         if self.tasks.len() < TASKS_MAX {
             let held = self.tokenizer.clone().filter(|_| member);
             let shared = Arc::clone(&self.shared);
-            let answers = Arc::clone(&self.handing);
-            self.tasks.spawn(serve(peer, stream, held, self.notes.clone(), shared, answers));
+            let served = Arc::clone(&self.served);
+            self.tasks.spawn(serve(peer, stream, held, self.notes.clone(), shared, served));
         }
     }
 }
@@ -110,7 +156,7 @@ async fn serve(
     held: Option<File>,
     notes: mpsc::Sender<Note>,
     shared: Arc<Shared>,
-    answers: Arc<Semaphore>,
+    served: Arc<Served>,
 ) {
     let exchange = async {
         let read = timeout(REQUEST_TIMEOUT, frame::read(&mut stream, REQUEST_BYTES)).await.ok()?;
@@ -133,9 +179,12 @@ async fn serve(
         };
         let file = held.filter(|file| digest == file.digest)?;
         let rest = file.bytes.get(usize::try_from(offset).ok()?..)?;
-        let _permit = answers.try_acquire_owned().ok()?;
+        let place = served.admit(peer)?;
         let part = &rest[..rest.len().min(PART_BYTES)];
-        fetch::write(stream, part, Urgency::Transfer, &shared).await
+        tokio::select! {
+            written = fetch::write(stream, part, Urgency::Transfer, &shared) => written,
+            () = place.again.notified() => None,
+        }
     };
     // Whatever went wrong, the asker sees that its stream has ended.
     let _ = timeout(TIMEOUT, exchange).await;
@@ -145,4 +194,27 @@ async fn serve(
 fn wanted(request: &[u8]) -> Option<([u8; 32], u64)> {
     let (digest, offset) = request.split_at_checked(32)?;
     Some((digest.try_into().ok()?, u64::from_le_bytes(offset.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_answered_twice_at_once() {
+        let served = Arc::new(Served::default());
+        let [one, other, third] = [(); 3].map(|()| PeerId::random());
+        let is_over = |place: &Place| place.again.notified().now_or_never().is_some();
+        let first = served.admit(one).unwrap();
+        let again = served.admit(one).unwrap();
+        assert!(is_over(&first) && !is_over(&again));
+        let second = served.admit(other).unwrap();
+        assert!(served.admit(third).is_none());
+        drop(first);
+        assert!(served.admit(third).is_none(), "the place is that of the next answer");
+        drop(again);
+        assert!(served.admit(third).is_some() && !is_over(&second));
+    }
 }
