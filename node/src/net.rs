@@ -319,8 +319,9 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// The next part of the file with this digest, from the peer of the run whose turn it is: there
-    /// is no order among them, and each number means another one.
+    /// A part of the file with this digest, from the peer of the run whose turn it is: there is no order
+    /// among them, and each number means another one. The author of what has begun is asked for what
+    /// follows, any other one for the begin.
     ///
     /// # Errors
     /// See [`FetchError`].
@@ -330,11 +331,11 @@ impl Handle {
     pub(crate) async fn tokenizer(
         &self,
         digest: [u8; 32],
-        offset: u64,
         turn: usize,
+        begun: Option<tokenizer::Begun>,
     ) -> Result<tokenizer::Part, FetchError> {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Tokenizer(tokenizer::Ask { digest, offset, turn, reply });
+        let command = Command::Tokenizer(tokenizer::Ask { digest, turn, begun, reply });
         self.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
         answer.await.unwrap_or(Err(FetchError::Stopped))
     }

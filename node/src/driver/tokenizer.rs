@@ -2,8 +2,11 @@
 //!
 //! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's folder.
 //! Whoever starts with `--tokenizer` brings it into the run; every other node asks one peer after the
-//! other for it, by the digest in the manifest, until one has it, keeps it, and hands it out too. It
-//! comes in parts, and when a peer stops in the middle the next one goes on.
+//! other for it, by the digest in the manifest, until one has it, keeps it, and hands it out too.
+//!
+//! It comes in parts, and only the whole can be checked. So all parts are of one peer: where it breaks
+//! off it is asked again for what follows, and any other peer for the begin, whose first part takes
+//! the place of all that has come. Whoever lies can spoil nothing but its own file.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -11,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use intellect_model::config::{Scheme, Vocabulary};
-use intellect_model::tokenizer::{File, OpenError, Tokenizer};
+use intellect_model::tokenizer::{FILE_BYTES_MAX, File, OpenError, Tokenizer};
 use intellect_protocol::id::PeerId;
 
 use super::enter::EnterError;
 use super::tell::Teller;
 use crate::error::Error;
 use crate::net::Handle;
-use crate::net::tokenizer::{PART_BYTES, Part};
+use crate::net::tokenizer::{Begun, PART_BYTES, Part};
 use crate::store::{Store, StoreError};
 
 /// What becomes of the tokenizer of a run.
@@ -96,39 +99,41 @@ pub(super) async fn keep(
 
 /// Asks one peer after the other, each as long as it answers. Each node begins with another one.
 async fn fetch(digest: [u8; 32], net: &Handle, first: u8) -> Vec<u8> {
-    let (mut turn, mut pause) = (usize::from(first), PAUSE);
-    let mut coming = Coming::default();
+    let mut coming = Coming::new(digest, usize::from(first));
+    let mut pause = PAUSE;
     loop {
         tokio::time::sleep(pause).await;
         pause = (pause + pause / 2).min(PAUSE_MAX);
         loop {
-            match net.tokenizer(digest, coming.bytes.len() as u64, turn).await {
-                Ok(part) => match coming.add(part, digest) {
+            match net.tokenizer(digest, coming.turn, coming.begun()).await {
+                Ok(part) => match coming.add(part) {
                     Step::More => pause = PAUSE,
                     Step::Whole(file) => return file,
                     Step::Wrong { author } => {
-                        if let Some(peer) = author {
-                            net.drop_peer(peer, "a tokenizer of another digest");
-                        }
+                        net.drop_peer(author, "a tokenizer of another digest");
                         break;
                     }
                 },
                 Err(error) => {
                     tracing::debug!(%error, "no tokenizer");
+                    coming.fail();
                     break;
                 }
             }
         }
-        turn = turn.wrapping_add(1);
     }
 }
 
-/// What has come of the file.
-#[derive(Debug, Default)]
+/// What has come of the file, and who is asked next.
+#[derive(Debug)]
 struct Coming {
-    bytes: Vec<u8>,
-    /// Who sent it; none if several did, of whom nobody can be blamed.
+    digest: [u8; 32],
+    turn: usize,
+    /// How often the same one may still fail before it is the next one's turn.
+    again: u32,
+    /// Who sent what has come; nobody if that is nothing.
     author: Option<PeerId>,
+    bytes: Vec<u8>,
 }
 
 /// What a part makes of it.
@@ -140,25 +145,46 @@ enum Step {
     Whole(Vec<u8>),
     /// It is another file, or endless: all of it is thrown away.
     Wrong {
-        /// Who sent all of it, if it was one peer.
-        author: Option<PeerId>,
+        /// Who sent all of it.
+        author: PeerId,
     },
 }
 
 impl Coming {
-    fn add(&mut self, (peer, part): Part, digest: [u8; 32]) -> Step {
-        let is_alone = self.bytes.is_empty() || self.author == Some(peer);
-        self.author = is_alone.then_some(peer);
+    fn new(digest: [u8; 32], turn: usize) -> Self {
+        Self { digest, turn, again: 0, author: None, bytes: Vec::new() }
+    }
+
+    fn begun(&self) -> Option<Begun> {
+        self.author.map(|author| Begun { author, length: self.bytes.len() as u64 })
+    }
+
+    /// A part of whoever was asked last.
+    fn add(&mut self, (author, part): Part) -> Step {
+        if self.author != Some(author) {
+            self.bytes.clear();
+        }
+        self.author = Some(author);
+        self.again = AGAIN_MAX;
         self.bytes.extend_from_slice(&part);
         let is_whole = part.len() < PART_BYTES;
-        if !is_whole && self.bytes.len() <= BYTES_MAX {
+        if !is_whole && self.bytes.len() <= FILE_BYTES_MAX {
             return Step::More;
         }
-        let Self { bytes, author } = std::mem::take(self);
-        if is_whole && *blake3::hash(&bytes).as_bytes() == digest {
+        let next = Self::new(self.digest, self.turn.wrapping_add(1));
+        let Self { bytes, .. } = std::mem::replace(self, next);
+        if is_whole && *blake3::hash(&bytes).as_bytes() == self.digest {
             Step::Whole(bytes)
         } else {
             Step::Wrong { author }
+        }
+    }
+
+    /// Whoever was asked last has sent nothing. What has come is kept until somebody else begins.
+    fn fail(&mut self) {
+        match self.again.checked_sub(1) {
+            Some(again) => self.again = again,
+            None => self.turn = self.turn.wrapping_add(1),
         }
     }
 }
@@ -176,8 +202,9 @@ async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// Twice the largest one in wide use, of 33 MB (Gemma's).
-const BYTES_MAX: usize = 64 << 20;
+/// How often somebody who broke off is asked again before the next one is: with the pauses, for a
+/// quarter of a minute.
+const AGAIN_MAX: u32 = 4;
 
 #[cfg(test)]
 mod tests;

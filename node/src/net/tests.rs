@@ -14,7 +14,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{tokenizer::PART_BYTES, *};
+use super::{
+    tokenizer::{Begun, PART_BYTES},
+    *,
+};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([9; 32]);
@@ -309,14 +312,15 @@ async fn a_tokenizer_comes_from_the_peer_that_has_it() {
     let file = [vec![7; PART_BYTES], vec![8; PART_BYTES]].concat();
     let digest = *blake3::hash(&file).as_bytes();
     let asker = nodes[0].net.handle.clone();
-    let ask = async |digest, offset| {
-        let both = [asker.tokenizer(digest, offset, 4), asker.tokenizer(digest, offset, 5)];
+    let author = nodes[1].id;
+    let ask = async |digest, length| {
+        let begun = Some(Begun { author, length });
+        let both = [asker.tokenizer(digest, 4, begun), asker.tokenizer(digest, 5, begun)];
         let [one, other] = both;
         [one.await, other.await].into_iter().filter_map(Result::ok).collect::<Vec<_>>()
     };
     assert!(soon("two answers", ask(digest, 0)).await.is_empty(), "nobody has it");
     nodes[1].net.handle.hand_out(file.clone()).await.unwrap();
-    let author = nodes[1].id;
     for (offset, part) in [0, PART_BYTES, 2 * PART_BYTES - 3, 2 * PART_BYTES].map(|offset| {
         (offset, file[offset..].chunks(PART_BYTES).next().unwrap_or_default().to_vec())
     }) {
@@ -431,8 +435,8 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
         ("/intellect/ctl/1", vec![0xff; 64]),
         ("/intellect/ctl/1", flood),
         ("/intellect/fetch/1", vec![0xff; 64]),
-        ("/intellect/tokenizer/1", vec![0xff; 64]),
-        ("/intellect/tokenizer/1", vec![3, 0, 0, 0, 1, 2, 3]),
+        ("/intellect/tokenizer/2", vec![0xff; 64]),
+        ("/intellect/tokenizer/2", vec![3, 0, 0, 0, 1, 2, 3]),
         ("/intellect/manifest/1", vec![0xff; 64]),
         ("/intellect/manifest/1", vec![3, 0, 0, 0, 1, 2, 3]),
     ] {

@@ -1,4 +1,4 @@
-//! `/intellect/tokenizer/1`: the file of the run's tokenizer, from whichever peer has it.
+//! `/intellect/tokenizer/2`: the file of the run's tokenizer, from whichever peer has it.
 //!
 //! Request: one frame, the BLAKE3 of the file and from where on. Answer: the next mebibyte of the file
 //! as one frame, less at its end, or the end of the stream, where the peer does not have it or hands it
@@ -12,6 +12,7 @@ use std::{
 };
 
 use intellect_bootstrap::frame::{self, FrameError};
+use intellect_protocol::id::PeerId as Peer;
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -28,7 +29,7 @@ use super::{
 };
 
 /// The protocol id.
-pub(super) const TOKENIZER: StreamProtocol = StreamProtocol::new("/intellect/tokenizer/1");
+pub(super) const TOKENIZER: StreamProtocol = StreamProtocol::new("/intellect/tokenizer/2");
 
 /// Answers at once: who comes in vain asks somebody else, or again.
 const ANSWERS: usize = 2;
@@ -58,14 +59,29 @@ impl File {
 }
 
 /// A part of a tokenizer, and who sent it.
-pub(crate) type Part = (intellect_protocol::id::PeerId, Vec<u8>);
+pub(crate) type Part = (Peer, Vec<u8>);
+
+/// What has come of a tokenizer, all of it from one peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) author: Peer,
+    pub(crate) length: u64,
+}
+
+impl Begun {
+    /// From where on `peer` is asked: only its author continues what has begun, since what another
+    /// one sent may be a lie.
+    pub(crate) fn offset(begun: Option<Self>, peer: Peer) -> u64 {
+        begun.filter(|begun| begun.author == peer).map_or(0, |begun| begun.length)
+    }
+}
 
 /// A question for a part.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) digest: [u8; 32],
-    pub(super) offset: u64,
     pub(super) turn: usize,
+    pub(super) begun: Option<Begun>,
     pub(super) reply: oneshot::Sender<Result<Part, FetchError>>,
 }
 
@@ -114,26 +130,27 @@ impl Drop for Place {
 impl Actor {
     /// Asks the member of the run whose turn it is.
     pub(super) fn ask_tokenizer(&mut self, ask: Ask) {
-        let Ask { digest, offset, turn, mut reply } = ask;
+        let Ask { digest, turn, begun, mut reply } = ask;
         let members = self.peers.iter().filter(|(_, entry)| entry.member);
-        let members: Vec<_> =
-            members.filter_map(|(peer, entry)| Some((*peer, entry.control()?.id))).collect();
+        let members = members.filter_map(|(peer, entry)| {
+            Some((*peer, name::from_libp2p(peer)?, entry.control()?.id))
+        });
+        let members: Vec<_> = members.collect();
         let Some(index) = turn.checked_rem(members.len()) else {
             // Nobody waits any longer, or hears that nobody is there.
             let _ = reply.send(Err(FetchError::NotConnected));
             return;
         };
-        let (peer, connection) = members[index];
+        let (peer, author, connection) = members[index];
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, TOKENIZER);
         let shared = Arc::clone(&self.shared);
-        let request = [&digest[..], &offset.to_le_bytes()].concat();
+        let request = [&digest[..], &Begun::offset(begun, author).to_le_bytes()].concat();
         self.tasks.spawn(async move {
             let answer = tokio::select! {
                 answer = fetch::ask(opening, &request, &shared.inflow) => answer,
                 () = reply.closed() => return,
             };
-            let peer = name::from_libp2p(&peer).ok_or(FetchError::NotConnected);
-            let _ = reply.send(peer.and_then(|peer| Ok((peer, answer?))));
+            let _ = reply.send(answer.map(|part| (author, part)));
         });
     }
 
