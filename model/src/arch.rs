@@ -6,7 +6,7 @@
 //! pass the list becomes a typed model. So there is no other order of parameters than the one that
 //! is [`Declared`], and training, with its copy of the list that burn tracks, needs no second model.
 //!
-//! Each file has the same four: `declare`, `flops_per_token`, `held_per_token`, and the model.
+//! Each family's file has the same four: `declare`, `flops_per_token`, `held_per_token`, and the model.
 
 pub mod eagle;
 pub mod finch;

@@ -2,12 +2,11 @@
 //! written in.
 //!
 //! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp`
-//! ([`simd!`]). Four habits make the compiler vectorise it: arrays of [`BLOCK`] elements
-//! (`as_chunks`) instead of slices, so that neither a bounds check nor a ragged end is left inside;
-//! indices instead of zipped iterators in the innermost loop; a reduction runs in [`LANES`]
-//! independent sums, since float addition may not be reordered behind our back; `exp` is a
-//! polynomial, since a call into the C library stops everything. Each was worth a factor between
-//! two and ten where it was missing.
+//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`blocks!`]), or
+//! arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left inside; indices instead
+//! of zipped iterators in the innermost loop; a reduction runs in [`LANES`] independent sums, since
+//! float addition may not be reordered behind our back; `exp` is a polynomial, since a call into the C
+//! library stops everything. Each was worth a factor between two and ten where it was missing.
 
 use pulp::Simd;
 
