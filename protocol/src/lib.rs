@@ -29,5 +29,3 @@ pub mod sync;
 pub mod exchange;
 
 pub mod peer;
-
-pub mod sim;

@@ -51,8 +51,9 @@ impl Keypair {
     }
 
     /// A key for simulated peers: signs with nothing, and its holder believes every signature.
+    /// Only `protocol/sim` may name it, and a rule of the tree sees to that.
     #[must_use]
-    pub(crate) fn simulated(peer: PeerId) -> Self {
+    pub fn simulated(peer: PeerId) -> Self {
         Self(Scheme::Simulated(peer))
     }
 

@@ -35,6 +35,8 @@ const RULES: &[(Rule, &[&str])] = &[
     (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::id::PeerId) {}"]),
     (homes, &["node/src/cli.rs", "use libp2p::Multiaddr;"]),
     (homes, &["node/src/worker.rs", "use burn_flex::Flex;"]),
+    (homes, &["protocol/src/peer.rs", "use intellect_protocol_sim::Faults;"]),
+    (words, &["node/src/identity.rs", "let key = Keypair::simulated(peer);"]),
     (layers, &["protocol/src/view.rs", "use crate::{epoch::State, id::PeerId};"]),
     (layers, &["protocol/src/epoch/vote.rs", "use crate::peer;"]),
     (layers, &["protocol/src/id.rs", "use super::ring;"]),
@@ -216,6 +218,9 @@ fn words(files: &[File]) -> Vec<String> {
         for word in BANNED.iter().filter(|word| code.contains(**word)) {
             out.push(format!("{}: `{}` is banned, docs/STYLE.md says why", f.path, word.trim()));
         }
+        if code.contains(SIMULATED) && !f.path.starts_with("protocol/sim") {
+            out.push(format!("{}: `{SIMULATED}` believes every signature", f.path));
+        }
         let unsafe_home = UNSAFE_HOMES.iter().any(|home| f.path.starts_with(home));
         if !unsafe_home && code.split(|c| !is_identifier(c)).any(|word| word == "unsafe") {
             out.push(format!("{}: `unsafe` lives in {UNSAFE_HOMES:?} only", f.path));
@@ -324,6 +329,7 @@ fn may_depend(krate: &str, name: &str) -> bool {
     };
     match krate {
         "protocol" => PROTOCOL_MAY.contains(&name),
+        "protocol/sim" => ["blake3", "intellect-protocol"].contains(&name),
         "model" => !within(&["intellect", "libp2p", "tokio", "bincode", "clap"]),
         "bootstrap" => !within(&["intellect", "burn", "bincode", "pulp", "gemm", "rayon"]),
         _ => !within(&["burn", "bincode", "pulp", "gemm"]),
@@ -353,6 +359,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("burn", &["model/"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
+    ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/"]),
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
@@ -364,8 +371,8 @@ const WIRE: [&str; 4] = [
     "protocol/src/message/record.rs",
     "protocol/src/wire.rs",
 ];
-/// The modules of `protocol`: values, functions, machines, the root, the simulator.
-const LAYERS: [&[&str]; 5] = [
+/// The modules of `protocol`: values, functions, machines, the root.
+const LAYERS: [&[&str]; 4] = [
     &[
         "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "seal", "sign",
         "time", "wire",
@@ -373,7 +380,6 @@ const LAYERS: [&[&str]; 5] = [
     &["assign", "checkpoint", "codec", "lineage", "log", "manifest", "repair", "ring"],
     &["view", "epoch", "sync", "exchange"],
     &["peer"],
-    &["sim"],
 ];
 const MACHINE: usize = 2;
 const DRAWERS: [&str; 9] =
@@ -388,6 +394,8 @@ const BANNED: [&str; 8] = [
     "pub use libp2p",
     "pub use burn",
 ];
+/// The key of simulated peers, of which nothing but the simulator may know.
+const SIMULATED: &str = "Keypair::simulated";
 /// Documents that this repository does not hold.
 const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];
 const UNSAFE_HOMES: [&str; 2] = ["model/src/ops/", "node/src/os.rs"];

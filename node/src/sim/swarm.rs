@@ -6,7 +6,7 @@
 
 use std::{io::Write, ops::Range, str::FromStr};
 
-use intellect_protocol::sim::{self, Faults};
+use intellect_protocol_sim::{self as sim, Faults};
 
 use crate::{cli::SimArgs, os};
 

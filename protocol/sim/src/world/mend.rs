@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::work::SILENT_DONOR_MS;
 use super::{Happening, World};
-use crate::epoch::Ring;
-use crate::id::{Digest, PeerId};
-use crate::message::Finished;
-use crate::peer::Input;
-use crate::repair::Repair;
-use crate::seal::Seal;
-use crate::sign::Keypair;
-use crate::sim::report::Moment;
-use crate::sim::rings::{CRAWL_MS, Due, Notice, Sends};
-use crate::sim::toy::{CODEC, ELEMENTS};
+use crate::report::Moment;
+use crate::rings::{CRAWL_MS, Due, Notice, Sends};
+use crate::toy::{CODEC, ELEMENTS};
+use intellect_protocol::epoch::Ring;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Finished;
+use intellect_protocol::peer::Input;
+use intellect_protocol::repair::Repair;
+use intellect_protocol::seal::Seal;
+use intellect_protocol::sign::Keypair;
 
 impl World {
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
@@ -158,14 +158,14 @@ impl World {
     }
 
     /// Sets how a process sends in the rings that it accepts.
-    pub(in crate::sim) fn set_sends(&mut self, host: usize, sends: Sends) {
+    pub(crate) fn set_sends(&mut self, host: usize, sends: Sends) {
         if let Some(process) = &mut self.hosts[host].process {
             process.sends = sends;
         }
     }
 
     /// Makes a liar of a process.
-    pub(in crate::sim) fn withhold_chunks(&mut self, host: usize) {
+    pub(crate) fn withhold_chunks(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.withholds = true;
         }

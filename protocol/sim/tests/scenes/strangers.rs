@@ -11,8 +11,8 @@ use intellect_protocol::message::{
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
-use intellect_protocol::sim::stage::{Fate, stranger};
 use intellect_protocol::wire;
+use intellect_protocol_sim::stage::{Fate, stranger};
 
 use super::*;
 

@@ -16,7 +16,7 @@ use super::disk::{Damage, Kept};
 use super::report::Moment;
 use super::world::World;
 use super::world::crash::Doom;
-use crate::rng::Rng;
+use intellect_protocol::rng::Rng;
 
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.
 const PATIENCE_MS: u64 = 40_000;

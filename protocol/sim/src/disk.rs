@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::toy::Anchor;
-use crate::epoch::Apply;
-use crate::id::{Digest, RunId};
-use crate::log::{self, Record, Recovered};
-use crate::message::{Commit, Head, Link, Message, Series};
-use crate::peer::UPDATES_KEPT;
-use crate::wire;
+use intellect_protocol::epoch::Apply;
+use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::log::{self, Record, Recovered};
+use intellect_protocol::message::{Commit, Head, Link, Message, Series};
+use intellect_protocol::peer::UPDATES_KEPT;
+use intellect_protocol::wire;
 
 /// Checkpoints kept.
 const CHECKPOINTS_KEPT: usize = 3;

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use intellect_protocol::epoch::Rule;
-use intellect_protocol::sim::report::Failure;
-use intellect_protocol::sim::{self, Config, Faults};
+use intellect_protocol_sim::report::Failure;
+use intellect_protocol_sim::{self as sim, Config, Faults};
 
 /// Seeds of each class; a failure prints the command that repeats it.
 const SEEDS: Range<u64> = 0..64;

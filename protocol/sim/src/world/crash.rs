@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use super::{Happening, Input, Message, Output, World};
-use crate::epoch::Rule;
-use crate::id::Digest;
-use crate::log::Record;
-use crate::sim::disk::{Damage, File, Kept};
+use crate::disk::{Damage, File, Kept};
+use intellect_protocol::epoch::Rule;
+use intellect_protocol::id::Digest;
+use intellect_protocol::log::Record;
 
 /// A crash that is to come.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sim) struct Doom {
-    pub(in crate::sim) host: usize,
+pub(crate) struct Doom {
+    pub(crate) host: usize,
     /// How many points pass before.
-    pub(in crate::sim) points: u64,
+    pub(crate) points: u64,
     /// Which of the writes that were not flushed are kept, if there are as many; else all.
-    pub(in crate::sim) kept: Kept,
+    pub(crate) kept: Kept,
 }
 
 impl World {
@@ -100,12 +100,12 @@ impl World {
     }
 
     /// Dooms a host: it crashes at a point to come.
-    pub(in crate::sim) fn doom(&mut self, doom: Option<Doom>) {
+    pub(crate) fn doom(&mut self, doom: Option<Doom>) {
         self.doom = doom;
     }
 
     /// Hosts that have crashed since this was asked last.
-    pub(in crate::sim) fn crashed(&mut self) -> Vec<usize> {
+    pub(crate) fn crashed(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.crashed)
     }
 
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Loses some of what a host has on disk. Only while no process runs there.
-    pub(in crate::sim) fn damage(&mut self, host: usize, damage: Damage) {
+    pub(crate) fn damage(&mut self, host: usize, damage: Damage) {
         assert!(self.hosts[host].process.is_none(), "its owner has locked it");
         self.hosts[host].disk.damage(damage);
     }

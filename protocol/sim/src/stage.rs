@@ -11,11 +11,11 @@ pub use super::rings::Sends;
 use super::world::crash::Doom;
 use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
-use crate::epoch::Rule;
-use crate::event::{Committed, Event};
-use crate::fault::Fault;
-use crate::id::{PeerId, RunId};
-use crate::message::{Answer, Head, Message, Phase};
+use intellect_protocol::epoch::Rule;
+use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::fault::Fault;
+use intellect_protocol::id::{PeerId, RunId};
+use intellect_protocol::message::{Answer, Head, Message, Phase};
 
 /// What becomes of one message on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

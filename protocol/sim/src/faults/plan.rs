@@ -1,9 +1,9 @@
 //! Which faults a class has, and how one is drawn: what, in which epoch, at which moment of it, to whom.
 
-use crate::rng::Rng;
-use crate::sim::Faults;
-use crate::sim::disk::Damage;
-use crate::sim::report::Moment;
+use crate::Faults;
+use crate::disk::Damage;
+use crate::report::Moment;
+use intellect_protocol::rng::Rng;
 
 /// Epochs in which faults strike; the first one founds the run.
 const FIRST_EPOCH: u64 = 2;

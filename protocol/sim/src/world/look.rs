@@ -4,38 +4,38 @@ use super::{Head, PeerId, Phase, Report, Voter, World};
 
 impl World {
     /// Hosts whose process runs, stopped or not.
-    pub(in crate::sim) fn running(&self) -> Vec<usize> {
+    pub(crate) fn running(&self) -> Vec<usize> {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
     /// The head of a host's process.
-    pub(in crate::sim) fn head(&self, host: usize) -> Option<Head> {
+    pub(crate) fn head(&self, host: usize) -> Option<Head> {
         self.hosts[host].process.as_ref().map(|process| process.judged.head())
     }
 
     /// Where a host's process stands in its open epoch.
-    pub(in crate::sim) fn phase(&self, host: usize) -> Option<(Phase, u32)> {
+    pub(crate) fn phase(&self, host: usize) -> Option<(Phase, u32)> {
         self.hosts[host].process.as_ref().map(|process| process.machine.phase())
     }
 
     /// The peer that a host is.
-    pub(in crate::sim) fn name(&self, host: usize) -> PeerId {
+    pub(crate) fn name(&self, host: usize) -> PeerId {
         self.hosts[host].name
     }
 
     /// The host that a peer is.
-    pub(in crate::sim) fn host(&self, name: &PeerId) -> Option<usize> {
+    pub(crate) fn host(&self, name: &PeerId) -> Option<usize> {
         self.names.get(name).copied()
     }
 
     /// The voters of a host's open series; empty where no process runs.
-    pub(in crate::sim) fn voters(&self, host: usize) -> &[Voter] {
+    pub(crate) fn voters(&self, host: usize) -> &[Voter] {
         let process = self.hosts[host].process.as_ref();
         process.map_or(&[], |process| process.machine.series().1)
     }
 
     /// Whether two hosts' heads lie on one lineage.
-    pub(in crate::sim) fn agree(&self, a: usize, b: usize) -> bool {
+    pub(crate) fn agree(&self, a: usize, b: usize) -> bool {
         match (self.head(a), self.head(b)) {
             (Some(a), Some(b)) => self.check.one_lineage(&a, &b),
             _ => true,
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Where a host's process stands, for whoever reads of a failure.
-    pub(in crate::sim) fn describe(&self, host: usize) -> String {
+    pub(crate) fn describe(&self, host: usize) -> String {
         let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
         let (head, (series, voters)) = (process.judged.head(), process.machine.series());
         let (phase, attempt) = process.machine.phase();
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// Closes the counts.
-    pub(in crate::sim) fn into_report(mut self) -> Report {
+    pub(crate) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
         self.report.regroups = self.check.regroup_count();
         self.report.forgone = self.check.forgone();

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Verdict, require};
-use crate::blocks::Blocks;
-use crate::id::{Digest, PeerId};
-use crate::message::{Head, Member, Ready, Receipt, Voter};
-use crate::sim::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
+use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Head, Member, Ready, Receipt, Voter};
 
 /// A process: a peer and which of its starts.
 type Start = (PeerId, u64);

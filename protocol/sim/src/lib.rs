@@ -27,8 +27,8 @@ use faults::Director;
 use report::{Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
-use crate::epoch::Rule;
-use crate::message::Head;
+use intellect_protocol::epoch::Rule;
+use intellect_protocol::message::Head;
 
 /// Which class of faults strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

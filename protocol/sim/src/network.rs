@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::rng::Rng;
+use intellect_protocol::rng::Rng;
 
 /// Links, and what is wrong with them now.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::blocks::Blocks;
-use crate::epoch::Apply;
-use crate::id::{Digest, PeerId};
-use crate::message::{Ask, Finished, Head};
-use crate::peer::Input;
-use crate::sim::rings::Notice;
-use crate::sim::toy::Anchor;
+use crate::rings::Notice;
+use crate::toy::Anchor;
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::epoch::Apply;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Ask, Finished, Head};
+use intellect_protocol::peer::Input;
 
 /// What happens to a process.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{Anchor, Happening, World};
-use crate::blocks::Blocks;
-use crate::epoch::Apply;
-use crate::id::{Digest, PeerId};
-use crate::message::{Ask, Head};
-use crate::peer::{ASK_TIMEOUT, Input};
-use crate::sim::report::Moment;
-use crate::wire;
+use crate::report::Moment;
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::epoch::Apply;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Ask, Head};
+use intellect_protocol::peer::{ASK_TIMEOUT, Input};
+use intellect_protocol::wire;
 
 /// Tokens of one epoch's budget, before a peer's own share.
 const BUDGET: u64 = 50;
@@ -18,22 +18,22 @@ pub(super) const SILENT_DONOR_MS: u64 = 1_000;
 
 impl World {
     /// Sets how long an epoch's training takes on a host, in milliseconds.
-    pub(in crate::sim) fn set_training(&mut self, host: usize, training_ms: u64) {
+    pub(crate) fn set_training(&mut self, host: usize, training_ms: u64) {
         self.hosts[host].training_ms = training_ms;
     }
 
     /// Sets how long a checkpoint takes to arrive at a host, in milliseconds.
-    pub(in crate::sim) fn set_loading(&mut self, host: usize, loading_ms: u64) {
+    pub(crate) fn set_loading(&mut self, host: usize, loading_ms: u64) {
         self.hosts[host].loading_ms = loading_ms;
     }
 
     /// Fills the disk of a host.
-    pub(in crate::sim) fn fill_disk(&mut self, host: usize) {
+    pub(crate) fn fill_disk(&mut self, host: usize) {
         self.hosts[host].disk.full = true;
     }
 
     /// Begins the budget that is under way anew, if there is one.
-    pub(in crate::sim) fn train_anew(&mut self, host: usize) {
+    pub(crate) fn train_anew(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if process.training.take().is_some() {
             self.train(host);

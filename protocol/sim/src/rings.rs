@@ -6,18 +6,18 @@
 //! neighbours lose a stream at once, or hear nothing for [`QUIET_MS`]; who stands further away hears
 //! nothing either, and blames its own predecessor, which is alive.
 //!
-//! [`reduce`]: crate::codec::reduce
+//! [`reduce`]: intellect_protocol::codec::reduce
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::toy::CODEC;
-use crate::codec::reduce::Share;
-use crate::epoch::Ring;
-use crate::id::{Digest, PeerId};
-use crate::message::Member;
-use crate::repair;
-use crate::ring::Layout;
+use intellect_protocol::codec::reduce::Share;
+use intellect_protocol::epoch::Ring;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Member;
+use intellect_protocol::repair;
+use intellect_protocol::ring::Layout;
 
 /// How a member sends what it has accepted to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::blocks::{BLOCK, Blocks};
-use crate::codec::Codec;
-use crate::epoch::Apply;
-use crate::id::{Digest, PeerId};
-use crate::message::Head;
-use crate::peer::UPDATES_KEPT;
-use crate::rng::Rng;
+use intellect_protocol::blocks::{BLOCK, Blocks};
+use intellect_protocol::codec::Codec;
+use intellect_protocol::epoch::Apply;
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Head;
+use intellect_protocol::peer::UPDATES_KEPT;
+use intellect_protocol::rng::Rng;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
 pub(crate) const ELEMENTS: usize = 4_000;

@@ -18,12 +18,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::toy::Frozen;
-use crate::blocks::Blocks;
-use crate::event::{Committed, Event};
-use crate::id::{Digest, LogId, PeerId, RunId};
-use crate::message::{Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter};
-use crate::sign::Verified;
-use crate::wire;
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::message::{
+    Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter,
+};
+use intellect_protocol::sign::Verified;
+use intellect_protocol::wire;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use std::fmt;
 
 use super::check::Violation;
 use super::{Config, Faults};
-use crate::event::Committed;
-use crate::id::Digest;
-use crate::message::{Roster, Series};
+use intellect_protocol::event::Committed;
+use intellect_protocol::id::Digest;
+use intellect_protocol::message::{Roster, Series};
 
 /// A moment of an epoch at which a fault can be aimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

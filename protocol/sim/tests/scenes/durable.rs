@@ -2,7 +2,7 @@
 
 use intellect_protocol::event::Event;
 use intellect_protocol::message::{Message, Phase};
-use intellect_protocol::sim::disk::{Damage, Kept};
+use intellect_protocol_sim::disk::{Damage, Kept};
 
 use super::*;
 

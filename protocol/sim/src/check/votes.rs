@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Verdict, require};
-use crate::id::{Digest, RunId};
-use crate::message::{Accept, Done, Join, Regroup, Roster, Series, Status, Voter};
-use crate::wire;
+use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::message::{Accept, Done, Join, Regroup, Roster, Series, Status, Voter};
+use intellect_protocol::wire;
 
 /// One voter's log of one series.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use intellect_protocol::event::{Cause, Event};
 use intellect_protocol::message::{Message, Refusal};
-use intellect_protocol::sim::stage::{Fate, Stage};
+use intellect_protocol_sim::stage::{Fate, Stage};
 
 use super::*;
 

@@ -24,8 +24,8 @@ use intellect_protocol::epoch::Rule;
 use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Done, Message};
-use intellect_protocol::sim::check::Violation;
-use intellect_protocol::sim::stage::{Fate, Sends, Stage};
+use intellect_protocol_sim::check::Violation;
+use intellect_protocol_sim::stage::{Fate, Sends, Stage};
 
 type Played = Result<(), Violation>;
 

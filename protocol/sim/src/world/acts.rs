@@ -5,9 +5,9 @@ use super::{
     Process, RunId, Running, Toy, Voter, WEIGHT_MAX, peer, wire,
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
-use crate::log::Recovered;
-use crate::sim::disk::{Damage, Kept, Restored};
-use crate::sim::rings::{Loss, Sends};
+use crate::disk::{Damage, Kept, Restored};
+use crate::rings::{Loss, Sends};
+use intellect_protocol::log::Recovered;
 
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
@@ -18,7 +18,7 @@ const REPLAY_MAX: usize = 5;
 impl World {
     /// Starts a process on a host where none runs, from what its disk has: with the log that binds it
     /// (R20), or with another one where that is lost (R19), and at the head that can be restored (R21).
-    pub(in crate::sim) fn start(&mut self, host: usize) {
+    pub(crate) fn start(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
         }
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Ends a process at once; of what is not flushed any part may be on its disk.
-    pub(in crate::sim) fn stop(&mut self, host: usize) {
+    pub(crate) fn stop(&mut self, host: usize) {
         let Kept { votes, receipts, files } = self.hosts[host].disk.unflushed();
         let [votes, receipts, files] = [votes, receipts, files].map(|count| self.some_of(count));
         self.end(host, Kept { votes, receipts, files });
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Lets a message of nobody here arrive at a process, at once.
-    pub(in crate::sim) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
+    pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
         self.push(0, host, Happening::Input(Input::Message(Arc::new(sealed))));
     }
@@ -144,24 +144,24 @@ impl World {
     }
 
     /// The run.
-    pub(in crate::sim) fn run(&self) -> RunId {
+    pub(crate) fn run(&self) -> RunId {
         self.run
     }
 
     /// Asks a process to leave.
-    pub(in crate::sim) fn leave(&mut self, host: usize) {
+    pub(crate) fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Leave));
     }
 
     /// Stops a process without ending it: nothing closes, nothing is answered.
-    pub(in crate::sim) fn pause(&mut self, host: usize) {
+    pub(crate) fn pause(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.paused.get_or_insert_default();
         self.lose(host, Loss::Stalled);
     }
 
     /// Lets a stopped process go on: all that has come meanwhile reaches it at once.
-    pub(in crate::sim) fn resume(&mut self, host: usize) {
+    pub(crate) fn resume(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         for happening in process.paused.take().unwrap_or_default() {
             self.push(0, host, happening);
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// The clock of a process leaps ahead: by so much, and what it can tell from being slow.
-    pub(in crate::sim) fn leap(&mut self, host: usize, length_ms: u64) {
+    pub(crate) fn leap(&mut self, host: usize, length_ms: u64) {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         process.leapt_ms += least_ms + length_ms;
@@ -177,19 +177,19 @@ impl World {
     }
 
     /// Puts hosts on another side of a partition than the others.
-    pub(in crate::sim) fn cut(&mut self, hosts: &[usize], side: u32) {
+    pub(crate) fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
         self.part(Loss::Stalled);
     }
 
     /// Breaks the link from one host to another, in this direction; streams over it close.
-    pub(in crate::sim) fn break_link(&mut self, from: usize, to: usize) {
+    pub(crate) fn break_link(&mut self, from: usize, to: usize) {
         self.network.broken.insert((from, to));
         self.part(Loss::Closed);
     }
 
     /// Swallows what is sent from one host to another; their streams stay open.
-    pub(in crate::sim) fn swallow(&mut self, from: usize, to: usize) {
+    pub(crate) fn swallow(&mut self, from: usize, to: usize) {
         self.network.swallows.insert((from, to));
         self.part(Loss::Stalled);
     }
