@@ -45,7 +45,8 @@ use crate::sign::{Signature, Verified};
 use crate::time::Time;
 use crate::wire;
 
-pub use interface::{Apply, Config, Input, Kept, Output, Ring, Rule};
+pub use crate::rule::Rule;
+pub use interface::{Apply, Config, Input, Kept, Output, Ring};
 
 use commit::{Decided, Held};
 use keep::Remains;

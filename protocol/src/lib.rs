@@ -4,6 +4,7 @@ pub mod id;
 pub mod base58;
 pub mod time;
 pub mod rng;
+pub mod rule;
 pub mod fault;
 pub mod sign;
 pub mod seal;
@@ -27,5 +28,6 @@ pub mod view;
 pub mod epoch;
 pub mod sync;
 pub mod exchange;
+pub mod crowd;
 
 pub mod peer;

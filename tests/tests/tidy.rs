@@ -374,11 +374,11 @@ const WIRE: [&str; 4] = [
 /// The modules of `protocol`: values, functions, machines, the root.
 const LAYERS: [&[&str]; 4] = [
     &[
-        "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "seal", "sign",
-        "time", "wire",
+        "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "rule", "seal",
+        "sign", "time", "wire",
     ],
     &["assign", "checkpoint", "codec", "lineage", "log", "manifest", "repair", "ring"],
-    &["view", "epoch", "sync", "exchange"],
+    &["view", "epoch", "sync", "exchange", "crowd"],
     &["peer"],
 ];
 const MACHINE: usize = 2;

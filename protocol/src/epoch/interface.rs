@@ -11,26 +11,9 @@ use crate::lineage::Law;
 use crate::log::Record;
 use crate::message::{Finished, Head, Keep, Link, Member, Message, Opening, Receipt, Voter};
 use crate::ring::Layout;
+use crate::rule::Rule;
 use crate::sign::Verified;
 use crate::wire;
-
-/// The rules that a test can turn off, to see that it notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
-pub enum Rule {
-    R2,
-    R3,
-    R5,
-    R7,
-    R8,
-    R13,
-    R18,
-    R19,
-    R30,
-    R34,
-    /// A `Done` is on disk before it is sent.
-    Durable,
-}
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
