@@ -15,12 +15,14 @@ use crate::sign::Signature;
 use crate::time::Time;
 use crate::wire;
 
-use super::{Apply, Ballot, Config, Output, RingState, Rule, Stage, State, Vote};
+use super::{Apply, Config, Output, RingState, Rule, Stage, State, Vote};
 
 /// A decided epoch, on its way to be applied.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
     pub(super) link: Link,
+    /// Digest of the roster of its certificate.
+    pub(super) roster: Digest,
     /// Until when the Dones of other holders are awaited (R17).
     pub(super) until: Time,
     /// Until when our own ring may still give the update.
@@ -52,7 +54,7 @@ impl Held {
     }
 
     /// Whether it can be applied.
-    fn is_here(&self, update: &Digest) -> bool {
+    pub(super) fn is_here(&self, update: &Digest) -> bool {
         self.contains(update) || self.unflushed.contains(update)
     }
 
@@ -101,7 +103,8 @@ impl State {
             Stage::Reduce { until, .. } => now + until.since(now) / 8,
             _ => now,
         };
-        let decided = Decided { link, until, ring_until, since: now, by_commit };
+        let roster = wire::roster_digest(&self.config.law.run, &link.certificate.roster);
+        let decided = Decided { link, roster, until, ring_until, since: now, by_commit };
         self.asking = None;
         self.fetch_after = now;
         // The ring may still be needed by others: it ends by itself, or with the next epoch.
@@ -115,9 +118,8 @@ impl State {
         let update = decided.link.receipt.update;
         if !self.held.is_here(&update) {
             // To fetch beside a ring that is about to end would fill the lines that it needs.
-            let same = |b: &Ballot| b.roster.as_deref() == Some(&decided.link.certificate.roster);
-            let runs = |b: &Ballot| b.ring == RingState::Running && same(b);
-            if now < decided.ring_until && self.ballots.values().any(runs) {
+            let ballot = self.ballots.get(&decided.roster);
+            if now < decided.ring_until && ballot.is_some_and(|b| b.ring == RingState::Running) {
                 return false;
             }
             if now.since(decided.since) >= roll.grace {
@@ -132,7 +134,7 @@ impl State {
             self.fetch(now, update, from, out);
             return false;
         }
-        if now < decided.until && !self.copied(now, roll, &decided.link) {
+        if now < decided.until && !self.copied(now, roll, decided) {
             return false;
         }
         let Stage::Decided(decided) =
@@ -146,14 +148,13 @@ impl State {
 
     /// R17: whether every other live voter with a place in the ring has voted as well. Who has
     /// committed the epoch has voted, and repeats its vote no more.
-    fn copied(&self, now: Time, roll: &Roll, link: &Link) -> bool {
-        let roster = &link.certificate.roster;
+    fn copied(&self, now: Time, roll: &Roll, decided: &Decided) -> bool {
+        let roster = &decided.link.certificate.roster;
         let has_place = roster.ring().any(|m| m.peer == self.config.me);
-        let same = |b: &&Ballot| b.roster.as_ref().is_some_and(|known| **known == *roster);
         let committed = |peer: &PeerId| {
             roll.peers.get(peer).is_some_and(|seen| seen.beat.head.epoch >= self.series.epoch)
         };
-        let Some(ballot) = self.ballots.values().find(same) else { return true };
+        let Some(ballot) = self.ballots.get(&decided.roster) else { return true };
         !has_place
             || roster.ring().all(|m| {
                 m.peer == self.config.me

@@ -16,7 +16,7 @@ use crate::sign::Verified;
 use crate::time::Time;
 use crate::wire;
 
-use super::{Output, RingState, Rule, Stage, State, Vote};
+use super::{Ballot, Output, RingState, Rule, Stage, State, Vote};
 
 impl State {
     /// R1: our votes change by nothing but what goes to the log.
@@ -379,6 +379,13 @@ impl State {
                 self.settle_reduce(now, roll, digest, until, out)
             }
             Stage::Finished { roster: digest, .. } => self.vote(digest, out),
+            // R17: whoever has a place in its ring waits for our vote.
+            Stage::Decided(ref decided) => {
+                let (digest, update) = (decided.roster, decided.link.receipt.update);
+                self.held.contains(&update)
+                    && self.value(digest) == Some(update)
+                    && self.vote(digest, out)
+            }
             _ => false,
         }
     }
@@ -421,10 +428,7 @@ impl State {
         out: &mut Vec<Output>,
     ) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
-        let Some(ballot) = self.ballots.get(&digest) else { return false };
-        let voted = ballot.value().map(|vote| vote.update);
-        let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
-        let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
+        let Some(update) = self.value(digest) else { return false };
         if self.held.contains(&update) {
             // Who is first waits for those who still compute, or fetch, for as long as they may: a
             // higher attempt would end what they are about to finish.
@@ -432,11 +436,21 @@ impl State {
             self.stage = Stage::Finished { roster: digest, until };
             return true;
         }
-        if ballot.ring != RingState::Running {
+        let runs = |ballot: &Ballot| ballot.ring == RingState::Running;
+        if !self.ballots.get(&digest).is_some_and(runs) {
             let holders = self.holders(update);
             self.fetch(now, update, holders, out);
         }
         false
+    }
+
+    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
+    /// have voted for.
+    fn value(&self, digest: Digest) -> Option<Digest> {
+        let ballot = self.ballots.get(&digest)?;
+        let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
+        let voted = || ballot.value().map(|vote| vote.update);
+        ballot.computed.or_else(adopted).or_else(voted)
     }
 
     /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
@@ -456,9 +470,7 @@ impl State {
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
             return false;
         }
-        let voted = ballot.value().map(|vote| vote.update);
-        let adopted = roster.adopt.as_ref().map(|receipt| receipt.update);
-        let Some(update) = ballot.computed.or(adopted).or(voted) else { return false };
+        let Some(update) = self.value(digest) else { return false };
         let receipt = roster.receipt(update);
         let done = self.config.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));

@@ -17,7 +17,7 @@ mod strangers;
 mod repair;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use intellect_protocol::epoch::Rule;

@@ -249,3 +249,35 @@ fn views_never_equal_still_commits() -> Played {
     }
     Ok(())
 }
+
+/// R17: nobody waits longer than its vote takes to arrive, also if it finished its ring after a majority
+/// had voted.
+#[test]
+fn healthy_peers_commit_within_four_round_trips_of_the_last_vote() -> Played {
+    const ROUND_TRIP_MS: u64 = 8;
+    for count in 2..=16 {
+        let (mut stage, all) = founded(count, 0, None)?;
+        for epoch in 2..=4 {
+            let voted: Noted<BTreeSet<usize>> = Rc::default();
+            let seen = Rc::clone(&voted);
+            stage.direct(move |from, _, message| {
+                if done(message).is_some_and(|done| done.series.epoch == epoch) {
+                    seen.borrow_mut().insert(from);
+                }
+                Fate::Deliver
+            });
+            let (mut votes, mut last_ms) = (0, 0);
+            let there = stage.until(END_MS, |stage| {
+                let now = voted.borrow().len();
+                if now > std::mem::replace(&mut votes, now) {
+                    last_ms = stage.now_ms();
+                }
+                all_at(stage, &all, epoch)
+            })?;
+            assert!(there && votes == count, "{count} peers, epoch {epoch}: {votes} votes");
+            let took_ms = stage.now_ms() - last_ms;
+            assert!(took_ms <= 4 * ROUND_TRIP_MS, "{count} peers, epoch {epoch}: {took_ms} ms");
+        }
+    }
+    Ok(())
+}
