@@ -51,6 +51,7 @@ pub use interface::{Apply, Config, Input, Kept, Output, Ring};
 use commit::{Decided, Held};
 use keep::Remains;
 use loss::Losses;
+use propose::Adopted;
 use ready::Frozen;
 use regroup::Gathering;
 
@@ -182,12 +183,10 @@ pub struct State {
     broken: BTreeSet<(PeerId, PeerId)>,
     /// Rings of this epoch that did not end in time although nobody was lost (R40).
     stalled: u32,
-    /// Voters that vote for an update which they do not deliver (R8).
-    mute: BTreeSet<PeerId>,
+    /// The values that we have adopted, by update, and whose votes they were (R8).
+    adopted: BTreeMap<Digest, Adopted>,
     /// Who refuses for ever, having joined a Regroup of this series (R13).
     closed: BTreeSet<PeerId>,
-    /// Who had voted for the value that we last chose to adopt.
-    adopted_from: BTreeSet<PeerId>,
     /// Decided values whose bytes nobody serves (R25).
     unserved: BTreeSet<Digest>,
     /// The roster that somebody else's `Commit` decided for us.
@@ -239,9 +238,8 @@ impl State {
             lost: Losses::default(),
             broken: BTreeSet::new(),
             stalled: 0,
-            mute: BTreeSet::new(),
+            adopted: BTreeMap::new(),
             closed: BTreeSet::new(),
-            adopted_from: BTreeSet::new(),
             unserved: BTreeSet::new(),
             commit_heard: None,
             held: Held::default(),

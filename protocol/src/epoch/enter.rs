@@ -125,7 +125,7 @@ impl State {
         self.gathering = Gathering::default();
         self.turn_since = None;
         self.stalled = 0;
-        self.mute.clear();
+        self.adopted.clear();
         self.closed.clear();
         self.replied.clear();
         self.fetching = None;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::id::{LogId, PeerId};
+use crate::id::{Digest, LogId, PeerId};
 use crate::message::{
     CHUNKS_MAX, Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted,
     Voter, majority,
@@ -222,10 +222,17 @@ impl State {
         true
     }
 
-    /// R8: who votes for what it does not deliver is not heard, where the rest is a majority.
+    /// R8: whether it votes for what it does not deliver.
+    pub(super) fn withholds(&self, peer: &PeerId) -> bool {
+        let missing = |(update, adopted): (&Digest, &Adopted)| {
+            adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
+        };
+        self.adopted.iter().any(missing)
+    }
+
+    /// R8: who withholds what it votes for is not heard, where the rest is a majority.
     fn without_mute(&self, heard: Vec<Voter>) -> Vec<Voter> {
-        let rest: Vec<Voter> =
-            heard.iter().filter(|v| !self.mute.contains(&v.peer)).copied().collect();
+        let rest: Vec<Voter> = heard.iter().filter(|v| !self.withholds(&v.peer)).copied().collect();
         if majority(&self.voters, |v| rest.contains(v)) { rest } else { heard }
     }
 
@@ -241,7 +248,10 @@ impl State {
         if let Some(done) = highest {
             let same = |s: &Status| s.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
             let authors = asking.statuses.iter().filter(|(_, status)| same(status));
-            self.adopted_from = authors.map(|(peer, _)| *peer).collect();
+            if self.adopted.len() < MEMBERS_MAX {
+                let adopted = self.adopted.entry(done.receipt.update).or_default();
+                adopted.from.extend(authors.map(|(peer, _)| *peer));
+            }
             return Some(done.receipt.clone());
         }
         let holds = statuses().any(|status| status.holds_forced);
@@ -327,6 +337,15 @@ impl State {
     fn frozen_weight(&self) -> u64 {
         self.frozen.map_or(0, |frozen| frozen.weight)
     }
+}
+
+/// A value that we have chosen to adopt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adopted {
+    /// Whose votes it is, as they told us.
+    from: BTreeSet<PeerId>,
+    /// Whether a roster that adopts it ended without its bytes.
+    pub(super) missed: bool,
 }
 
 /// What a roster is to decide: a value again, or a new one, of which some chunks may be there.

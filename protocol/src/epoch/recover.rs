@@ -170,8 +170,8 @@ impl State {
     /// R8: the authors of a value whose bytes did not come are not asked next time.
     fn note_mute(&mut self, roster: Digest) {
         let Some(adopt) = self.roster(&roster).and_then(|r| r.adopt.clone()) else { return };
-        if !self.held.contains(&adopt.update) {
-            self.mute.append(&mut self.adopted_from);
+        if let Some(adopted) = self.adopted.get_mut(&adopt.update) {
+            adopted.missed = true;
         }
     }
 

@@ -191,7 +191,7 @@ impl State {
         if *voter == self.as_voter() {
             return None;
         }
-        let mute = self.mute.contains(&voter.peer).then_some(Absence::Mute);
+        let mute = self.withholds(&voter.peer).then_some(Absence::Mute);
         let silent = roll.silent(voter, self.series, self.entered, now);
         let silent = silent.then_some(Absence::Silent);
         roll.peers.get(&voter.peer).and_then(because).or(silent).or(mute)

@@ -350,3 +350,97 @@ fn same_attempt_two_rosters_adopting() -> Played {
 fn r5_is_missed() {
     assert_eq!(two_rosters_adopting(Some(Rule::R5)).unwrap_err().invariant, "S2");
 }
+
+/// R8: whose value was adopted, and came, withholds nothing: another one's that does not come later is no
+/// reason not to hear it. `b` adopts what `a` voted for in one epoch; in the next one what `c` voted for
+/// reaches `b` too late.
+#[test]
+fn who_delivered_is_not_mute_for_another() -> Played {
+    let (mut stage, all) = founded(5, 0, None)?;
+    let [a, b, c, d, _] = all[..] else { unreachable!() };
+    let votes = Votes::default();
+    // In both epochs one computes alone, `b` does not hear of its vote, and one asks.
+    let alone =
+        |stage: &mut Stage, voter: usize, asks: usize, epoch: u64, hidden: bool| -> Played {
+            all.iter()
+                .filter(|host| **host != voter)
+                .for_each(|host| stage.train_in(*host, 60_000));
+            stage.train_in(voter, 400);
+            votes.borrow_mut().clear();
+            let noted = votes.clone();
+            stage.direct(move |from, to, message| match message {
+                Message::Done(done) if done.series.epoch == epoch => {
+                    noted.borrow_mut().insert(from, done.update);
+                    if hidden || from != voter || to == b { Fate::Drop } else { Fate::Deliver }
+                }
+                Message::Query(_) if from != asks => Fate::Drop,
+                _ => Fate::Deliver,
+            });
+            let adopts =
+                |stage: &Stage| accepted(stage, b, epoch).iter().any(|(_, value)| value.is_some());
+            let there = |stage: &mut Stage| votes.borrow().len() >= 4 && adopts(stage);
+            assert!(stage.until(END_MS, there)?, "{:?}", votes.borrow());
+            Ok(())
+        };
+    alone(&mut stage, a, b, 2, true)?;
+    stage.relent();
+    reach(&mut stage, &all, 2)?;
+    stage.load_in(b, 8 * 60_000);
+    alone(&mut stage, c, d, 3, false)?;
+    assert!(!votes.borrow().contains_key(&b), "its bytes came to {b}");
+    // Now `b` asks: its roster names whom it heard.
+    let heard: Noted<Option<Vec<PeerId>>> = Rc::default();
+    let noted = heard.clone();
+    stage.direct(move |from, _, message| match message {
+        Message::Roster(roster) if from == b && epoch_of(message) == 3 => {
+            let voters = roster.heard.iter().map(|voter| voter.peer);
+            noted.borrow_mut().get_or_insert(voters.collect());
+            Fate::Deliver
+        }
+        Message::Query(_) if from != b => Fate::Drop,
+        Message::Done(_) => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    assert!(stage.until(END_MS, |_| heard.borrow().is_some())?);
+    let heard = heard.borrow().clone().unwrap();
+    assert!(heard.contains(&stage.name(a)), "{a} was not heard: {heard:?}");
+    stage.relent();
+    reach(&mut stage, &all, 3)?;
+    Ok(())
+}
+
+/// R8: who votes for what it does not deliver is asked no second time.
+#[test]
+fn who_withholds_is_not_heard() -> Played {
+    let (mut stage, all) = founded(5, 0, None)?;
+    let (a, b) = (all[0], all[1]);
+    for host in all.iter().filter(|host| **host != a) {
+        stage.train_in(*host, 60_000);
+        stage.load_in(*host, 8 * 60_000);
+    }
+    let rosters: Noted<Vec<Roster>> = Rc::default();
+    let noted = rosters.clone();
+    stage.direct(move |from, _, message| match message {
+        Message::Roster(roster) if from == b && roster.attempt > 1 => {
+            let mut rosters = noted.borrow_mut();
+            if !rosters.contains(roster) {
+                rosters.push(roster.clone());
+            }
+            Fate::Deliver
+        }
+        Message::Query(_) if from != b => Fate::Drop,
+        Message::Done(_) => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    assert!(stage.until(END_MS, |_| rosters.borrow().len() >= 2)?);
+    let name = stage.name(a);
+    let hears = |roster: &Roster| roster.heard.iter().any(|voter| voter.peer == name);
+    let said: Vec<_> =
+        rosters.borrow().iter().map(|roster| (hears(roster), roster.adopt.is_some())).collect();
+    assert_eq!(said, [(true, true), (false, false)]);
+    stage.relent();
+    all.iter().for_each(|host| stage.load_in(*host, 0));
+    reach(&mut stage, &all, 2)?;
+    assert!(stage.same(&all));
+    Ok(())
+}
