@@ -134,6 +134,7 @@ pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) ->
 
 /// One seed, from the first start to the last epoch.
 struct Story {
+    clean: bool,
     epochs: u64,
     peers: usize,
     world: World,
@@ -170,11 +171,15 @@ impl Story {
                 world.set_training(host, training_ms);
             }
         }
-        Self { epochs, peers, world, director: Director::new(faults, seed, peers) }
+        let clean = faults == Faults::Clean;
+        Self { clean, epochs, peers, world, director: Director::new(faults, seed, peers) }
     }
 
     fn play(&mut self) -> Result<(), Violation> {
         self.disturb()?;
+        if self.clean {
+            return self.play_undisturbed();
+        }
         self.heal();
         let healed_ms = self.world.now_ms;
         let before = self.greatest();
@@ -184,9 +189,36 @@ impl Story {
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
         self.reach(|head| head.epoch >= last, bound_ms * (last - now))?;
+        self.note_state();
+        Ok(())
+    }
+
+    fn note_state(&mut self) {
         let ends = self.world.running();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
         self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
+    }
+
+    /// L1 where nothing disturbs: after the founding each epoch takes its training, its ring and no more
+    /// than a second.
+    fn play_undisturbed(&mut self) -> Result<(), Violation> {
+        self.reach(|head| head.epoch >= 1, bound_ms(self.peers, 0))?;
+        let limit_ms = bound_ms(self.peers, 0);
+        for epoch in 2..=self.epochs {
+            let since_ms = self.world.now_ms;
+            self.world.rings.longest_ms = 0;
+            self.reach(|head| head.epoch >= epoch, limit_ms)?;
+            let took_ms = self.world.now_ms - since_ms;
+            let work_ms = self.world.longest_training_ms() + self.world.rings.longest_ms;
+            let most_ms = work_ms + slower(self.peers) * UNDISTURBED_MS;
+            if took_ms > most_ms {
+                let what = format!("epoch {epoch} took {took_ms} ms, not {most_ms} ms");
+                return Err(Violation { invariant: "L1", what });
+            }
+            let longest_ms = &mut self.world.report.progress_ms;
+            *longest_ms = took_ms.max(*longest_ms);
+        }
+        self.note_state();
         Ok(())
     }
 
@@ -245,6 +277,9 @@ impl Story {
         heads.reduce(|a, b| if b.exceeds(&a) { b } else { a })
     }
 }
+
+/// What an undisturbed epoch may take beside its training and its ring, in milliseconds.
+const UNDISTURBED_MS: u64 = 1_000;
 
 /// Until when the next epoch must commit on every live peer once the faults have stopped, each timer at
 /// the factor b that its attempt has reached by then, in milliseconds.

@@ -90,6 +90,8 @@ const CHUNKS_TOLD: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
     runs: BTreeMap<Digest, Run>,
+    /// The longest that one takes undisturbed, of those started since this was last taken.
+    pub(crate) longest_ms: u64,
 }
 
 impl Rings {
@@ -123,6 +125,7 @@ impl Rings {
         // The last hop of each half ends at another position, so members finish one after another.
         let after = |i: usize| (i as u64 * 5) % (hops + 1).min(SPREAD_HOPS);
         let end = |i: usize| 1 + hop_ms * hops + hop_ms * after(i) / 2;
+        self.longest_ms = (0..count).map(end).fold(self.longest_ms, u64::max);
         let mut due: Vec<Due> = (0..count).map(|i| run.due(end(i), i, Notice::Finish)).collect();
         due.extend(run.chunks(hop_ms));
         due.extend(run.part(Loss::Stalled, carries));

@@ -120,7 +120,7 @@ pub(super) struct World {
     hosts: Vec<Host>,
     names: BTreeMap<PeerId, usize>,
     pub(super) network: Network,
-    rings: Rings,
+    pub(super) rings: Rings,
     check: Check,
     pub(super) report: Report,
     /// What hosts have just done: (host, epoch, moment).

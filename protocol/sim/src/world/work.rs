@@ -22,6 +22,12 @@ impl World {
         self.hosts[host].training_ms = training_ms;
     }
 
+    /// The most that any host's training takes, in milliseconds.
+    pub(crate) fn longest_training_ms(&self) -> u64 {
+        let most = self.hosts.iter().map(|host| host.training_ms).max().unwrap_or(0);
+        most + 5 * self.setup.jitter_ms
+    }
+
     /// Sets how long a checkpoint takes to arrive at a host, in milliseconds.
     pub(crate) fn set_loading(&mut self, host: usize, loading_ms: u64) {
         self.hosts[host].loading_ms = loading_ms;
