@@ -9,21 +9,14 @@
 
 mod apply;
 mod budget;
-mod choose;
 mod contacts;
-mod enter;
 mod finish;
-mod genesis;
-mod meter;
-pub(crate) mod needs;
 mod outbox;
-mod pins;
-mod recover;
+mod parts;
+pub(crate) mod pins;
 mod repair;
 mod serve;
-mod tell;
-mod tokenizer;
-mod updates;
+pub(crate) mod updates;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -40,7 +33,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::net::{self, Net, Reachability, Reply, Verdict, Via};
 use crate::os::Interrupts;
@@ -48,20 +40,20 @@ use crate::ring;
 use crate::rings;
 use crate::store::updates::Name;
 use crate::store::{Saved, Store, StoreError};
+use crate::tell::Teller;
 use crate::worker::{self, Report, Snapshot};
 
-pub(crate) use enter::{EnterError, run};
+pub(crate) use parts::Parts;
 
 use budget::{Budgets, Ruling};
 use finish::Finish;
 use outbox::{Item, Outbox, Written};
 use pins::Pins;
 use repair::Repairs;
-use tell::Teller;
 use updates::{Origin, Steps, Updates};
 
 /// A running node.
-struct Driver {
+pub(crate) struct Driver {
     manifest: Arc<Manifest>,
     key: intellect_protocol::sign::Keypair,
     peer: peer::State,
@@ -106,6 +98,26 @@ struct Driver {
     incompatible: BTreeSet<PeerId>,
     finish: Finish,
     stop: CancellationToken,
+}
+
+/// Why a node that ran cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DriverError {
+    /// The network ended by itself.
+    #[error("the network has stopped: start the node again, it will catch up")]
+    Network,
+    /// Nothing more can be computed.
+    #[error("training cannot go on: {0}")]
+    Worker(String),
+    /// A decided update was not kept, and nobody else has it any more.
+    #[error(
+        "the update of epoch {epoch} was lost, and nobody serves it: start the node again, it \
+         fetches the state"
+    )]
+    UpdateLost {
+        /// The epoch.
+        epoch: u64,
+    },
 }
 
 /// A job that has ended.
@@ -170,13 +182,14 @@ enum Done {
 }
 
 impl Driver {
-    async fn run(
+    /// Runs until the last epoch, Ctrl-C, or something that cannot be mended.
+    pub(crate) async fn run(
         mut self,
         mut net: Net,
         mut reports: mpsc::Receiver<Report>,
         mut ring_events: mpsc::Receiver<rings::Event>,
         mut interrupts: Interrupts,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DriverError> {
         if let Some(state) = self.store.partial() {
             self.input(Input::Partial(state));
         }
@@ -195,7 +208,7 @@ impl Driver {
                 }
                 report = reports.recv() => match report {
                     Some(report) => self.on_report(report)?,
-                    None => return Err(Error::Worker("the worker thread is gone".to_owned())),
+                    None => return Err(DriverError::Worker("the worker thread is gone".to_owned())),
                 },
                 Some(event) = ring_events.recv() => self.on_ring(event),
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
@@ -206,7 +219,7 @@ impl Driver {
                 Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
                 event = net.events.recv() => match event {
                     Some(event) => self.on_net(event),
-                    None => return Err(Error::Network),
+                    None => return Err(DriverError::Network),
                 },
                 () = tokio::time::sleep_until(deadline.into()) => self.input(Input::Tick),
             }
@@ -336,7 +349,7 @@ impl Driver {
         }
     }
 
-    fn on_report(&mut self, report: Report) -> Result<(), Error> {
+    fn on_report(&mut self, report: Report) -> Result<(), DriverError> {
         match report {
             Report::Step { loss, tokens } => self.tell.step(loss, tokens),
             Report::Trained { epoch, tokens, loss, norm, delta } => {
@@ -352,7 +365,7 @@ impl Driver {
             }
             Report::State(snapshot, origin) => self.on_state(snapshot, origin),
             Report::Diverged { epoch, why } => self.tell.training_diverged(epoch, &why),
-            Report::Failed(why) => return Err(Error::Worker(why)),
+            Report::Failed(why) => return Err(DriverError::Worker(why)),
         }
         Ok(())
     }
@@ -391,7 +404,7 @@ impl Driver {
         }
     }
 
-    fn on_done(&mut self, done: Done) -> Result<(), Error> {
+    fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
         match done {
             Done::Answer(peer, answer) => {
                 self.input(Input::Answer(peer, answer.map(Arc::new)));
@@ -466,3 +479,6 @@ const INCOMPATIBLE_MAX: usize = 256;
 
 /// The loop looks around at least so often.
 const IDLE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

@@ -10,37 +10,48 @@
 //! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
 //! their events. Printing happens here and nowhere else.
 
-mod bench;
 mod checkpoint;
 mod cli;
 mod config;
 mod driver;
-mod error;
-mod events;
+mod enter;
+mod figures;
 mod gauge;
 mod identity;
 mod manifest;
 mod name;
 mod net;
-mod offline;
 mod os;
 mod preset;
 mod ring;
 mod rings;
 mod sim;
 mod store;
+mod tell;
+mod tools;
 mod transfer;
 mod worker;
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use error::Error;
+use config::LocalError;
+use enter::EnterError;
+use identity::IdentityError;
+use sim::SimError;
+use tools::{
+    bench::{self, BenchError},
+    data::{self, DataCommandError},
+    export::{self, ExportError},
+    manifest::OfflineError,
+    stored::{self, StoredError},
+};
 
 /// Runs the program with the arguments of this process: 0 done, 1 failed, 2 usage.
 pub fn main() -> ExitCode {
@@ -61,12 +72,12 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
     match cli.command.unwrap_or_else(|| Command::Run(Box::new(cli.run))) {
         Command::Run(args) => run(*args)?,
         Command::Sim(args) => sim::run(&args, out)?,
-        Command::Keygen(args) => offline::keygen(&args.out, out)?,
-        Command::Manifest(command) => offline::manifest(command, out)?,
-        Command::Data(command) => offline::data::run(&command, out)?,
-        Command::Eval(args) => offline::stored::eval(&args, out)?,
-        Command::Sample(args) => offline::stored::sample(&args, out)?,
-        Command::Export(args) => offline::export::export(&args, out)?,
+        Command::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
+        Command::Manifest(command) => tools::manifest::run(command, out)?,
+        Command::Data(command) => data::run(&command, out)?,
+        Command::Eval(args) => stored::eval(&args, out)?,
+        Command::Sample(args) => stored::sample(&args, out)?,
+        Command::Export(args) => export::export(&args, out)?,
         Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Command::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -95,14 +106,14 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     }
     // Before anything is made, so that a wrong name leaves nothing behind.
     let events = match &local.events {
-        Some(path) => Some(events::append_to(path).map_err(|source| {
+        Some(path) => Some(tell::events::append_to(path).map_err(|source| {
             let path = path.clone();
             Error::Events { path, source }
         })?),
         None => None,
     };
     let home = identity::Home::open(&local.data_dir, local.origin)?;
-    driver::run(&local, &home, events)
+    Ok(enter::run(&local, &home, events)?)
 }
 
 /// Sends what is logged to standard error, so that standard output stays readable.
@@ -114,4 +125,108 @@ fn log_to_stderr(directives: &str) {
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
         .try_init();
+}
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// Something on the command line cannot be meant. Nothing has been started.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// The key of this node.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A command that needs no network.
+    #[error(transparent)]
+    Offline(#[from] OfflineError),
+    /// A command on a stored state.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// A model for other programs.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// A command on files of documents or tokens.
+    #[error(transparent)]
+    Data(#[from] DataCommandError),
+    /// A benchmark.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// A simulation.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// This node cannot take part in the run, or no longer can.
+    #[error(transparent)]
+    Enter(#[from] EnterError),
+    /// The events file.
+    #[error("cannot write events to {}: name another file with --events", path.display())]
+    Events {
+        /// As typed.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// 1 failed, 2 wrong usage.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_)
+            | Self::Offline(
+                OfflineError::Usage(_)
+                | OfflineError::Preset { .. }
+                | OfflineError::AnotherModel
+                | OfflineError::WeightsName { .. }
+                | OfflineError::Draft(_),
+            )
+            | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
+            | Self::Export(ExportError::Find(StoredError::Usage(_)))
+            | Self::Sim(
+                SimError::Usage(_)
+                | SimError::Draft(_)
+                | SimError::Chaos(_)
+                | SimError::Genesis
+                | SimError::TooFew { .. }
+                | SimError::Seeds { .. }
+                | SimError::Faults { .. },
+            ) => 2,
+            Self::Identity(_)
+            | Self::Offline(_)
+            | Self::Stored(_)
+            | Self::Export(_)
+            | Self::Data(_)
+            | Self::Bench(_)
+            | Self::Sim(_)
+            | Self::Enter(_)
+            | Self::Events { .. }
+            | Self::Output(_) => 1,
+        }
+    }
+
+    /// Whether whoever read our output has seen enough, as in `… | head`.
+    fn is_broken_pipe(&self) -> bool {
+        let mut cause: Option<&dyn std::error::Error> = Some(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                return error.kind() == io::ErrorKind::BrokenPipe;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
+    /// The error and what lies behind it, each on a line of its own.
+    fn explain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str("\n  because: ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
 }

@@ -42,10 +42,11 @@ use intellect_protocol::manifest::Run;
 use crate::{
     cli::SimArgs,
     config::{self, LocalError},
+    figures,
     gauge::{Gauge, GaugeError, REPORT_TOKENS},
     identity::Identity,
     manifest::{Draft, DraftError, Manifest, ReadError},
-    offline, os,
+    os, tools,
 };
 
 use journal::Journal;
@@ -253,7 +254,8 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
     run.name = "sim".to_owned();
     run.members.min_peers = run.members.min_peers.min(peers as u64);
-    let mut draft = Draft::new(&run, &offline::work(&args.data)?).map_err(DraftError::from)?;
+    let mut draft =
+        Draft::new(&run, &tools::manifest::work(&args.data)?).map_err(DraftError::from)?;
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
         // The simulated peers, whom nobody could list by hand; an explicit list comes later.
         let peers = 0..peers as u64;
@@ -369,8 +371,8 @@ fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Res
         "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
          parameters · {} · seed {seed}",
         manifest.id,
-        offline::count(manifest.work.model.parameter_count()),
-        offline::codec_name(manifest.run.codec),
+        figures::count(manifest.work.model.parameter_count()),
+        figures::codec_name(manifest.run.codec),
     )?;
     writeln!(out, "links: {}", network.word())?;
     if let Some(chaos) = chaos {
@@ -419,8 +421,8 @@ fn conclude(
         "{} epochs in {:.1} s · {} tokens · {} sent by each peer",
         ledger.committed(),
         wall.as_secs_f64(),
-        offline::count(tokens),
-        offline::bytes(sent / plan.peers as u64)
+        figures::count(tokens),
+        figures::bytes(sent / plan.peers as u64)
     )?;
     closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
 }

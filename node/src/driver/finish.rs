@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use intellect_protocol::event::Event;
 use intellect_protocol::id::PeerId;
 use intellect_protocol::peer::Input;
 
@@ -98,6 +99,24 @@ impl Finish {
 }
 
 impl Driver {
+    /// Tells of what the protocol reports, and notes where it got to.
+    pub(super) fn on_event(&mut self, event: Event) {
+        let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
+        let peers = &self.peer.roll().peers;
+        self.tell.event(event, |who| peers.get(who).is_some_and(|seen| seen.beat.direct));
+        if moved {
+            self.reach();
+        }
+    }
+
+    /// Notes the head, and whether it is the last one.
+    pub(super) fn reach(&mut self) {
+        let head = self.peer.head();
+        if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
+            self.tell.say(&format!("epoch {} is the last one: waiting for the others", head.epoch));
+        }
+    }
+
     /// Ctrl-C: takes leave; false at the second one, which ends it now.
     pub(super) fn interrupt(&mut self) -> bool {
         if self.finish.leaving.is_some() {

@@ -11,7 +11,7 @@ use intellect_protocol::id::Digest;
 use crate::store::Saved;
 
 /// Pinned at once: each is a checkpoint on disk beyond those that are kept.
-pub(super) const PINNED_MAX: usize = 2;
+pub(crate) const PINNED_MAX: usize = 2;
 
 /// Who still fetches one asks for a piece of it within this time: as long as a request may take, twice.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);

@@ -15,18 +15,17 @@ use intellect_protocol::epoch::Apply;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::peer::{Input, UPDATES_KEPT};
 
-use super::{Done, Driver};
-use crate::error::Error;
+use super::{Done, Driver, DriverError};
 use crate::net::Reply;
 use crate::store::StoreError;
 use crate::store::updates::Name;
 use crate::{transfer, worker};
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
-pub(super) const IN_MEMORY: usize = 4;
+pub(crate) const IN_MEMORY: usize = 4;
 
 /// Updates of one epoch that are not decided: one per attempt, of which honest peers need few.
-pub(super) const OPEN: usize = 16;
+pub(crate) const OPEN: usize = 16;
 
 /// How often the update of an outer step is asked for, of everybody, before the node gives up, and
 /// the pause between: who restarts fetches the state instead.
@@ -236,7 +235,7 @@ impl Driver {
         name: Name,
         origin: Origin,
         result: Result<(), StoreError>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DriverError> {
         let update = name.digest;
         self.steps.under_way.remove(&update);
         match result {
@@ -356,7 +355,7 @@ impl Driver {
         &mut self,
         name: Name,
         found: Option<Arc<Vec<u8>>>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DriverError> {
         let update = name.digest;
         match found.filter(|bytes| self.decodes(bytes)) {
             Some(bytes) if self.updates.is_on_disk(&update) => {
@@ -441,7 +440,7 @@ impl Driver {
     }
 
     /// An update has come, or not; the outer step may be waiting for it.
-    fn on_arrived(&mut self, update: Digest) -> Result<(), Error> {
+    fn on_arrived(&mut self, update: Digest) -> Result<(), DriverError> {
         self.fetch_ahead();
         let waiting = |(apply, _): &mut (Arc<Apply>, u32)| apply.update == update;
         let Some((apply, fetches)) = self.steps.unapplied.take_if(waiting) else { return Ok(()) };
@@ -454,7 +453,7 @@ impl Driver {
                 Done::Refetch
             });
         } else {
-            return Err(Error::UpdateLost { epoch: apply.epoch });
+            return Err(DriverError::UpdateLost { epoch: apply.epoch });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 
 use intellect_model::eval::Evaluation;
 
-use crate::events::{Event, Sink};
+use crate::tell::events::{Event, Sink};
 
 use super::stage::Plan;
 

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    events::{Event, Record},
     name::{Hex, PeerName},
+    tell::events::{Event, Record},
 };
 
 use super::{

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::events::Record;
+use crate::tell::events::Record;
 
 /// A running process, or the exit that it came to.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ mod tests {
     use intellect_protocol::id::PeerId;
 
     use super::*;
-    use crate::events::{Event, Sink};
+    use crate::tell::events::{Event, Sink};
 
     #[test]
     fn a_tail_sees_each_event_once_and_only_whole() {

@@ -2,7 +2,7 @@
 
 use intellect_model::eval::Evaluation;
 
-use crate::offline::count;
+use crate::figures::count;
 
 use super::ledger::Epoch;
 

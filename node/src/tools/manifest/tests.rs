@@ -11,7 +11,7 @@ fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
         Command::Keygen(args) => keygen(&args.out, &mut out)?,
-        Command::Manifest(command) => manifest(command, &mut out)?,
+        Command::Manifest(command) => run(command, &mut out)?,
         other => panic!("{other:?} is no offline command"),
     }
     Ok(String::from_utf8(out).unwrap())

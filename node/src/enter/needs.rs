@@ -10,8 +10,8 @@ use intellect_model::train;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
 
-use super::pins::PINNED_MAX;
-use super::updates::{IN_MEMORY, OPEN};
+use crate::driver::pins::PINNED_MAX;
+use crate::driver::updates::{IN_MEMORY, OPEN};
 
 /// Bytes of memory and of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use intellect_model::{
 use crate::{
     checkpoint::{CheckpointError, Front},
     cli::{ExportArgs, NumberFormat},
+    figures::bytes,
     manifest::Manifest,
-    offline::stored::{self, StoredError},
+    tools::stored::{self, StoredError},
 };
 
 /// Why a state was not exported. It is unchanged; the folder may hold a part.
@@ -62,7 +63,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
         format!("state  {} of epoch {epoch}", state.hex()),
         format!(
             "wrote  {} in {} as {}: {}",
-            super::bytes(written.bytes),
+            bytes(written.bytes),
             args.to.display(),
             format.name(),
             written.files.join(", ")

@@ -14,14 +14,14 @@ use intellect_protocol::id::{Digest, PeerId};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::enter::EnterError;
-use super::tell::Teller;
+use super::EnterError;
 use crate::config::Local;
-use crate::error::Error;
+use crate::driver::DriverError;
 use crate::manifest::Manifest;
 use crate::net::{Event, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
+use crate::tell::Teller;
 use crate::transfer::{self, Lack, Notice};
 
 /// Between two tries, while nobody who is there has the weights: they are fetching them too. What has
@@ -31,11 +31,11 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// What had to be looked for.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Absent: the weights are drawn.
-    pub(super) published: Option<Published>,
+    pub(crate) published: Option<Published>,
     /// The last that the network said of this node meanwhile.
-    pub(super) reachability: Option<Reachability>,
+    pub(crate) reachability: Option<Reachability>,
 }
 
 /// Finds published weights: in the file that `--genesis` names, in the folder of the run, or with other
@@ -43,16 +43,16 @@ pub(super) struct Found {
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
-pub(super) async fn find(
+pub(crate) async fn find(
     net: &mut Net,
     local: &Local,
     manifest: &Manifest,
     store: &Arc<Store>,
     tell: &Teller,
-) -> Result<Found, Error> {
+) -> Result<Found, EnterError> {
     let Some(state) = manifest.run.genesis else {
         return match local.genesis {
-            Some(_) => Err(EnterError::Drawn.into()),
+            Some(_) => Err(EnterError::Drawn),
             None => Ok(Found::default()),
         };
     };
@@ -67,7 +67,7 @@ pub(super) async fn find(
     net.handle
         .join(manifest.id, manifest.text.clone().into_bytes())
         .await
-        .map_err(|_| Error::Network)?;
+        .map_err(|_| DriverError::Network)?;
     tell.say("this run begins with published weights: looking for peers that have them");
     let (known, donors) = watch::channel(Vec::new());
     let mut reachability = None;
@@ -77,7 +77,7 @@ pub(super) async fn find(
         let (table, theta) = fetch(&handle, store, header, state, donors, tell).await?;
         let store = Arc::clone(store);
         let published = spawn_blocking(move || store.save_genesis(table, theta)).await;
-        Ok::<_, Error>(published.map_err(|error| Error::Worker(error.to_string()))??)
+        Ok::<_, EnterError>(published.map_err(|error| DriverError::Worker(error.to_string()))??)
     };
     tokio::pin!(fetched);
     let published = loop {
@@ -88,7 +88,7 @@ pub(super) async fn find(
             event = net.events.recv() => match event {
                 Some(Event::Reachability(now)) => reachability = Some(now),
                 Some(event) => note(net, event, &known, tell),
-                None => return Err(Error::Network),
+                None => return Err(DriverError::Network.into()),
             },
         }
     };
@@ -101,14 +101,14 @@ async fn adopt(
     path: PathBuf,
     state: Digest,
     parameters: u64,
-) -> Result<Published, Error> {
+) -> Result<Published, EnterError> {
     let store = Arc::clone(store);
     let read = move || {
         let published = Published::read(&path, state, parameters).map_err(EnterError::Genesis)?;
         store.adopt_genesis(&path, &published)?;
         Ok(published)
     };
-    spawn_blocking(read).await.map_err(|error| Error::Worker(error.to_string()))?
+    spawn_blocking(read).await.map_err(|error| DriverError::Worker(error.to_string()))?
 }
 
 /// What the folder of the run has; what is damaged is set aside.
@@ -117,7 +117,7 @@ async fn kept(
     state: Digest,
     parameters: u64,
     tell: &Teller,
-) -> Result<Option<Published>, Error> {
+) -> Result<Option<Published>, EnterError> {
     let (path, kept) = (store.genesis_path(), Arc::clone(store));
     let read = spawn_blocking(move || {
         let path = kept.genesis_path();
@@ -129,13 +129,13 @@ async fn kept(
         }
         read
     });
-    match read.await.map_err(|error| Error::Worker(error.to_string()))? {
+    match read.await.map_err(|error| DriverError::Worker(error.to_string()))? {
         Ok(published) => Ok(published),
         Err(PublishedError::Read(error)) if !error.is_damage() => {
-            Err(EnterError::Genesis(error.into()).into())
+            Err(EnterError::Genesis(error.into()))
         }
         // Others have the same.
-        Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error).into()),
+        Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error)),
         Err(error) => {
             tell.damaged(&path, &error.to_string());
             store.set_aside(&path)?;
@@ -152,12 +152,12 @@ async fn fetch(
     state: Digest,
     mut donors: watch::Receiver<Vec<PeerId>>,
     tell: &Teller,
-) -> Result<(Table, Vec<f32>), Error> {
+) -> Result<(Table, Vec<f32>), EnterError> {
     let mut meter = tell.meter(0, 0);
     let mut pause = RETRY;
     loop {
         let someone = donors.wait_for(|donors| !donors.is_empty()).await;
-        drop(someone.map_err(|_| Error::Network)?);
+        drop(someone.map_err(|_| DriverError::Network)?);
         let notice = |notice| match notice {
             Notice::Progress(progress) => meter.show(progress),
             Notice::Fault(peer, why) => net.fault(peer, why),
@@ -167,7 +167,7 @@ async fn fetch(
         match fetched.await {
             Ok((table, fetched)) => return Ok((table, fetched.into_theta())),
             Err(Lack::Useless(why)) => {
-                return Err(EnterError::Genesis(PublishedError::Useless { state, why }).into());
+                return Err(EnterError::Genesis(PublishedError::Useless { state, why }));
             }
             Err(Lack::Nobody) => {}
         }

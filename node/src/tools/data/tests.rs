@@ -57,7 +57,7 @@ fn documents_become_a_run_s_data() {
     has(&told, &["file       152 B, BLAKE3 ", "documents  2", "begins     \"Hello\\nthere\""]);
     assert!(!told.contains("tokenizer"), "{told}");
     // A manifest on it names it.
-    let work = super::super::work(&[out.clone().into()]).unwrap();
+    let work = crate::tools::manifest::work(&[out.clone().into()]).unwrap();
     let digest = *blake3::hash(&std::fs::read(&out).unwrap()).as_bytes();
     let vocabulary = Vocabulary::BYTES;
     assert_eq!(work.data.source, Source::Tokens { digest, bytes: 152, vocabulary });

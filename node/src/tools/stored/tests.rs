@@ -18,7 +18,7 @@ use super::*;
 use crate::{
     cli::{Cli, Command},
     manifest::Draft,
-    offline::export::ExportError,
+    tools::export::ExportError,
 };
 
 fn typed(arguments: &[&str]) -> Result<String, StoredError> {
@@ -186,7 +186,7 @@ fn export(line: &[&Path]) -> Result<String, ExportError> {
         panic!("no export")
     };
     let mut out = Vec::new();
-    super::super::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
+    crate::tools::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
 }
 
 /// The kept file, the one that is named, or a line that says that there is none.

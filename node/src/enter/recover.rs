@@ -21,35 +21,35 @@ use intellect_protocol::log::{self, Record, Recovered};
 use intellect_protocol::message::{Head, Link};
 use intellect_protocol::wire;
 
-use super::tell::Teller;
 use crate::store::updates::Name;
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
+use crate::tell::Teller;
 use crate::worker::Snapshot;
 
 /// What the run says about its states.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
-    pub(super) run: RunId,
-    pub(super) codec: Codec,
-    pub(super) outer: Outer,
+pub(crate) struct Rules {
+    pub(crate) run: RunId,
+    pub(crate) codec: Codec,
+    pub(crate) outer: Outer,
     /// The state before epoch 1.
-    pub(super) genesis: Arc<Snapshot>,
+    pub(crate) genesis: Arc<Snapshot>,
 }
 
 /// What this node goes on from.
-pub(super) struct Recovery {
+pub(crate) struct Recovery {
     /// Open for more.
-    pub(super) journal: Journal,
+    pub(crate) journal: Journal,
     /// For the state machine.
-    pub(super) recovered: Recovered,
+    pub(crate) recovered: Recovered,
     /// The state at the head.
-    pub(super) snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// The checkpoint that it comes from.
-    pub(super) saved: Option<Saved>,
+    pub(crate) saved: Option<Saved>,
     /// The updates on disk.
-    pub(super) updates: Vec<Name>,
+    pub(crate) updates: Vec<Name>,
     /// Those of the open epoch that this node has voted for.
-    pub(super) held: Vec<Digest>,
+    pub(crate) held: Vec<Digest>,
 }
 
 impl Rules {
@@ -59,7 +59,7 @@ impl Rules {
 }
 
 /// Reads all that `begun` and the folder have.
-pub(super) fn recover(
+pub(crate) fn recover(
     store: &Store,
     rules: &Rules,
     begun: Begun,

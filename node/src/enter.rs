@@ -3,11 +3,18 @@
 //! Everything that can be refused is refused here, before anything is downloaded or trained, with
 //! the number that is missing.
 
-use std::collections::BTreeSet;
+mod choose;
+pub(crate) mod genesis;
+pub(crate) mod needs;
+mod recover;
+mod tokenizer;
+
+use std::convert::Infallible;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -16,48 +23,34 @@ use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
-use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::{Budget, Quorum};
 use intellect_protocol::peer;
-use intellect_protocol::time::Time;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Driver;
-use super::budget::Budgets;
-use super::choose;
-use super::finish::Finish;
-use super::genesis;
-use super::needs::Needs;
-use super::outbox::Outbox;
-use super::pins::Pins;
-use super::recover::{self, Recovery, Rules};
-use super::repair::Repairs;
-use super::tell::Teller;
-use super::tokenizer::{self, Need};
-use super::updates::{Steps, Updates};
 use crate::config::Local;
-use crate::error::Error;
-use crate::events::Sink;
+use crate::driver::{Driver, DriverError, Parts};
+use crate::figures;
 use crate::identity::Home;
 use crate::manifest::{Manifest, ReadError};
 use crate::name::PeerName;
 use crate::net::address::Address;
-use crate::net::{self, Net};
+use crate::net::{self, Net, NetError};
 use crate::os::{self, Interrupts};
 use crate::store::genesis::PublishedError;
-use crate::store::{self, Begun, Saved, Store, contacts};
+use crate::store::{self, Begun, Store, StoreError, contacts};
+use crate::tell::Teller;
+use crate::tell::events::Sink;
 use crate::worker::{self, Report, Snapshot};
-use crate::{offline, rings};
-
-/// Ring events that may wait: a few per ring, one ring at a time.
-const RING_EVENTS: usize = 64;
+use genesis::Found;
+use needs::Needs;
+use recover::{Recovery, Rules};
+use tokenizer::Need;
 
 /// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
 const WEIGHT_FACTOR: u64 = 8;
 
-/// Why this node cannot take part. Nothing was downloaded or trained.
+/// Why this node cannot take part in the run, or no longer can.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnterError {
     /// What was handed out is no manifest that this program can use.
@@ -125,23 +118,38 @@ pub(crate) enum EnterError {
     /// Incarnations are counted from then.
     #[error("the clock of this machine is before 1970: set it")]
     Clock,
+    /// The system refused threads or signals.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    /// The network cannot be started.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// No manifest is to be had.
+    #[error(transparent)]
+    Offers(#[from] net::EnterError),
+    /// A file of the run.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It did take part, and cannot go on.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
 }
 
 /// Runs a node until it is done.
-pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), Error> {
+pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(Error::Runtime)?;
+        .map_err(EnterError::Runtime)?;
     let result = runtime.block_on(enter(local, home, events));
     // Jobs that still run are nobody's any more.
     runtime.shutdown_background();
     result
 }
 
-async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), Error> {
-    let interrupts = Interrupts::new().map_err(Error::Runtime)?;
+async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
+    let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
     let mut tell = Teller::new(sink, local.voice);
     let stop = CancellationToken::new();
@@ -157,69 +165,100 @@ async fn join(
     tell: &mut Teller,
     mut interrupts: Interrupts,
     stop: &CancellationToken,
-) -> Result<(), Error> {
+) -> Result<(), EnterError> {
     let mut net = net::start(net_config(local, home, known_peers(local, tell)), stop.clone())?;
-    tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
-    let manifest = tokio::select! {
-        manifest = choose::manifest(&net, local, tell) => Arc::new(manifest?),
+    let (parts, reports, keep) = tokio::select! {
+        prepared = prepare(local, home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
+    let (driver, ring_events) = Driver::new(parts);
+    tokio::select! {
+        done = driver.run(net, reports, ring_events, interrupts) => Ok(done?),
+        never = keep => match never {},
+    }
+}
+
+/// Everything up to the loop: the run, what this machine can do, the files, the weights, the device.
+/// Dropping it anywhere leaves nothing that the next start does not mend.
+async fn prepare(
+    local: &Local,
+    home: &Home,
+    net: &mut Net,
+    tell: &mut Teller,
+    stop: &CancellationToken,
+) -> Result<(Parts, mpsc::Receiver<Report>, impl Future<Output = Infallible> + use<>), EnterError> {
+    tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
+    let manifest = Arc::new(choose::manifest(net, local, tell).await?);
     tell.set_run(manifest.id);
     check_machine(local, &manifest, tell)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
     let tokenizer = Need::of(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
-    let begun = store.begin(home.identity.log_id(), unix_ms()?)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
-    let device = device.map_err(|error| Error::Worker(error.to_string()))?;
-    let source = tokio::select! {
-        source = open_data(local, &manifest) => source?,
-        () = interrupts.next() => return Ok(()),
-    };
-    let found = tokio::select! {
-        found = genesis::find(&mut net, local, &manifest, &store, tell) => found?,
-        () = interrupts.next() => return Ok(()),
-    };
-    let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
-    let (worker, mut reports) = start_worker(local, home, &manifest, source, theta)?;
-    let genesis = tokio::select! {
-        genesis = state_of(&mut reports) => genesis?,
-        () = interrupts.next() => return Ok(()),
-    };
-    let recovery = tokio::select! {
-        recovery = recover(&store, &manifest, &genesis, begun, tell) => recovery?,
-        () = interrupts.next() => return Ok(()),
-    };
-    let newest = tokio::select! {
-        newest = resume(&worker, &mut reports, &recovery.snapshot) => newest?,
-        () = interrupts.next() => return Ok(()),
-    };
-    let parameters = manifest.work.model.parameter_count();
-    let start = recovery.journal.start();
-    tell.started(&newest, device.to_string(), start);
-    net.handle
-        .join(manifest.id, manifest.text.clone().into_bytes())
-        .await
-        .map_err(|_| Error::Network)?;
+    let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
+    let source = open_data(local, &manifest).await?;
+    let found = genesis::find(net, local, &manifest, &store, tell).await?;
+    let begun = store.begin(home.identity.log_id(), unix_ms()?)?;
+    let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
+    let (parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
+    tell.started(&parts.newest, device.to_string(), parts.journal.start());
+    let manifest = &parts.manifest;
+    let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
+    joined.map_err(|_| DriverError::Network)?;
     tell.say(&format!(
         "training {} parameters on {device} with {} threads",
-        offline::count(parameters),
+        figures::count(manifest.work.model.parameter_count()),
         local.threads
     ));
     let first = home.identity.peer().as_bytes()[0];
-    let keep = tokenizer::keep(tokenizer, net.handle.clone(), store.clone(), tell.clone(), first);
-    let stop = stop.clone();
-    let genesis = genesis.table.state();
-    let parts =
-        Parts { local, home, manifest, store, worker, genesis, published, newest, recovery, stop };
-    let (mut driver, ring_events) = parts.driver(&net, tell.clone());
-    if let Some(reachability) = found.reachability {
-        driver.on_net(net::Event::Reachability(reachability));
-    }
-    driver.keep_contacts(local.data_dir.clone());
-    tokio::select! {
-        done = driver.run(net, reports, ring_events, interrupts) => done,
-        never = keep => match never {},
+    let keep = tokenizer::keep(tokenizer, net.handle.clone(), store, tell.clone(), first);
+    Ok((parts, reports, keep))
+}
+
+/// What was opened on this machine for the run.
+pub(crate) struct Opened<'a> {
+    pub(crate) local: &'a Local,
+    pub(crate) home: &'a Home,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) source: Arc<data::Source>,
+}
+
+impl Opened<'_> {
+    /// Starts the worker and brings it to the state that an earlier start left.
+    pub(crate) async fn load(
+        self,
+        begun: Begun,
+        found: Found,
+        net: net::Handle,
+        tell: &Teller,
+        stop: &CancellationToken,
+    ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
+        let Self { local, home, manifest, store, source } = self;
+        let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
+        let (worker, mut reports) = start_worker(local, home, &manifest, source, theta)?;
+        let genesis = state_of(&mut reports).await?;
+        let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
+        let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
+        let parts = Parts {
+            peer: peer_config(home, &manifest, &genesis, &recovery),
+            manifest,
+            net,
+            reachability: found.reachability,
+            worker,
+            store,
+            data_dir: local.data_dir.clone(),
+            journal: recovery.journal,
+            updates: recovery.updates,
+            held: recovery.held,
+            newest,
+            saved: recovery.saved,
+            published,
+            epochs: local.epochs,
+            tell: tell.clone(),
+            stop: stop.clone(),
+        };
+        Ok((parts, reports))
     }
 }
 
@@ -261,15 +300,15 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     let kept = store::kept_bytes(&local.data_dir, manifest.id);
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",
-        offline::bytes(memory),
-        offline::bytes(disk),
-        offline::bytes(work.state_bytes())
+        figures::bytes(memory),
+        figures::bytes(disk),
+        figures::bytes(work.state_bytes())
     ));
     if let Some(available) = os::memory_available_bytes().filter(|free| *free < memory) {
         return Err(EnterError::Memory {
-            needed: offline::bytes(memory),
-            available: offline::bytes(available),
-            missing: offline::bytes(memory - available),
+            needed: figures::bytes(memory),
+            available: figures::bytes(available),
+            missing: figures::bytes(memory - available),
         });
     }
     let folder: &Path = &local.data_dir;
@@ -277,20 +316,23 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     if let Some(available) = os::disk_available_bytes(folder).filter(|free| *free < disk) {
         return Err(EnterError::Disk {
             folder: folder.display().to_string(),
-            needed: offline::bytes(disk),
-            available: offline::bytes(available),
-            missing: offline::bytes(disk - available),
+            needed: figures::bytes(disk),
+            available: figures::bytes(available),
+            missing: figures::bytes(disk - available),
         });
     }
     Ok(())
 }
 
 /// Reads the files of a run whole, to compare their digests.
-async fn open_data(local: &Local, manifest: &Arc<Manifest>) -> Result<Arc<data::Source>, Error> {
+pub(crate) async fn open_data(
+    local: &Local,
+    manifest: &Arc<Manifest>,
+) -> Result<Arc<data::Source>, EnterError> {
     let (manifest, named) = (Arc::clone(manifest), local.data.clone());
     let open = move || data::Source::open(&manifest.work, manifest.run.seed, &named);
     let source = tokio::task::spawn_blocking(open).await;
-    let source = source.map_err(|error| Error::Worker(error.to_string()))?;
+    let source = source.map_err(|error| DriverError::Worker(error.to_string()))?;
     Ok(Arc::new(source.map_err(EnterError::Data)?))
 }
 
@@ -300,7 +342,7 @@ fn start_worker(
     manifest: &Manifest,
     source: Arc<data::Source>,
     theta: Option<Vec<f32>>,
-) -> Result<(worker::Handle, mpsc::Receiver<Report>), Error> {
+) -> Result<(worker::Handle, mpsc::Receiver<Report>), EnterError> {
     let seed = manifest.run.seed;
     let config = worker::Config {
         run: manifest.id,
@@ -319,7 +361,7 @@ fn start_worker(
         let drawn = || intellect_model::genesis::weights(seed, &arch::specs(&work.model));
         Ok((trainer, State::genesis(theta.unwrap_or_else(drawn))))
     };
-    worker::start(config, make).map_err(Error::Runtime)
+    worker::start(config, make).map_err(EnterError::Runtime)
 }
 
 fn weight_max(manifest: &Manifest) -> u64 {
@@ -335,7 +377,7 @@ async fn recover(
     genesis: &Arc<Snapshot>,
     begun: Begun,
     tell: &Teller,
-) -> Result<Recovery, Error> {
+) -> Result<Recovery, EnterError> {
     let rules = Rules {
         run: manifest.id,
         codec: manifest.run.codec,
@@ -345,7 +387,7 @@ async fn recover(
     let (store, tell) = (Arc::clone(store), tell.clone());
     let read = move || recover::recover(&store, &rules, begun, &tell);
     let recovery = tokio::task::spawn_blocking(read).await;
-    Ok(recovery.map_err(|error| Error::Worker(error.to_string()))??)
+    Ok(recovery.map_err(|error| DriverError::Worker(error.to_string()))??)
 }
 
 /// Has the worker go on from a state that was recovered.
@@ -353,7 +395,7 @@ async fn resume(
     worker: &worker::Handle,
     reports: &mut mpsc::Receiver<Report>,
     snapshot: &Snapshot,
-) -> Result<Arc<Snapshot>, Error> {
+) -> Result<Arc<Snapshot>, EnterError> {
     if snapshot.table.header().epoch > 0 {
         let (table, state) = (Table::clone(&snapshot.table), State::clone(&snapshot.state));
         worker.command(worker::Command::Load {
@@ -367,13 +409,13 @@ async fn resume(
 }
 
 /// The state that the worker reports.
-async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, Error> {
+async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
         Some(Report::State(snapshot, worker::Origin::Genesis | worker::Origin::Loaded)) => {
             Ok(snapshot)
         }
-        Some(Report::Failed(why)) => Err(Error::Worker(why)),
-        _ => Err(Error::Worker("the worker thread is gone".to_owned())),
+        Some(Report::Failed(why)) => Err(DriverError::Worker(why).into()),
+        _ => Err(DriverError::Worker("the worker thread is gone".to_owned()).into()),
     }
 }
 
@@ -391,92 +433,38 @@ fn unix_ms() -> Result<u64, EnterError> {
     u64::try_from(since.as_millis()).map_err(|_| EnterError::Clock)
 }
 
-/// What a driver is made of.
-struct Parts<'a> {
-    local: &'a Local,
-    home: &'a Home,
-    manifest: Arc<Manifest>,
-    store: Arc<Store>,
-    worker: worker::Handle,
-    genesis: Digest,
-    published: Option<Saved>,
-    newest: Arc<Snapshot>,
-    recovery: Recovery,
-    stop: CancellationToken,
-}
-
-impl Parts<'_> {
-    fn driver(mut self, net: &Net, tell: Teller) -> (Driver, mpsc::Receiver<rings::Event>) {
-        let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
-        let config = self.peer_config();
-        let run = &self.manifest.run;
-        let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
-        let driver = Driver {
-            key: self.home.identity.keypair(),
-            peer: peer::State::new(Time::ZERO, config),
-            began: Instant::now(),
-            entered: Instant::now(),
-            net: net.handle.clone(),
-            worker: self.worker,
-            store: self.store,
-            outbox: Outbox::new(self.recovery.journal),
-            rings: rings::Rings::new(net.handle.clone(), ring_outbox),
-            tell,
-            delta: None,
-            updates: Updates::new(self.recovery.updates),
-            held: self.recovery.held,
-            steps: Steps::default(),
-            repairs: Repairs::default(),
-            newest: self.newest,
-            saved: self.recovery.saved.into_iter().collect(),
-            published: self.published,
-            pins: Pins::default(),
-            saving: false,
-            stuck_since: None,
-            resaving: false,
-            loaded: None,
-            donors: watch::Sender::default(),
-            jobs: JoinSet::new(),
-            repeats: 0,
-            budgets: Budgets::default(),
-            incompatible: BTreeSet::new(),
-            finish: Finish::new(self.local.epochs.map(Into::into), stop_tokens),
-            stop: self.stop,
-            manifest: self.manifest,
-        };
-        (driver, ring_events)
-    }
-
-    fn peer_config(&mut self) -> peer::Config {
-        let run = &self.manifest.run;
-        let members = &run.members;
-        let founders = match &members.quorum {
-            Quorum::Available => None,
-            Quorum::Majority { founders } => Some(founders.clone()),
-        };
-        let elements = self.newest.state.theta().len();
-        let start = self.recovery.journal.start();
-        peer::Config {
-            run: self.manifest.id,
-            genesis: self.genesis,
-            peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
-            founders,
-            heartbeat: members.heartbeat,
-            ready_grace: members.ready_grace,
-            minority_grace: members.minority_grace,
-            weight_max: weight_max(&self.manifest),
-            weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
-            elements: elements as u64,
-            update_bytes: run.codec.encoded_bytes(elements) as u64,
-            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
-            key: self.home.identity.keypair(),
-            log: start.log,
-            incarnation: start.incarnation,
-            recovered: Some(std::mem::take(&mut self.recovery.recovered)),
-            without: None,
-        }
+/// What the protocol's state begins with.
+fn peer_config(
+    home: &Home,
+    manifest: &Manifest,
+    genesis: &Snapshot,
+    recovery: &Recovery,
+) -> peer::Config {
+    let run = &manifest.run;
+    let members = &run.members;
+    let founders = match &members.quorum {
+        Quorum::Available => None,
+        Quorum::Majority { founders } => Some(founders.clone()),
+    };
+    let elements = genesis.state.theta().len();
+    let start = recovery.journal.start();
+    peer::Config {
+        run: manifest.id,
+        genesis: genesis.table.state(),
+        peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
+        founders,
+        heartbeat: members.heartbeat,
+        ready_grace: members.ready_grace,
+        minority_grace: members.minority_grace,
+        weight_max: weight_max(manifest),
+        weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
+        elements: elements as u64,
+        update_bytes: run.codec.encoded_bytes(elements) as u64,
+        replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+        key: home.identity.keypair(),
+        log: start.log,
+        incarnation: start.incarnation,
+        recovered: Some(recovery.recovered.clone()),
+        without: None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,6 +19,7 @@ use intellect_protocol::id::RunId;
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix},
+    figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{Manifest, ReadError},
     store,
@@ -110,12 +111,12 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
             "state          {} of epoch {}, {} tokens committed",
             checkpoint.state.hex(),
             header.epoch,
-            super::count(header.tokens)
+            count(header.tokens)
         ),
         format!(
             "held-out loss  {:.4} nats per token, over {} tokens",
             evaluation.loss,
-            super::count(evaluation.tokens as u64)
+            count(evaluation.tokens as u64)
         ),
         format!("perplexity     {:.4}{bits}", evaluation.perplexity()),
     ];

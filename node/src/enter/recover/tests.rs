@@ -8,7 +8,7 @@ use intellect_protocol::message::{Certificate, Member, Receipt, Roster, Series};
 
 use super::*;
 use crate::config::Voice;
-use crate::events::Sink;
+use crate::tell::events::Sink;
 
 const RUN: RunId = RunId([7; 32]);
 const FIRST: LogId = LogId([1; 16]);

@@ -16,8 +16,8 @@ use intellect_model::{
     tokenizer::{File, FileError, OpenError, Tokenizer},
 };
 
-use super::{bytes, count};
 use crate::cli::data::{DataCommand, TokenizeArgs};
+use crate::figures::{bytes, count};
 
 /// Why one of these commands did not succeed.
 #[derive(Debug, thiserror::Error)]

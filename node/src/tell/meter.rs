@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::tell::Teller;
-use crate::events;
-use crate::offline::bytes;
+use super::Teller;
+use super::events;
+use crate::figures::bytes;
 use crate::transfer::Progress;
 
 /// How often the line is written over, and the event written.
@@ -24,15 +24,15 @@ const SELDOM: Duration = Duration::from_secs(10);
 const CELLS: u64 = 20;
 
 /// Whether a line stands on the terminal that the next sentence has to write over.
-pub(super) type Line = Arc<AtomicBool>;
+pub(crate) type Line = Arc<AtomicBool>;
 
 /// Begins a sentence where a line may stand.
-pub(super) fn clear(line: &Line) -> &'static str {
+pub(crate) fn clear(line: &Line) -> &'static str {
     if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
 /// Tells how a transfer goes on, from the job that runs it.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     tell: Teller,
     line: Line,
     from_epoch: u64,
@@ -43,12 +43,12 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(tell: Teller, line: Line, from_epoch: u64, to_epoch: u64) -> Self {
+    pub(crate) fn new(tell: Teller, line: Line, from_epoch: u64, to_epoch: u64) -> Self {
         Self { tell, line, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
     }
 
     /// More has come.
-    pub(super) fn show(&mut self, progress: Progress) {
+    pub(crate) fn show(&mut self, progress: Progress) {
         let now = Instant::now();
         let end = progress.have_bytes >= progress.want_bytes;
         let due = |last: Option<Instant>, every| {

@@ -8,21 +8,24 @@ use std::collections::BTreeMap;
 
 use intellect_protocol::id::RunId;
 
-use super::enter::EnterError;
-use super::tell::Teller;
+use super::EnterError;
 use crate::config::{Local, RunPrefix};
-use crate::error::Error;
-use crate::events;
 use crate::manifest::Manifest;
 use crate::name::Hex;
 use crate::net::{self, Net};
 use crate::store;
+use crate::tell::Teller;
+use crate::tell::events;
 
 /// Manifests, and who hands each out.
 type Found = BTreeMap<RunId, (Manifest, String)>;
 
 /// The manifest of the run.
-pub(super) async fn manifest(net: &Net, local: &Local, tell: &Teller) -> Result<Manifest, Error> {
+pub(crate) async fn manifest(
+    net: &Net,
+    local: &Local,
+    tell: &Teller,
+) -> Result<Manifest, EnterError> {
     let prefix = local.run.as_ref();
     let mut stored = stored(local, tell)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
@@ -31,7 +34,7 @@ pub(super) async fn manifest(net: &Net, local: &Local, tell: &Teller) -> Result<
     } else {
         match offered(net, tell).await {
             Ok(found) => pick(found, prefix)?,
-            Err(Error::Offers(error)) if pick_fits(&stored, prefix) > 0 => {
+            Err(EnterError::Offers(error)) if pick_fits(&stored, prefix) > 0 => {
                 stored.retain(|run, _| fits(prefix, run));
                 tell.say(&format!("{error}"));
                 tell.say("going on with the run of this folder and the peers that it knows");
@@ -60,7 +63,7 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
 }
 
 /// What the folder holds; a manifest that is damaged is passed over.
-fn stored(local: &Local, tell: &Teller) -> Result<Found, Error> {
+fn stored(local: &Local, tell: &Teller) -> Result<Found, EnterError> {
     let folder = &local.data_dir;
     let runs = store::runs(folder).map_err(|source| store::StoreError::Io {
         what: "read",
@@ -84,7 +87,7 @@ fn stored(local: &Local, tell: &Teller) -> Result<Found, Error> {
 }
 
 /// What the network offers.
-async fn offered(net: &Net, tell: &Teller) -> Result<Found, Error> {
+async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
     let mut found = Found::new();
     let mut wrong = None;
     for net::Offer { from, bytes } in net.handle.manifests(None).await? {
@@ -98,13 +101,13 @@ async fn offered(net: &Net, tell: &Teller) -> Result<Found, Error> {
         }
     }
     match wrong {
-        Some(wrong) if found.is_empty() => Err(wrong.into()),
+        Some(wrong) if found.is_empty() => Err(wrong),
         _ => Ok(found),
     }
 }
 
 /// The one that fits.
-fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), Error> {
+fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), EnterError> {
     let list = |found: &Found| {
         let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
         lines.collect::<Vec<_>>().join("\n")
@@ -112,14 +115,14 @@ fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, Strin
     let all = list(&found);
     found.retain(|run, _| fits(prefix, run));
     if found.len() > 1 {
-        return Err(EnterError::Several { offered: list(&found) }.into());
+        return Err(EnterError::Several { offered: list(&found) });
     }
     match (found.pop_first(), prefix) {
         (Some((_, chosen)), _) => Ok(chosen),
         (None, Some(prefix)) if !all.is_empty() => {
             let prefix = prefix.as_str().to_owned();
-            Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") }.into())
+            Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") })
         }
-        (None, _) => Err(Error::Offers(net::EnterError::NoEntry)),
+        (None, _) => Err(EnterError::Offers(net::EnterError::NoEntry)),
     }
 }

@@ -23,8 +23,10 @@ fn a_run_without_a_tokenizer_s_file_needs_none() {
     let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
     for vocabulary in [None, Some(&Vocabulary::BYTES)] {
         assert_eq!(Need::of(vocabulary, None, &store).unwrap(), Need::Nothing);
-        let error = Need::of(vocabulary, Some(Path::new("v.txt")), &store).unwrap_err();
-        assert!(error.explain().contains("leave --tokenizer v.txt out"), "{}", error.explain());
+        let error =
+            crate::Error::from(Need::of(vocabulary, Some(Path::new("v.txt")), &store).unwrap_err())
+                .explain();
+        assert!(error.contains("leave --tokenizer v.txt out"), "{error}");
     }
 }
 
@@ -36,7 +38,7 @@ fn a_tokenizer_is_named_once_and_kept() {
     let need = |named: Option<&Path>| Need::of(Some(&vocabulary), named, &store);
     assert_eq!(need(None).unwrap(), Need::Wanted(vocabulary.digest));
     fs::write(&path, "1 'a' 1\n").unwrap();
-    let error = need(Some(&path)).unwrap_err().explain();
+    let error = crate::Error::from(need(Some(&path)).unwrap_err()).explain();
     assert!(error.contains("v.txt is another tokenizer"), "{error}");
     assert_eq!(need(None).unwrap(), Need::Wanted(vocabulary.digest));
 

@@ -11,7 +11,7 @@ use intellect_protocol::{codec::Codec, rng::Rng};
 use serde_json::json;
 
 use super::{BenchError, median};
-use crate::offline::codec_name;
+use crate::figures::codec_name;
 
 /// What one codec does.
 #[derive(Clone, Copy, Debug)]

@@ -17,16 +17,15 @@ use intellect_model::config::{Scheme, Vocabulary};
 use intellect_model::tokenizer::{FILE_BYTES_MAX, File, OpenError, Tokenizer};
 use intellect_protocol::id::PeerId;
 
-use super::enter::EnterError;
-use super::tell::Teller;
-use crate::error::Error;
+use super::EnterError;
 use crate::net::Handle;
 use crate::net::tokenizer::{Begun, PART_BYTES, Part};
 use crate::store::{Store, StoreError};
+use crate::tell::Teller;
 
 /// What becomes of the tokenizer of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(crate) enum Need {
     /// It has no file.
     Nothing,
     /// It is to be handed out.
@@ -38,17 +37,17 @@ pub(super) enum Need {
 impl Need {
     /// Of the run whose tokenizer this is; `named` is the file that was typed. What is found is in
     /// the run's folder then.
-    pub(super) fn of(
+    pub(crate) fn of(
         vocabulary: Option<&Vocabulary>,
         named: Option<&Path>,
         store: &Store,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, EnterError> {
         let vocabulary = vocabulary.filter(|vocabulary| vocabulary.scheme != Scheme::Bytes);
         match (vocabulary, named) {
             (None, None) => Ok(Self::Nothing),
             (None, Some(path)) => {
                 let path = path.to_owned();
-                Err(EnterError::from(OpenError::NeedlessFile { path }).into())
+                Err(EnterError::from(OpenError::NeedlessFile { path }))
             }
             (Some(vocabulary), Some(path)) => {
                 let file = Tokenizer::of_documents(vocabulary, Some(path))
@@ -71,7 +70,7 @@ impl Need {
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(super) async fn keep(
+pub(crate) async fn keep(
     need: Need,
     net: Handle,
     store: Arc<Store>,

@@ -1,11 +1,6 @@
-//! What needs no network: `keygen`, `manifest new` and `show`, in [`stored`] `eval` and `sample`, and
-//! in [`export`] a model for other programs.
+//! `keygen`, `manifest new` and `manifest show`: what begins a run, and what a run is.
 //!
 //! Each takes what was typed, does its work, and writes for a person to `out`.
-
-pub(crate) mod export;
-pub(crate) mod data;
-pub(crate) mod stored;
 
 use std::{
     fs::File,
@@ -21,14 +16,14 @@ use intellect_model::{
 };
 use intellect_protocol::{
     checkpoint::Table,
-    codec::Codec,
     manifest::{Budget, Outer, Quorum, Run},
 };
 
 use crate::{
     cli::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
-    driver::needs::{Needs, update_bytes},
+    enter::needs::{Needs, update_bytes},
+    figures::{bytes, codec_name, count},
     identity::{Home, Identity, IdentityError, Origin},
     manifest::{Draft, DraftError, Manifest, ReadError},
     name::PeerName,
@@ -114,7 +109,7 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
 }
 
 /// `manifest new` and `manifest show`.
-pub(crate) fn manifest(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
+pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
         ManifestCommand::New(args) => {
             let weights_path = args.out.with_extension("ckpt");
@@ -404,14 +399,6 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
     )
 }
 
-/// As a manifest writes it.
-pub(crate) fn codec_name(codec: Codec) -> &'static str {
-    match codec {
-        Codec::F32 => "f32",
-        Codec::Int8 => "int8",
-    }
-}
-
 fn describe_members(run: &Run) -> String {
     let members = &run.members;
     let quorum = match &members.quorum {
@@ -457,32 +444,6 @@ fn flops(number: f64) -> String {
     let units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"];
     let unit = (number.max(1.0).log10() / 3.0).floor().min(7.0);
     format!("{:.2} {}", number / 1_000_f64.powf(unit), units[unit as usize])
-}
-
-/// A number with thin groups of three: 1 234 567.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number of bytes in the unit that leaves one to three digits before the point.
-pub(crate) fn bytes(number: u64) -> String {
-    let mut value = number as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 999.5 {
-            let digits = usize::from(value < 9.95 && unit != "B");
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1_000.0;
-    }
-    format!("{value:.1} TB")
 }
 
 #[cfg(test)]

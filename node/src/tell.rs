@@ -1,5 +1,8 @@
 //! What people and programs are told: sentences on standard output, events in the file.
 
+pub(crate) mod events;
+mod meter;
+
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +12,14 @@ use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Receipt;
 
-use super::Driver;
-use super::meter::{self, Line, Meter};
 use crate::checkpoint::CheckpointError;
 use crate::config::Voice;
-use crate::events::{self, Sink};
 use crate::name::{Hex, PeerName};
 use crate::net;
 use crate::store::{Start, StoreError};
 use crate::worker::Snapshot;
+use events::Sink;
+use meter::{Line, Meter};
 
 /// Progress of a long training epoch or transfer is told so often.
 const EVERY: Duration = Duration::from_secs(10);
@@ -37,7 +39,7 @@ fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
 
 /// Writes events and says sentences; counts what they need.
 #[derive(Clone)]
-pub(super) struct Teller {
+pub(crate) struct Teller {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
     line: Line,
@@ -67,7 +69,7 @@ impl Pace {
 }
 
 impl Teller {
-    pub(super) fn new(sink: Sink, voice: Voice) -> Self {
+    pub(crate) fn new(sink: Sink, voice: Voice) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
@@ -83,12 +85,12 @@ impl Teller {
         }
     }
 
-    pub(super) fn set_run(&self, run: intellect_protocol::id::RunId) {
+    pub(crate) fn set_run(&self, run: intellect_protocol::id::RunId) {
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }
 
     /// One sentence on standard output.
-    pub(super) fn say(&self, sentence: &str) {
+    pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
             // Standard output may be closed; the run goes on.
             let _ = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
@@ -96,7 +98,7 @@ impl Teller {
     }
 
     /// A sentence that the next one replaces.
-    pub(super) fn say_over(&self, sentence: &str) {
+    pub(crate) fn say_over(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
             let mut out = std::io::stdout().lock();
             let _ = write!(out, "\r\x1b[K{sentence}").and_then(|()| out.flush());
@@ -104,7 +106,7 @@ impl Teller {
     }
 
     /// What this start goes on from.
-    pub(super) fn started(&mut self, newest: &Snapshot, device: String, start: Start) {
+    pub(crate) fn started(&mut self, newest: &Snapshot, device: String, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
         if header.epoch > 0 {
@@ -122,48 +124,48 @@ impl Teller {
     }
 
     /// One line in the events file.
-    pub(super) fn emit(&self, epoch: Option<u64>, event: events::Event) {
+    pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
         emit(&self.sink, epoch, event);
     }
 
-    pub(super) fn connected(&self, peer: PeerId, link: &net::Link) {
+    pub(crate) fn connected(&self, peer: PeerId, link: &net::Link) {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
     }
 
-    pub(super) fn disconnected(&self, peer: PeerId, cause: &str) {
+    pub(crate) fn disconnected(&self, peer: PeerId, cause: &str) {
         tracing::info!(peer = %PeerName::from(peer), cause, "disconnected");
     }
 
-    pub(super) fn listening(&self, addresses: &[net::address::Address]) {
+    pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         self.emit(None, events::Event::Listening { addresses });
     }
 
-    pub(super) fn reachability(&self, state: &net::Reachability) {
+    pub(crate) fn reachability(&self, state: &net::Reachability) {
         self.say(&format!("network: {state}"));
     }
 
-    pub(super) fn incompatible(&self, peer: PeerId, version: String) {
+    pub(crate) fn incompatible(&self, peer: PeerId, version: String) {
         let who = PeerName::from(peer);
         let remedy = "update the older of the two programs".to_owned();
         self.say(&format!("{} speaks protocol version {version}: {remedy}", who.short()));
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
-    pub(super) fn fault(&self, peer: PeerId, why: &str) {
+    pub(crate) fn fault(&self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} misbehaves: {why}", who.short()));
         self.emit(None, events::Event::Fault { who, why: why.to_owned() });
     }
 
-    pub(super) fn disk(&self, error: &StoreError) {
+    pub(crate) fn disk(&self, error: &StoreError) {
         let text = explain(error);
         self.say(&format!("disk: {text}; training goes on, free some space"));
         self.emit(None, events::Event::Disk { error: text });
     }
 
     /// The logs could not be written: nobody must hear what they do not hold.
-    pub(super) fn journal(&self, error: &StoreError) {
+    pub(crate) fn journal(&self, error: &StoreError) {
         let text = explain(error);
         self.say(&format!(
             "disk: {text}; until it can be written this node sends no votes and no results, \
@@ -173,7 +175,7 @@ impl Teller {
     }
 
     /// An update could not be written: others go on, and this node follows them.
-    pub(super) fn update(&self, error: &StoreError) {
+    pub(crate) fn update(&self, error: &StoreError) {
         let text = explain(error);
         self.say(&format!(
             "disk: {text}; this node votes for no update that it cannot keep, and is silent once \
@@ -182,19 +184,19 @@ impl Teller {
         self.emit(None, events::Event::Disk { error: text });
     }
 
-    pub(super) fn disk_again(&self) {
+    pub(crate) fn disk_again(&self) {
         self.say("disk: it can be written again, nothing is lost");
     }
 
     /// A file was set aside.
-    pub(super) fn damaged(&self, path: &Path, why: &str) {
+    pub(crate) fn damaged(&self, path: &Path, why: &str) {
         let text = format!("{} is damaged ({why}), and was set aside", path.display());
         self.say(&format!("disk: {text}"));
         self.emit(None, events::Event::Disk { error: text });
     }
 
     /// A checkpoint cannot be used.
-    pub(super) fn unusable(&self, error: &CheckpointError) {
+    pub(crate) fn unusable(&self, error: &CheckpointError) {
         let text = explain(error);
         let what = if error.is_damage() { "set aside" } else { "passed over" };
         self.say(&format!("disk: {text}: it was {what}, and the next older one is used"));
@@ -202,7 +204,7 @@ impl Teller {
     }
 
     /// One inner step; every few seconds a sentence about them.
-    pub(super) fn step(&mut self, loss: f64, tokens: u64) {
+    pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
         let pace = &mut self.pace;
         pace.tokens += tokens;
         pace.loss += loss;
@@ -222,7 +224,7 @@ impl Teller {
         }
     }
 
-    pub(super) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
+    pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
         self.ready_at = Some(Instant::now());
         self.loss = Some(loss);
         self.tokens = tokens;
@@ -231,7 +233,7 @@ impl Teller {
         self.emit(Some(epoch), event);
     }
 
-    pub(super) fn training_diverged(&self, epoch: u64, why: &str) {
+    pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
             "epoch {epoch}: training gave no finite number ({why}); once more, with other data"
         ));
@@ -240,20 +242,20 @@ impl Teller {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
-    pub(super) fn ring_opened(&self) {
+    pub(crate) fn ring_opened(&self) {
         tracing::debug!("ring opened");
     }
 
-    pub(super) fn ring(&mut self, sent: u64, received: u64) {
+    pub(crate) fn ring(&mut self, sent: u64, received: u64) {
         self.sent_bytes += sent;
         self.received_bytes += received;
     }
 
-    pub(super) fn applied(&mut self, spent: bool) {
+    pub(crate) fn applied(&mut self, spent: bool) {
         self.spent = spent;
     }
 
-    pub(super) fn lingering(&self, epoch: u64, behind: usize) {
+    pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = if behind == 1 {
             "1 peer that is".to_owned()
         } else {
@@ -264,16 +266,16 @@ impl Teller {
         ));
     }
 
-    pub(super) fn leaving(&self) {
+    pub(crate) fn leaving(&self) {
         self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
     }
 
-    pub(super) fn stopped(&self, code: u8) {
+    pub(crate) fn stopped(&self, code: u8) {
         self.emit(None, events::Event::Stopped { code });
     }
 
     /// Reports the progress of a transfer.
-    pub(super) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
+    pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
         Meter::new(self.clone(), Arc::clone(&self.line), from_epoch, to_epoch)
     }
 
@@ -347,59 +349,55 @@ fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
     }
 }
 
-impl Driver {
-    pub(super) fn on_event(&mut self, event: Event) {
+impl Teller {
+    /// Tells of what the protocol reports. `is_direct` knows to whom bulk goes without a relay.
+    pub(crate) fn event(&mut self, event: Event, is_direct: impl Fn(&PeerId) -> bool) {
         match event {
-            Event::Committed(committed) => {
-                self.tell.committed(&committed);
-                self.reach();
-            }
+            Event::Committed(committed) => self.committed(&committed),
             Event::CaughtUp { head } => {
-                self.tell.epoch = head.epoch;
-                self.tell.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
+                self.epoch = head.epoch;
+                self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
                 let event = events::Event::CaughtUp { state: head.state.into() };
-                self.tell.emit(Some(head.epoch), event);
-                self.reach();
+                self.emit(Some(head.epoch), event);
             }
             Event::PeerFound { who } => {
-                let direct = self.peer.roll().peers.get(&who).is_some_and(|s| s.beat.direct);
+                let direct = is_direct(&who);
                 let who = PeerName::from(who);
-                self.tell.say(&format!("found peer {}", who.short()));
-                self.tell.emit(None, events::Event::PeerFound { who, direct });
+                self.say(&format!("found peer {}", who.short()));
+                self.emit(None, events::Event::PeerFound { who, direct });
             }
-            Event::PeerLost { who, cause } => self.tell.peer_lost(who, cause),
+            Event::PeerLost { who, cause } => self.peer_lost(who, cause),
             Event::Replayed { head, to_epoch } => {
-                self.tell.epoch = head.epoch;
-                self.tell.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
+                self.epoch = head.epoch;
+                self.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
             }
             Event::LeftOut { epoch } => {
-                self.tell.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
-                let carried_tokens = self.tell.tokens;
-                self.tell.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
+                self.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
+                let carried_tokens = self.tokens;
+                self.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
             }
             Event::Behind { from_epoch, to_epoch, donors } => {
-                self.tell.say(&format!(
+                self.say(&format!(
                     "behind: the run is at epoch {to_epoch}, we are at {from_epoch}; {} donors",
                     donors.len()
                 ));
             }
-            event => self.on_rare_event(event),
+            event => self.rare_event(event),
         }
     }
 
     /// What a healthy run does not show every epoch.
-    fn on_rare_event(&self, event: Event) {
-        let tell = &self.tell;
+    fn rare_event(&self, event: Event) {
         match event {
             Event::Roster { epoch, attempt, members, adopt, kept } => {
                 let members = members.into_iter().map(Into::into).collect();
                 let adopt = adopt.map(Into::into);
                 let event =
                     events::Event::Roster { attempt, members, adopt, kept_chunks: kept as u64 };
-                tell.emit(Some(epoch), event);
+                self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, members, absent } => {
-                tell.say(&if epoch == 1 && absent.is_empty() {
+                self.say(&if epoch == 1 && absent.is_empty() {
                     format!("founded: {} peers begin the run", members.len())
                 } else {
                     format!(
@@ -410,29 +408,29 @@ impl Driver {
                 });
                 let members = members.into_iter().map(Into::into).collect();
                 let absent = absent.into_iter().map(Into::into).collect();
-                tell.emit(Some(epoch), events::Event::Regroup { members, absent });
+                self.emit(Some(epoch), events::Event::Regroup { members, absent });
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_owned(), reason.to_owned());
-                tell.emit(Some(epoch), events::Event::Aborted { attempt, phase, reason });
+                self.emit(Some(epoch), events::Event::Aborted { attempt, phase, reason });
             }
             Event::Diverged { who, mine, theirs } => {
                 let who = PeerName::from(who);
-                tell.say(&format!("peer {} has another state of the same epoch", who.short()));
+                self.say(&format!("peer {} has another state of the same epoch", who.short()));
                 let (mine, theirs) = (mine.into(), theirs.into());
-                tell.emit(None, events::Event::Diverged { who, mine, theirs });
+                self.emit(None, events::Event::Diverged { who, mine, theirs });
             }
             Event::Fork { first_epoch, mine, theirs, undone } => {
-                tell.fork(first_epoch, mine.state, theirs.state, undone);
+                self.fork(first_epoch, mine.state, theirs.state, undone);
             }
             Event::ForkExcluded { first_epoch } => {
-                tell.emit(None, events::Event::ForkExcluded { first_epoch });
+                self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
             Event::Stuck { epoch, attempts } => {
-                tell.say(&format!("epoch {epoch}: {attempts} attempts without a decision"));
-                tell.emit(Some(epoch), events::Event::Stuck { attempts });
+                self.say(&format!("epoch {epoch}: {attempts} attempts without a decision"));
+                self.emit(Some(epoch), events::Event::Stuck { attempts });
             }
-            Event::Leaving => tell.emit(None, events::Event::Leaving),
+            Event::Leaving => self.emit(None, events::Event::Leaving),
             Event::Committed(_)
             | Event::Replayed { .. }
             | Event::CaughtUp { .. }
@@ -440,14 +438,6 @@ impl Driver {
             | Event::PeerLost { .. }
             | Event::LeftOut { .. }
             | Event::Behind { .. } => {}
-        }
-    }
-
-    /// Notes the head, and whether it is the last one.
-    pub(super) fn reach(&mut self) {
-        let head = self.peer.head();
-        if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
-            self.tell.say(&format!("epoch {} is the last one: waiting for the others", head.epoch));
         }
     }
 }

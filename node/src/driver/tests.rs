@@ -1,5 +1,7 @@
 //! A driver with a network that nobody else is in.
 
+use std::path::Path;
+
 use clap::Parser as _;
 use intellect_model::config::Work;
 use intellect_protocol::blocks::Blocks;
@@ -8,13 +10,13 @@ use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::Output;
 
-use super::super::Done;
 use super::*;
 use crate::cli::{Cli, RunArgs};
-use crate::config::Voice;
-use crate::identity::Origin;
+use crate::config::{Local, Voice};
+use crate::enter::{self, Opened, genesis::Found};
+use crate::identity::{Home, Origin};
 use crate::manifest::Draft;
-use crate::store::updates::Name;
+use crate::tell::events::Sink;
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
@@ -31,9 +33,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let manifest = Arc::new(draft.sign(&identity.keypair()).unwrap());
     let store = Arc::new(Store::open(folder, manifest.id).unwrap());
     let begun = store.begin(identity.log_id(), 1).unwrap();
-    let source = open_data(&local, &manifest).await.unwrap();
-    let (worker, mut reports) = start_worker(&local, &home, &manifest, source, None).unwrap();
-    let genesis = state_of(&mut reports).await.unwrap();
+    let source = enter::open_data(&local, &manifest).await.unwrap();
     let stop = CancellationToken::new();
     let config = net::Config {
         key_seed: identity.seed(),
@@ -46,13 +46,10 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     };
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);
-    let recovery = recover(&store, &manifest, &genesis, begun, &tell).await.unwrap();
-    let newest = resume(&worker, &mut reports, &recovery.snapshot).await.unwrap();
-    let (local, home, genesis) = (&local, &home, genesis.table.state());
-    let published = None;
-    let parts =
-        Parts { local, home, manifest, store, worker, genesis, published, newest, recovery, stop };
-    (parts.driver(&net, tell).0, reports)
+    let opened = Opened { local: &local, home: &home, manifest, store, source };
+    let loaded = opened.load(begun, Found::default(), net.handle, &tell, &stop).await;
+    let (parts, reports) = loaded.unwrap();
+    (Driver::new(parts).0, reports)
 }
 
 fn decide(driver: &mut Driver, update: Digest) {
@@ -99,6 +96,6 @@ async fn a_decided_update_that_nobody_has_ends_the_node_with_the_remedy() {
         missing.and_then(|()| driver.on_done(Done::Refetch)).err()
     });
     let end = end.unwrap();
-    assert!(matches!(end, Error::UpdateLost { epoch: 1 }), "{end}");
+    assert!(matches!(end, DriverError::UpdateLost { epoch: 1 }), "{end}");
     assert!(end.to_string().contains("start the node again"), "{end}");
 }

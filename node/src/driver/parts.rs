@@ -1,0 +1,115 @@
+//! What a driver is made of.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use intellect_protocol::id::Digest;
+use intellect_protocol::peer;
+use intellect_protocol::time::Time;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Driver;
+use super::budget::Budgets;
+use super::finish::Finish;
+use super::outbox::Outbox;
+use super::pins::Pins;
+use super::repair::Repairs;
+use super::updates::{Steps, Updates};
+use crate::manifest::Manifest;
+use crate::net::{self, Reachability};
+use crate::rings;
+use crate::store::updates::Name;
+use crate::store::{Journal, Saved, Store};
+use crate::tell::Teller;
+use crate::worker::{self, Snapshot};
+
+/// Ring events that may wait: a few per ring, one ring at a time.
+const RING_EVENTS: usize = 64;
+
+/// Everything that is known of a run and of this machine before the loop begins.
+pub(crate) struct Parts {
+    /// The run.
+    pub(crate) manifest: Arc<Manifest>,
+    /// What the protocol's state begins with.
+    pub(crate) peer: peer::Config,
+    /// The network.
+    pub(crate) net: net::Handle,
+    /// The last that the network said of this node before the loop.
+    pub(crate) reachability: Option<Reachability>,
+    /// The thread that computes.
+    pub(crate) worker: worker::Handle,
+    /// The files of the run.
+    pub(crate) store: Arc<Store>,
+    /// Where the addresses of peers are kept.
+    pub(crate) data_dir: PathBuf,
+    /// The log of votes.
+    pub(crate) journal: Journal,
+    /// The updates on the disk.
+    pub(crate) updates: Vec<Name>,
+    /// Updates of the open epoch that an earlier start has voted for.
+    pub(crate) held: Vec<Digest>,
+    /// The newest state.
+    pub(crate) newest: Arc<Snapshot>,
+    /// The checkpoint on the disk that is served.
+    pub(crate) saved: Option<Saved>,
+    /// The published weights that the run begins with.
+    pub(crate) published: Option<Saved>,
+    /// The epoch after which this node leaves, as typed.
+    pub(crate) epochs: Option<NonZeroU64>,
+    /// Whom to tell.
+    pub(crate) tell: Teller,
+    /// Cancelled when the node ends.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Driver {
+    /// A driver, and what its rings will report.
+    pub(crate) fn new(parts: Parts) -> (Self, mpsc::Receiver<rings::Event>) {
+        let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
+        let run = &parts.manifest.run;
+        let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
+        let mut driver = Self {
+            key: parts.peer.key.clone(),
+            peer: peer::State::new(Time::ZERO, parts.peer),
+            began: Instant::now(),
+            entered: Instant::now(),
+            rings: rings::Rings::new(parts.net.clone(), ring_outbox),
+            net: parts.net,
+            worker: parts.worker,
+            store: parts.store,
+            outbox: Outbox::new(parts.journal),
+            tell: parts.tell,
+            delta: None,
+            updates: Updates::new(parts.updates),
+            held: parts.held,
+            steps: Steps::default(),
+            repairs: Repairs::default(),
+            newest: parts.newest,
+            saved: parts.saved.into_iter().collect(),
+            published: parts.published,
+            pins: Pins::default(),
+            saving: false,
+            stuck_since: None,
+            resaving: false,
+            loaded: None,
+            donors: watch::Sender::default(),
+            jobs: JoinSet::new(),
+            repeats: 0,
+            budgets: Budgets::default(),
+            incompatible: BTreeSet::new(),
+            finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),
+            stop: parts.stop,
+            manifest: parts.manifest,
+        };
+        if let Some(reachability) = parts.reachability {
+            driver.on_net(net::Event::Reachability(reachability));
+        }
+        driver.keep_contacts(parts.data_dir);
+        (driver, ring_events)
+    }
+}
