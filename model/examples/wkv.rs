@@ -17,8 +17,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorData};
 use burn_flex::Flex;
-use intellect_model::ops::FusedOps;
-use intellect_model::ops::rwkv::{RwkvOps, WkvInputs};
+use intellect_model::ops::{FusedOps, Project, Wkv};
 
 type A = Autodiff<Flex>;
 
@@ -62,7 +61,7 @@ fn recurrence(tokens: usize) -> impl FnOnce() {
     let [r, k, v, w] = [1, 2, 3, 4].map(|seed| tensor(&[tokens, WIDTH], seed));
     let (u, state) = (tensor(&[WIDTH], 5), tensor(&[1, WIDTH / HEAD, HEAD, HEAD], 6));
     move || {
-        let [y, _] = A::wkv(WkvInputs { r, k, v, w, u, state });
+        let [y, _] = A::split(Wkv, [r, k, v, w, u, state]);
         drop(A::backward(A::float_sum(y)));
     }
 }
@@ -71,7 +70,7 @@ fn project(tokens: usize) -> impl FnOnce() {
     let (x, w) = (tensor(&[tokens, WIDTH], 1), tensor(&[WIDTH, WIDTH], 2));
     move || {
         for _ in 0..PROJECTIONS {
-            drop(A::backward(A::float_sum(A::project(x.clone(), w.clone()))));
+            drop(A::backward(A::float_sum(A::run(Project, [x.clone(), w.clone()]))));
         }
     }
 }

@@ -20,7 +20,7 @@ use burn_backend::tensor::{Device, FloatTensor};
 use thiserror::Error;
 
 use crate::config;
-use crate::ops::{AdamW, FusedOps};
+use crate::ops::{AdamW, FusedOps, SquareSum};
 use crate::params::{self, ParamsError};
 
 /// Moments and settings.
@@ -108,7 +108,7 @@ impl<B: FusedOps> Optimizer<B> {
     /// Any of [`OptimError`].
     pub fn step(
         &mut self,
-        parameters: &mut [FloatTensor<B>],
+        parameters: &mut Vec<FloatTensor<B>>,
         gradients: Vec<FloatTensor<B>>,
         learning_rate: f64,
     ) -> Result<f64, OptimError> {
@@ -123,9 +123,12 @@ impl<B: FusedOps> Optimizer<B> {
             self.moments = parameters.iter().map(zero_moments::<B>).collect();
         }
         let update = self.settings.update(norm, learning_rate, step);
-        let updated = parameters.iter_mut().zip(gradients).zip(&mut self.moments);
-        for (((parameter, gradient), moments), group) in updated.zip(&self.groups) {
-            B::adamw(parameter, gradient, moments, group.of(update));
+        // Out of their lists and back, so that nobody else holds what is updated in place.
+        let old = std::mem::take(parameters).into_iter().zip(std::mem::take(&mut self.moments));
+        for (((p, [m, v]), g), group) in old.zip(gradients).zip(&self.groups) {
+            let [p, m, v] = B::untracked(group.of(update), [p, g, m, v]);
+            parameters.push(p);
+            self.moments.push([m, v]);
         }
         self.steps = step;
         Ok(norm)
@@ -163,8 +166,8 @@ impl Settings {
 
 /// √Σ g², read from the device once.
 fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsError> {
-    let sums = gradients.iter().map(|gradient| B::square_sum(gradient.clone())).collect();
-    let sums = params::read::<B>(B::float_cat(sums, 0))?;
+    let sums = gradients.iter().flat_map(|gradient| B::untracked(SquareSum, [gradient.clone()]));
+    let sums = params::read::<B>(B::float_cat(sums.collect(), 0))?;
     let sums = sums.as_slice::<f32>().map_err(|_| ParamsError::Format)?;
     Ok(sums.iter().map(|&sum| f64::from(sum)).sum::<f64>().sqrt())
 }

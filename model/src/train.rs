@@ -25,7 +25,7 @@ use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Source, Stream};
-use crate::ops::{self, Documents, FusedOps, ZForm, ZLoss};
+use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer, Settings};
 use crate::params::{self, ParamsError};
 use crate::schedule::Schedule;
@@ -201,13 +201,14 @@ impl<A: TrainBackend> Session<A> {
         z_loss: ZLoss,
     ) -> Result<FloatTensor<B>, TrainError> {
         let inputs = self.tokens::<B>(&batch.inputs, batch.sequences)?;
-        let targets = self.tokens::<B>(&batch.targets, batch.sequences)?;
+        self.check(&batch.targets, batch.sequences)?;
         assert!(
             batch.documents.is_empty() || batch.documents.len() == batch.inputs.len(),
             "a document for every position"
         );
         let logits = self.arch.logits::<B>(parameters, inputs, &rows(batch));
-        Ok(B::cross_entropy(logits, targets, z_loss))
+        let targets = batch.targets.as_slice().into();
+        Ok(B::run(CrossEntropy { targets, z_loss }, [logits]))
     }
 
     /// Tokens on the device, checked against the model. // [B·T]
@@ -216,6 +217,13 @@ impl<A: TrainBackend> Session<A> {
         tokens: &[i32],
         sequences: usize,
     ) -> Result<IntTensor<B>, TrainError> {
+        self.check(tokens, sequences)?;
+        let data = TensorData::new(tokens.to_vec(), [tokens.len()]);
+        Ok(B::int_from_data(data, &self.device))
+    }
+
+    /// Whether the model can read these tokens.
+    fn check(&self, tokens: &[i32], sequences: usize) -> Result<(), TrainError> {
         let (context, vocab) = (self.work.model.context, self.work.model.vocab);
         let whole = sequences > 0 && tokens.len().is_multiple_of(sequences);
         let fits = whole && (1..=context).contains(&(tokens.len() / sequences));
@@ -223,8 +231,7 @@ impl<A: TrainBackend> Session<A> {
         if !fits || !tokens.iter().all(known) {
             return Err(TrainError::Tokens { tokens: tokens.len(), sequences, context, vocab });
         }
-        let data = TensorData::new(tokens.to_vec(), [tokens.len()]);
-        Ok(B::int_from_data(data, &self.device))
+        Ok(())
     }
 }
 

@@ -18,8 +18,7 @@ use burn_backend::tensor::FloatTensor;
 use super::Declared;
 use super::rwkv::{self, BlockState, Declare, Depth, Norm, Rwkv, TimeMixing, held_states, step};
 use crate::config;
-use crate::ops::FusedOps;
-use crate::ops::rwkv::Weighs;
+use crate::ops::{FusedOps, Project, ProjectAdd, ShiftMix, Weighs};
 
 /// An Eagle with its weights.
 pub(super) type Eagle<B> = Rwkv<B, TimeMix<B>>;
@@ -99,11 +98,12 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
         let h = self.norm.apply(x.clone());
         let before = step::<B>(&mut state.time, &h);
         let [r, k, v, g] = std::array::from_fn(|c| {
-            let mixed = B::shift_mix(h.clone(), self.mu[c].clone(), before.clone(), Self::WEIGHS);
-            B::project(mixed, self.projections[c].clone())
+            let shift = ShiftMix { weighs: Self::WEIGHS };
+            let mixed = B::run(shift, [h.clone(), self.mu[c].clone(), before.clone()]);
+            B::run(Project, [mixed, self.projections[c].clone()])
         });
         let y = state.wkv([r, k, v], self.decay.clone(), self.bonus.clone());
         let y = self.head_norm.apply_by_head(y, g, model.heads);
-        B::project_add(y, self.output.clone(), x)
+        B::run(ProjectAdd, [y, self.output.clone(), x])
     }
 }

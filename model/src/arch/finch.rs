@@ -20,8 +20,7 @@ use super::rwkv::{
     self, BlockState, Declare, Depth, LowRank, Norm, Rwkv, TimeMixing, held_states, step,
 };
 use crate::config;
-use crate::ops::FusedOps;
-use crate::ops::rwkv::{Pieces, Weighs};
+use crate::ops::{DataMix, FusedOps, Pieces, Project, ProjectAdd, ShiftMix, TanhProject, Weighs};
 
 /// A Finch with its weights.
 pub(super) type Finch<B> = Rwkv<B, TimeMix<B>>;
@@ -66,10 +65,11 @@ impl<B: FusedOps> Mixes<B> {
         rank: usize,
     ) -> [FloatTensor<B>; 5] {
         let LowRank { inwards, outwards } = self.features.clone();
-        let base = B::shift_mix(h.clone(), self.mu_x.clone(), before.clone(), Weighs::Past);
-        let map = [B::tanh_project(base, inwards), outwards]; // [N, 5R]
-        let pieces = Pieces { first: 0, rank };
-        B::data_mix(h.clone(), map, self.mu.clone(), before.clone(), pieces)
+        let shift = ShiftMix { weighs: Weighs::Past };
+        let base = B::run(shift, [h.clone(), self.mu_x.clone(), before.clone()]);
+        let features = B::run(TanhProject, [base, inwards]); // [N, 5R]
+        let mix = DataMix { pieces: Pieces { first: 0, rank } };
+        B::split(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
     }
 }
 
@@ -138,10 +138,11 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
         let before = step::<B>(&mut state.time, &h);
         let [h_w, h_k, h_v, h_r, h_g] = self.mixes.apply(&h, &before, model.mix_rank);
         let [key, value, receptance, gate] = self.projections.clone();
-        let rkv = [(h_r, receptance), (h_k, key), (h_v, value)].map(|(h, w)| B::project(h, w));
+        let rkv =
+            [(h_r, receptance), (h_k, key), (h_v, value)].map(|(h, w)| B::run(Project, [h, w]));
         let w = self.decay_map.add(h_w, self.decay.clone()); // [N, D]
         let y = state.wkv(rkv, w, self.bonus.clone());
-        let y = self.head_norm.apply_by_head(y, B::project(h_g, gate), model.heads);
-        B::project_add(y, self.output.clone(), x)
+        let y = self.head_norm.apply_by_head(y, B::run(Project, [h_g, gate]), model.heads);
+        B::run(ProjectAdd, [y, self.output.clone(), x])
     }
 }

@@ -26,8 +26,10 @@ use super::rwkv::{
     self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, held_states, step, zeros,
 };
 use crate::config;
-use crate::ops::rwkv::{Pieces, Weighs};
-use crate::ops::{Documents, FusedOps, Heads};
+use crate::ops::{
+    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack, Pieces,
+    Project, ProjectAdd, RmsNorm, ShiftMix, TanhProject, Weighs,
+};
 
 /// What a GoldFinch keeps of a text.
 #[derive(Clone, Debug)]
@@ -236,7 +238,7 @@ impl<B: FusedOps> GoldFinch<B> {
             x = time.forward(x, &self.model, state);
             x = channel.forward(x, Weighs::Past, &mut state.channel);
         }
-        let compressed = B::project(x.clone(), self.compress.clone()); // [N, C]
+        let compressed = B::run(Project, [x.clone(), self.compress.clone()]); // [N, C]
         let sequences = state.blocks[0].time.shape().dims::<2>()[0];
         let [rows, width] = compressed.shape().dims();
         let length = rows / sequences;
@@ -252,7 +254,7 @@ impl<B: FusedOps> GoldFinch<B> {
             x = time.forward(x, &keys, &values, &self.model, state);
             x = channel.forward(x, Weighs::Past, &mut state.channel);
         }
-        B::project(self.last_norm.apply(x), self.head.clone())
+        B::run(Project, [self.last_norm.apply(x), self.head.clone()])
     }
 
     /// K of every token, from what is kept of it. // [B·T, D]
@@ -262,7 +264,7 @@ impl<B: FusedOps> GoldFinch<B> {
         let compressed =
             B::float_reshape(cache.compressed.clone(), [sequences * length, width].into());
         let both = B::float_cat(vec![self.embed_all(cache), compressed], 1); // [B·T, D + C]
-        self.unit(B::project(both, self.decompress.clone()))
+        self.unit(B::run(Project, [both, self.decompress.clone()]))
     }
 
     /// E of every token. // [B·T, D]
@@ -284,7 +286,7 @@ impl<B: FusedOps> GoldFinch<B> {
     fn unit(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         let shape = [self.model.width].into();
         let ones = B::float_ones(shape, &B::float_device(&x), burn_backend::FloatDType::F32);
-        B::rms_norm(x, ones, UNIT_EPS)
+        B::run(RmsNorm { eps: UNIT_EPS }, [x, ones])
     }
 }
 
@@ -320,13 +322,13 @@ impl<B: FusedOps> Recur<B> {
         let [h_r, h_k, h_v, h_w, h_v2] = self.mixes.apply(&h, &before, model.mix_rank);
         let [receptance, key, value] = self.projections.clone();
         let w = self.decay_map.add(h_w, self.decay.clone()); // [N, D]
-        let k = B::decayed_keys(B::project(h_k, key), w.clone());
-        let second = B::project(h_v2.clone(), value.clone());
+        let k = B::run(DecayedKeys, [B::run(Project, [h_k, key]), w.clone()]);
+        let second = B::run(Project, [h_v2.clone(), value.clone()]);
         let second = self.second_value.add(h_v2, second);
-        let rkv = [B::project(h_r, receptance), k, B::project(h_v, value)];
+        let rkv = [B::run(Project, [h_r, receptance]), k, B::run(Project, [h_v, value])];
         let no_bonus = B::float_mul_scalar(self.unused_bonus.clone(), 0.0.into());
         let y = B::float_add(state.wkv(rkv, w, no_bonus), second);
-        B::project_add(self.out_norm.apply(y), self.output.clone(), x)
+        B::run(ProjectAdd, [self.out_norm.apply(y), self.output.clone(), x])
     }
 }
 
@@ -371,11 +373,13 @@ impl<B: FusedOps> Attend<B> {
         let (heads, size) = (model.heads, model.head_size());
         let heads = Heads { sequences, tokens: all / sequences, query: heads, kv: heads, size };
         let mixed = if new == all {
-            B::causal_attention(B::pack([q, k, v]), heads, &Documents::whole(all))
+            let documents = Documents::whole(all);
+            B::run(Attention { heads, documents }, [B::run(Pack, [q, k, v])])
         } else {
-            B::attend(q, k, v, heads)
+            let [mixed] = B::untracked(FromCache { heads }, [q, k, v]);
+            mixed
         };
-        B::project_add(self.out_norm.apply(mixed), self.output.clone(), x)
+        B::run(ProjectAdd, [self.out_norm.apply(mixed), self.output.clone(), x])
     }
 
     /// [B·T, D]
@@ -383,11 +387,13 @@ impl<B: FusedOps> Attend<B> {
         let [mu_x, mu_q, ..] = self.mu.clone();
         let h = self.norm.apply(x);
         let before = step::<B>(&mut state.time, &h);
-        let base = B::shift_mix(h.clone(), mu_x, before.clone(), Weighs::Past);
-        let features = B::tanh_project(base, self.query_mix.inwards.clone());
-        let map = [features, self.query_mix.outwards.clone()];
-        let [mixed] = B::data_mix(h, map, mu_q, before, Pieces { first: 0, rank });
-        self.query_norm.apply(B::project(mixed, self.query.clone()))
+        let shift = ShiftMix { weighs: Weighs::Past };
+        let base = B::run(shift, [h.clone(), mu_x, before.clone()]);
+        let LowRank { inwards, outwards } = self.query_mix.clone();
+        let features = B::run(TanhProject, [base, inwards]);
+        let mix = DataMix { pieces: Pieces { first: 0, rank } };
+        let [mixed] = B::split(mix, [h, features, outwards, mu_q, before]);
+        self.query_norm.apply(B::run(Project, [mixed, self.query.clone()]))
     }
 
     /// [B·S, D] each; `row` is a tensor [B, D], whose shape and device count
@@ -400,11 +406,13 @@ impl<B: FusedOps> Attend<B> {
     ) -> [FloatTensor<B>; 2] {
         let [_, _, mu_k, mu_v, mu_cache] = self.mu.clone();
         let before = zeros::<B>(&row.shape().dims::<2>(), &B::float_device(row));
-        let base = B::shift_mix(values.clone(), mu_cache, before.clone(), Weighs::Past);
-        let features = B::tanh_project(base, self.cache_mix.inwards.clone()); // [B·S, 2R]
+        let shift = ShiftMix { weighs: Weighs::Past };
+        let base = B::run(shift, [values.clone(), mu_cache, before.clone()]);
+        let LowRank { inwards, outwards } = self.cache_mix.clone();
+        let features = B::run(TanhProject, [base, inwards]); // [B·S, 2R]
         let mix = |x: &FloatTensor<B>, mu, first| {
-            let map = [features.clone(), self.cache_mix.outwards.clone()];
-            B::data_mix(x.clone(), map, mu, before.clone(), Pieces { first, rank })
+            let mix = DataMix { pieces: Pieces { first, rank } };
+            B::split(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
         };
         let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
         let k = self.key_norm.apply(self.key_map.add(k.clone(), k));

@@ -24,7 +24,10 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use super::{Declared, Rows};
 use crate::config;
 use crate::genesis::{Init, Spec};
-use crate::ops::{Documents, FusedOps, Heads, Rope};
+use crate::ops::{
+    Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope, Rotate,
+    SwiGlu,
+};
 use crate::optim::Group;
 
 /// What a Llama keeps of a text: the keys and values of every token.
@@ -192,8 +195,8 @@ impl<B: FusedOps> Llama<B> {
     pub fn logits(&self, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
         let heads = self.heads(rows.sequences, rows.length);
         self.forward(tokens, |_, qkv| {
-            let qkv = B::rotate(qkv, heads, &self.rope);
-            B::causal_attention(qkv, heads, &rows.documents)
+            let qkv = B::run(Rotate { heads, rope: self.rope.clone() }, [qkv]);
+            B::run(Attention { heads, documents: rows.documents.clone() }, [qkv])
         })
     }
 
@@ -207,10 +210,10 @@ impl<B: FusedOps> Llama<B> {
         let new = tokens.shape().num_elements() / sequences;
         state.length += new;
         let rope = self.rope.starting_at(past);
-        let turned = self.heads(sequences, new);
+        let heads = self.heads(sequences, new);
         self.forward(tokens, |block, qkv| {
-            let cache = &mut state.blocks[block];
-            Cache::attend(cache, B::rotate(qkv, turned, &rope), turned)
+            let qkv = B::run(Rotate { heads, rope: rope.clone() }, [qkv]);
+            Cache::attend(&mut state.blocks[block], qkv, heads)
         })
     }
 
@@ -220,13 +223,13 @@ impl<B: FusedOps> Llama<B> {
         tokens: IntTensor<B>,
         mut mix: impl FnMut(usize, FloatTensor<B>) -> FloatTensor<B>,
     ) -> FloatTensor<B> {
-        let eps = self.model.norm_eps as f32;
+        let norm = RmsNorm { eps: self.model.norm_eps as f32 };
         let mut x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
         for (index, block) in self.blocks.iter().enumerate() {
-            x = block.attention(x, |qkv| mix(index, qkv), eps);
-            x = block.mlp(x, eps);
+            x = block.attention(x, |qkv| mix(index, qkv), norm);
+            x = block.mlp(x, norm);
         }
-        B::project(B::rms_norm(x, self.norm.clone(), eps), self.head.clone())
+        B::run(Project, [B::run(norm, [x, self.norm.clone()]), self.head.clone()])
     }
 
     fn heads(&self, sequences: usize, tokens: usize) -> Heads {
@@ -249,14 +252,16 @@ impl<B: FusedOps> Cache<B> {
         let added = Self { keys, values };
         let Some(past) = cache.take() else {
             *cache = Some(added);
-            return B::causal_attention(qkv, new, &Documents::whole(sequences * tokens));
+            let documents = Documents::whole(sequences * tokens);
+            return B::run(Attention { heads: new, documents }, [qkv]);
         };
         let all = past.followed_by(added);
         let heads = Heads { tokens: all.keys.shape()[1], ..new };
         let flat = |x: &FloatTensor<B>| {
             B::float_reshape(x.clone(), [sequences * heads.tokens, kv * size].into())
         };
-        let mixed = B::attend(columns(0, query), flat(&all.keys), flat(&all.values), heads);
+        let inputs = [columns(0, query), flat(&all.keys), flat(&all.values)];
+        let [mixed] = B::untracked(Attend { heads }, inputs);
         *cache = Some(all);
         mixed
     }
@@ -275,18 +280,18 @@ impl<B: FusedOps> Block<B> {
         &self,
         x: FloatTensor<B>,
         mix: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
-        eps: f32,
+        norm: RmsNorm,
     ) -> FloatTensor<B> {
-        let h = B::rms_norm(x.clone(), self.attention_norm.clone(), eps);
-        let qkv = B::project(h, self.qkv.clone()); // [N, (H + 2G)·K]
-        B::project_add(mix(qkv), self.out.clone(), x)
+        let h = B::run(norm, [x.clone(), self.attention_norm.clone()]);
+        let qkv = B::run(Project, [h, self.qkv.clone()]); // [N, (H + 2G)·K]
+        B::run(ProjectAdd, [mix(qkv), self.out.clone(), x])
     }
 
     /// x + Wd·swiglu(Wgu·rms(x)). // x [N, D]
-    fn mlp(&self, x: FloatTensor<B>, eps: f32) -> FloatTensor<B> {
-        let h = B::rms_norm(x.clone(), self.mlp_norm.clone(), eps);
-        let h = B::swiglu(B::project(h, self.gate_up.clone())); // [N, F]
-        B::project_add(h, self.down.clone(), x)
+    fn mlp(&self, x: FloatTensor<B>, norm: RmsNorm) -> FloatTensor<B> {
+        let h = B::run(norm, [x.clone(), self.mlp_norm.clone()]);
+        let h = B::run(SwiGlu, [B::run(Project, [h, self.gate_up.clone()])]); // [N, F]
+        B::run(ProjectAdd, [h, self.down.clone(), x])
     }
 }
 

@@ -15,8 +15,10 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use super::Declared;
 use crate::config;
 use crate::genesis::{Curve, Init, Spec};
-use crate::ops::FusedOps;
-use crate::ops::rwkv::{STATE_TOKENS, Weighs, WkvInputs};
+use crate::ops::{
+    Expand, FusedOps, GatedAdd, LayerNorm, NormGate, Project, ReluSquare, STATE_TOKENS, ShiftMix,
+    TanhProject, Weighs, Wkv,
+};
 use crate::optim::Group;
 
 /// Blocks of time and channel mixing between an embedding and a head.
@@ -80,7 +82,7 @@ impl<B: FusedOps, T: TimeMixing<B>> Rwkv<B, T> {
             x = time.forward(x, &self.model, state);
             x = channel.forward(x, T::WEIGHS, &mut state.channel);
         }
-        B::project(self.last_norm.apply(x), self.head.clone())
+        B::run(Project, [self.last_norm.apply(x), self.head.clone()])
     }
 }
 
@@ -142,7 +144,7 @@ impl<B: FusedOps> BlockState<B> {
     ) -> FloatTensor<B> {
         #[expect(clippy::expect_used, reason = "an architecture knows which blocks have one")]
         let state = self.kv.take().expect("the state of a recurrence");
-        let [y, state] = B::wkv(WkvInputs { r, k, v, w, u, state });
+        let [y, state] = B::split(Wkv, [r, k, v, w, u, state]);
         self.kv = Some(state);
         y
     }
@@ -207,7 +209,7 @@ impl<B: FusedOps> Norm<B> {
 
     /// x [N, D]
     pub(super) fn apply(&self, x: FloatTensor<B>) -> FloatTensor<B> {
-        B::norm(x, self.weight.clone(), self.bias.clone(), EPS)
+        B::run(LayerNorm { eps: EPS }, [x, self.weight.clone(), self.bias.clone()])
     }
 
     /// Over each head, times silu of the gate. // x, gate [N, D]
@@ -217,7 +219,8 @@ impl<B: FusedOps> Norm<B> {
         gate: FloatTensor<B>,
         heads: usize,
     ) -> FloatTensor<B> {
-        B::norm_gate([x, gate], self.weight.clone(), self.bias.clone(), heads, HEAD_EPS)
+        let norm = NormGate { heads, eps: HEAD_EPS };
+        B::run(norm, [x, gate, self.weight.clone(), self.bias.clone()])
     }
 }
 
@@ -252,11 +255,12 @@ impl<B: FusedOps> ChannelMix<B> {
     ) -> FloatTensor<B> {
         let h = self.norm.apply(x.clone());
         let before = step::<B>(before, &h);
-        let h_k = B::shift_mix(h.clone(), self.mu_k.clone(), before.clone(), weighs);
-        let h_r = B::shift_mix(h, self.mu_r.clone(), before, weighs);
-        let k = B::relu_square(B::project(h_k, self.key.clone()));
-        let v = B::project(k, self.value.clone());
-        B::gated_add(B::project(h_r, self.receptance.clone()), v, x)
+        let shift = ShiftMix { weighs };
+        let h_k = B::run(shift, [h.clone(), self.mu_k.clone(), before.clone()]);
+        let h_r = B::run(shift, [h, self.mu_r.clone(), before]);
+        let k = B::run(ReluSquare, [B::run(Project, [h_k, self.key.clone()])]);
+        let v = B::run(Project, [k, self.value.clone()]);
+        B::run(GatedAdd, [B::run(Project, [h_r, self.receptance.clone()]), v, x])
     }
 }
 
@@ -276,7 +280,8 @@ impl<B: FusedOps> LowRank<B> {
 
     /// x [N, D], base `[D]` or [N, D]
     pub(super) fn add(&self, x: FloatTensor<B>, base: FloatTensor<B>) -> FloatTensor<B> {
-        B::expand(B::tanh_project(x, self.inwards.clone()), self.outwards.clone(), base)
+        let features = B::run(TanhProject, [x, self.inwards.clone()]);
+        B::run(Expand, [features, self.outwards.clone(), base])
     }
 }
 

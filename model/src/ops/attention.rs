@@ -24,19 +24,154 @@
 //! vector registers: maximum and sum need no reduction across lanes, and rows have one length
 //! wherever the causal edge is.
 
-use pulp::Simd;
+use std::sync::Arc;
+
+use burn::tensor::activation;
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
-use super::Heads;
-use super::clock;
+use super::buf::{floats, floats_mut, make};
 use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::lanes::{dot_lanes, exp, exp_lanes, fma, max_lanes, simd};
+use super::lanes::{dot_lanes, exp, fma, simd};
+use super::{Operator, clock, primitive, tensor};
 
-/// y += c·x
-#[inline(always)]
-fn add_scaled<S: Simd>(c: f32, x: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] = fma::<S>(c, x[i], y[i]);
+/// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
+/// K wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// B
+    pub sequences: usize,
+    /// T
+    pub tokens: usize,
+    /// H, a multiple of G
+    pub query: usize,
+    /// G; query head j reads key-value head ⌊j·G/H⌋
+    pub kv: usize,
+    /// K
+    pub size: usize,
+}
+
+impl Heads {
+    /// Width of a packed row, (H + 2G)·K.
+    pub fn row(&self) -> usize {
+        (self.query + 2 * self.kv) * self.size
+    }
+
+    /// Query heads per key-value head, H/G.
+    pub fn group(&self) -> usize {
+        self.query / self.kv
+    }
+
+    /// 1/√K
+    pub(super) fn scale(&self) -> f32 {
+        1.0 / (self.size as f32).sqrt()
+    }
+
+    /// Heads `first..first + count` of packed rows. // [B, T, count, K]
+    pub(super) fn of<B: Backend>(
+        &self,
+        qkv: &Tensor<B, 2>,
+        first: usize,
+        count: usize,
+    ) -> Tensor<B, 4> {
+        let columns = qkv.clone().narrow(1, first * self.size, count * self.size);
+        columns.reshape([self.sequences, self.tokens, count, self.size])
+    }
+
+    /// Each key-value head once for every query head of its group. // x [B, T, G, K] → [B, H, T, K]
+    pub(super) fn shared<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let Self { sequences, tokens, query, kv, size } = *self;
+        let x = x.swap_dims(1, 2).reshape([sequences, kv, 1, tokens, size]);
+        x.repeat_dim(2, self.group()).reshape([sequences, query, tokens, size])
+    }
+}
+
+/// Where the document of each position begins in its row: attention does not look further back.
+///
+/// Several documents in one row are *packed*; positions run on over the row, which a rotation does
+/// not notice.
+#[derive(Clone, Debug)]
+pub struct Documents {
+    /// [B·T], rising within a row
+    starts: Arc<[u32]>,
+}
+
+impl Documents {
+    /// Rows of one document each. `positions` is B·T.
+    pub fn whole(positions: usize) -> Self {
+        Self { starts: vec![0; positions].into() }
+    }
+
+    /// From the number of each position's document, in rows of `length`: it changes where another
+    /// one begins. // numbers [B·T]
+    pub fn packed(numbers: &[i32], length: usize) -> Self {
+        let row = |row: &[i32]| {
+            let mut start = 0;
+            let begins = |at: usize| {
+                if at > 0 && row[at] != row[at - 1] {
+                    start = at;
+                }
+                start as u32
+            };
+            (0..row.len()).map(begins).collect::<Vec<_>>()
+        };
+        Self { starts: numbers.chunks(length).flat_map(row).collect() }
+    }
+}
+
+/// y = softmax(mask(q·kᵀ/√K))·v, head by head; the mask hides later positions and other documents.
+/// // qkv [B·T, (H + 2G)·K], y [B·T, H·K]
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// What the rows hold.
+    pub heads: Heads,
+    /// Where documents begin.
+    pub documents: Documents,
+}
+
+impl Operator<1> for Attention {
+    fn plain<B: Backend>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+        let Heads { sequences, tokens, query, kv, size } = self.heads;
+        let qkv = tensor::<B, 2>(qkv);
+        let q = self.heads.of(&qkv, 0, query).swap_dims(1, 2); // [B, H, T, K]
+        let [k, v] =
+            [query, query + kv].map(|first| self.heads.shared(self.heads.of(&qkv, first, kv)));
+        let scores = q.matmul(k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, T, T]
+        let later = Tensor::<B, 2, Bool>::tril_mask([tokens, tokens], 0, &qkv.device());
+        let scores = scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY);
+        let starts: Vec<i32> = self.documents.starts.iter().map(|start| *start as i32).collect();
+        let starts = TensorData::new(starts, [sequences, 1, tokens, 1]);
+        let starts = Tensor::<B, 4, Int>::from_data(starts, &qkv.device()).repeat_dim(3, tokens);
+        let keys = Tensor::<B, 1, Int>::arange(0..tokens as i64, &qkv.device());
+        let earlier = keys.reshape([1, 1, 1, tokens as i32]).lower(starts); // [B, 1, T, T]
+        let weights = activation::softmax(scores.mask_fill(earlier, f32::NEG_INFINITY), 3);
+        primitive(weights.matmul(v).swap_dims(1, 2).reshape([sequences * tokens, query * size]))
+    }
+
+    /// qkv, y, log Σ exp of each row of scores
+    type Saved = [FlexTensor; 3];
+
+    fn forward(&self, [qkv]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
+        let Heads { sequences, tokens, query, size, .. } = self.heads;
+        let mut lse = make([sequences * query * tokens], |_| ());
+        let y = make([sequences * tokens, query * size], |y| {
+            forward(self.inputs(&qkv), y, floats_mut(&mut lse));
+        });
+        (y.clone(), [qkv, y, lse])
+    }
+
+    fn backward(&self, [qkv, y, lse]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
+        let saved = Saved { o: floats(&y), lse: floats(&lse), d_o: floats(&dy) };
+        [make(qkv.shape(), |dqkv| backward(self.inputs(&qkv), saved, dqkv))]
+    }
+}
+
+impl Attention {
+    fn inputs<'a>(&'a self, qkv: &'a FlexTensor) -> Inputs<'a> {
+        Inputs { qkv: floats(qkv), starts: &self.documents.starts, heads: self.heads }
     }
 }
 
@@ -48,12 +183,12 @@ type Row = [f32; BLOCK];
 
 /// What attention reads.
 #[derive(Clone, Copy)]
-pub(super) struct Inputs<'a> {
+struct Inputs<'a> {
     /// [B·T, (H + 2G)·K]
-    pub(super) qkv: &'a [f32],
+    qkv: &'a [f32],
     /// Where each position's document begins. // [B·T]
-    pub(super) starts: &'a [u32],
-    pub(super) heads: Heads,
+    starts: &'a [u32],
+    heads: Heads,
 }
 
 impl<'a> Inputs<'a> {
@@ -120,7 +255,7 @@ impl<'a> Packed<'a> {
 }
 
 /// Attention of packed rows. // o [B·T, H·K], lse [B, G, H/G, T]
-pub(super) fn forward(inputs: Inputs<'_>, o: &mut [f32], lse: &mut [f32]) {
+fn forward(inputs: Inputs<'_>, o: &mut [f32], lse: &mut [f32]) {
     let _timer = clock::start("attention");
     let heads @ Heads { tokens, query, size, .. } = inputs.heads;
     let sequences = o.chunks_mut(tokens * query * size).zip(inputs.sequences());
@@ -165,47 +300,15 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
     MatMut::strided(scores.as_flattened_mut(), keys, queries, BLOCK)
 }
 
-/// What a text that goes on attends with and to: queries of its newest tokens, keys and values of all.
-#[derive(Clone, Copy)]
-pub(super) struct Cached<'a> {
-    /// [B·S, H·K]
-    pub(super) q: &'a [f32],
-    /// [B·T, G·K]
-    pub(super) k: &'a [f32],
-    /// [B·T, G·K]
-    pub(super) v: &'a [f32],
-    /// T tokens
-    pub(super) heads: Heads,
-}
-
-/// Attention of the newest tokens, one query of one head at a time. // o [B·S, H·K]
-pub(super) fn attend(cached: Cached<'_>, o: &mut [f32]) {
-    let _timer = clock::start("attention");
-    let Cached { q, k, v, heads } = cached;
-    let Heads { sequences, tokens, query, kv, size } = heads;
-    let (new, step) = (q.len() / (sequences * query * size), kv * size);
-    let outputs = o.par_chunks_mut(size).zip(q.par_chunks(size)).enumerate();
-    outputs.for_each_init(
-        || vec![0.0; tokens],
-        |scores, (index, (o, q))| {
-            let (row, head) = (index / query, index % query);
-            // The newest sees all, the one before it all but one.
-            let seen = tokens - new + row % new + 1;
-            let first = row / new * tokens * step + head / heads.group() * size;
-            attend_one(q, [&k[first..], &v[first..]], step, heads.scale(), &mut scores[..seen], o);
-        },
-    );
-}
-
 /// What the forward pass left, and the gradient of its output.
 #[derive(Clone, Copy)]
-pub(super) struct Saved<'a> {
+struct Saved<'a> {
     /// [B·T, H·K]
-    pub(super) o: &'a [f32],
+    o: &'a [f32],
     /// [B, G, H/G, T]
-    pub(super) lse: &'a [f32],
+    lse: &'a [f32],
     /// [B·T, H·K]
-    pub(super) d_o: &'a [f32],
+    d_o: &'a [f32],
 }
 
 /// One task of the backward pass: a key-value head of a sequence and the windows of its gradients.
@@ -222,7 +325,7 @@ struct Task<'a> {
 }
 
 /// Gradient of the packed rows. // dqkv [B·T, (H + 2G)·K]
-pub(super) fn backward(inputs: Inputs<'_>, saved: Saved<'_>, dqkv: &mut [f32]) {
+fn backward(inputs: Inputs<'_>, saved: Saved<'_>, dqkv: &mut [f32]) {
     let _timer = clock::start("attention back");
     let heads @ Heads { tokens, query, kv, size, .. } = inputs.heads;
     let group = heads.group();
@@ -299,23 +402,6 @@ impl Block<'_> {
 }
 
 simd! {
-    /// o = softmax(scale·k·q)·v, of keys and values one row every `step` elements, as many as scores.
-    /// // `q, o [K]`
-    fn attend_one<S>(
-        q: &[f32], kv: [&[f32]; 2], step: usize, scale: f32, scores: &mut [f32], o: &mut [f32],
-    ) {
-        let [k, v] = kv;
-        for (score, k) in scores.iter_mut().zip(k.chunks(step)) {
-            *score = dot_lanes::<S>(q, &k[..q.len()]);
-        }
-        let shift = scale * max_lanes(scores);
-        let sum = exp_lanes::<S>(scores, scale, shift);
-        o.fill(0.0);
-        for (weight, v) in scores.iter().zip(v.chunks(step)) {
-            add_scaled::<S>(weight / sum, &v[..q.len()], o);
-        }
-    }
-
     /// ⟨a, b⟩ of the first `size` columns of each of `count` rows, one every `row` elements.
     fn row_dots<S>(a: &[f32], b: &[f32], row: usize, size: usize, count: usize) -> Row {
         let mut dots = [0.0; BLOCK];
@@ -370,3 +456,6 @@ simd! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,12 +33,6 @@ pub(super) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
 }
 
-/// The elements of a contiguous integer tensor (burn-flex keeps `Int` as i32).
-pub(super) fn ints(tensor: &FlexTensor) -> &[i32] {
-    #[expect(clippy::expect_used, reason = "made contiguous by the caller; Flex integers are i32")]
-    tensor.as_slice::<i32>().expect("a contiguous i32 tensor")
-}
-
 /// The elements for writing. Copies the buffer first when someone else still holds it.
 pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     // `storage_mut` is the whole buffer and ignores the offset of a view.

@@ -105,6 +105,12 @@ pub(super) fn tanh<S: Simd>(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
+/// 1/(1 + e⁻ˣ).
+#[inline(always)]
+pub(super) fn sigmoid<S: Simd>(x: f32) -> f32 {
+    1.0 / (1.0 + exp::<S>(-x))
+}
+
 /// Combines the lanes with `f` as a tree. Written out so that it stays in registers.
 #[inline(always)]
 fn fold(lanes: &[f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {

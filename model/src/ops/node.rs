@@ -1,8 +1,9 @@
-//! One autodiff node for every fused operator.
+//! One autodiff node for every operator by hand.
 //!
-//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two.
-//! [`FlexOp`] is just that, on plain CPU tensors; [`apply`] turns any of them into a node of burn's
-//! graph. Integer inputs and scalars live in the operator itself.
+//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two;
+//! [`Tracked`] is just that, on contiguous CPU tensors. A node of burn's graph has one output, so an
+//! operator with several becomes a node for the whole and, behind it, one for each output; what these
+//! have for that one does not go through the graph.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -13,33 +14,44 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
-use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
-use super::buf::make;
+use super::buf::{contiguous, make};
+use super::{Operator, Split};
 
-/// An operator of `N` float tensors with a backward pass of its own.
-pub(super) trait FlexOp<const N: usize>: Clone + Debug + Send + 'static {
-    /// What the backward pass needs. Clones of tensors are references: saving an input costs
-    /// nothing.
+/// A tensor whose gradient is tracked.
+type Variable = FloatTensor<Autodiff<Flex>>;
+
+/// What a node does.
+trait Tracked<const N: usize>: Clone + Debug + Send + 'static {
     type Saved: Clone + Debug + Send + 'static;
 
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
 
-    /// The gradient of each input, contiguous, from the gradient of the output, which may be
-    /// strided.
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
+}
+
+impl<O: Operator<N>, const N: usize> Tracked<N> for O {
+    type Saved = O::Saved;
+
+    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
+        Operator::forward(self, inputs)
+    }
+
+    fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N] {
+        Operator::backward(self, saved, gradient)
+    }
 }
 
 #[derive(Debug)]
 struct Node<O>(PhantomData<O>);
 
-impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
+impl<O: Tracked<N>, const N: usize> Backward<Flex, N> for Node<O> {
     type State = (O, O::Saved);
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = gradients.consume::<Flex>(&ops.node);
+        let gradient = contiguous(gradients.consume::<Flex>(&ops.node));
         let (op, saved) = ops.state;
         for (parent, gradient) in ops.parents.into_iter().zip(op.backward(saved, gradient)) {
             if let Some(parent) = parent {
@@ -49,28 +61,28 @@ impl<O: FlexOp<N>, const N: usize> Backward<Flex, N> for Node<O> {
     }
 }
 
-/// An operator with `M` outputs, each with a gradient of its own.
-pub(super) trait FlexSplit<const N: usize, const M: usize>:
-    Clone + Debug + Send + 'static
-{
-    /// As [`FlexOp::Saved`].
-    type Saved: Clone + Debug + Send + 'static;
-
-    fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
-
-    /// The gradient of each input from those of the outputs; an output that took no part has none.
-    fn backward(&self, saved: Self::Saved, gradients: [Option<FlexTensor>; M]) -> [FlexTensor; N];
+/// Runs `op` and, where an input is tracked, leaves its node in the graph.
+pub(super) fn apply<O: Operator<N>, const N: usize>(op: O, inputs: [Variable; N]) -> Variable {
+    track(op, inputs)
 }
 
-/// Runs `op`. A node of burn's graph has one output, so the operator becomes a node for the whole and,
-/// behind it, one for each output; what these have for that one does not go through the graph.
-pub(super) fn apply_split<O: FlexSplit<N, M>, const N: usize, const M: usize>(
+/// The same of an operator with several outputs.
+pub(super) fn apply_split<O: Split<N, M>, const N: usize, const M: usize>(
     op: O,
-    inputs: [FloatTensor<Autodiff<Flex>>; N],
-) -> [FloatTensor<Autodiff<Flex>>; M] {
+    inputs: [Variable; N],
+) -> [Variable; M] {
     let between = Between(Arc::new(Mutex::new(std::array::from_fn(|_| None))));
-    let whole = apply(Whole { op, between: between.clone() }, inputs);
-    std::array::from_fn(|index| apply(Output { index, between: between.clone() }, [whole.clone()]))
+    let whole = track(Whole { op, between: between.clone() }, inputs);
+    std::array::from_fn(|index| track(Output { index, between: between.clone() }, [whole.clone()]))
+}
+
+fn track<O: Tracked<N>, const N: usize>(op: O, inputs: [Variable; N]) -> Variable {
+    let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let (output, saved) = op.forward(inputs.map(|input| contiguous(input.primitive)));
+    match Node::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish((op, saved), output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    }
 }
 
 /// Outputs on their way forward, and their gradients on the way back.
@@ -89,7 +101,7 @@ struct Whole<O, const M: usize> {
     between: Between<M>,
 }
 
-impl<O: FlexSplit<N, M>, const N: usize, const M: usize> FlexOp<N> for Whole<O, M> {
+impl<O: Split<N, M>, const N: usize, const M: usize> Tracked<N> for Whole<O, M> {
     type Saved = O::Saved;
 
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
@@ -110,7 +122,7 @@ struct Output<const M: usize> {
     between: Between<M>,
 }
 
-impl<const M: usize> FlexOp<1> for Output<M> {
+impl<const M: usize> Tracked<1> for Output<M> {
     type Saved = ();
 
     fn forward(&self, _: [FlexTensor; 1]) -> (FlexTensor, ()) {
@@ -128,47 +140,4 @@ impl<const M: usize> FlexOp<1> for Output<M> {
 /// What goes through the graph instead.
 fn nothing() -> FlexTensor {
     make([1], |_| ())
-}
-
-/// An operator with a second output, through which no gradient flows.
-pub(super) trait FlexPair<const N: usize>: FlexOp<N> {
-    /// The second output, which the forward pass left among what it saved.
-    fn second(saved: &Self::Saved) -> FlexTensor;
-}
-
-/// Runs `op` and, where an input is tracked, leaves its node in the graph.
-pub(super) fn apply<O: FlexOp<N>, const N: usize>(
-    op: O,
-    inputs: [FloatTensor<Autodiff<Flex>>; N],
-) -> FloatTensor<Autodiff<Flex>> {
-    apply_and(op, inputs, |_| ()).0
-}
-
-/// [`apply`] of an operator with two outputs.
-pub(super) fn apply_both<O: FlexPair<N>, const N: usize>(
-    op: O,
-    inputs: [FloatTensor<Autodiff<Flex>>; N],
-) -> [FloatTensor<Autodiff<Flex>>; 2] {
-    let (first, second) = apply_and(op, inputs, O::second);
-    [first, <Autodiff<Flex> as AutodiffBackend>::from_inner(second)]
-}
-
-fn apply_and<O: FlexOp<N>, T, const N: usize>(
-    op: O,
-    inputs: [FloatTensor<Autodiff<Flex>>; N],
-    also: impl FnOnce(&O::Saved) -> T,
-) -> (FloatTensor<Autodiff<Flex>>, T) {
-    let nodes = inputs.each_ref().map(|input| input.node.clone());
-    let inputs = inputs.map(|input| input.primitive);
-    match Node::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => {
-            let (output, saved) = op.forward(inputs);
-            let also = also(&saved);
-            (prepared.finish((op, saved), output), also)
-        }
-        OpsKind::UnTracked(prepared) => {
-            let (output, saved) = op.forward(inputs);
-            (prepared.finish(output), also(&saved))
-        }
-    }
 }

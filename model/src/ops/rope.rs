@@ -1,6 +1,75 @@
-//! Rotary positions: the angles of every position and pair of channels (Su et al. 2021).
+//! Rotary positions: query and key heads turned by the angles of their positions (Su et al. 2021).
 
 use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorData};
+use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_flex::FlexTensor;
+use rayon::prelude::*;
+
+use super::buf::floats_mut;
+use super::lanes::{BLOCK, simd};
+use super::rows::ROWS;
+use super::{Heads, Operator, clock, primitive, tensor};
+
+/// Turns the query and key heads of packed rows by the angles of their positions.
+/// // qkv, y [B·T, (H + 2G)·K]
+#[derive(Clone, Debug)]
+pub struct Rotate {
+    /// What the rows hold.
+    pub heads: Heads,
+    /// The angles.
+    pub rope: Rope,
+}
+
+impl Operator<1> for Rotate {
+    fn plain<B: Backend>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+        let Self { heads, rope } = self;
+        let qkv = tensor::<B, 2>(qkv);
+        let turned = heads.query + heads.kv;
+        let table = |values: &[f32]| {
+            let data = TensorData::new(values.to_vec(), [1, heads.tokens, 1, rope.half]);
+            Tensor::<B, 4>::from_data(data, &qkv.device())
+        };
+        let [cos, sin] = rope.angles(heads.tokens).map(table); // [1, T, 1, K/2]
+        let x = heads.of(&qkv, 0, turned); // [B, T, H + G, K]
+        let (a, b) = (x.clone().narrow(3, 0, rope.half), x.narrow(3, rope.half, rope.half));
+        let first = a.clone() * cos.clone() - b.clone() * sin.clone();
+        let second = a * sin + b * cos;
+        let [rows, width] = [heads.sequences * heads.tokens, turned * heads.size];
+        let turned = Tensor::cat(vec![first, second], 3).reshape([rows, width]);
+        let values = qkv.narrow(1, width, heads.kv * heads.size);
+        primitive(Tensor::cat(vec![turned, values], 1))
+    }
+
+    type Saved = ();
+
+    /// Over a fresh projection.
+    fn forward(&self, [mut qkv]: [FlexTensor; 1]) -> (FlexTensor, ()) {
+        self.turn(floats_mut(&mut qkv), 1.0);
+        (qkv, ())
+    }
+
+    /// Back by the same angles.
+    fn backward(&self, (): (), mut dy: FlexTensor) -> [FlexTensor; 1] {
+        self.turn(floats_mut(&mut dy), -1.0);
+        [dy]
+    }
+}
+
+impl Rotate {
+    /// Forward where `sign` is 1, back where it is −1. // x [B·T, (H + 2G)·K]
+    fn turn(&self, x: &mut [f32], sign: f32) {
+        let _timer = clock::start("rotate");
+        let Self { heads, rope } = self;
+        let (row, rotated) = (heads.row(), (heads.query + heads.kv) * heads.size);
+        let [cos, sin] = rope.angles(heads.tokens);
+        x.par_chunks_mut(ROWS * row).enumerate().for_each(|(i, x)| {
+            rope_rows(x, [row, rotated, rope.half], cos, sin, i * ROWS, sign);
+        });
+    }
+}
 
 /// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2.
 /// // [T, K/2]
@@ -11,7 +80,7 @@ pub struct Rope {
     cos: Arc<[f32]>,
     sin: Arc<[f32]>,
     /// K/2
-    pub(super) half: usize,
+    half: usize,
     /// Position of the first row that is turned.
     first: usize,
 }
@@ -35,7 +104,7 @@ impl Rope {
     }
 
     /// Cosines and sines of the first `tokens` rows. // [T, K/2] each
-    pub(super) fn angles(&self, tokens: usize) -> [&[f32]; 2] {
+    fn angles(&self, tokens: usize) -> [&[f32]; 2] {
         let rows = self.first * self.half..(self.first + tokens) * self.half;
         [&self.cos[rows.clone()], &self.sin[rows]]
     }
@@ -66,9 +135,59 @@ impl RopeScaling {
     }
 }
 
+/// (a, b) turned by the angles.
+#[inline(always)]
+fn turn_block(a: &mut [f32], b: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
+    for i in 0..a.len() {
+        let (u, v, s) = (a[i], b[i], sin[i] * sign);
+        a[i] = u * cos[i] - v * s;
+        b[i] = v * cos[i] + u * s;
+    }
+}
+
+simd! {
+    /// Rotates the pairs (i, i + K/2) of each head of width K, forward (`sign` 1) or back (−1).
+    /// `first` is the position of the first row; cos, sin [T, K/2].
+    fn rope_rows<S>(
+        x: &mut [f32], widths: [usize; 3], cos: &[f32], sin: &[f32], first: usize, sign: f32,
+    ) {
+        let [row, rotated, half] = widths;
+        let tokens = cos.len() / half;
+        for (i, x) in x.chunks_exact_mut(row).enumerate() {
+            let at = (first + i) % tokens * half;
+            let (cos, cos_rest) = cos[at..at + half].as_chunks::<BLOCK>();
+            let (sin, sin_rest) = sin[at..at + half].as_chunks::<BLOCK>();
+            for head in x[..rotated].chunks_exact_mut(2 * half) {
+                let (a, b) = head.split_at_mut(half);
+                let (a, a_rest) = a.as_chunks_mut::<BLOCK>();
+                let (b, b_rest) = b.as_chunks_mut::<BLOCK>();
+                for i in 0..a.len() {
+                    turn_block(&mut a[i], &mut b[i], &cos[i], &sin[i], sign);
+                }
+                turn_block(a_rest, b_rest, cos_rest, sin_rest, sign);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{SHAPES, assert_plain, assert_slopes, heads, input};
     use super::*;
+
+    #[test]
+    fn rotation_is_the_plain_form() {
+        for shape in SHAPES {
+            let heads = heads(shape);
+            // The table may be longer than the sequence.
+            let rope = Rope::new(heads.tokens + 3, heads.size, 10_000.0, None);
+            let qkv = input(&[heads.sequences * heads.tokens, heads.row()], 1.0, 1);
+            assert_plain(Rotate { heads, rope }, [qkv]);
+        }
+        let heads = heads([2, 9, 4, 2, 6]);
+        let rope = Rope::new(heads.tokens, heads.size, 100.0, None);
+        assert_slopes(Rotate { heads, rope }, [input(&[18, heads.row()], 1.0, 1)]);
+    }
 
     /// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are half way.
     #[test]

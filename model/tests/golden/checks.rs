@@ -14,7 +14,7 @@ use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
 use intellect_model::config::Family;
 use intellect_model::genesis::{self, Init, Spec};
-use intellect_model::ops::{FusedOps, ZForm, ZLoss};
+use intellect_model::ops::{CrossEntropy, FusedOps, ZForm, ZLoss};
 use intellect_model::optim::{Optimizer, Settings};
 use intellect_model::params;
 use serde_json::Value;
@@ -219,9 +219,10 @@ impl<'a> Subject<'a> {
         let leaf =
             |p: &FloatTensor<Flex>| A::float_set_require_grad(A::from_inner(p.clone()), true);
         let leaves: Vec<_> = parameters.iter().map(leaf).collect();
-        let logits = self.arch.logits::<A>(&leaves, self.ints::<A>("in/ids")?, rows);
+        let logits = self.arch.logits::<A>(&leaves, self.ids::<A>()?, rows);
         let seen = values(&[A::inner(logits.clone())])?;
-        let loss = A::cross_entropy(logits, self.ints::<A>("in/targets")?, z_loss);
+        let targets = self.vectors.ints("in/targets")?.values.as_slice().into();
+        let loss = A::run(CrossEntropy { targets, z_loss }, [logits]);
         let loss_seen = values(&[A::inner(loss.clone())])?[0];
         let mut gradients = A::backward(loss);
         // A parameter that takes no part has no gradient.
@@ -263,10 +264,9 @@ impl<'a> Subject<'a> {
         self.vectors.floats(name)
     }
 
-    fn ints<B: Backend>(&self, name: &str) -> Result<IntTensor<B>> {
-        let ids = self.vectors.ints(name)?.values.clone();
+    fn ids<B: Backend>(&self) -> Result<IntTensor<B>> {
+        let ids = self.vectors.ints("in/ids")?.values.clone();
         let count = ids.len();
-        ensure!(count == self.rows.sequences * self.rows.length, "{name} is not of in/ids' shape");
         Ok(B::int_from_data(TensorData::new(ids, [count]), &Default::default()))
     }
 }

@@ -9,8 +9,7 @@ use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
 use intellect_model::arch::{Arch, State};
 use intellect_model::config::{Family, Model};
-use intellect_model::ops::rwkv::WkvInputs;
-use intellect_model::ops::{ZForm, ZLoss};
+use intellect_model::ops::{Wkv, ZForm, ZLoss};
 
 use crate::checks::{Form, LOGITS, Subject, difference, distance, values};
 use crate::vectors::{Vectors, size};
@@ -166,9 +165,8 @@ fn check_operator<A: Form>(vectors: &Vectors, add: &mut dyn FnMut(&str, f64, f64
         let tensor = A::float_from_data(TensorData::new(values, shape), &Default::default());
         leaves.push(A::float_set_require_grad(tensor, true));
     }
-    let [r, k, v, w, u, state]: [FloatTensor<A>; 6] =
-        leaves.clone().try_into().ok().context("six inputs")?;
-    let [y, last] = A::wkv(WkvInputs { r, k, v, w, u, state });
+    let inputs: [FloatTensor<A>; 6] = leaves.clone().try_into().ok().context("six inputs")?;
+    let [y, last] = A::split(Wkv, inputs);
     let mut compare = |name: &str, found: FloatTensor<Flex>| {
         let expected = &vectors.floats(&format!("op/{name}"))?.values;
         let largest = expected.iter().fold(0.0, |most, x| f64::from(x.abs()).max(most));

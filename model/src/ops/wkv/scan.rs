@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::super::super::lanes::{BLOCK, exp, fma, simd};
+use super::super::lanes::{BLOCK, exp, fma, simd};
 use super::CHUNK;
 
 /// One register, at an address that a load does not straddle.

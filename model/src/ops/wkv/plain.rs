@@ -1,123 +1,11 @@
-//! The operators of the RWKV families in plain burn tensors, for any backend: the definition, the
-//! test oracle, and what CUDA runs.
+//! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per chunk
+//! that carries the state.
 
-use burn::tensor::activation::{relu, sigmoid, silu};
 use burn::tensor::{Bool, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 
-use super::super::plain::{primitive, tensor};
-use super::{Pieces, Weighs, WkvInputs};
-
-/// Over the last dimension.
-fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
-    let x = x.clone() - x.mean_dim(D - 1);
-    let variance = (x.clone() * x.clone()).mean_dim(D - 1);
-    x / (variance + eps).sqrt()
-}
-
-pub(super) fn norm<B: Backend>(
-    x: FloatTensor<B>,
-    w: FloatTensor<B>,
-    b: FloatTensor<B>,
-    eps: f32,
-) -> FloatTensor<B> {
-    let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
-    primitive(normalize(tensor::<B, 2>(x), eps) * w.unsqueeze() + b.unsqueeze())
-}
-
-pub(super) fn norm_gate<B: Backend>(
-    [x, g]: [FloatTensor<B>; 2],
-    w: FloatTensor<B>,
-    b: FloatTensor<B>,
-    heads: usize,
-    eps: f32,
-) -> FloatTensor<B> {
-    let x = tensor::<B, 2>(x);
-    let [rows, width] = x.dims();
-    let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
-    let normed = normalize(x.reshape([rows, heads, width / heads]), eps).reshape([rows, width]);
-    primitive((normed * w.unsqueeze() + b.unsqueeze()) * silu(tensor::<B, 2>(g)))
-}
-
-/// prev(x) − x. // [B·T, D]
-fn shift<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tensor<B, 2> {
-    let before = tensor::<B, 2>(before);
-    let ([rows, width], [sequences, _]) = (x.dims(), before.dims());
-    let tokens = rows / sequences;
-    let shaped = x.clone().reshape([sequences, tokens, width]);
-    let all = Tensor::cat(vec![before.unsqueeze_dim::<3>(1), shaped], 1); // [B, T + 1, D]
-    all.narrow(1, 0, tokens).reshape([rows, width]) - x.clone()
-}
-
-pub(super) fn shift_mix<B: Backend>(
-    x: FloatTensor<B>,
-    mu: FloatTensor<B>,
-    before: FloatTensor<B>,
-    weighs: Weighs,
-) -> FloatTensor<B> {
-    let (x, mu) = (tensor::<B, 2>(x), tensor::<B, 1>(mu));
-    let past = match weighs {
-        Weighs::Present => mu.neg() + 1.0,
-        Weighs::Past => mu,
-    };
-    primitive(x.clone() + shift(&x, before) * past.unsqueeze())
-}
-
-pub(super) fn data_mix<B: Backend, const M: usize>(
-    x: FloatTensor<B>,
-    [a, w]: [FloatTensor<B>; 2],
-    mu: FloatTensor<B>,
-    before: FloatTensor<B>,
-    Pieces { first, rank }: Pieces,
-) -> [FloatTensor<B>; M] {
-    let (x, a, w, mu) = (tensor::<B, 2>(x), tensor::<B, 2>(a), tensor::<B, 2>(w), tensor(mu));
-    let back = shift(&x, before);
-    std::array::from_fn(|c| {
-        let at = (first + c) * rank;
-        let low_rank = a.clone().narrow(1, at, rank).matmul(w.clone().narrow(0, at, rank));
-        let weight = low_rank + Tensor::<B, 2>::narrow(mu.clone(), 0, c, 1);
-        primitive(x.clone() + back.clone() * weight)
-    })
-}
-
-pub(super) fn tanh_project<B: Backend>(x: FloatTensor<B>, w: FloatTensor<B>) -> FloatTensor<B> {
-    primitive(tensor::<B, 2>(x).matmul(tensor(w)).tanh())
-}
-
-pub(super) fn expand<B: Backend>(
-    a: FloatTensor<B>,
-    w: FloatTensor<B>,
-    base: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let base: Tensor<B, 2> = match base.shape().num_dims() {
-        1 => tensor::<B, 1>(base).unsqueeze(),
-        _ => tensor(base),
-    };
-    primitive(tensor::<B, 2>(a).matmul(tensor(w)) + base)
-}
-
-pub(super) fn decayed_keys<B: Backend>(k: FloatTensor<B>, w: FloatTensor<B>) -> FloatTensor<B> {
-    let factor = tensor::<B, 2>(w).exp().neg().exp();
-    primitive(tensor::<B, 2>(k) * (factor.neg() + 1.0))
-}
-
-pub(super) fn relu_square<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let x = relu(tensor::<B, 2>(x));
-    primitive(x.clone() * x)
-}
-
-pub(super) fn gated_add<B: Backend>(
-    r: FloatTensor<B>,
-    x: FloatTensor<B>,
-    residual: FloatTensor<B>,
-) -> FloatTensor<B> {
-    primitive(tensor::<B, 2>(residual) + sigmoid(tensor::<B, 2>(r)) * tensor(x))
-}
-
-pub(super) fn pack<B: Backend>(parts: [FloatTensor<B>; 3]) -> FloatTensor<B> {
-    primitive(Tensor::cat(parts.map(tensor::<B, 2>).into(), 1))
-}
+use super::super::{primitive, tensor};
 
 /// Tokens between two carried states.
 const CHUNK: usize = 64;
@@ -173,10 +61,10 @@ impl<B: Backend> Decays<B> {
 /// The chunked form: matrix products inside chunks, and one step per chunk that carries the state.
 /// Decays are summed inside a block and combined from totals, so that every exponent is a sum of
 /// non-positive terms, but for the diagonal blocks, where it is bounded.
-pub(super) fn wkv<B: Backend>(inputs: WkvInputs<B>) -> [FloatTensor<B>; 2] {
-    let state = tensor::<B, 4>(inputs.state);
+pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
+    let state = tensor::<B, 4>(state);
     let [sequences, heads, size, _] = state.dims();
-    let [rows, width] = inputs.r.shape().dims();
+    let [rows, width] = r.shape().dims();
     let tokens = rows / sequences;
     let (chunks, heads_in_all) = (tokens.div_ceil(CHUNK), sequences * heads);
     let chunked = |x: Tensor<B, 2>| {
@@ -186,13 +74,13 @@ pub(super) fn wkv<B: Backend>(inputs: WkvInputs<B>) -> [FloatTensor<B>; 2] {
         let padded = if rest > 0 { Tensor::cat(vec![x, zeros], 2) } else { x };
         padded.reshape([heads_in_all * chunks, CHUNK / BLOCK, BLOCK, size]) // [G, M, L, K]
     };
-    let [r, k, v] = [inputs.r, inputs.k, inputs.v].map(|x| chunked(tensor(x)));
-    let w: Tensor<B, 2> = match inputs.w.shape().num_dims() {
-        1 => tensor::<B, 1>(inputs.w).unsqueeze::<2>().expand([rows, width]),
-        _ => tensor(inputs.w),
+    let [r, k, v] = [r, k, v].map(|x| chunked(tensor(x)));
+    let w: Tensor<B, 2> = match w.shape().num_dims() {
+        1 => tensor::<B, 1>(w).unsqueeze::<2>().expand([rows, width]),
+        _ => tensor(w),
     };
     let decays = Decays::new(chunked(w.exp().neg().clamp_min(LOG_MIN)));
-    let u = tensor::<B, 1>(inputs.u).reshape([1, heads, 1, size]);
+    let u = tensor::<B, 1>(u).reshape([1, heads, 1, size]);
     let u = u.expand([sequences, heads, chunks, size]).reshape([heads_in_all * chunks, 1, 1, size]);
 
     // What a chunk adds to the state, and the states before each chunk.

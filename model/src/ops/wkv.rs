@@ -34,18 +34,71 @@
 //!
 //! One task owns one (sequence, head); sums over tasks are added in their order.
 
+mod plain;
 mod scan;
+#[cfg(test)]
+pub(super) mod tests;
 
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use self::scan::{
     Chunk, Keys, Order, Rows, Scan, add_bonus, add_rows, decay, finish, load, scan, sum_of_products,
 };
-use super::super::clock;
-use super::super::gemm::MatMut;
+use super::buf::{contiguous, floats, floats_mut, make};
+use super::gemm::MatMut;
+use super::{Split, clock};
+
+/// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token
+/// [B·T, D] or of all \[D\], the bonus u \[D\] of the present token, and the state before the first
+/// token, H heads of key × value. A state keeps exp(−exp w) of itself per token. Gives y [B·T, D], and the
+/// last state, through which no gradient flows. // state [B, H, K, K]
+#[derive(Clone, Copy, Debug)]
+pub struct Wkv;
+
+impl Split<6, 2> for Wkv {
+    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
+        plain::wkv::<B>(inputs)
+    }
+
+    /// The inputs, and the states before the chunks.
+    type Saved = ([FlexTensor; 6], FlexTensor);
+
+    fn forward(&self, inputs: [FlexTensor; 6]) -> ([FlexTensor; 2], Self::Saved) {
+        let shape = Shape::of(&inputs);
+        let mut kept = make([shape.kept_in_all()], |_| ());
+        let mut last = make(inputs[5].shape(), |_| ());
+        let y = make(inputs[0].shape(), |y| {
+            let (kept, last) = (floats_mut(&mut kept), floats_mut(&mut last));
+            forward(Inputs::of(&inputs), shape, Outputs { y, kept, last });
+        });
+        ([y, last], (inputs, kept))
+    }
+
+    fn backward(
+        &self,
+        (inputs, kept): Self::Saved,
+        [dy, _]: [Option<FlexTensor>; 2],
+    ) -> [FlexTensor; 6] {
+        let none = || make(inputs[0].shape(), |dy| dy.fill(0.0));
+        let dy = dy.map_or_else(none, contiguous);
+        let mut gradients = inputs.each_ref().map(|input| make(input.shape(), |_| ()));
+        let [r, k, v, w, u, state] = gradients.each_mut().map(floats_mut);
+        let outputs = Gradients { r, k, v, w, u, state };
+        backward(Inputs::of(&inputs), Shape::of(&inputs), floats(&kept), floats(&dy), outputs);
+        gradients
+    }
+}
+
+/// Tokens between two states that the recurrence keeps for its backward pass: with heads of 64
+/// channels they weigh as much as two activations, and the states of all tokens between two of them
+/// take 512 KiB of cache.
+pub const STATE_TOKENS: usize = 32;
 
 /// Tokens between two states that the forward pass keeps.
-const CHUNK: usize = super::STATE_TOKENS;
+const CHUNK: usize = STATE_TOKENS;
 
 /// Tokens over which p is carried. With 8 the gradient of w is 3.1e-6 away from the reference, the
 /// plain form's 2.3e-6; with 32 it was 1.3e-5 (the vectors of Finch, 2026-11).
@@ -53,15 +106,20 @@ const SPAN: usize = 8;
 
 /// Sizes of one pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) sequences: usize,
-    pub(super) tokens: usize,
-    pub(super) heads: usize,
+struct Shape {
+    sequences: usize,
+    tokens: usize,
+    heads: usize,
     /// K
-    pub(super) size: usize,
+    size: usize,
 }
 
 impl Shape {
+    fn of([r, .., state]: &[FlexTensor; 6]) -> Self {
+        let [sequences, heads, size] = [0, 1, 2].map(|i| state.shape()[i]);
+        Self { sequences, tokens: r.shape()[0] / sequences, heads, size }
+    }
+
     fn width(self) -> usize {
         self.heads * self.size
     }
@@ -72,38 +130,45 @@ impl Shape {
     }
 
     /// Elements of the states before every chunk of every head. // [B, H, chunks, K, K]
-    pub(super) fn kept_in_all(self) -> usize {
+    fn kept_in_all(self) -> usize {
         self.sequences * self.heads * self.kept()
     }
 }
 
 /// r, k, v [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K].
 #[derive(Clone, Copy)]
-pub(super) struct Inputs<'a> {
-    pub(super) r: &'a [f32],
-    pub(super) k: &'a [f32],
-    pub(super) v: &'a [f32],
-    pub(super) w: &'a [f32],
-    pub(super) u: &'a [f32],
-    pub(super) state: &'a [f32],
+struct Inputs<'a> {
+    r: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    w: &'a [f32],
+    u: &'a [f32],
+    state: &'a [f32],
+}
+
+impl<'a> Inputs<'a> {
+    fn of(inputs: &'a [FlexTensor; 6]) -> Self {
+        let [r, k, v, w, u, state] = inputs.each_ref().map(floats);
+        Self { r, k, v, w, u, state }
+    }
 }
 
 /// What the forward pass writes: y [B·T, D], the states before the chunks, the last state
 /// [B, H, K, K].
-pub(super) struct Outputs<'a> {
-    pub(super) y: &'a mut [f32],
-    pub(super) kept: &'a mut [f32],
-    pub(super) last: &'a mut [f32],
+struct Outputs<'a> {
+    y: &'a mut [f32],
+    kept: &'a mut [f32],
+    last: &'a mut [f32],
 }
 
 /// Gradients, each of the shape of its input.
-pub(super) struct Gradients<'a> {
-    pub(super) r: &'a mut [f32],
-    pub(super) k: &'a mut [f32],
-    pub(super) v: &'a mut [f32],
-    pub(super) w: &'a mut [f32],
-    pub(super) u: &'a mut [f32],
-    pub(super) state: &'a mut [f32],
+struct Gradients<'a> {
+    r: &'a mut [f32],
+    k: &'a mut [f32],
+    v: &'a mut [f32],
+    w: &'a mut [f32],
+    u: &'a mut [f32],
+    state: &'a mut [f32],
 }
 
 /// One head of one sequence.
@@ -164,7 +229,7 @@ fn windows(matrix: &mut [f32], shape: Shape) -> impl Iterator<Item = MatMut<'_>>
 }
 
 /// The recurrence over every head.
-pub(super) fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
+fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
     let _timer = clock::start("wkv");
     let size = shape.size;
     let states = inputs.state.chunks(size * size).zip(outputs.last.chunks_mut(size * size));
@@ -208,13 +273,7 @@ struct HeadGradients<'a> {
 }
 
 /// Gradients of [`forward`] for the gradient `g` of y and its `kept` states.
-pub(super) fn backward(
-    inputs: Inputs<'_>,
-    shape: Shape,
-    kept: &[f32],
-    g: &[f32],
-    gradients: Gradients<'_>,
-) {
+fn backward(inputs: Inputs<'_>, shape: Shape, kept: &[f32], g: &[f32], gradients: Gradients<'_>) {
     let _timer = clock::start("wkv back");
     let Gradients { r: dr, k: dk, v: dv, w: dw, u: du, state: ds } = gradients;
     let Shape { sequences, size, .. } = shape;

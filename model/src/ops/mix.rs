@@ -14,14 +14,81 @@
 //! them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results do not
 //! depend on the number of threads.
 
+use burn::tensor::Tensor;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::super::clock;
-use super::super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::super::lanes::{blocks, fma, simd};
-use super::Pieces;
-use super::rows::{Shifted, add_block};
+use super::buf::{contiguous, floats, floats_mut, make};
+use super::gemm::{Mat, MatMut, Threads, Write, product};
+use super::lanes::{blocks, fma, simd};
+use super::rows::add_block;
+use super::shift::{Shifted, back};
+use super::{Split, clock, primitive, tensor};
+
+/// Which of the low-rank features belong to the pieces of an interpolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// The first of them, counted from 0.
+    pub first: usize,
+    /// Features of each, R.
+    pub rank: usize,
+}
+
+/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns of a,
+/// R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
+/// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
+#[derive(Clone, Copy, Debug)]
+pub struct DataMix {
+    /// Which M of the A.
+    pub pieces: Pieces,
+}
+
+impl DataMix {
+    fn inputs<'a>(&self, [x, a, w, mu, before]: [&'a FlexTensor; 5]) -> Inputs<'a> {
+        let [a, w, mu] = [a, w, mu].map(floats);
+        Inputs { rows: Shifted::new(x, before), a, w, mu, pieces: self.pieces }
+    }
+}
+
+impl<const M: usize> Split<5, M> for DataMix {
+    fn plain<B: Backend>(&self, [x, a, w, mu, before]: [FloatTensor<B>; 5]) -> [FloatTensor<B>; M] {
+        let Pieces { first, rank } = self.pieces;
+        let [x, a, w, mu] = [x, a, w, mu].map(tensor::<B, 2>);
+        let back = back(&x, before);
+        std::array::from_fn(|c| {
+            let at = (first + c) * rank;
+            let low_rank = a.clone().narrow(1, at, rank).matmul(w.clone().narrow(0, at, rank));
+            let weight = low_rank + Tensor::<B, 2>::narrow(mu.clone(), 0, c, 1);
+            primitive(x.clone() + back.clone() * weight)
+        })
+    }
+
+    /// x, a, w, mu, before
+    type Saved = [FlexTensor; 5];
+
+    fn forward(&self, inputs: [FlexTensor; 5]) -> ([FlexTensor; M], Self::Saved) {
+        let mut ys = std::array::from_fn(|_| make(inputs[0].shape(), |_| ()));
+        forward(self.inputs(inputs.each_ref()), ys.each_mut().map(floats_mut));
+        (ys, inputs)
+    }
+
+    fn backward(&self, saved: Self::Saved, dys: [Option<FlexTensor>; M]) -> [FlexTensor; 5] {
+        let none = || make(saved[0].shape(), |dy| dy.fill(0.0));
+        let dys = dys.map(|dy| dy.map_or_else(none, contiguous));
+        let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
+        let [x, a, w, mu, before] = gradients.each_mut().map(floats_mut);
+        if M * self.pieces.rank < saved[1].shape()[1] {
+            a.fill(0.0);
+            w.fill(0.0);
+        }
+        let outputs = Gradients { x, a, w, mu, before };
+        backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
+        gradients
+    }
+}
 
 /// Rows per product: their weights lie in the L2 cache.
 const ROWS: usize = 128;
@@ -31,25 +98,25 @@ const GROUPS: usize = 16;
 
 /// What is mixed, and by what.
 #[derive(Clone, Copy)]
-pub(super) struct Inputs<'a> {
-    pub(super) rows: Shifted<'a>,
+struct Inputs<'a> {
+    rows: Shifted<'a>,
     /// Low-rank features [B·T, A·R], of A pieces in all.
-    pub(super) a: &'a [f32],
+    a: &'a [f32],
     /// [A·R, D]
-    pub(super) w: &'a [f32],
+    w: &'a [f32],
     /// [M, D]
-    pub(super) mu: &'a [f32],
-    pub(super) pieces: Pieces,
+    mu: &'a [f32],
+    pieces: Pieces,
 }
 
 /// Gradients of the inputs, each of its input's shape; of the pieces of `a` and `w` that take no part,
 /// nothing is written.
-pub(super) struct Gradients<'a> {
-    pub(super) x: &'a mut [f32],
-    pub(super) a: &'a mut [f32],
-    pub(super) w: &'a mut [f32],
-    pub(super) mu: &'a mut [f32],
-    pub(super) before: &'a mut [f32],
+struct Gradients<'a> {
+    x: &'a mut [f32],
+    a: &'a mut [f32],
+    w: &'a mut [f32],
+    mu: &'a mut [f32],
+    before: &'a mut [f32],
 }
 
 impl<'a> Inputs<'a> {
@@ -99,7 +166,7 @@ impl<'a> Inputs<'a> {
 }
 
 /// The mixes of every row. // ys [B·T, D] each
-pub(super) fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
+fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
     let _timer = clock::start("mix");
     let chunk = ROWS * inputs.rows.width;
     let tasks: Vec<_> = side_by_side(ys, chunk).collect();
@@ -127,11 +194,7 @@ fn side_by_side<const M: usize>(
 }
 
 /// The gradients of [`forward`] for those of the mixes. // dys [B·T, D] each
-pub(super) fn backward<const M: usize>(
-    inputs: Inputs<'_>,
-    dys: [&[f32]; M],
-    gradients: Gradients<'_>,
-) {
+fn backward<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], gradients: Gradients<'_>) {
     let _timer = clock::start("mix back");
     let Gradients { x, a, w, mu, before } = gradients;
     let (rows, width, rank) = (inputs.group_rows(), inputs.rows.width, inputs.pieces.rank);
@@ -278,5 +341,56 @@ simd! {
 
     fn add<S>(x: &[f32], y: &mut [f32]) {
         blocks!(add_block(x; y));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::ops::FloatTensorOps;
+
+    use super::super::FusedOps;
+    use super::super::tests::{A, F, SIZES, array, assert_same, assert_slope, input};
+    use super::*;
+
+    #[test]
+    fn data_dependent_shifts_are_the_plain_form() {
+        // All pieces but the first; and both outputs count, or the second alone.
+        let op = DataMix { pieces: Pieces { first: 1, rank: 3 } };
+        let both = |[a, b]: [F; 2]| A::float_add(a, A::float_mul(b.clone(), b));
+        let second = |[_, b]: [F; 2]| b;
+        for [sequences, tokens, width] in SIZES {
+            let rows = sequences * tokens;
+            let inputs = [
+                input(&[rows, width], 1.0, 1),
+                input(&[rows, 9], 1.0, 2),
+                input(&[9, width], 1.0, 3),
+                input(&[2, width], 1.0, 4),
+                input(&[sequences, width], 1.0, 5),
+            ];
+            for joined in [both as fn([F; 2]) -> F, second] {
+                assert_same(
+                    &format!("data mix [{sequences} x {tokens}, {width}]"),
+                    &inputs,
+                    &|x| joined(A::split(op, array::<5>(x))),
+                    &|x| joined(op.plain::<A>(array::<5>(x))),
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        let inputs = [
+            input(&[14, 12], 1.0, 1),
+            input(&[14, 6], 1.0, 2),
+            input(&[6, 12], 1.0, 3),
+            input(&[2, 12], 1.0, 4),
+            input(&[2, 12], 1.0, 9),
+        ];
+        let op = DataMix { pieces: Pieces { first: 0, rank: 3 } };
+        assert_slope("data mix", &inputs, &|x| {
+            let [a, b] = A::split(op, array::<5>(x));
+            A::float_mul(a, b)
+        });
     }
 }

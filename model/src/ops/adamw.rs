@@ -1,0 +1,143 @@
+//! AdamW in one pass over parameter, gradient and moments (Loshchilov & Hutter 2019), and the square of
+//! a gradient's norm. [`optim`](crate::optim) has the equations.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
+use rayon::prelude::*;
+
+use super::buf::{floats, floats_mut, make};
+use super::lanes::{dot_lanes, fma, simd};
+use super::{Untracked, clock, primitive, tensor};
+
+/// Σ x². // `y [1]`
+#[derive(Clone, Copy, Debug)]
+pub struct SquareSum;
+
+impl Untracked<1, 1> for SquareSum {
+    fn plain<B: Backend>(&self, [x]: [FloatTensor<B>; 1]) -> [FloatTensor<B>; 1] {
+        let x = tensor::<B, 1>(flat::<B>(x));
+        [primitive((x.clone() * x).sum())]
+    }
+
+    /// The same for every number of threads.
+    fn forward(&self, [x]: [FlexTensor; 1]) -> [FlexTensor; 1] {
+        let _timer = clock::start("gradient norm");
+        let chunks = floats(&x).par_chunks(ELEMENTS);
+        let partial: Vec<f64> = chunks.map(|x| f64::from(square_sum(x))).collect();
+        [make([1], |y| y.fill(partial.into_iter().sum::<f64>() as f32))]
+    }
+}
+
+/// One update of a parameter p by its gradient g and its moments m, v: gives p, m, v anew.
+/// // all of the parameter's shape
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// η
+    pub learning_rate: f32,
+    /// β₁, decay of the first moment
+    pub beta1: f32,
+    /// β₂, decay of the second moment
+    pub beta2: f32,
+    /// Added to √v̂
+    pub eps: f32,
+    /// λ; the parameter shrinks by η·λ of itself
+    pub weight_decay: f32,
+    /// 1 − β₁ᵗ
+    pub correction1: f32,
+    /// 1 − β₂ᵗ
+    pub correction2: f32,
+    /// Multiplies the gradient first: clipping, and the mean over micro-batches
+    pub gradient_scale: f32,
+}
+
+impl Untracked<4, 3> for AdamW {
+    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; 4]) -> [FloatTensor<B>; 3] {
+        let shape = inputs[0].shape();
+        let [p, g, m, v] = inputs.map(|x| tensor::<B, 1>(flat::<B>(x)));
+        let g = g * self.gradient_scale;
+        let m = m * self.beta1 + g.clone() * (1.0 - self.beta1);
+        let v = v * self.beta2 + g.clone() * g * (1.0 - self.beta2);
+        let root = (v.clone() / self.correction2).sqrt();
+        let update = m.clone() / self.correction1 / (root + self.eps);
+        let p = p * (1.0 - self.learning_rate * self.weight_decay) - update * self.learning_rate;
+        [p, m, v].map(|x| B::float_reshape(primitive(x), shape.clone()))
+    }
+
+    fn forward(&self, [mut p, g, mut m, mut v]: [FlexTensor; 4]) -> [FlexTensor; 3] {
+        let _timer = clock::start("adamw");
+        let [ps, ms, vs] = [&mut p, &mut m, &mut v].map(|x| floats_mut(x).par_chunks_mut(ELEMENTS));
+        let values = ps.zip(floats(&g).par_chunks(ELEMENTS));
+        values.zip(ms.zip(vs)).for_each(|((p, g), (m, v))| adamw(p, g, m, v, *self));
+        [p, m, v]
+    }
+}
+
+/// The elements in one dimension.
+fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let count = x.shape().num_elements();
+    B::float_reshape(x, [count].into())
+}
+
+simd! {
+    /// Σ xᵢ².
+    fn square_sum<S>(x: &[f32]) -> f32 {
+        dot_lanes::<S>(x, x)
+    }
+
+    fn adamw<S>(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], step: AdamW) {
+        let keep = 1.0 - step.learning_rate * step.weight_decay;
+        let rate = step.learning_rate / step.correction1;
+        let root = 1.0 / step.correction2.sqrt();
+        for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+            let g = g * step.gradient_scale;
+            *m = fma::<S>(step.beta1, *m, (1.0 - step.beta1) * g);
+            *v = fma::<S>(step.beta2, *v, (1.0 - step.beta2) * g * g);
+            *p = *p * keep - rate * *m / fma::<S>(v.sqrt(), root, step.eps);
+        }
+    }
+}
+
+/// Elements per task.
+const ELEMENTS: usize = 1 << 15;
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Tensor, TensorData};
+    use burn_flex::Flex;
+
+    use super::super::FusedOps;
+    use super::super::tests::{distance, random};
+    use super::*;
+
+    #[test]
+    fn adamw_and_square_sum_are_the_plain_form() {
+        let step = AdamW {
+            learning_rate: 3e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            correction1: 0.19,
+            correction2: 0.0975,
+            gradient_scale: 0.4,
+        };
+        for count in [1, 65, 40_000] {
+            let tensor = |seed: u64, offset: f32| {
+                let values: Vec<f32> =
+                    random(count, 1.0, seed).iter().map(|x| x + offset).collect();
+                let data = TensorData::new(values, [count]);
+                Tensor::<Flex, 1>::from_data(data, &Default::default()).into_primitive().tensor()
+            };
+            let inputs =
+                || [(1, 0.0), (2, 0.0), (3, 0.0), (4, 1.0)].map(|(seed, by)| tensor(seed, by));
+            let fused = Flex::untracked(step, inputs());
+            for (fused, plain) in fused.iter().zip(&step.plain::<Flex>(inputs())) {
+                assert!(distance(floats(fused), floats(plain)) < 1e-6);
+            }
+            let [fused] = Flex::untracked(SquareSum, [tensor(1, 0.0)]);
+            let [plain] = SquareSum.plain::<Flex>([tensor(1, 0.0)]);
+            assert!(distance(floats(&fused), floats(&plain)) < 1e-5);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Norms: of the root mean square (Zhang & Sennrich 2019, arXiv 1910.07467), and of mean and variance
+//! with a bias (Ba et al. 2016, arXiv 1607.06450), alone or by head and under a gate.
+//!
+//! ```text
+//! rms    y = x·r∘w, r = 1/√(mean(x²) + eps)      dx = r·(w∘dy) − x·r³·⟨w∘dy, x⟩/D,  dw = Σ dy∘x·r
+//! layer  y = x̂∘w + b, x̂ = (x − mean x)/σ, σ = √(var x + eps)
+//!        dx = (dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂))/σ with dx̂ = w∘dy,  dw = Σ dy∘x̂,  db = Σ dy
+//! ```
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::silu;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
+use pulp::Simd;
+use rayon::prelude::*;
+
+use super::buf::{floats, floats_mut, make};
+use super::lanes::{blocks, dot_lanes, fma, sigmoid, simd, sum_lanes};
+use super::rows::{ROWS, add_block, add_up};
+use super::{Operator, clock, primitive, tensor};
+
+/// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm {
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl Operator<2> for RmsNorm {
+    fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+        let (x, w) = (tensor::<B, 2>(x), tensor::<B, 1>(w));
+        let mean = (x.clone() * x.clone()).mean_dim(1); // [N, 1]
+        primitive(x / (mean + self.eps).sqrt() * w.unsqueeze())
+    }
+
+    /// x, w, r of each row
+    type Saved = [FlexTensor; 3];
+
+    fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
+        let _timer = clock::start("norm");
+        let chunk = ROWS * w.shape()[0];
+        let mut r = make([x.shape()[0]], |_| ());
+        let y = make(x.shape(), |y| {
+            let outputs = y.par_chunks_mut(chunk).zip(floats_mut(&mut r).par_chunks_mut(ROWS));
+            let tasks = floats(&x).par_chunks(chunk).zip(outputs);
+            tasks.for_each(|(x, (y, r))| rms_norm_rows(x, floats(&w), self.eps, y, r));
+        });
+        (y, [x, w, r])
+    }
+
+    fn backward(&self, [x, w, r]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
+        let _timer = clock::start("norm back");
+        let width = w.shape()[0];
+        let chunk = ROWS * width;
+        let mut dw = make(w.shape(), |_| ());
+        let dx = make(x.shape(), |dx| {
+            let inputs = floats(&dy).par_chunks(chunk).zip(floats(&x).par_chunks(chunk));
+            let inputs = inputs.zip(floats(&r).par_chunks(ROWS));
+            let partial = inputs.zip(dx.par_chunks_mut(chunk)).map(|(((dy, x), r), dx)| {
+                let mut dw = vec![0.0; width];
+                rms_norm_grad_rows(dy, x, floats(&w), r, dx, &mut dw);
+                dw
+            });
+            add_up(&partial.collect::<Vec<_>>(), floats_mut(&mut dw));
+        });
+        [dx, dw]
+    }
+}
+
+/// y = (x − mean x)/√(var x + eps) ∘ w + b, over each row. // `x, y [N, D]; w, b [D]`
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl Operator<3> for LayerNorm {
+    fn plain<B: Backend>(&self, [x, w, b]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
+        let normed = normalize(tensor::<B, 2>(x), self.eps);
+        primitive(normed * w.unsqueeze() + b.unsqueeze())
+    }
+
+    /// x, w, b
+    type Saved = [FlexTensor; 3];
+
+    fn forward(&self, [x, w, b]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
+        let _timer = clock::start("norm");
+        let norm = Norm::new(&w, &b, 1, self.eps);
+        let y = make(x.shape(), |y| {
+            let tasks = floats(&x).par_chunks(norm.chunk()).zip(y.par_chunks_mut(norm.chunk()));
+            tasks.for_each(|(x, y)| norm_rows(x, norm, y));
+        });
+        (y, [x, w, b])
+    }
+
+    fn backward(&self, [x, w, b]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 3] {
+        let _timer = clock::start("norm back");
+        let norm = Norm::new(&w, &b, 1, self.eps);
+        let mut sums = vec![0.0; 2 * norm.w.len()];
+        let dx = make(x.shape(), |dx| {
+            let inputs =
+                floats(&dy).par_chunks(norm.chunk()).zip(floats(&x).par_chunks(norm.chunk()));
+            let partial = inputs.zip(dx.par_chunks_mut(norm.chunk())).map(|((dy, x), dx)| {
+                let mut sums = vec![0.0; 2 * norm.w.len()];
+                norm_grad_rows(dy, x, norm, dx, &mut sums);
+                sums
+            });
+            add_up(&partial.collect::<Vec<_>>(), &mut sums);
+        });
+        let [dw, db] = halves(&sums);
+        [dx, dw, db]
+    }
+}
+
+/// y = norm(x)∘silu(g), the norm over each of `heads` groups of channels, with one affine map for all.
+/// // `x, g, y [N, D]; w, b [D]`
+#[derive(Clone, Copy, Debug)]
+pub struct NormGate {
+    /// H
+    pub heads: usize,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl Operator<4> for NormGate {
+    fn plain<B: Backend>(&self, [x, g, w, b]: [FloatTensor<B>; 4]) -> FloatTensor<B> {
+        let x = tensor::<B, 2>(x);
+        let [rows, width] = x.dims();
+        let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
+        let x = x.reshape([rows, self.heads, width / self.heads]);
+        let normed = normalize(x, self.eps).reshape([rows, width]);
+        primitive((normed * w.unsqueeze() + b.unsqueeze()) * silu(tensor::<B, 2>(g)))
+    }
+
+    /// x, g, w, b
+    type Saved = [FlexTensor; 4];
+
+    fn forward(&self, [x, g, w, b]: [FlexTensor; 4]) -> (FlexTensor, Self::Saved) {
+        let _timer = clock::start("norm");
+        let norm = Norm::new(&w, &b, self.heads, self.eps);
+        let y = make(x.shape(), |y| {
+            let inputs =
+                floats(&x).par_chunks(norm.chunk()).zip(floats(&g).par_chunks(norm.chunk()));
+            inputs.zip(y.par_chunks_mut(norm.chunk())).for_each(|((x, g), y)| {
+                norm_rows(x, norm, y);
+                silu_rows(g, y);
+            });
+        });
+        (y, [x, g, w, b])
+    }
+
+    fn backward(&self, [x, g, w, b]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 4] {
+        let _timer = clock::start("norm back");
+        let norm = Norm::new(&w, &b, self.heads, self.eps);
+        let chunk = norm.chunk();
+        let mut sums = vec![0.0; 2 * norm.w.len()];
+        let mut dg = make(g.shape(), |_| ());
+        let dx = make(x.shape(), |dx| {
+            let inputs = floats(&dy).par_chunks(chunk).zip(floats(&x).par_chunks(chunk));
+            let inputs = inputs.zip(floats(&g).par_chunks(chunk));
+            let outputs = dx.par_chunks_mut(chunk).zip(floats_mut(&mut dg).par_chunks_mut(chunk));
+            let partial = inputs.zip(outputs).map(|(((dy, x), g), (dx, dg))| {
+                let mut normed = vec![0.0; x.len()];
+                norm_rows(x, norm, &mut normed);
+                silu_grad_rows(g, dy, &mut normed, dg);
+                let mut sums = vec![0.0; 2 * norm.w.len()];
+                norm_grad_rows(&normed, x, norm, dx, &mut sums);
+                sums
+            });
+            add_up(&partial.collect::<Vec<_>>(), &mut sums);
+        });
+        let [dw, db] = halves(&sums);
+        [dx, dg, dw, db]
+    }
+}
+
+/// x̂ over the last dimension.
+fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
+    let x = x.clone() - x.mean_dim(D - 1);
+    let variance = (x.clone() * x.clone()).mean_dim(D - 1);
+    x / (variance + eps).sqrt()
+}
+
+/// `[D]` each, from the sums `[2D]`.
+fn halves(sums: &[f32]) -> [FlexTensor; 2] {
+    let (dw, db) = sums.split_at(sums.len() / 2);
+    [dw, db].map(|half| make([half.len()], |y| y.copy_from_slice(half)))
+}
+
+/// An affine map of each row, and the group of channels over which it is normed.
+#[derive(Clone, Copy)]
+struct Norm<'a> {
+    w: &'a [f32],
+    b: &'a [f32],
+    group: usize,
+    eps: f32,
+}
+
+impl<'a> Norm<'a> {
+    fn new(w: &'a FlexTensor, b: &'a FlexTensor, heads: usize, eps: f32) -> Self {
+        Self { w: floats(w), b: floats(b), group: w.shape()[0] / heads, eps }
+    }
+
+    /// Elements of a task.
+    fn chunk(self) -> usize {
+        ROWS * self.w.len()
+    }
+}
+
+/// Mean and 1/√(var + eps) of a group of channels.
+#[derive(Clone, Copy)]
+struct Stats {
+    mean: f32,
+    scale: f32,
+}
+
+impl Stats {
+    #[inline(always)]
+    fn of<S: Simd>(x: &[f32], eps: f32, centred: &mut [f32]) -> Self {
+        let count = x.len() as f32;
+        let mean = sum_lanes(x) / count;
+        for (centred, x) in centred.iter_mut().zip(x) {
+            *centred = x - mean;
+        }
+        let scale = 1.0 / (dot_lanes::<S>(centred, centred) / count + eps).sqrt();
+        Self { mean, scale }
+    }
+}
+
+/// y = x·scale − shift·scale, times w plus b.
+#[inline(always)]
+fn affine_block<S: Simd>(x: &[f32], w: &[f32], b: &[f32], y: &mut [f32], stats: Stats) {
+    for i in 0..y.len() {
+        y[i] = fma::<S>((x[i] - stats.mean) * stats.scale, w[i], b[i]);
+    }
+}
+
+/// dw += dy∘x̂, y = dy∘w, x̂ into `hat`.
+#[inline(always)]
+fn norm_grad_block<S: Simd>(
+    dy: &[f32],
+    x: &[f32],
+    w: &[f32],
+    y: &mut [f32],
+    hat: &mut [f32],
+    dw: &mut [f32],
+    stats: Stats,
+) {
+    for i in 0..y.len() {
+        hat[i] = (x[i] - stats.mean) * stats.scale;
+        dw[i] = fma::<S>(dy[i], hat[i], dw[i]);
+        y[i] = dy[i] * w[i];
+    }
+}
+
+/// dx = scale·(dx − mean − x̂·slope)
+#[inline(always)]
+fn center_block(hat: &[f32], dx: &mut [f32], scale: f32, mean: f32, slope: f32) {
+    for i in 0..dx.len() {
+        dx[i] = scale * (dx[i] - mean - hat[i] * slope);
+    }
+}
+
+/// y *= silu(g)
+#[inline(always)]
+fn silu_block<S: Simd>(g: &[f32], y: &mut [f32]) {
+    for i in 0..y.len() {
+        y[i] *= g[i] * sigmoid::<S>(g[i]);
+    }
+}
+
+/// dg = dy∘n∘silu'(g); n becomes dy∘silu(g).
+#[inline(always)]
+fn silu_grad_block<S: Simd>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
+    for i in 0..dg.len() {
+        let s = sigmoid::<S>(g[i]);
+        let a = g[i] * s;
+        dg[i] = dy[i] * n[i] * fma::<S>(a, 1.0 - s, s);
+        n[i] = dy[i] * a;
+    }
+}
+
+simd! {
+    fn rms_norm_rows<S>(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) {
+        let width = w.len();
+        for ((x, y), r) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(rstd) {
+            *r = 1.0 / (dot_lanes::<S>(x, x) / width as f32 + eps).sqrt();
+            for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
+                *y = x * *r * w;
+            }
+        }
+    }
+
+    /// `dw` is added to.
+    fn rms_norm_grad_rows<S>(
+        dy: &[f32], x: &[f32], w: &[f32], rstd: &[f32], dx: &mut [f32], dw: &mut [f32],
+    ) {
+        let width = w.len();
+        let rows = dy.chunks_exact(width).zip(x.chunks_exact(width)).zip(rstd);
+        for (((dy, x), &r), dx) in rows.zip(dx.chunks_exact_mut(width)) {
+            let dw = &mut dw[..width];
+            for i in 0..width {
+                dx[i] = dy[i] * w[i];
+                dw[i] = fma::<S>(dy[i], x[i] * r, dw[i]);
+            }
+            let k = dot_lanes::<S>(dx, x) * r * r * r / width as f32;
+            for (dx, &x) in dx.iter_mut().zip(x) {
+                *dx = fma::<S>(*dx, r, -x * k);
+            }
+        }
+    }
+
+    fn norm_rows<S>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
+        let Norm { w, b, group, eps } = norm;
+        let width = w.len();
+        for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+            let groups = x.chunks_exact(group).zip(y.chunks_exact_mut(group));
+            for ((x, y), (w, b)) in groups.zip(w.chunks_exact(group).zip(b.chunks_exact(group))) {
+                let stats = Stats::of::<S>(x, eps, y);
+                blocks!(affine_block::<S>(x, w, b; y) stats);
+            }
+        }
+    }
+
+    /// `sums` are dw and db, which are added to.
+    fn norm_grad_rows<S>(
+        dy: &[f32], x: &[f32], norm: Norm<'_>, dx: &mut [f32], sums: &mut [f32],
+    ) {
+        let Norm { w, group, eps, .. } = norm;
+        let width = w.len();
+        let mut hat = vec![0.0; group];
+        let (dw, db) = sums.split_at_mut(width);
+        let rows = dy.chunks_exact(width).zip(x.chunks_exact(width));
+        for ((dy, x), dx) in rows.zip(dx.chunks_exact_mut(width)) {
+            for at in (0..width).step_by(group) {
+                let part = at..at + group;
+                let (dy, x, w) = (&dy[part.clone()], &x[part.clone()], &w[part.clone()]);
+                let (dw, db) = (&mut dw[part.clone()], &mut db[part.clone()]);
+                let (dx, hat) = (&mut dx[part], &mut hat[..]);
+                let stats = Stats::of::<S>(x, eps, hat);
+                blocks!(norm_grad_block::<S>(dy, x, w; dx, hat, dw) stats);
+                blocks!(add_block(dy; db));
+                let mean = sum_lanes(dx) / group as f32;
+                let slope = dot_lanes::<S>(dx, hat) / group as f32;
+                blocks!(center_block(hat; dx) stats.scale, mean, slope);
+            }
+        }
+    }
+
+    fn silu_rows<S>(g: &[f32], y: &mut [f32]) {
+        blocks!(silu_block::<S>(g; y));
+    }
+
+    fn silu_grad_rows<S>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
+        blocks!(silu_grad_block::<S>(g, dy; n, dg));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_plain, assert_slopes, input};
+    use super::*;
+
+    #[test]
+    fn norms_are_the_plain_form() {
+        for (rows, heads, size) in
+            [(1, 1, 3), (3, 2, 7), (130, 4, 16), (65, 2, 100), (200, 1, 65), (130, 1, 64)]
+        {
+            let width = heads * size;
+            let [x, g] = [(2.0, 1), (4.0, 2)].map(|(by, seed)| input(&[rows, width], by, seed));
+            let [w, b] = [3, 4].map(|seed| input(&[width], 1.0, seed));
+            assert_plain(RmsNorm { eps: 1e-5 }, [x.clone(), w.clone()]);
+            assert_plain(LayerNorm { eps: 1e-5 }, [x.clone(), w.clone(), b.clone()]);
+            assert_plain(NormGate { heads, eps: 64e-5 }, [x, g, w, b]);
+        }
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        let [x, g] = [1, 2].map(|seed| input(&[14, 12], 1.0, seed));
+        let [w, b] = [3, 4].map(|seed| input(&[12], 1.0, seed));
+        assert_slopes(RmsNorm { eps: 1e-5 }, [x.clone(), w.clone()]);
+        assert_slopes(LayerNorm { eps: 1e-5 }, [x.clone(), w.clone(), b.clone()]);
+        assert_slopes(NormGate { heads: 3, eps: 1e-5 }, [x, g, w, b]);
+    }
+}

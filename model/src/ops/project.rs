@@ -1,0 +1,92 @@
+//! Projections: y = x·Wᵀ, alone or added to what is there.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
+
+use super::buf::{floats, make};
+use super::gemm::{self, Linear, Write};
+use super::{Operator, primitive, rows, tensor};
+
+/// y = x·Wᵀ. // x [N, I], w [O, I], y [N, O]
+#[derive(Clone, Copy, Debug)]
+pub struct Project;
+
+impl Operator<2> for Project {
+    fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+        primitive(tensor::<B, 2>(x).matmul(tensor::<B, 2>(w).transpose()))
+    }
+
+    /// x, w
+    type Saved = [FlexTensor; 2];
+
+    fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
+        let shape = sizes(&x, &w);
+        let y = make([shape.rows, shape.outputs], |y| {
+            gemm::linear(y, Write::Replace, floats(&x), floats(&w), shape);
+        });
+        (y, [x, w])
+    }
+
+    fn backward(&self, [x, w]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
+        let shape = sizes(&x, &w);
+        let dx = make(x.shape(), |dx| gemm::linear_dx(dx, floats(&dy), floats(&w), shape));
+        let dw = make(w.shape(), |dw| gemm::linear_dw(dw, floats(&dy), floats(&x), shape));
+        [dx, dw]
+    }
+}
+
+/// y = r + x·Wᵀ. // x [N, I], w [O, I], r, y [N, O]
+#[derive(Clone, Copy, Debug)]
+pub struct ProjectAdd;
+
+impl Operator<3> for ProjectAdd {
+    fn plain<B: Backend>(&self, [x, w, r]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        primitive(tensor::<B, 2>(r) + tensor(Project.plain::<B>([x, w])))
+    }
+
+    /// x, w
+    type Saved = [FlexTensor; 2];
+
+    fn forward(&self, [x, w, r]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
+        let shape = sizes(&x, &w);
+        let y = make(r.shape(), |y| {
+            rows::copy(y, floats(&r));
+            gemm::linear(y, Write::Add, floats(&x), floats(&w), shape);
+        });
+        (y, [x, w])
+    }
+
+    fn backward(&self, saved: Self::Saved, dy: FlexTensor) -> [FlexTensor; 3] {
+        let [dx, dw] = Operator::backward(&Project, saved, dy.clone());
+        [dx, dw, dy]
+    }
+}
+
+fn sizes(x: &FlexTensor, w: &FlexTensor) -> Linear {
+    Linear { rows: x.shape()[0], inputs: w.shape()[1], outputs: w.shape()[0] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_plain, assert_slopes, input};
+    use super::*;
+
+    #[test]
+    fn projections_are_the_plain_form() {
+        for (rows, ins, outs) in [(1, 1, 1), (5, 3, 7), (130, 33, 65), (64, 128, 96)] {
+            let x = input(&[rows, ins], 1.0, 1);
+            let w = input(&[outs, ins], 1.0, 2);
+            assert_plain(Project, [x.clone(), w.clone()]);
+            assert_plain(ProjectAdd, [x, w, input(&[rows, outs], 1.0, 3)]);
+        }
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        let [x, w, r] =
+            [(5, 7, 1), (4, 7, 2), (5, 4, 3)].map(|(n, d, seed)| input(&[n, d], 1.0, seed));
+        assert_slopes(Project, [x.clone(), w.clone()]);
+        assert_slopes(ProjectAdd, [x, w, r]);
+    }
+}

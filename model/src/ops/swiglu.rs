@@ -1,0 +1,122 @@
+//! SwiGLU: y = silu(gate)∘up, silu(g) = g·s, s = 1/(1 + e⁻ᵍ) (Shazeer 2020, arXiv 2002.05202).
+
+use burn::tensor::activation::silu;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_flex::FlexTensor;
+use pulp::Simd;
+use rayon::prelude::*;
+
+use super::buf::{floats, make};
+use super::lanes::{BLOCK, fma, sigmoid, simd};
+use super::rows::ROWS;
+use super::{Operator, clock, primitive, tensor};
+
+/// y = silu(gate)∘up. // gate_up [N, 2F] as [gate | up], y [N, F]
+#[derive(Clone, Copy, Debug)]
+pub struct SwiGlu;
+
+impl Operator<1> for SwiGlu {
+    fn plain<B: Backend>(&self, [gate_up]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+        let gate_up = tensor::<B, 2>(gate_up);
+        let width = gate_up.dims()[1] / 2;
+        let gate = gate_up.clone().narrow(1, 0, width);
+        primitive(silu(gate) * gate_up.narrow(1, width, width))
+    }
+
+    /// gate_up
+    type Saved = FlexTensor;
+
+    fn forward(&self, [gate_up]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
+        let _timer = clock::start("swiglu");
+        let [rows, width] = [gate_up.shape()[0], gate_up.shape()[1] / 2];
+        let y = make([rows, width], |y| {
+            let inputs = floats(&gate_up).par_chunks(ROWS * 2 * width);
+            let tasks = inputs.zip(y.par_chunks_mut(ROWS * width));
+            tasks.for_each(|(gate_up, y)| swiglu_rows(gate_up, width, y));
+        });
+        (y, gate_up)
+    }
+
+    fn backward(&self, gate_up: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
+        let _timer = clock::start("swiglu back");
+        let width = gate_up.shape()[1] / 2;
+        let dx = make(gate_up.shape(), |dx| {
+            let inputs = floats(&gate_up).par_chunks(ROWS * 2 * width);
+            let inputs = inputs.zip(floats(&dy).par_chunks(ROWS * width));
+            let tasks = inputs.zip(dx.par_chunks_mut(ROWS * 2 * width));
+            tasks.for_each(|((gate_up, dy), dx)| swiglu_grad_rows(gate_up, dy, width, dx));
+        });
+        [dx]
+    }
+}
+
+/// y = silu(g)·u.
+#[inline(always)]
+fn swiglu_block<S: Simd>(g: &[f32], u: &[f32], y: &mut [f32]) {
+    for i in 0..y.len() {
+        y[i] = g[i] * sigmoid::<S>(g[i]) * u[i];
+    }
+}
+
+/// silu'(g) = s + g·s·(1 − s).
+#[inline(always)]
+fn swiglu_grad_block<S: Simd>(g: &[f32], u: &[f32], dy: &[f32], dg: &mut [f32], du: &mut [f32]) {
+    for i in 0..dy.len() {
+        let s = sigmoid::<S>(g[i]);
+        let a = g[i] * s;
+        du[i] = dy[i] * a;
+        dg[i] = dy[i] * u[i] * fma::<S>(a, 1.0 - s, s);
+    }
+}
+
+simd! {
+    fn swiglu_rows<S>(gate_up: &[f32], width: usize, y: &mut [f32]) {
+        for (x, y) in gate_up.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
+            let (g, u) = x.split_at(width);
+            let ((g, g_rest), (u, u_rest)) = (g.as_chunks::<BLOCK>(), u.as_chunks::<BLOCK>());
+            let (y, y_rest) = y.as_chunks_mut::<BLOCK>();
+            for i in 0..y.len() {
+                swiglu_block::<S>(&g[i], &u[i], &mut y[i]);
+            }
+            swiglu_block::<S>(g_rest, u_rest, y_rest);
+        }
+    }
+
+    fn swiglu_grad_rows<S>(gate_up: &[f32], dy: &[f32], width: usize, dx: &mut [f32]) {
+        let rows = gate_up.chunks_exact(2 * width).zip(dy.chunks_exact(width));
+        for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
+            let ((g, u), (dg, du)) = (x.split_at(width), dx.split_at_mut(width));
+            let ((g, g_rest), (u, u_rest)) = (g.as_chunks::<BLOCK>(), u.as_chunks::<BLOCK>());
+            let (dy, dy_rest) = dy.as_chunks::<BLOCK>();
+            let (dg, dg_rest) = dg.as_chunks_mut::<BLOCK>();
+            let (du, du_rest) = du.as_chunks_mut::<BLOCK>();
+            for i in 0..dy.len() {
+                swiglu_grad_block::<S>(&g[i], &u[i], &dy[i], &mut dg[i], &mut du[i]);
+            }
+            swiglu_grad_block::<S>(g_rest, u_rest, dy_rest, dg_rest, du_rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Upstream, assert_plain, assert_slopes, input, results};
+    use super::*;
+
+    #[test]
+    fn it_is_the_plain_form() {
+        for (rows, width) in [(1, 1), (3, 7), (130, 64), (65, 43)] {
+            assert_plain(SwiGlu, [input(&[rows, 2 * width], 6.0, 1)]);
+        }
+        assert_slopes(SwiGlu, [input(&[5, 8], 1.0, 1)]);
+    }
+
+    /// Gates far beyond what f32's exponential reaches.
+    #[test]
+    fn extreme_gates_stay_finite() {
+        let gate_up = (vec![-1e4, 1e4, -200.0, 3.0, 2.0, 1.0, 1.0, 1.0], vec![1, 8]);
+        let found = results(SwiGlu, [gate_up], Upstream::Random);
+        assert!(found.iter().flatten().all(|x| x.is_finite()), "{found:?}");
+    }
+}
