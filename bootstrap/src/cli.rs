@@ -13,9 +13,8 @@ use std::{
 };
 
 use libp2p::Multiaddr;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{key, manifest, server};
+use crate::{interrupts::Interrupts, key, manifest, server};
 
 /// Public entry point of training runs: lets nodes find one another and hands out the signed
 /// manifests of the runs that they can join.
@@ -39,13 +38,15 @@ pub struct Args {
     pub line: Option<PathBuf>,
 }
 
-/// Runs until Ctrl-C or SIGTERM: 0 then, 1 if it could not start.
+/// Runs until Ctrl-C, SIGTERM or a closed terminal: 0 then, 1 if it could not start.
 #[must_use]
 pub fn run(args: Args) -> ExitCode {
     // Fails where the caller has set up its own, which is as good.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(io::stderr)
+        // Its own complaint about a closed terminal would be a panic.
+        .log_internal_errors(false)
         .try_init();
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,15 +72,8 @@ fn start(args: Args) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let stop = async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
-        server::serve(config, print_join_line, stop).await?;
+        let mut interrupts = Interrupts::new()?;
+        server::serve(config, print_join_line, interrupts.next()).await?;
         Ok(())
     })
 }

@@ -5,12 +5,13 @@
 //! Read in this order: [`address`] (what a person types and what is worth dialling),
 //! [`transport`] (how bytes get to a peer; [`shaper`] for simulations), [`discovery`] (how peers find and reach one another),
 //! [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
-//! protocol that the entry point speaks itself), [`key`] and [`server`] (the program).
+//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the program).
 
 pub mod address;
 pub mod cli;
 pub mod discovery;
 pub mod frame;
+pub mod interrupts;
 pub mod key;
 pub mod manifest;
 pub mod server;

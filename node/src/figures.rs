@@ -1,4 +1,4 @@
-//! How numbers are written where a person reads them.
+//! How numbers and errors are written where a person reads them.
 
 use intellect_protocol::codec::Codec;
 
@@ -34,4 +34,18 @@ pub(crate) fn bytes(number: u64) -> String {
         value /= 1_000.0;
     }
     format!("{value:.1} TB")
+}
+
+/// An error and what lies behind it, joined by `joint`; what has been said already is not said again.
+pub(crate) fn explain(error: &dyn std::error::Error, joint: &str) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let why = cause.to_string();
+        if !text.contains(&why) {
+            text = text + joint + &why;
+        }
+        source = cause.source();
+    }
+    text
 }

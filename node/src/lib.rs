@@ -124,6 +124,8 @@ fn log_to_stderr(directives: &str) {
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
+        // Its own complaint about a closed terminal would be a panic.
+        .log_internal_errors(false)
         .try_init();
 }
 
@@ -171,7 +173,7 @@ enum Error {
 }
 
 impl Error {
-    /// 1 failed, 2 wrong usage.
+    /// 1 failed, 2 wrong usage, 130 interrupted where that is no success.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
@@ -193,6 +195,7 @@ impl Error {
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },
             ) => 2,
+            Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Stored(_)
@@ -220,13 +223,27 @@ impl Error {
 
     /// The error and what lies behind it, each on a line of its own.
     fn explain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text.push_str("\n  because: ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        text
+        figures::explain(self, "\n  because: ")
+    }
+}
+
+/// What a shell expects of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+#[cfg(test)]
+mod tests {
+    use intellect_model::data::DataError;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once() {
+        let cause = || io::Error::other("the disk is full");
+        let plain = Error::Output(cause());
+        assert_eq!(plain.explain(), "cannot write to standard output\n  because: the disk is full");
+        let path = PathBuf::from("a.txt");
+        let inline = DataError::Unreadable { path, cause: cause() };
+        let inline = Error::Sim(SimError::Data(inline));
+        assert_eq!(inline.explain(), "cannot read a.txt: the disk is full");
     }
 }

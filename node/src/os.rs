@@ -15,13 +15,12 @@ use std::{
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C and the polite kill, as one stream of wishes to stop.
+/// Ctrl-C and its like, for a node.
 ///
-/// From its creation on neither signal ends the process by itself, and neither does a file that
+/// From its creation on none of them ends the process by itself, and neither does a file that
 /// meets the user's size limit: the write fails instead, like one on a full disk.
 pub(crate) struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
+    wishes: intellect_bootstrap::interrupts::Interrupts,
     _file_size: Signal,
 }
 
@@ -29,21 +28,17 @@ impl Interrupts {
     /// Starts to listen; needs a tokio runtime.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
+            wishes: intellect_bootstrap::interrupts::Interrupts::new()?,
             _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 
-    /// Waits for the next Ctrl-C or SIGTERM.
+    /// Waits for the next wish that the node ends.
     ///
     /// # Cancel safety
     /// No signal is lost when this future is dropped.
     pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        self.wishes.next().await;
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! It shares no code path with what it judges but the formats of events and checkpoints.
 
+mod folder;
 mod journal;
 mod ledger;
 mod links;
@@ -19,6 +20,7 @@ mod scenario;
 mod seat;
 mod shaping;
 mod stage;
+mod stop;
 mod storm;
 mod swarm;
 mod table;
@@ -42,20 +44,21 @@ use intellect_protocol::manifest::Run;
 use crate::{
     cli::SimArgs,
     config::{self, LocalError},
-    figures,
     gauge::{Gauge, GaugeError, REPORT_TOKENS},
     identity::Identity,
     manifest::{Draft, DraftError, Manifest, ReadError},
     os, tools,
 };
 
+use folder::Folder;
 use journal::Journal;
 use ledger::Ledger;
 use network::Network;
 use observer::{Answer, Observer, Request};
 use process::POLL;
 use scenario::{Scenario, ScenarioError};
-use stage::{Closed, Plan, Progress, Stage, StageError};
+use stage::{Plan, Progress, Stage, StageError};
+use stop::Stop;
 use storm::{Forecast, ForecastError};
 
 /// Why a simulation did not succeed.
@@ -146,6 +149,23 @@ pub(crate) enum SimError {
         /// Where to look.
         folder: PathBuf,
     },
+    /// Ctrl-C, a polite `kill`, or a terminal that was closed.
+    #[error(
+        "interrupted after epoch {epoch}; {}",
+        folder.as_ref().map_or_else(
+            || "its files are removed".to_owned(),
+            |folder| format!("what was written until then is in {}", folder.display())
+        )
+    )]
+    Interrupted {
+        /// The last epoch that was committed.
+        epoch: u64,
+        /// Where its files are, if they are kept.
+        folder: Option<PathBuf>,
+    },
+    /// The system takes no handler of signals.
+    #[error("cannot start")]
+    Signals(#[source] io::Error),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -165,44 +185,79 @@ pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 }
 
 fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
-    let (plan, scenario) = plan(args)?;
+    let mut folder = Folder::make(args)?;
+    let mut stop = Stop::listen().map_err(SimError::Signals)?;
+    let (plan, scenario) = plan(args, &folder.path)?;
     let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device)?;
     let entropies = gauge.entropies();
-    introduce(&plan, &entropies, out)?;
+    table::introduce(&plan, &entropies, out)?;
     let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
     let observer = Observer::start(gauge).map_err(folder_error)?;
     let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
-    let before = observer.measure(begin, MEASURE_PATIENCE);
+    let before = observer.measure(begin, MEASURE_PATIENCE, &mut stop);
     let mut journal = Journal::open(&plan, entropies.floor).map_err(folder_error)?;
     journal.write(0, before);
+    if stop.is_wanted_within(Duration::from_millis(1)) {
+        return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
+    }
 
     let mut stage = Stage::open(&plan, scenario)?;
-    let (evaluations, failure) = watch(&mut stage, &observer, &mut journal, out)?;
+    let (evaluations, end) = watch(&mut stage, &observer, &mut journal, &mut stop, out)?;
     let wall = stage.wall();
     let last = stage.ledger().committed();
-    let after = stage.checkpoint(last).and_then(|path| {
-        let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
-        observer.measure(request, MEASURE_PATIENCE)
-    });
-    journal.write(last, after);
+    let after = match &end {
+        // The newest that there is.
+        End::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),
+        End::Ended | End::Failed(_) => stage.checkpoint(last).and_then(|path| {
+            let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
+            observer.measure(request, MEASURE_PATIENCE, &mut stop)
+        }),
+    };
     let mut closed = stage.close();
 
     let measured = Measured { before, after, entropies };
-    closed.reasons.splice(0..0, failure);
-    closed.reasons.extend(measured.complaint());
-    report::write(&plan, &closed, &evaluations, &measured, wall).map_err(folder_error)?;
-    conclude(&plan, &closed, &measured, wall, out)?;
-    if !closed.reasons.is_empty() {
-        return Err(SimError::Failed { reasons: closed.reasons, folder: plan.folder });
+    let interrupted = matches!(end, End::Interrupted);
+    if interrupted {
+        closed.reasons = vec![format!("interrupted after epoch {last}")];
+    } else {
+        journal.write(last, after);
+        closed.reasons.splice(0..0, end.failure());
+        closed.reasons.extend(measured.complaint());
     }
-    if args.out.is_none() {
-        fs::remove_dir_all(&plan.folder).map_err(folder_error)?;
+    report::write(&plan, &closed, &evaluations, &measured, wall).map_err(folder_error)?;
+    let told = table::conclude(&plan, &closed, &measured, wall, out);
+    if interrupted {
+        // Where the terminal was closed nobody reads it.
+        return Err(SimError::Interrupted { epoch: last, folder: folder.kept() });
+    }
+    told?;
+    if !closed.reasons.is_empty() {
+        return Err(SimError::Failed { reasons: closed.reasons, folder: folder.keep() });
     }
     Ok(())
 }
 
+/// How the watching ended.
+enum End {
+    /// Every process did.
+    Ended,
+    /// It cannot succeed any more.
+    Failed(String),
+    /// The user wishes it.
+    Interrupted,
+}
+
+impl End {
+    fn failure(self) -> Option<String> {
+        match self {
+            Self::Failed(why) => Some(why),
+            Self::Ended | Self::Interrupted => None,
+        }
+    }
+}
+
 /// Everything that is checked before a process starts.
-fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
+fn plan(args: &SimArgs, folder: &Path) -> Result<(Plan, Scenario), SimError> {
     let peers = args.peers.map_or(PEERS_DEFAULT, NonZeroUsize::get);
     let scenario = match &args.scenario {
         Some(path) => Scenario::load(path, peers)?,
@@ -224,9 +279,8 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
     let absolute = |path: &Path| {
         fs::canonicalize(path).map_err(|source| SimError::Folder { path: path.to_owned(), source })
     };
-    let folder = absolute(&folder(args)?)?;
     let network = match wanted {
-        true => Network::with_links(args.links, peers + 1, args.seed, &folder)
+        true => Network::with_links(args.links, peers + 1, args.seed, folder)
             .map_err(SimError::Links)?,
         false => Network::Loopback,
     };
@@ -242,7 +296,7 @@ fn plan(args: &SimArgs) -> Result<(Plan, Scenario), SimError> {
         device: config::parse_device(&args.device)?,
         chaos,
         network,
-        folder,
+        folder: folder.to_owned(),
     };
     Ok((plan, scenario))
 }
@@ -268,27 +322,15 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     Ok(draft.sign(&organiser)?)
 }
 
-/// The folder of `--out`, or one that is removed in the end.
-fn folder(args: &SimArgs) -> Result<PathBuf, SimError> {
-    let folder = args.out.clone().unwrap_or_else(|| {
-        std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
-    });
-    let folder_error = |source| SimError::Folder { path: folder.clone(), source };
-    fs::create_dir_all(&folder).map_err(folder_error)?;
-    if fs::read_dir(&folder).map_err(folder_error)?.next().is_some() {
-        return Err(SimError::NotEmpty { folder });
-    }
-    Ok(folder)
-}
-
 /// Looks at the stage until nothing runs or it cannot succeed any more, and prints each epoch once
-/// it is complete. Returns what was measured, and why it was broken off.
+/// it is complete. Returns what was measured, and how it ended.
 fn watch(
     stage: &mut Stage<'_>,
     observer: &Observer,
     journal: &mut Journal,
+    stop: &mut Stop,
     out: &mut dyn Write,
-) -> Result<(BTreeMap<u64, Evaluation>, Option<String>), SimError> {
+) -> Result<(BTreeMap<u64, Evaluation>, End), SimError> {
     let mut evaluations = BTreeMap::new();
     let (mut asked, mut printed) = (0, 0);
     writeln!(out, "{}", table::HEADER)?;
@@ -322,18 +364,17 @@ fn watch(
             printed += 1;
             print_row(stage, printed, &evaluations, out)?;
         }
-        let failure = match progress {
-            Progress::Running => {
-                std::thread::sleep(POLL);
-                continue;
-            }
-            Progress::Ended => None,
-            Progress::Failed(why) => Some(why),
+        let end = match progress {
+            Progress::Failed(why) => End::Failed(why),
+            Progress::Running if !stop.is_wanted_within(POLL) => continue,
+            Progress::Ended if !stop.is_wanted_within(Duration::from_millis(1)) => End::Ended,
+            // A terminal tells the nodes as well, and they leave.
+            Progress::Running | Progress::Ended => End::Interrupted,
         };
         for epoch in printed + 1..=committed {
             print_row(stage, epoch, &evaluations, out)?;
         }
-        return Ok((evaluations, failure));
+        return Ok((evaluations, end));
     }
 }
 
@@ -362,69 +403,6 @@ fn print_row(
     let since_ms = epoch.first_ms.saturating_sub(before);
     writeln!(out, "{}", table::row(number, epoch, since_ms, evaluations.get(&number)))?;
     out.flush()
-}
-
-fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
-    let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
-    writeln!(
-        out,
-        "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
-         parameters · {} · seed {seed}",
-        manifest.id,
-        figures::count(manifest.work.model.parameter_count()),
-        figures::codec_name(manifest.run.codec),
-    )?;
-    writeln!(out, "links: {}", network.word())?;
-    if let Some(chaos) = chaos {
-        let bound = plan.watchdog().as_secs();
-        writeln!(out, "chaos: {chaos}; it fails when nobody commits for {bound} s")?;
-    }
-    match entropies.floor {
-        Some(floor) => {
-            writeln!(out, "data: synthetic, entropy rate H* = {floor:.4} nats per token")
-        }
-        None => writeln!(
-            out,
-            "data: a file, entropy {:.4} nats per token by unigrams{}",
-            entropies.unigram,
-            entropies.bigram.map_or_else(String::new, |nats| format!(", {nats:.4} by bigrams"))
-        ),
-    }
-}
-
-/// The last lines.
-fn conclude(
-    plan: &Plan,
-    closed: &Closed,
-    measured: &Measured,
-    wall: Duration,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let ledger = &closed.ledger;
-    let number = table::number_or_dash;
-    let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
-    writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
-    if let Some(yardsticks) = measured.entropies.yardsticks() {
-        writeln!(
-            out,
-            "excess        uniform {:.3} · unigram {:.3} · bigram {:.3} · this run {}",
-            yardsticks.uniform,
-            yardsticks.unigram,
-            yardsticks.bigram,
-            number(measured.after.and_then(|evaluation| evaluation.excess))
-        )?;
-    }
-    let tokens = ledger.epochs().values().map(|epoch| epoch.tokens).sum();
-    let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
-    writeln!(
-        out,
-        "{} epochs in {:.1} s · {} tokens · {} sent by each peer",
-        ledger.committed(),
-        wall.as_secs_f64(),
-        figures::count(tokens),
-        figures::bytes(sent / plan.peers as u64)
-    )?;
-    closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
 }
 
 impl Measured {

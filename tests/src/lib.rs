@@ -5,19 +5,23 @@
 //! from its `--events` file as plain JSON, so that a renamed key is noticed; log text is only shown
 //! when a story fails.
 
+pub mod process;
+
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The folder in a story's folder that its programs take for the system's temporary one.
+const TEMPORARY: &str = "temporary";
 
 /// How often anything is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -81,7 +85,9 @@ impl Story {
     pub fn begin(programs: Programs) -> Result<Self> {
         // A story that failed leaves nothing behind that could disturb the next one.
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self { programs, folder: tempfile::tempdir()?, _turn: turn })
+        let folder = tempfile::tempdir()?;
+        fs::create_dir(folder.path().join(TEMPORARY))?;
+        Ok(Self { programs, folder, _turn: turn })
     }
 
     /// A path in the story's folder.
@@ -110,6 +116,14 @@ impl Story {
     /// It does not end within `patience`.
     pub fn node_within(&self, arguments: &[&str], patience: Duration) -> Result<Done> {
         self.start("command", self.programs.node, arguments)?.wait(patience)
+    }
+
+    /// Starts `intellect-node` with a command that lasts; `name` is the folder of what it says.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_command(&self, name: &str, arguments: &[&str]) -> Result<Process> {
+        self.start(name, self.programs.node, arguments)
     }
 
     /// Starts `intellect-node run` as the node `name`, with a data folder and an events file in the
@@ -165,13 +179,26 @@ impl Story {
     /// # Errors
     /// It says nothing for half a minute.
     pub fn start_bootstrap(&self, manifests: &[PathBuf]) -> Result<(Process, String)> {
+        self.start_bootstrap_under(&[], manifests)
+    }
+
+    /// The same under another command, as in `nohup intellect-bootstrap …`.
+    ///
+    /// # Errors
+    /// It says nothing for half a minute.
+    pub fn start_bootstrap_under(
+        &self,
+        command: &[&str],
+        manifests: &[PathBuf],
+    ) -> Result<(Process, String)> {
         let data = self.text("bootstrap/data");
         let manifests: Vec<_> = manifests.iter().map(|path| path.to_string_lossy()).collect();
-        let mut arguments = vec!["--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data];
+        let mut line = [command, &[self.programs.bootstrap]].concat();
+        line.extend(["--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data]);
         for manifest in &manifests {
-            arguments.extend(["--manifest", manifest]);
+            line.extend(["--manifest", manifest]);
         }
-        let mut process = self.start("bootstrap", self.programs.bootstrap, &arguments)?;
+        let mut process = self.start("bootstrap", line[0], &line[1..])?;
         let start = Instant::now();
         loop {
             let out = fs::read_to_string(&process.out)?;
@@ -219,6 +246,7 @@ impl Story {
             .stderr(append(&err)?)
             .current_dir(self.folder.path())
             .env("XDG_DATA_HOME", self.path("home"))
+            .env("TMPDIR", self.path(TEMPORARY))
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
         Ok(Process { child, folder, out, err })
@@ -323,146 +351,6 @@ pub struct Process {
     folder: PathBuf,
     out: PathBuf,
     err: PathBuf,
-}
-
-/// CPU seconds of a process.
-#[derive(Clone, Copy, Debug)]
-pub struct Cpu {
-    /// Of all its threads, also of those that have ended.
-    pub all: f64,
-    /// Of those that train.
-    pub training: f64,
-}
-
-/// User and system time of a line of `/proc/…/stat`.
-fn cpu_seconds(stat: &str) -> Result<f64> {
-    // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
-    let rest = stat.rsplit_once(')').context("a name")?.1;
-    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-    let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
-    // Linux counts hundredths of a second everywhere.
-    Ok(ticks / 100.0)
-}
-
-impl Process {
-    /// How it ended, if it has.
-    ///
-    /// # Errors
-    /// The system cannot tell.
-    pub fn exit(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
-    }
-
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// It does not end within `patience`, and has been killed.
-    pub fn wait(mut self, patience: Duration) -> Result<Done> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.exit()? {
-                let (out, err) = (fs::read_to_string(&self.out)?, fs::read_to_string(&self.err)?);
-                return Ok(Done { code: status.code(), out, err });
-            }
-            if start.elapsed() > patience {
-                bail!("it does not end within {patience:?}; it said: {}", self.said());
-            }
-            std::thread::sleep(POLL);
-        }
-    }
-
-    /// As Ctrl-C.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn interrupt(&self) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("a process id")?, Signal::INT)?)
-    }
-
-    /// Lets no file of it grow beyond `bytes` from now on, as on a disk that is full; `None` frees it.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let limit = Rlimit { current: bytes, maximum: None };
-        prlimit(Some(pid.context("a process id")?), Resource::Fsize, limit)?;
-        Ok(())
-    }
-
-    /// CPU seconds that it has used so far, as `/proc` tells.
-    ///
-    /// # Errors
-    /// It is gone, or the system has no `/proc`.
-    pub fn cpu_seconds(&self) -> Result<Cpu> {
-        let process = format!("/proc/{}", self.child.id());
-        let all = cpu_seconds(&fs::read_to_string(format!("{process}/stat"))?)?;
-        let mut training = 0.0;
-        for thread in fs::read_dir(format!("{process}/task"))? {
-            // It may have ended meanwhile.
-            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
-            if stat.contains("(worker)") {
-                training += cpu_seconds(&stat)?;
-            }
-        }
-        Ok(Cpu { all, training })
-    }
-
-    /// As kill -9.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// The events that it has written.
-    ///
-    /// # Errors
-    /// A line is no JSON.
-    pub fn events(&self) -> Result<Vec<Value>> {
-        let path = self.folder.join("events.jsonl");
-        if path.exists() { read_events(&path) } else { Ok(Vec::new()) }
-    }
-
-    /// Waits for an event that `accepts` does.
-    ///
-    /// # Errors
-    /// None comes within `patience`, or the process ends before.
-    pub fn wait_for(
-        &mut self,
-        patience: Duration,
-        accepts: impl Fn(&Value) -> bool,
-    ) -> Result<Value> {
-        let start = Instant::now();
-        loop {
-            let ended = self.exit()?.is_some();
-            if let Some(event) = self.events()?.into_iter().find(&accepts) {
-                return Ok(event);
-            }
-            if ended || start.elapsed() > patience {
-                bail!("the event does not come; it said: {}", self.said());
-            }
-            std::thread::sleep(POLL);
-        }
-    }
-
-    /// Waits until it has committed `epoch`.
-    ///
-    /// # Errors
-    /// As [`Self::wait_for`].
-    pub fn wait_for_commit(&mut self, epoch: u64, patience: Duration) -> Result<Value> {
-        self.wait_for(patience, |event| event["event"] == "committed" && event["epoch"] == epoch)
-    }
-
-    /// All that it printed.
-    fn said(&self) -> String {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        read(&self.out) + &read(&self.err)
-    }
 }
 
 impl Drop for Process {

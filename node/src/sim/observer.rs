@@ -19,6 +19,8 @@ use crate::{
     os,
 };
 
+use super::stop::Stop;
+
 /// A state to measure.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
@@ -80,12 +82,18 @@ impl Observer {
         self.answers.try_recv().ok()
     }
 
-    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`.
-    pub(super) fn measure(&self, request: Request, patience: Duration) -> Option<Evaluation> {
+    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`, or the
+    /// user wishes that the simulation ends.
+    pub(super) fn measure(
+        &self,
+        request: Request,
+        patience: Duration,
+        stop: &mut Stop,
+    ) -> Option<Evaluation> {
         let wanted = (request.epoch, request.tokens);
         let mut waiting = Some(request);
         let start = std::time::Instant::now();
-        while start.elapsed() < patience {
+        while start.elapsed() < patience && !stop.is_wanted_within(Duration::from_millis(1)) {
             if let Some(request) = waiting.take()
                 && !self.ask(request.clone())
             {

@@ -1,10 +1,19 @@
-//! What a person sees while a simulation runs: one line per committed epoch.
+//! What a person sees of a simulation: what it is, a line per committed epoch, what it came to.
 
-use intellect_model::eval::Evaluation;
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
-use crate::figures::count;
+use intellect_model::{data::Entropies, eval::Evaluation};
 
-use super::ledger::Epoch;
+use crate::figures::{self, count};
+
+use super::{
+    Measured,
+    ledger::Epoch,
+    stage::{Closed, Plan},
+};
 
 /// The line above the lines.
 pub(super) const HEADER: &str =
@@ -39,4 +48,68 @@ pub(super) fn row(
 /// Three digits after the point, or a dash.
 pub(super) fn number_or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
+}
+
+/// The first lines.
+pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
+    let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
+    writeln!(
+        out,
+        "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
+         parameters · {} · seed {seed}",
+        manifest.id,
+        count(manifest.work.model.parameter_count()),
+        figures::codec_name(manifest.run.codec),
+    )?;
+    writeln!(out, "links: {}", network.word())?;
+    if let Some(chaos) = chaos {
+        let bound = plan.watchdog().as_secs();
+        writeln!(out, "chaos: {chaos}; it fails when nobody commits for {bound} s")?;
+    }
+    match entropies.floor {
+        Some(floor) => {
+            writeln!(out, "data: synthetic, entropy rate H* = {floor:.4} nats per token")
+        }
+        None => writeln!(
+            out,
+            "data: a file, entropy {:.4} nats per token by unigrams{}",
+            entropies.unigram,
+            entropies.bigram.map_or_else(String::new, |nats| format!(", {nats:.4} by bigrams"))
+        ),
+    }
+}
+
+/// The last lines.
+pub(super) fn conclude(
+    plan: &Plan,
+    closed: &Closed,
+    measured: &Measured,
+    wall: Duration,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let ledger = &closed.ledger;
+    let number = number_or_dash;
+    let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
+    writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
+    if let Some(yardsticks) = measured.entropies.yardsticks() {
+        writeln!(
+            out,
+            "excess        uniform {:.3} · unigram {:.3} · bigram {:.3} · this run {}",
+            yardsticks.uniform,
+            yardsticks.unigram,
+            yardsticks.bigram,
+            number(measured.after.and_then(|evaluation| evaluation.excess))
+        )?;
+    }
+    let tokens = ledger.epochs().values().map(|epoch| epoch.tokens).sum();
+    let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
+    writeln!(
+        out,
+        "{} epochs in {:.1} s · {} tokens · {} sent by each peer",
+        ledger.committed(),
+        wall.as_secs_f64(),
+        count(tokens),
+        figures::bytes(sent / plan.peers as u64)
+    )?;
+    closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
 }

@@ -14,6 +14,7 @@
 
 mod arrive;
 mod churn;
+mod goodbye;
 mod hostile;
 mod input;
 mod join;

@@ -1,0 +1,77 @@
+//! The wish that a program ends: Ctrl-C, the polite `kill`, and a terminal that closes.
+//!
+//! Both programs hear all three alike, since a window that is closed or a line that drops is how most
+//! people leave. Whoever started the program with `nohup` does not want it to end with the terminal:
+//! there SIGHUP stays ignored.
+
+use std::{fs, io};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// SIGINT, SIGTERM and SIGHUP as one stream of wishes. From its creation on none of them ends the
+/// process by itself.
+#[derive(Debug)]
+pub struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Absent where SIGHUP was ignored when the process began.
+    hangup: Option<Signal>,
+}
+
+impl Interrupts {
+    /// Starts to listen; needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The system takes no handler.
+    pub fn new() -> io::Result<Self> {
+        let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup,
+        })
+    }
+
+    /// Waits for the next wish.
+    ///
+    /// # Cancel safety
+    /// No signal is lost when this future is dropped.
+    pub async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = hangup => {}
+        }
+    }
+}
+
+/// Whether this process ignores SIGHUP. Where the system does not tell, it does not.
+fn is_hangup_ignored() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
+}
+
+/// The same of a `/proc/…/status`: the bit of signal n is n − 1.
+fn ignores_hangup(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_nohup_is_known_by_its_mask() {
+        assert!(ignores_hangup("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup("SigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup("SigIgn:\tnonsense\n"));
+        assert!(!ignores_hangup(""));
+    }
+}

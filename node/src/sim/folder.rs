@@ -1,0 +1,51 @@
+//! The folder of a simulation.
+
+use std::{fs, path::PathBuf};
+
+use crate::cli::SimArgs;
+
+use super::SimError;
+
+/// Where everything is written: the folder of `--out`, which stays, or one of our own, which is removed
+/// however this ends, unless it is kept.
+pub(super) struct Folder {
+    /// Absolute.
+    pub(super) path: PathBuf,
+    stays: bool,
+}
+
+impl Folder {
+    /// Makes it, empty.
+    pub(super) fn make(args: &SimArgs) -> Result<Self, SimError> {
+        let path = args.out.clone().unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
+        });
+        let folder_error = |source| SimError::Folder { path: path.clone(), source };
+        fs::create_dir_all(&path).map_err(folder_error)?;
+        if fs::read_dir(&path).map_err(folder_error)?.next().is_some() {
+            return Err(SimError::NotEmpty { folder: path });
+        }
+        let path = fs::canonicalize(&path).map_err(folder_error)?;
+        Ok(Self { path, stays: args.out.is_some() })
+    }
+
+    /// Where the files stay, if they do.
+    pub(super) fn kept(&self) -> Option<PathBuf> {
+        self.stays.then(|| self.path.clone())
+    }
+
+    /// Has them stay.
+    pub(super) fn keep(&mut self) -> PathBuf {
+        self.stays = true;
+        self.path.clone()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.stays {
+            // What cannot be removed is the temporary folder's to clean up.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}

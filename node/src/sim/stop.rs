@@ -1,0 +1,48 @@
+//! Ctrl-C and its like, heard by a simulation, which waits in small pieces and has no tasks.
+
+use std::{io, time::Duration};
+
+use intellect_bootstrap::interrupts::Interrupts;
+use tokio::{runtime, time::timeout};
+
+/// The wish that a simulation ends.
+#[derive(Debug)]
+pub(super) struct Stop {
+    runtime: runtime::Runtime,
+    interrupts: Interrupts,
+    wanted: bool,
+}
+
+impl Stop {
+    /// Starts to listen: from now on no such signal ends the process by itself.
+    pub(super) fn listen() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let interrupts = runtime.block_on(async { Interrupts::new() })?;
+        Ok(Self { runtime, interrupts, wanted: false })
+    }
+
+    /// Waits so long, or until somebody wishes that the simulation ends; whether somebody does, or did.
+    pub(super) fn is_wanted_within(&mut self, length: Duration) -> bool {
+        if !self.wanted {
+            let next = async { timeout(length, self.interrupts.next()).await.is_ok() };
+            self.wanted = self.runtime.block_on(next);
+        }
+        self.wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[test]
+    fn a_closed_terminal_is_a_wish_that_stays() {
+        let mut stop = Stop::listen().unwrap();
+        assert!(!stop.is_wanted_within(Duration::from_millis(1)));
+        kill_process(getpid(), Signal::HUP).unwrap();
+        assert!(stop.is_wanted_within(Duration::from_secs(60)));
+        assert!(stop.is_wanted_within(Duration::ZERO));
+    }
+}

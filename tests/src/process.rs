@@ -1,0 +1,184 @@
+//! What a story does to a running program, and hears of it.
+
+use std::{
+    fs,
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde_json::Value;
+
+use super::{Done, POLL, Process, read_events};
+
+/// CPU seconds of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    /// Of all its threads, also of those that have ended.
+    pub all: f64,
+    /// Of those that train.
+    pub training: f64,
+}
+
+/// User and system time of a line of `/proc/…/stat`.
+fn cpu_seconds(stat: &str) -> Result<f64> {
+    // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
+    let rest = stat.rsplit_once(')').context("a name")?.1;
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
+    // Linux counts hundredths of a second everywhere.
+    Ok(ticks / 100.0)
+}
+
+impl Process {
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub fn exit(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It does not end within `patience`, and has been killed.
+    pub fn wait(mut self, patience: Duration) -> Result<Done> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.exit()? {
+                let (out, err) = (fs::read_to_string(&self.out)?, fs::read_to_string(&self.err)?);
+                return Ok(Done { code: status.code(), out, err });
+            }
+            if start.elapsed() > patience {
+                bail!("it does not end within {patience:?}; it said: {}", self.said());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// As Ctrl-C.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn interrupt(&self) -> Result<()> {
+        self.signal(Signal::INT)
+    }
+
+    /// As when its terminal is closed.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn hang_up(&self) -> Result<()> {
+        self.signal(Signal::HUP)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.context("a process id")?, signal)?)
+    }
+
+    /// Lets no file of it grow beyond `bytes` from now on, as on a disk that is full; `None` frees it.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(pid.context("a process id")?), Resource::Fsize, limit)?;
+        Ok(())
+    }
+
+    /// CPU seconds that it has used so far, as `/proc` tells.
+    ///
+    /// # Errors
+    /// It is gone, or the system has no `/proc`.
+    pub fn cpu_seconds(&self) -> Result<Cpu> {
+        let process = format!("/proc/{}", self.child.id());
+        let all = cpu_seconds(&fs::read_to_string(format!("{process}/stat"))?)?;
+        let mut training = 0.0;
+        for thread in fs::read_dir(format!("{process}/task"))? {
+            // It may have ended meanwhile.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            if stat.contains("(worker)") {
+                training += cpu_seconds(&stat)?;
+            }
+        }
+        Ok(Cpu { all, training })
+    }
+
+    /// As kill -9.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The events that it has written.
+    ///
+    /// # Errors
+    /// A line is no JSON.
+    pub fn events(&self) -> Result<Vec<Value>> {
+        let path = self.folder.join("events.jsonl");
+        if path.exists() { read_events(&path) } else { Ok(Vec::new()) }
+    }
+
+    /// Waits for an event that `accepts` does.
+    ///
+    /// # Errors
+    /// None comes within `patience`, or the process ends before.
+    pub fn wait_for(
+        &mut self,
+        patience: Duration,
+        accepts: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let start = Instant::now();
+        loop {
+            let ended = self.exit()?.is_some();
+            if let Some(event) = self.events()?.into_iter().find(&accepts) {
+                return Ok(event);
+            }
+            if ended || start.elapsed() > patience {
+                bail!("the event does not come; it said: {}", self.said());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until it has printed `words`.
+    ///
+    /// # Errors
+    /// It does not within `patience`, or ends before.
+    pub fn wait_until_it_said(&mut self, words: &str, patience: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let ended = self.exit()?.is_some();
+            let said = self.said();
+            if said.contains(words) {
+                return Ok(());
+            }
+            if ended || start.elapsed() > patience {
+                bail!("{words:?} is missing in what it said: {said}");
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until it has committed `epoch`.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait_for_commit(&mut self, epoch: u64, patience: Duration) -> Result<Value> {
+        self.wait_for(patience, |event| event["event"] == "committed" && event["epoch"] == epoch)
+    }
+
+    /// All that it printed.
+    pub(super) fn said(&self) -> String {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        read(&self.out) + &read(&self.err)
+    }
+}

@@ -1,0 +1,74 @@
+//! How programs end when somebody wishes it: politely, with a last word, and with nothing left behind.
+
+use std::{fs, time::Duration};
+
+use e2e::{SMALL, Story};
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most usual way in which a volunteer leaves: the window is closed, or the line to it drops.
+#[test]
+fn a_closed_terminal_is_a_goodbye() {
+    let story = story();
+    let settings = ["members.heartbeat_ms=200", "members.minority_grace_ms=3000"];
+    let manifest = story.manifest("run.toml", &settings).unwrap();
+    let (bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut stays = story.start_node("stays", &entry, &[]).unwrap();
+    let mut leaves = story.start_node("leaves", &entry, &[]).unwrap();
+    leaves.wait_for_commit(2, PATIENCE).unwrap();
+    leaves.hang_up().unwrap();
+    let done = leaves.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let lost = stays.wait_for(PATIENCE, |event| event["event"] == "peer-lost").unwrap();
+    assert_eq!(lost["cause"], "left", "{}", done.out);
+
+    bootstrap.hang_up().unwrap();
+    bootstrap.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
+
+/// `nohup` is how one says that a program shall not end with its terminal.
+#[test]
+fn a_bootstrap_of_nohup_hears_no_closed_terminal() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let (bootstrap, _) = story.start_bootstrap_under(&["nohup"], &[manifest]).unwrap();
+    bootstrap.hang_up().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    bootstrap.interrupt().unwrap();
+    let done = bootstrap.wait(PATIENCE).unwrap();
+    assert_eq!(done.code, Some(0), "{}", done.err);
+}
+
+fn simulate(story: &Story, name: &str, arguments: &[&str]) -> e2e::Done {
+    let mut all = vec!["sim", "--peers", "2", "--epochs", "10000"];
+    all.extend(SMALL.iter().flat_map(|setting| ["--set", setting]));
+    all.extend(arguments);
+    let mut sim = story.start_command(name, &all).unwrap();
+    sim.wait_until_it_said("×2", PATIENCE).unwrap();
+    sim.hang_up().unwrap();
+    sim.wait(PATIENCE).unwrap()
+}
+
+#[test]
+fn an_interrupted_simulation_says_what_it_measured_and_leaves_no_files() {
+    let story = story();
+    let done = simulate(&story, "bare", &[]);
+    let done = done.expect_failure(130, &["interrupted after epoch", "removed"]).unwrap();
+    assert!(done.out.contains("held-out loss") && done.out.contains("this run"), "{}", done.out);
+    assert_eq!(fs::read_dir(story.path("temporary")).unwrap().count(), 0);
+
+    let out = story.text("out");
+    let done = simulate(&story, "kept", &["--out", &out]);
+    done.expect_failure(130, &["interrupted after epoch", &out]).unwrap();
+    let report = fs::read_to_string(story.path("out/report.json")).unwrap();
+    assert!(report.contains("interrupted after epoch"), "{report}");
+}
+
+#[test]
+fn a_simulation_that_is_refused_leaves_no_files() {
+    let story = story();
+    let done = story.node(&["sim", "--data", "/absent"]).unwrap();
+    done.expect_failure(1, &["/absent"]).unwrap();
+    assert_eq!(fs::read_dir(story.path("temporary")).unwrap().count(), 0);
+}
