@@ -130,20 +130,34 @@ impl FolderLock {
     }
 }
 
-/// Gives way: lowers the priority of the calling thread and of those that it starts from now on,
-/// so that heartbeats and votes are served although every core computes.
+/// To whom a thread gives way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Priority {
+    /// What trains: to threads of normal priority, so that heartbeats and votes are served although
+    /// every core computes.
+    Compute,
+    /// What only watches: to what trains as well.
+    Watch,
+}
+
+/// Lowers the priority of the calling thread and of those that it starts from now on.
 ///
 /// Only Linux has a priority per thread that a plain user may lower; elsewhere nothing happens.
-pub(crate) fn lower_thread_priority() {
+pub(crate) fn lower_thread_priority(to: Priority) {
     #[cfg(target_os = "linux")]
     {
-        /// Nice value of compute threads: 10 of 19, about a tenth of a core's share against a
-        /// thread of normal priority, and still above what users start with `nice -n 19`.
-        const COMPUTE_NICE: i32 = 10;
-        if let Err(error) = rustix::process::setpriority_process(None, COMPUTE_NICE) {
+        let nice = match to {
+            // About a tenth of a core's share against a thread of normal priority, and still above
+            // what users start with `nice -n 19`.
+            Priority::Compute => 10,
+            Priority::Watch => 19,
+        };
+        if let Err(error) = rustix::process::setpriority_process(None, nice) {
             tracing::debug!(%error, "thread priority stays as it is");
         }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = to;
 }
 
 /// Makes the system kill this process when the one that started it is gone: a simulated peer must

@@ -354,9 +354,10 @@ fn watch(
         if asked < committed
             && let Some(path) = stage.checkpoint(committed)
         {
-            asked = committed;
             let (path, tokens) = (Some(path), eval::GLANCE_TOKENS);
-            observer.ask(Request { epoch: committed, path, tokens });
+            if observer.ask(Request { epoch: committed, path, tokens }) {
+                asked = committed;
+            }
         }
         let running = stage.running();
         while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)

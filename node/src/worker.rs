@@ -25,7 +25,7 @@ use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::manifest::{Budget, Epoch};
 use tokio::sync::mpsc as tasks;
 
-use crate::os;
+use crate::os::{self, Priority};
 
 /// Commands that may wait: the driver never has more than one of each kind under way.
 const COMMANDS: usize = 8;
@@ -173,7 +173,7 @@ where
     let (commands, inbox) = mpsc::sync_channel(COMMANDS);
     let (reports, outbox) = tasks::channel(REPORTS);
     thread::Builder::new().name("worker".to_owned()).spawn(move || {
-        os::lower_thread_priority();
+        os::lower_thread_priority(Priority::Compute);
         let made = make().and_then(|(trainer, state)| {
             Worker::new(config, trainer, state, reports.clone()).map_err(|e| e.to_string())
         });

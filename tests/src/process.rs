@@ -12,23 +12,33 @@ use serde_json::Value;
 
 use super::{Done, POLL, Process, read_events};
 
-/// CPU seconds of a process.
-#[derive(Clone, Copy, Debug)]
-pub struct Cpu {
-    /// Of all its threads, also of those that have ended.
-    pub all: f64,
-    /// Of those that train.
-    pub training: f64,
+/// What one thread of a process has done.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Its number; of the first one, that of the process.
+    pub id: u64,
+    /// Its name; threads of a pool have that of who made the pool.
+    pub name: String,
+    /// The lower, the sooner it is served: 0 unless it gives way, 19 is the last.
+    pub nice: i64,
+    /// CPU seconds so far.
+    pub cpu: f64,
 }
 
-/// User and system time of a line of `/proc/…/stat`.
-fn cpu_seconds(stat: &str) -> Result<f64> {
-    // The name may hold blanks; after it come state, …, and as 12th and 13th utime and stime.
-    let rest = stat.rsplit_once(')').context("a name")?.1;
-    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-    let ticks: f64 = ticks.sum::<std::result::Result<f64, _>>()?;
-    // Linux counts hundredths of a second everywhere.
-    Ok(ticks / 100.0)
+impl Thread {
+    /// Of a line of `/proc/…/stat`.
+    fn read(stat: &str) -> Result<Self> {
+        // The name may hold blanks; after it come state, …, and as 12th, 13th and 17th utime, stime
+        // and nice.
+        let (start, rest) = stat.rsplit_once(')').context("a name")?;
+        let (id, name) = start.split_once(" (").context("a number and a name")?;
+        let rest: Vec<&str> = rest.split_whitespace().collect();
+        let field = |at: usize| rest.get(at).copied().context("a longer line");
+        let ticks = field(11)?.parse::<f64>()? + field(12)?.parse::<f64>()?;
+        // Linux counts hundredths of a second everywhere.
+        let cpu = ticks / 100.0;
+        Ok(Self { id: id.parse()?, name: name.to_owned(), nice: field(16)?.parse()?, cpu })
+    }
 }
 
 impl Process {
@@ -90,22 +100,25 @@ impl Process {
         Ok(())
     }
 
-    /// CPU seconds that it has used so far, as `/proc` tells.
+    /// CPU seconds that it has used so far, also in threads that have ended.
     ///
     /// # Errors
     /// It is gone, or the system has no `/proc`.
-    pub fn cpu_seconds(&self) -> Result<Cpu> {
-        let process = format!("/proc/{}", self.child.id());
-        let all = cpu_seconds(&fs::read_to_string(format!("{process}/stat"))?)?;
-        let mut training = 0.0;
-        for thread in fs::read_dir(format!("{process}/task"))? {
-            // It may have ended meanwhile.
-            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
-            if stat.contains("(worker)") {
-                training += cpu_seconds(&stat)?;
-            }
-        }
-        Ok(Cpu { all, training })
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        Ok(Thread::read(&stat)?.cpu)
+    }
+
+    /// Its threads, as `/proc` tells.
+    ///
+    /// # Errors
+    /// It is gone, or the system has no `/proc`.
+    pub fn threads(&self) -> Result<Vec<Thread>> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        // One may have ended meanwhile.
+        let stats =
+            threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        stats.map(|stat| Thread::read(&stat)).collect()
     }
 
     /// As kill -9.

@@ -1,8 +1,8 @@
 //! Measures committed states while the simulation runs, from checkpoint files.
 //!
 //! Nothing that a node says about its own loss decides whether a simulation succeeds. The observer
-//! is a thread of low priority, so that measuring holds up neither the scenario nor the nodes; when
-//! it cannot keep up, an epoch goes unmeasured.
+//! measures at a lower priority than the nodes train with, on all cores that they leave idle, and one
+//! state at a time: a request that comes meanwhile is refused, and an epoch goes unmeasured.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use intellect_model::eval::Evaluation;
 
 use crate::{
     gauge::{Gauge, GaugeError},
-    os,
+    os::{self, Priority},
 };
 
 use super::stop::Stop;
@@ -52,12 +52,15 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Starts the thread that owns `gauge`.
+    /// Starts the thread that owns `gauge`. All that this process computes from now on is done by it
+    /// and by threads that it starts.
     pub(super) fn start(mut gauge: Gauge) -> io::Result<Self> {
-        let (requests, inbox) = mpsc::sync_channel::<Request>(CAPACITY);
-        let (outbox, answers) = mpsc::sync_channel(CAPACITY);
+        // Nothing waits in between: a request is taken by a thread that is idle, or refused.
+        let (requests, inbox) = mpsc::sync_channel::<Request>(0);
+        let (outbox, answers) = mpsc::sync_channel(1);
         let work = move || {
-            os::lower_thread_priority();
+            os::lower_thread_priority(Priority::Watch);
+            intellect_model::use_threads(os::cores());
             for Request { epoch, path, tokens } in inbox {
                 let result = match path {
                     None => gauge.drawn(tokens),
@@ -72,7 +75,7 @@ impl Observer {
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// Asks for a measurement; `false` when the thread is busy, so that the caller goes on.
+    /// Asks for a measurement; `false` while another one is under way.
     pub(super) fn ask(&self, request: Request) -> bool {
         self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_ok())
     }
@@ -100,7 +103,7 @@ impl Observer {
                 waiting = Some(request);
             }
             match self.answers.recv_timeout(Duration::from_millis(50)) {
-                // The same state may be in the queue already, to be measured on fewer tokens.
+                // The same state may be in work already, measured on fewer tokens.
                 Ok(answer) if (answer.epoch, answer.tokens) == wanted => return answer.result.ok(),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -121,5 +124,33 @@ impl Drop for Observer {
     }
 }
 
-/// Requests and answers that may wait.
-const CAPACITY: usize = 4;
+#[cfg(test)]
+mod tests {
+    use intellect_model::{Device, config::Work, eval::GLANCE_TOKENS};
+    use intellect_protocol::manifest::Run;
+
+    use super::*;
+    use crate::{identity::Identity, manifest::Draft};
+
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// Else a model that takes longer to measure than to train would be measured without a pause.
+    #[test]
+    fn one_state_at_a_time_is_measured() {
+        let organiser = Identity::simulated(1, 0).keypair();
+        let draft = Draft::new(&Run::new(organiser.peer(), 1), &Work::synthetic()).unwrap();
+        let manifest = draft.sign(&organiser).unwrap();
+        let observer = Observer::start(Gauge::open(manifest, &[], Device::Cpu).unwrap()).unwrap();
+        let request = |epoch| Request { epoch, path: None, tokens: GLANCE_TOKENS };
+        for epoch in 0..2 {
+            let start = std::time::Instant::now();
+            while !observer.ask(request(epoch)) {
+                assert!(start.elapsed() < PATIENCE, "it is never idle");
+                std::thread::yield_now();
+            }
+            assert!(!observer.ask(request(9)));
+            let answer = observer.answers.recv_timeout(PATIENCE).unwrap();
+            assert_eq!((answer.epoch, answer.result.is_ok()), (epoch, true));
+        }
+    }
+}

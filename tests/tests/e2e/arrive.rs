@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use e2e::Process;
+use e2e::process::Thread;
 use serde_json::Value;
 
 use crate::story;
@@ -43,11 +44,12 @@ impl Spent {
             let last = events.iter().rfind(|event| is(event, "committed"));
             last.map_or(0.0, |event| event["epoch"].as_f64().unwrap())
         };
-        let (mut all, mut beside) = (0.0, 0.0);
-        for cpu in nodes.iter().map(|node| node.cpu_seconds().unwrap()) {
-            all += cpu.all;
-            beside += cpu.all - cpu.training;
-        }
+        let trains = |thread: &Thread| thread.name == "worker";
+        let training = |node: &Process| -> f64 {
+            node.threads().unwrap().iter().filter(|t| trains(t)).map(|t| t.cpu).sum()
+        };
+        let all: f64 = nodes.iter().map(|node| node.cpu_seconds().unwrap()).sum();
+        let beside = all - nodes.iter().map(training).sum::<f64>();
         Self { epochs: nodes.iter().map(epoch).sum(), all, beside }
     }
 

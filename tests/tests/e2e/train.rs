@@ -1,6 +1,6 @@
 //! Several processes train one model, and have the same bits after every epoch.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use e2e::{SMALL, Sim};
 use serde_json::Value;
@@ -43,6 +43,27 @@ fn three_peers_are_bit_identical_in_int8() {
 fn three_peers_are_bit_identical_in_f32() {
     let sim = simulate("f32", &["--peers", "3", "--epochs", "4", "--set", "ring.codec=f32"]);
     assert_equal_states(&sim, &[0, 1, 2], 4);
+}
+
+/// Whoever watches gives way to what is watched.
+#[test]
+fn a_simulation_measures_at_the_lowest_priority() {
+    let story = story();
+    let out = story.text("watched");
+    let arguments = ["sim", "--peers", "1", "--epochs", "4", "--out", &out];
+    let mut sim = story.start_command("watched-sim", &arguments).unwrap();
+    let mut threads = BTreeMap::new();
+    while sim.exit().unwrap().is_none() {
+        // Towards the end it is gone between two looks.
+        let now = sim.threads().unwrap_or_default();
+        threads.extend(now.into_iter().map(|thread| (thread.id, thread)));
+        thread::sleep(Duration::from_millis(5));
+    }
+    sim.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let cpu = |lowest: bool| -> f64 {
+        threads.values().filter(|thread| (thread.nice == 19) == lowest).map(|t| t.cpu).sum()
+    };
+    assert!(cpu(true) > 2.0 * cpu(false), "{threads:#?}");
 }
 
 #[test]
