@@ -198,7 +198,8 @@ async fn prepare(
     let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
     let source = open_data(local, &manifest).await?;
     let found = genesis::find(net, local, &manifest, &store, tell).await?;
-    let begun = store.begin(home.identity.log_id(), unix_ms()?)?;
+    let identity = &home.identity;
+    let begun = store.begin(identity.log_id(), identity.origin(), unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
     tell.started(&parts.newest, device.to_string(), parts.journal.start());

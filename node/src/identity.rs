@@ -258,6 +258,11 @@ impl Identity {
         self.log_id
     }
 
+    /// Where the key comes from.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
     /// The peer that this is.
     pub(crate) fn peer(&self) -> PeerId {
         self.keypair().peer()

@@ -4,7 +4,9 @@
 //! identity. That this id was used in a run is noted outside of `runs/` before, so that it is not
 //! used again when the log is lost: whoever has forgotten what it voted is another voter (R19). Each
 //! start appends its incarnation, the greater of the last one + 1 and the time, so that it rises
-//! across a lost log too (R20). Then come votes, as [`wire::canonical`] writes them.
+//! across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its receipts
+//! repeat, and looks at the clock only where its log is lost. Then come votes, as
+//! [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. Of
 //! such a `receipts.log` the part before the damage is kept, since each link proves itself, and
@@ -27,7 +29,7 @@ use super::{
     Store, StoreError, failed,
     log::{Content, Log},
 };
-use crate::os;
+use crate::{identity::Origin, os};
 
 /// Which log binds this start of the node, and which start it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +76,13 @@ struct Kept {
 
 impl Store {
     /// Begins an incarnation, durably: nothing may be sent before. `first` is the id of the first
-    /// log, `now_ms` the Unix time.
-    pub(crate) fn begin(&self, first: LogId, now_ms: u64) -> Result<Begun, StoreError> {
+    /// log, `origin` that of the identity, `now_ms` the Unix time.
+    pub(crate) fn begin(
+        &self,
+        first: LogId,
+        origin: Origin,
+        now_ms: u64,
+    ) -> Result<Begun, StoreError> {
         let path = self.folder.join("votes.log");
         let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
         let exists = path.exists();
@@ -90,15 +97,18 @@ impl Store {
             damaged.push(path.clone());
         }
         let mut records = Vec::new();
+        let is_lost = kept.log.is_none() && (exists || !unused);
         let log = match kept.log {
             Some(log) => log,
             None => {
-                let log = if unused && !exists { first } else { draw(&path)? };
+                let log = if is_lost { draw(&path)? } else { first };
                 records.push(record(KIND_LOG, log.as_bytes()));
                 log
             }
         };
-        let incarnation = now_ms.max(kept.incarnation.saturating_add(1));
+        let next = kept.incarnation.saturating_add(1);
+        let counts = origin == Origin::Simulated && !is_lost;
+        let incarnation = if counts { next } else { next.max(now_ms) };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
         let (receipts, decided) = self.open_receipts(&mut damaged)?;

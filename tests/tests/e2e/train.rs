@@ -45,6 +45,26 @@ fn three_peers_are_bit_identical_in_f32() {
     assert_equal_states(&sim, &[0, 1, 2], 4);
 }
 
+/// Nothing but the seed decides what comes out where nothing is disturbed: no clock, and not who is
+/// heard of first.
+#[test]
+fn a_seed_gives_the_same_states_again() {
+    for (all, peers, together) in
+        [(&[0, 1][..], "2", "members.min_peers=2"), (&[0, 1, 2, 3], "4", "members.min_peers=4")]
+    {
+        let states = |seed| {
+            // On a busy machine some would begin without the others.
+            let arguments = ["--peers", peers, "--epochs", "4", "--seed", seed, "--set", together];
+            let sim = simulate("again", &arguments);
+            assert_equal_states(&sim, all, 4);
+            sim.states(all).unwrap()
+        };
+        let first = states("5");
+        assert_eq!(first, states("5"), "{peers} peers");
+        assert_ne!(first, states("6"), "{peers} peers");
+    }
+}
+
 /// Whoever watches gives way to what is watched.
 #[test]
 fn a_simulation_measures_at_the_lowest_priority() {

@@ -9,6 +9,7 @@ use intellect_protocol::sign::Keypair;
 use intellect_protocol::wire;
 
 use super::*;
+use crate::identity::Origin;
 use crate::store::Store;
 
 const RUN: RunId = RunId([1; 32]);
@@ -29,7 +30,7 @@ impl Bench {
 
     fn journal(folder: &std::path::Path) -> Journal {
         let store = Store::open(folder, RUN).unwrap();
-        store.begin(LogId([3; 16]), 1).unwrap().journal
+        store.begin(LogId([3; 16]), Origin::Random, 1).unwrap().journal
     }
 
     /// Whether it may happen now.
@@ -57,7 +58,7 @@ impl Bench {
     /// Records that another start finds.
     fn on_disk(&self) -> (usize, usize) {
         let store = Store::open(self.folder.path(), RUN).unwrap();
-        let begun = store.begin(LogId([3; 16]), 1).unwrap();
+        let begun = store.begin(LogId([3; 16]), Origin::Random, 1).unwrap();
         (begun.votes.len(), begun.receipts.len())
     }
 }

@@ -22,7 +22,7 @@ fn committed(epoch: u64) -> Record {
 }
 
 fn begin(store: &Store, now_ms: u64) -> Begun {
-    store.begin(FIRST, now_ms).unwrap()
+    store.begin(FIRST, Origin::Random, now_ms).unwrap()
 }
 
 #[test]
@@ -42,6 +42,20 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
     assert_eq!(third.journal.start(), Start { log: FIRST, incarnation: 2_001 });
     assert_eq!(third.votes, second.votes);
     assert!(damaged(&store).is_empty());
+}
+
+/// R20: what a receipt holds of a simulated peer repeats with the simulation, until its log is lost.
+#[test]
+fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lost() {
+    let (_folder, store) = open();
+    let start = || store.begin(FIRST, Origin::Simulated, 1_000).unwrap().journal.start();
+    for incarnation in 1..=3 {
+        assert_eq!(start(), Start { log: FIRST, incarnation });
+    }
+    fs::remove_file(store.folder.join("votes.log")).unwrap();
+    let lost = start();
+    assert!(lost.log != FIRST && lost.incarnation == 1_000);
+    assert_eq!(start(), Start { log: lost.log, incarnation: 1_001 });
 }
 
 /// R19: whoever has forgotten what it voted is another voter, however it forgot.
