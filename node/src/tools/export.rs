@@ -48,7 +48,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
         Ok(file) => (file, None),
         Err(error) if args.tokenizer.is_some() => return Err(StoredError::from(error).into()),
         // The model is one without it.
-        Err(error) => (None, Some(format!("lacks  a tokenizer: {}", stored::remedied(&error)))),
+        Err(error) => (None, Some(format!("lacks    a tokenizer: {}", stored::remedied(&error)))),
     };
     let theta = front.theta()?;
     let format = match args.format {
@@ -59,10 +59,11 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     let export = Export { work, theta: &theta, tokenizer, format, shard_bytes };
     let written = export.write(&args.to)?;
     let lines = [
-        format!("run    {} ({})", manifest.id, manifest.run.name),
-        format!("state  {} of epoch {epoch}", state.hex()),
+        format!("run      {} ({})", manifest.id, manifest.run.name),
+        format!("state    {} of epoch {epoch}", state.hex()),
+        format!("weights  {}", stored::weights(&theta)?),
         format!(
-            "wrote  {} in {} as {}: {}",
+            "wrote    {} in {} as {}: {}",
             bytes(written.bytes),
             args.to.display(),
             format.name(),

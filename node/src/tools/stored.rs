@@ -14,7 +14,7 @@ use intellect_model::{
     sample::{self, SampleError, Settings},
     tokenizer::{EncodeError, OpenError, Tokenizer},
 };
-use intellect_protocol::id::RunId;
+use intellect_protocol::{codec, id::RunId};
 
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
@@ -22,7 +22,7 @@ use crate::{
     figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{Manifest, ReadError},
-    store,
+    store::{self, genesis},
 };
 
 /// Why a stored state could not be used. Nothing has been changed.
@@ -69,6 +69,9 @@ pub(crate) enum StoredError {
     /// State, model or data cannot be used.
     #[error(transparent)]
     Gauge(#[from] GaugeError),
+    /// Its parameters have no digest.
+    #[error("the parameters cannot be used")]
+    Parameters(#[from] codec::EncodeError),
     /// The tokenizer is not to be had.
     #[error(transparent)]
     Tokenizer(#[from] OpenError),
@@ -113,6 +116,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
             header.epoch,
             count(header.tokens)
         ),
+        format!("weights        {}", weights(&checkpoint.theta)?),
         format!(
             "held-out loss  {:.4} nats per token, over {} tokens",
             evaluation.loss,
@@ -186,6 +190,12 @@ pub(super) fn remedied(error: &OpenError) -> String {
              fetches it from its peers"
         ),
     }
+}
+
+/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which a
+/// manifest would name them as the weights that a run begins with.
+pub(super) fn weights(theta: &[f32]) -> Result<String, StoredError> {
+    Ok(genesis::table(theta)?.state().hex())
 }
 
 /// Where the state that was asked for lies, and the manifest that it belongs to.

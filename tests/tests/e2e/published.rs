@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A model that one peer has trained.
 struct Model {
     folder: String,
-    /// The line of `eval`.
-    held_out: String,
+    /// What `eval` says of it whatever run it is in.
+    measured: Vec<String>,
     /// Training loss of its first epoch and of its last.
     losses: [f64; 2],
 }
@@ -36,7 +36,7 @@ impl Model {
         let losses = events.filter(|event| event["event"] == "committed").map(|e| loss(&e));
         let losses: Vec<f64> = losses.collect();
         let losses = [losses[0], losses[losses.len() - 1]];
-        Self { folder, held_out: held_out(&eval.out), losses }
+        Self { folder, measured: measured(&eval.out), losses }
     }
 }
 
@@ -44,8 +44,10 @@ fn loss(committed: &Value) -> f64 {
     committed["loss"].as_f64().unwrap()
 }
 
-fn held_out(eval: &str) -> String {
-    eval.lines().find(|line| line.starts_with("held-out loss")).unwrap().to_owned()
+/// Its parameters, and how good they are.
+fn measured(eval: &str) -> Vec<String> {
+    let of_model = |line: &&str| line.starts_with("weights") || line.starts_with("held-out loss");
+    eval.lines().filter(of_model).map(str::to_owned).collect()
 }
 
 /// `manifest new --from-hf` for two peers and the source that the model has learnt.
@@ -73,7 +75,7 @@ fn kept(story: &Story, name: &str) -> PathBuf {
 #[test]
 fn weights_of_elsewhere_reach_everybody() {
     let story = story();
-    let Model { folder, held_out: learnt, losses } = Model::train(&story);
+    let Model { folder, measured: learnt, losses } = Model::train(&story);
     second(&story, &folder, &["model.width=32"])
         .expect_failure(2, &["only context may be --set"])
         .unwrap();
@@ -82,7 +84,10 @@ fn weights_of_elsewhere_reach_everybody() {
     let weights = story.text("second.ckpt");
     let eval =
         story.node(&["eval", "--checkpoint", &weights, "--manifest", &story.text("second.toml")]);
-    assert_eq!(held_out(&eval.unwrap().expect_success().unwrap().out), learnt);
+    assert_eq!(measured(&eval.unwrap().expect_success().unwrap().out), learnt);
+    let named = learnt[0].split_whitespace().last().unwrap();
+    let manifest = fs::read_to_string(story.path("second.toml")).unwrap();
+    assert!(manifest.contains(&format!("genesis = \"{named}\"")), "{named}: {manifest}");
 
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("second.toml")]).unwrap();
     let line = ["--epochs", "12"];

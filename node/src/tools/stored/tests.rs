@@ -203,7 +203,7 @@ fn a_model_is_exported_with_the_tokenizer_of_its_run() {
         export(&[&line, more].concat()).map(|told| (told, fs::read_to_string(to.join(name)).ok()))
     };
     let (told, found) = export("without", &[]).unwrap();
-    assert!(told.contains("lacks  a tokenizer") && told.contains("--tokenizer FILE"), "{told}");
+    assert!(told.contains("lacks    a tokenizer") && told.contains("--tokenizer FILE"), "{told}");
     assert_eq!(found, None);
     let other = folder.path().join("vocabulary.txt");
     fs::write(&other, &file).unwrap();
