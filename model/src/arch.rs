@@ -1,113 +1,112 @@
 //! The closed list of architectures.
 //!
-//! An architecture is three things: the list of its parameters (names, shapes, how they start), the
-//! tensors that it keeps them in, and a function from tokens to logits. The weights themselves are
+//! A family is a file here and a line of the list in `config/model.rs`. Its file has the
+//! [`Facts`](family::Facts) about it (the list of its parameters with their names, shapes and starts,
+//! what a token costs, its words elsewhere) and its model, a [`Pass`]. The weights themselves are
 //! a plain list of tensors in canonical order, owned by whoever trains or evaluates them; for one
 //! pass the list becomes a typed model. So there is no other order of parameters than the one that
-//! is [`Declared`], and training, with its copy of the list that burn tracks, needs no second model.
-//!
-//! Each family's file has the same four: `declare`, `flops_per_token`, `held_per_token`, and the model.
+//! is declared, and training, with its copy of the list that burn tracks, needs no second model.
 
 pub mod eagle;
+mod family;
 pub mod finch;
 pub mod goldfinch;
 pub mod llama;
 pub mod rwkv;
 
-use std::sync::OnceLock;
-
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
-use self::eagle::Eagle;
-use self::finch::Finch;
-use self::goldfinch::GoldFinch;
-use self::llama::Llama;
+pub use self::family::{Arch, Pass, Rows};
+
+use self::family::{Declared, Facts};
 use self::rwkv::BlockState;
-use crate::config::{self, Family};
+use crate::config::{Family, Model, Work, with_families};
 use crate::genesis::Spec;
-use crate::ops::{Documents, FusedOps, Rope};
+use crate::ops::FusedOps;
 use crate::optim::Group;
 
-/// An architecture with its sizes.
-#[derive(Clone, Debug)]
-pub struct Arch {
-    model: config::Model,
-    /// Of a Llama, made with the first pass: it may be larger than who only counts parameters has
-    /// memory.
-    rope: OnceLock<Rope>,
-}
-
-/// The parameters of a model, and the tensors that hold them.
-#[derive(Debug)]
-struct Declared {
-    /// Every parameter under its public name, in canonical order.
-    specs: Vec<Spec>,
-    /// The same numbers in the same order, but some neighbours packed.
-    shapes: Vec<Vec<usize>>,
-}
-
-/// What a model keeps of the text before, so that it need not be read again.
-#[derive(Clone, Debug)]
-pub enum State<B: FusedOps> {
-    /// Of Eagle and Finch: as large after a book as after a word.
-    Blocks(Vec<BlockState<B>>),
-    /// Of GoldFinch: the same, and a cache.
-    GoldFinch(goldfinch::State<B>),
-    /// Of Llama: a cache alone.
-    Llama(llama::State<B>),
-}
-
-impl<B: FusedOps> State<B> {
-    /// Of each block that has more than a cache.
-    #[must_use]
-    pub fn blocks(&self) -> &[BlockState<B>] {
-        match self {
-            Self::Blocks(blocks) => blocks,
-            Self::GoldFinch(state) => &state.blocks,
-            Self::Llama(_) => &[],
+/// Chooses the family's code.
+macro_rules! families {
+    ($($name:ident = $number:literal, $module:ident, $keys:tt;)*) => {
+        impl Family {
+            pub(crate) fn facts(self) -> &'static Facts {
+                match self {
+                    $(Self::$name => &$module::FACTS,)*
+                }
+            }
         }
-    }
+
+        /// What a model keeps of the text before.
+        #[derive(Clone, Debug)]
+        pub enum State<B: FusedOps> {
+            $(#[doc = concat!("Of [`", stringify!($module), "`].")]
+            $name(<$module::$name<B> as Pass<B>>::State),)*
+        }
+
+        impl<B: FusedOps> State<B> {
+            /// Of each block that has more than a cache.
+            #[must_use]
+            pub fn blocks(&self) -> &[BlockState<B>] {
+                match self {
+                    $(Self::$name(state) => <$module::$name<B> as Pass<B>>::blocks(state),)*
+                }
+            }
+        }
+
+        impl Arch {
+            /// Scores of every next token. // tokens [B·T]; result [B·T, V]
+            #[must_use]
+            pub fn logits<B: FusedOps>(
+                &self,
+                parameters: &[FloatTensor<B>],
+                tokens: IntTensor<B>,
+                rows: &Rows,
+            ) -> FloatTensor<B> {
+                match self.model().family {
+                    $(Family::$name => $module::$name::<B>::new(self, parameters)
+                        .logits(self.model(), tokens, rows),)*
+                }
+            }
+
+            /// Before the first token.
+            #[must_use]
+            pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
+                match self.model().family {
+                    $(Family::$name => State::$name(<$module::$name<B> as Pass<B>>::start(
+                        self.model(), sequences, device,
+                    )),)*
+                }
+            }
+
+            /// [`logits`](Self::logits) of what comes after the state, which moves on.
+            /// // tokens [B·T]; result [B·T, V]
+            ///
+            /// # Panics
+            /// When the state is another architecture's, or would hold more than its
+            /// [`reach`](Self::reach).
+            #[must_use]
+            pub fn extend<B: FusedOps>(
+                &self,
+                parameters: &[FloatTensor<B>],
+                tokens: IntTensor<B>,
+                state: &mut State<B>,
+            ) -> FloatTensor<B> {
+                match state {
+                    $(State::$name(state) => {
+                        assert_eq!(self.model().family, Family::$name, "a state of another family");
+                        $module::$name::<B>::new(self, parameters).extend(tokens, state)
+                    })*
+                }
+            }
+        }
+    };
 }
 
-/// How tokens lie in rows.
-#[derive(Clone, Debug)]
-pub struct Rows {
-    /// B
-    pub sequences: usize,
-    /// T
-    pub length: usize,
-    /// The documents of each row.
-    pub documents: Documents,
-}
-
-impl Rows {
-    /// `sequences` rows of one document each.
-    #[must_use]
-    pub fn whole(sequences: usize, length: usize) -> Self {
-        Self { sequences, length, documents: Documents::whole(sequences * length) }
-    }
-}
+with_families!(families);
 
 impl Arch {
-    /// What the manifest asks for.
-    #[must_use]
-    pub fn new(model: &config::Model) -> Self {
-        Self { model: model.clone(), rope: OnceLock::new() }
-    }
-
-    /// Its sizes.
-    #[must_use]
-    pub fn model(&self) -> &config::Model {
-        &self.model
-    }
-
     fn declare(&self) -> Declared {
-        match self.model.family {
-            Family::Llama => llama::declare(&self.model),
-            Family::Eagle => eagle::declare(&self.model),
-            Family::Finch => finch::declare(&self.model),
-            Family::GoldFinch => goldfinch::declare(&self.model),
-        }
+        (self.model().family.facts().declare)(self.model())
     }
 
     /// Every parameter under its public name, in canonical order.
@@ -146,111 +145,42 @@ impl Arch {
     /// Floating-point operations that training costs per token.
     #[must_use]
     pub fn flops_per_token(&self) -> u64 {
-        match self.model.family {
-            Family::Llama => llama::flops_per_token(&self.model),
-            Family::Eagle => eagle::flops_per_token(&self.model),
-            Family::Finch => finch::flops_per_token(&self.model),
-            Family::GoldFinch => goldfinch::flops_per_token(&self.model),
-        }
+        (self.model().family.facts().flops_per_token)(self.model(), &self.declare())
     }
 
     /// Numbers that a training step holds for each token at its peak: what the backward pass needs of
     /// the forward pass, and the largest gradients beside it.
     #[must_use]
     pub fn held_per_token(&self) -> u64 {
-        match self.model.family {
-            Family::Llama => llama::held_per_token(&self.model),
-            Family::Eagle => eagle::held_per_token(&self.model),
-            Family::Finch => finch::held_per_token(&self.model),
-            Family::GoldFinch => goldfinch::held_per_token(&self.model),
-        }
-    }
-
-    /// Scores of every next token. // tokens [B·T]; result [B·T, V]
-    #[must_use]
-    pub fn logits<B: FusedOps>(
-        &self,
-        parameters: &[FloatTensor<B>],
-        tokens: IntTensor<B>,
-        rows: &Rows,
-    ) -> FloatTensor<B> {
-        match self.model.family {
-            // Whole rows need no cache, and may hold several documents.
-            Family::Llama => self.llama::<B>(parameters).logits(tokens, rows),
-            Family::Eagle | Family::Finch | Family::GoldFinch => {
-                let device = B::float_device(&parameters[0]);
-                let mut state = self.state::<B>(rows.sequences, &device);
-                self.extend(parameters, tokens, &mut state)
-            }
-        }
-    }
-
-    /// Before the first token.
-    #[must_use]
-    pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
-        let model = &self.model;
-        match model.family {
-            Family::Llama => State::Llama(llama::State::start(model, sequences)),
-            Family::Eagle | Family::Finch => {
-                State::Blocks(BlockState::start_all(model, sequences, device))
-            }
-            Family::GoldFinch => {
-                State::GoldFinch(goldfinch::State::start(model, sequences, device))
-            }
-        }
+        (self.model().family.facts().held_per_token)(self.model()) as u64
     }
 
     /// Tokens that a state holds at most; none where that is no matter.
     #[must_use]
     pub fn reach(&self) -> Option<usize> {
-        match self.model.family {
-            Family::Llama => Some(self.model.context),
-            Family::Eagle | Family::Finch | Family::GoldFinch => None,
-        }
+        (self.model().family.facts().reach)(self.model())
     }
+}
 
-    /// [`logits`](Self::logits) of what comes after the state, which moves on.
-    /// // tokens [B·T]; result [B·T, V]
-    ///
-    /// # Panics
-    /// When the state is another architecture's, or would hold more than its [`reach`](Self::reach).
+impl Model {
+    /// Parameters of the whole model.
     #[must_use]
-    pub fn extend<B: FusedOps>(
-        &self,
-        parameters: &[FloatTensor<B>],
-        tokens: IntTensor<B>,
-        state: &mut State<B>,
-    ) -> FloatTensor<B> {
-        let model = &self.model;
-        let tensors = parameters.iter().cloned();
-        match (model.family, state) {
-            (Family::Llama, State::Llama(state)) => {
-                self.llama::<B>(parameters).extend(tokens, state)
-            }
-            (Family::Eagle, State::Blocks(state)) => {
-                Eagle::<B>::new(model, tensors).extend(tokens, state)
-            }
-            (Family::Finch, State::Blocks(state)) => {
-                Finch::<B>::new(model, tensors).extend(tokens, state)
-            }
-            (Family::GoldFinch, State::GoldFinch(state)) => {
-                GoldFinch::<B>::new(model, tensors).extend(tokens, state)
-            }
-            (_, State::Blocks(_) | State::GoldFinch(_) | State::Llama(_)) => {
-                unreachable!("a state of another architecture")
-            }
-        }
+    pub fn parameter_count(&self) -> u64 {
+        specs(self).iter().map(|spec| spec.len() as u64).sum()
     }
+}
 
-    fn llama<B: FusedOps>(&self, parameters: &[FloatTensor<B>]) -> Llama<B> {
-        let rope = self.rope.get_or_init(|| llama::rope(&self.model)).clone();
-        Llama::new(&self.model, rope, parameters.iter().cloned())
+impl Work {
+    /// Bytes of the agreed state, parameters and outer momentum: what a joiner fetches.
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
+        8 * self.model.parameter_count()
     }
 }
 
 /// The parameters of a model, as genesis makes them.
 #[must_use]
-pub fn specs(model: &config::Model) -> Vec<Spec> {
+pub fn specs(model: &Model) -> Vec<Spec> {
     Arch::new(model).specs()
 }
 
@@ -260,7 +190,7 @@ mod tests {
     use crate::config::Work;
 
     #[test]
-    fn specs_shapes_and_the_formula_count_the_same_parameters() {
+    fn tensors_hold_the_parameters_and_no_more() {
         let mut model = Work::synthetic().model;
         (model.kv_heads, model.ffn, model.layers) = (1, 72, 3);
         let arch = Arch::new(&model);

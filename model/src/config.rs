@@ -9,16 +9,18 @@
 //! of the manifest, files or devices.
 
 mod data;
-mod fields;
 mod model;
+pub(crate) mod table;
 mod train;
 
 use thiserror::Error;
 
 pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
+pub(crate) use self::model::with_families;
 pub use self::model::{Family, Model};
+use self::table::Table as _;
+pub use self::train::{Decay, Train};
 use crate::data::text::File;
-use fields::{Fields, Table};
 
 /// Everything that peers must share to compute the same thing.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,55 +33,6 @@ pub struct Work {
     pub train: Train,
 }
 
-/// The inner optimisation: AdamW under a warmup–stable–decay schedule.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Train {
-    /// Sequences per inner step and peer, 1–65,536; cutting it into micro-batches is local.
-    pub batch: usize,
-    /// Peak learning rate, 1e-9–1.
-    pub lr: f64,
-    /// Decay of the first moment, 0 to below 1.
-    pub beta1: f64,
-    /// Decay of the second moment, 0 to below 1.
-    pub beta2: f64,
-    /// Added to the root of the second moment, 1e-12–1e-2.
-    pub eps: f64,
-    /// Decoupled decay of all parameters, times the learning rate, 0–1.
-    pub weight_decay: f64,
-    /// Largest global norm of a gradient, 0–1e6; 0 does not clip.
-    pub clip: f64,
-    /// Weight of the squared largest logit in the loss, 0–1; 0 leaves it out.
-    pub z_loss: f64,
-    /// Committed tokens over which the learning rate rises to its peak.
-    pub warmup_tokens: u64,
-    /// Share of the peak that it rises from, 0–1.
-    pub warmup_start: f64,
-    /// Committed tokens after that at the peak.
-    pub stable_tokens: u64,
-    /// Committed tokens after that over which it falls; 0: it never falls.
-    pub decay_tokens: u64,
-    /// Along which curve it falls.
-    pub decay: Decay,
-    /// Where it ends and stays, 0 to `lr`.
-    pub lr_final: f64,
-    /// Steps over which a peer with cold Adam moments raises its own learning rate.
-    pub join_ramp_steps: u64,
-}
-
-/// The curves along which a learning rate falls, from 1 at x = 0 to 0 at x = 1; the numbers are
-/// hashed and never reused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Decay {
-    /// 1 − √x (Hägele et al. 2024, arXiv 2405.18392; INTELLECT-1).
-    OneMinusSqrt = 1,
-    /// 1 − x.
-    Linear = 2,
-    /// (1 + cos πx)/2 (Loshchilov & Hutter 2017, arXiv 1608.03983; Eagle and Finch).
-    Cosine = 3,
-    /// cos(πx/2) (GoldFinch).
-    QuarterCosine = 4,
-}
-
 /// Why a manifest's work cannot be used: the author of the manifest must change it.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum WorkError {
@@ -90,22 +43,22 @@ pub enum WorkError {
         table: &'static str,
     },
     /// A key that nobody knows.
-    #[error("unknown key {table}.{key}: the nearest known one is {table}.{nearest}")]
+    #[error("unknown key {table}.{key}")]
     UnknownKey {
         /// Table that it stands in.
         table: &'static str,
         /// The key as written.
         key: String,
-        /// The known key with the smallest edit distance.
-        nearest: &'static str,
     },
     /// A field that applies is absent.
-    #[error("{table}.{key} is missing: every field that applies must be written out")]
+    #[error("{table}.{key} is missing: every field that applies must be written out ({told})")]
     MissingKey {
         /// Table that it belongs in.
         table: &'static str,
         /// The field.
         key: &'static str,
+        /// Its bounds and what it means.
+        told: String,
     },
     /// A field that does not apply is present.
     #[error("{table}.{key} belongs to {only} only: remove it")]
@@ -115,7 +68,7 @@ pub enum WorkError {
         /// The field.
         key: &'static str,
         /// What it would belong to.
-        only: &'static str,
+        only: String,
     },
     /// A value of the wrong type.
     #[error("{table}.{key} is {found}: it must be {expected}")]
@@ -214,12 +167,10 @@ impl Work {
     /// # Errors
     /// The first thing that is wrong, with what to write instead.
     pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
-        // The values differ, the keys are those of every work.
-        let [_, data, train] = Self::synthetic().fields();
         let work = Self {
             model: Model::parse(manifest)?,
-            data: Data::read(&Fields::new(manifest, &data)?)?,
-            train: Train::read(&Fields::new(manifest, &train)?)?,
+            data: Data::parse(manifest)?,
+            train: Train::parse(manifest)?,
         };
         let tokens = work.data.tokens();
         if work.model.vocab < tokens {
@@ -235,44 +186,43 @@ impl Work {
     /// The three tables with every field that applies, as [`Work::parse`] reads them.
     #[must_use]
     pub fn to_toml(&self) -> toml::Table {
-        let mut manifest = toml::Table::new();
-        for (name, fields) in self.fields() {
-            let mut table = toml::Table::new();
-            for (key, field) in fields {
-                if let Some(value) = field.to_toml() {
-                    table.insert(key.to_owned(), value);
-                }
-            }
-            manifest.insert(name.to_owned(), toml::Value::Table(table));
-        }
-        manifest
+        let tables = [
+            ("model", self.model.to_toml()),
+            ("data", self.data.to_toml()),
+            ("train", self.train.to_toml()),
+        ];
+        tables.map(|(name, table)| (name.to_owned(), table.into())).into_iter().collect()
     }
 
-    /// The byte string that is hashed into the run's id: every field in the order of the
-    /// manifest's definition; integers, float bits and numbers of enums as u64 little endian,
-    /// strings as u32 length and bytes, lists as u64 length and values, what does not apply as zero or empty, or, if it is younger
-    /// than the first manifests, as nothing.
+    /// The byte string that is hashed into the run's id: the tables one after the other, each key in the
+    /// order of its table.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for (_, fields) in self.fields() {
-            for (_, field) in fields {
-                field.hash_into(&mut bytes);
-            }
-        }
+        self.model.hash_into(&mut bytes);
+        self.data.hash_into(&mut bytes);
+        self.train.hash_into(&mut bytes);
         bytes
+    }
+
+    /// The lines of docs/FORMATS.md about the three tables.
+    #[must_use]
+    pub fn reference() -> String {
+        let Self { model, data, train } = Self::synthetic();
+        let train = Train::reference(&train.to_toml());
+        format!("{}{}{train}", Model::reference(&model.to_toml()), Data::reference(&data.to_toml()))
+    }
+
+    /// Every key of the three tables: `model.layers`.
+    #[must_use]
+    pub fn keys() -> Vec<String> {
+        [Model::names(), Data::names(), Train::names()].concat()
     }
 
     /// Tokens that one inner step of one peer trains on.
     #[must_use]
     pub fn tokens_per_step(&self) -> u64 {
         self.train.batch as u64 * self.model.context as u64
-    }
-
-    /// Bytes of the agreed state, parameters and outer momentum: what a joiner fetches.
-    #[must_use]
-    pub fn state_bytes(&self) -> u64 {
-        8 * self.model.parameter_count()
     }
 
     fn proposed(data: Data, sizes: Sizes) -> Self {
@@ -308,27 +258,6 @@ impl Work {
             join_ramp_steps: 20,
         };
         Self { model, data, train }
-    }
-
-    fn fields(&self) -> [Table; 3] {
-        [
-            ("model", self.model.fields()),
-            ("data", self.data.fields()),
-            ("train", self.train.fields()),
-        ]
-    }
-}
-
-impl Decay {
-    /// As it is written in a manifest.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OneMinusSqrt => "1-sqrt",
-            Self::Linear => "linear",
-            Self::Cosine => "cosine",
-            Self::QuarterCosine => "quarter-cosine",
-        }
     }
 }
 

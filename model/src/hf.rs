@@ -20,6 +20,7 @@
 pub mod config;
 pub mod export;
 pub mod import;
+pub mod reader;
 pub mod tokenizer;
 
 /// How numbers are written.

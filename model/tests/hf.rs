@@ -22,7 +22,6 @@ use intellect_model::hf::{
     export::Export,
     import::{self, Imported},
 };
-use intellect_model::ops::RopeScaling;
 use intellect_model::params;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
@@ -44,7 +43,8 @@ fn work(family: Family) -> Work {
             kv_heads: 2,
             rope_theta: 5e3,
             // Some pairs turn often over 32 tokens, some seldom, some between.
-            rope_scaling: Some(RopeScaling { factor: 4.0, original: 32 }),
+            rope_factor: Some(4.0),
+            rope_original_context: Some(32),
             norm_eps: 1e-6,
             ..sizes
         },
@@ -161,7 +161,7 @@ fn a_llama_that_transformers_saved_computes_the_same_logits_here() {
     script(&python, &[OsStr::new("--make"), model.as_os_str(), theirs.as_os_str()]);
     let Imported { model, theta, untied } = import::read(&model).unwrap();
     assert_eq!((model.kv_heads, model.context, model.rope_theta), (3, 64, 2e4));
-    assert_eq!(model.rope_scaling, Some(RopeScaling { factor: 8.0, original: 16 }));
+    assert_eq!((model.rope_factor, model.rope_original_context), (Some(8.0), Some(16)));
     assert!(untied);
 
     let bytes = std::fs::read(theirs).unwrap();

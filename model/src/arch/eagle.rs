@@ -15,17 +15,19 @@
 
 use burn_backend::tensor::FloatTensor;
 
-use super::Declared;
-use super::rwkv::{self, BlockState, Declare, Depth, Norm, Rwkv, TimeMixing, held_states, step};
+use super::family::{Declared, Facts};
+use super::rwkv::{
+    self, BlockState, Declare, Norm, Rwkv, TimeMixing, TimeOutput, held_states, step,
+};
 use crate::config;
-use crate::ops::{FusedOps, Project, ProjectAdd, ShiftMix, Weighs};
+use crate::ops::{FusedOps, Project, ShiftMix, Weighs};
 
 /// An Eagle with its weights.
-pub(super) type Eagle<B> = Rwkv<B, TimeMix<B>>;
+pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 
 /// Time mixing of a block.
 #[derive(Clone, Debug)]
-pub(super) struct TimeMix<B: FusedOps> {
+pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
     /// Of r, k, v, g; `[D]` each
     mu: [FloatTensor<B>; 4],
@@ -35,46 +37,39 @@ pub(super) struct TimeMix<B: FusedOps> {
     bonus: FloatTensor<B>,
     /// Of r, k, v, g; [D, D] each
     projections: [FloatTensor<B>; 4],
-    head_norm: Norm<B>,
-    /// [D, D]
-    output: FloatTensor<B>,
+    output: TimeOutput<B>,
 }
 
+pub(super) const FACTS: Facts = Facts {
+    declare,
+    flops_per_token: rwkv::flops_of_all,
+    held_per_token,
+    reach: |_| None,
+    model_type: "rwkv-x052",
+    words: &[("context", "context_length")],
+    describe: rwkv::describe,
+    read: rwkv::read,
+};
+
 /// Its parameters, under their names in RWKV-LM.
-pub(super) fn declare(m: &config::Model) -> Declared {
-    let mut d = Declare::new(m.width);
-    d.embedding(m.vocab);
-    for layer in 0..m.layers {
-        let depth = Depth::new(layer, m.layers);
-        let (block, square) = (format!("blocks.{layer}"), [m.width; 2]);
-        let att = format!("{block}.att");
-        d.norm(&format!("{block}.ln1"), 1.0);
+fn declare(m: &config::Model) -> Declared {
+    let time_mix = |d: &mut Declare, att: &str, depth: rwkv::Depth| {
         for (name, power, more) in
             [("r", 0.5, 0.0), ("k", 1.0, 0.0), ("v", 1.0, 0.3 * depth.a), ("g", 0.5, 0.0)]
         {
             d.shift(format!("{att}.time_mix_{name}"), d.present(power * depth.b, more));
         }
-        d.recurrence(&att, vec![m.heads, m.head_size()], m.heads, depth);
+        d.recurrence(att, vec![m.heads, m.head_size()], m.heads, depth);
         for (name, gain) in [("receptance", 1.0), ("key", 0.1), ("value", 1.0), ("gate", 0.1)] {
-            d.orthogonal(&format!("{att}.{name}"), square, gain);
+            d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
-        d.time_output(&att, depth);
-        d.channel_mix(depth, "time_mix", d.present(depth.b, 0.0), m.ffn);
-    }
-    d.head(m.vocab);
-    d.done()
+    };
+    rwkv::declare(m, time_mix, ("time_mix", |d, b| d.present(b, 0.0)), |_| ())
 }
 
-/// Floating-point operations that one token costs in training.
-pub(super) fn flops_per_token(m: &config::Model) -> u64 {
-    rwkv::flops_per_token(m, &declare(m), m.layers)
-}
-
-/// Numbers that a training step holds for each token.
-pub(super) fn held_per_token(m: &config::Model) -> u64 {
-    // Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
-    let time_mix = 12 * m.width + held_states(m);
-    (m.layers * time_mix + rwkv::held_per_token(m)) as u64
+/// Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
+fn held_per_token(m: &config::Model) -> usize {
+    m.layers * (12 * m.width + held_states(m)) + rwkv::held_per_token(m)
 }
 
 impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
@@ -85,8 +80,7 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
         let mu = [next(), next(), next(), next()];
         let (decay, bonus) = (next(), next());
         let projections = [next(), next(), next(), next()];
-        let head_norm = Norm::take(next);
-        Self { norm, mu, decay, bonus, projections, head_norm, output: next() }
+        Self { norm, mu, decay, bonus, projections, output: TimeOutput::take(next) }
     }
 
     fn forward(
@@ -103,7 +97,6 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
             B::run(Project, [mixed, self.projections[c].clone()])
         });
         let y = state.wkv([r, k, v], self.decay.clone(), self.bonus.clone());
-        let y = self.head_norm.apply_by_head(y, g, model.heads);
-        B::run(ProjectAdd, [y, self.output.clone(), x])
+        self.output.write(self.output.norm.apply_by_head(y, g, model.heads), x)
     }
 }

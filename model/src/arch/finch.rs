@@ -15,15 +15,17 @@
 
 use burn_backend::tensor::FloatTensor;
 
-use super::Declared;
+use super::family::{Declared, Facts};
 use super::rwkv::{
-    self, BlockState, Declare, Depth, LowRank, Norm, Rwkv, TimeMixing, held_states, step,
+    self, BlockState, Declare, Depth, LowRank, Norm, Rwkv, TimeMixing, TimeOutput, held_states,
+    step,
 };
 use crate::config;
-use crate::ops::{DataMix, FusedOps, Pieces, Project, ProjectAdd, ShiftMix, TanhProject, Weighs};
+use crate::genesis::Curve;
+use crate::ops::{DataMix, FusedOps, Pieces, Project, ShiftMix, TanhProject, Weighs};
 
 /// A Finch with its weights.
-pub(super) type Finch<B> = Rwkv<B, TimeMix<B>>;
+pub type Finch<B> = Rwkv<B, TimeMix<B>>;
 
 /// The data-dependent token shift: five mixes of each row and the one before it.
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ pub(super) struct Mixes<B: FusedOps> {
 
 /// Time mixing of a block.
 #[derive(Clone, Debug)]
-pub(super) struct TimeMix<B: FusedOps> {
+pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
     mixes: Mixes<B>,
     /// `[D]`
@@ -47,9 +49,7 @@ pub(super) struct TimeMix<B: FusedOps> {
     decay_map: LowRank<B>,
     /// Of k, v, r, g; [D, D] each
     projections: [FloatTensor<B>; 4],
-    head_norm: Norm<B>,
-    /// [D, D]
-    output: FloatTensor<B>,
+    output: TimeOutput<B>,
 }
 
 impl<B: FusedOps> Mixes<B> {
@@ -73,16 +73,20 @@ impl<B: FusedOps> Mixes<B> {
     }
 }
 
+pub(super) const FACTS: Facts = Facts {
+    declare,
+    flops_per_token: rwkv::flops_of_all,
+    held_per_token,
+    reach: |_| None,
+    model_type: "rwkv-x060",
+    words: &[("context", "context_length"), ("mix_rank", "mix_rank"), ("decay_rank", "decay_rank")],
+    describe: rwkv::describe,
+    read: rwkv::read,
+};
+
 /// Its parameters, under their names in RWKV-LM.
-pub(super) fn declare(m: &config::Model) -> Declared {
-    let mut d = Declare::new(m.width);
-    d.embedding(m.vocab);
-    for layer in 0..m.layers {
-        let depth @ Depth { a, b, .. } = Depth::new(layer, m.layers);
-        let (block, square) = (format!("blocks.{layer}"), [m.width; 2]);
-        let att = format!("{block}.att");
-        d.norm(&format!("{block}.ln1"), 1.0);
-        d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+fn declare(m: &config::Model) -> Declared {
+    let time_mix = |d: &mut Declare, att: &str, depth @ Depth { a, b, .. }: Depth| {
         let mixes = [
             ("w", d.past(b, 0.0)),
             ("k", d.past(b, 0.0)),
@@ -90,31 +94,33 @@ pub(super) fn declare(m: &config::Model) -> Declared {
             ("r", d.past(0.5 * b, 0.0)),
             ("g", d.past(0.5 * b, 0.0)),
         ];
-        d.shifts(&att, mixes);
-        d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
-        d.recurrence(&att, vec![1, 1, m.width], m.heads, depth);
+        declare_mixes(d, m, att, b, mixes);
+        d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
         d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
         for (name, gain) in [("key", 0.1), ("value", 1.0), ("receptance", 1.0), ("gate", 0.1)] {
-            d.orthogonal(&format!("{att}.{name}"), square, gain);
+            d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
-        d.time_output(&att, depth);
-        d.channel_mix(depth, "time_maa", d.past(b * b * b, 0.0), m.ffn);
-    }
-    d.head(m.vocab);
-    d.done()
+    };
+    rwkv::declare(m, time_mix, ("time_maa", |d, b| d.past(b * b * b, 0.0)), |_| ())
 }
 
-/// Floating-point operations that one token costs in training.
-pub(super) fn flops_per_token(m: &config::Model) -> u64 {
-    rwkv::flops_per_token(m, &declare(m), m.layers)
+/// The data-dependent token shift, as [`Mixes`] takes it.
+pub(super) fn declare_mixes(
+    d: &mut Declare,
+    m: &config::Model,
+    att: &str,
+    b: f64,
+    mixes: [(&str, Curve); 5],
+) {
+    d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
+    d.shifts(att, mixes);
+    d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
 }
 
-/// Numbers that a training step holds for each token.
-pub(super) fn held_per_token(m: &config::Model) -> u64 {
-    // Norm and its input, six mixes, what they become, the recurrence's output, and its norm.
+/// Norm and its input, six mixes, what they become, the recurrence's output, and its norm.
+fn held_per_token(m: &config::Model) -> usize {
     let low_rank = 5 * m.mix_rank + m.decay_rank;
-    let time_mix = 15 * m.width + low_rank + held_states(m);
-    (m.layers * time_mix + rwkv::held_per_token(m)) as u64
+    m.layers * (15 * m.width + low_rank + held_states(m)) + rwkv::held_per_token(m)
 }
 
 impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
@@ -124,8 +130,8 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
         let (norm, mixes) = (Norm::take(next), Mixes::take(next));
         let (decay, bonus, decay_map) = (next(), next(), LowRank::take(next));
         let projections = [next(), next(), next(), next()];
-        let head_norm = Norm::take(next);
-        Self { norm, mixes, decay, bonus, decay_map, projections, head_norm, output: next() }
+        let output = TimeOutput::take(next);
+        Self { norm, mixes, decay, bonus, decay_map, projections, output }
     }
 
     fn forward(
@@ -142,7 +148,7 @@ impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
             [(h_r, receptance), (h_k, key), (h_v, value)].map(|(h, w)| B::run(Project, [h, w]));
         let w = self.decay_map.add(h_w, self.decay.clone()); // [N, D]
         let y = state.wkv(rkv, w, self.bonus.clone());
-        let y = self.head_norm.apply_by_head(y, B::run(Project, [h_g, gate]), model.heads);
-        B::run(ProjectAdd, [y, self.output.clone(), x])
+        let gate = B::run(Project, [h_g, gate]);
+        self.output.write(self.output.norm.apply_by_head(y, gate, model.heads), x)
     }
 }

@@ -20,15 +20,16 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
-use super::Declared;
-use super::finch::Mixes;
+use super::family::{Arch, Declared, Facts, Pass, taker};
+use super::finch::{Mixes, declare_mixes};
 use super::rwkv::{
-    self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, held_states, step, zeros,
+    self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, TimeOutput, held_states,
+    step, zeros,
 };
 use crate::config;
 use crate::ops::{
     Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack, Pieces,
-    Project, ProjectAdd, RmsNorm, ShiftMix, TanhProject, Weighs,
+    Project, RmsNorm, ShiftMix, TanhProject, Weighs,
 };
 
 /// What a GoldFinch keeps of a text.
@@ -80,9 +81,7 @@ struct Recur<B: FusedOps> {
     second_value: LowRank<B>,
     /// Of r, k, v; [D, D] each
     projections: [FloatTensor<B>; 3],
-    out_norm: Norm<B>,
-    /// [D, D]
-    output: FloatTensor<B>,
+    output: TimeOutput<B>,
 }
 
 /// Time mixing of a GOLD block.
@@ -101,37 +100,45 @@ struct Attend<B: FusedOps> {
     query_norm: Norm<B>,
     key_norm: Norm<B>,
     value_norm: Norm<B>,
-    out_norm: Norm<B>,
-    /// [D, D]
-    output: FloatTensor<B>,
+    output: TimeOutput<B>,
 }
 
+pub(super) const FACTS: Facts = Facts {
+    declare,
+    flops_per_token,
+    held_per_token,
+    reach: |_| None,
+    model_type: "goldfinch",
+    words: &[
+        ("context", "context_length"),
+        ("mix_rank", "mix_rank"),
+        ("decay_rank", "decay_rank"),
+        ("gold_layers", "gold_layers"),
+        ("value_rank", "value_rank"),
+        ("compression", "compression"),
+    ],
+    describe: rwkv::describe,
+    read: rwkv::read,
+};
+
 /// Its parameters, under their names in the reference.
-pub(super) fn declare(m: &config::Model) -> Declared {
-    let mut d = Declare::new(m.width);
-    d.embedding(m.vocab);
-    for layer in 0..m.layers {
-        let depth = Depth::new(layer, m.layers);
-        d.norm(&format!("blocks.{layer}.ln1"), 1.0);
-        let att = format!("blocks.{layer}.att");
-        if layer < m.layers - m.gold_layers {
-            declare_recur(m, &mut d, &att, depth);
+fn declare(m: &config::Model) -> Declared {
+    let time_mix = |d: &mut Declare, att: &str, depth: Depth| {
+        if depth.layer < m.layers - m.gold_layers {
+            declare_recur(m, d, att, depth);
         } else {
-            declare_attend(m, &mut d, &att, depth);
+            declare_attend(m, d, att, depth);
         }
-        d.time_output(&att, depth);
-        d.channel_mix(depth, "time_maa", d.past(depth.b, 0.0), m.ffn);
-    }
-    let compressed = m.width / m.compression;
-    d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
-    d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
-    d.head(m.vocab);
-    d.done()
+    };
+    rwkv::declare(m, time_mix, ("time_maa", |d, b| d.past(b, 0.0)), |d| {
+        let compressed = m.width / m.compression;
+        d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
+        d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
+    })
 }
 
 fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
     let Depth { a, b, .. } = depth;
-    d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
     let mixes = [
         ("r", d.past(0.5 * b, 0.0)),
         ("k", d.past(b, 0.0)),
@@ -139,8 +146,7 @@ fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
         ("w", d.past(b, 0.0)),
         ("v2", d.past(b, 0.3 * a)),
     ];
-    d.shifts(att, mixes);
-    d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
+    declare_mixes(d, m, att, b, mixes);
     d.recurrence(att, vec![1, 1, m.width], m.heads, depth);
     d.low_rank(&format!("{att}.time_decay"), 1, m.decay_rank);
     d.low_rank(&format!("{att}.time_value2"), 1, m.decay_rank);
@@ -167,33 +173,20 @@ fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .
 
 /// Floating-point operations that one token costs in training: as of the other families, but values of a
 /// Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal half.
-pub(super) fn flops_per_token(m: &config::Model) -> u64 {
+fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let below = m.layers - m.gold_layers;
     let twice = 6 * below * m.width * m.width;
     let attention = 12 * m.gold_layers * m.width * m.context;
-    rwkv::flops_per_token(m, &declare(m), below) + (twice + attention) as u64
+    rwkv::flops_per_token(m, declared, below) + (twice + attention) as u64
 }
 
-/// Numbers that a training step holds for each token.
-pub(super) fn held_per_token(m: &config::Model) -> u64 {
-    // As of a Finch block, with second values in place of the gate; and of an attending one its two sides.
+/// As of a Finch block, with second values in place of the gate; and of an attending one its two sides.
+fn held_per_token(m: &config::Model) -> usize {
     let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
     let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
-    let cache = 10 * m.width + 2 * m.width / m.compression.max(1);
+    let cache = 10 * m.width + 2 * m.width / m.compression;
     let below = (m.layers - m.gold_layers) * below;
-    (below + m.gold_layers * above + cache + rwkv::held_per_token(m)) as u64
-}
-
-impl<B: FusedOps> State<B> {
-    /// Before the first token.
-    pub(super) fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> Self {
-        let block = |layer| {
-            let below = layer < m.layers - m.gold_layers;
-            let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
-            BlockState::start(m, mixing, sequences, device)
-        };
-        Self { blocks: (0..m.layers).map(block).collect(), cache: None }
-    }
+    below + m.gold_layers * above + cache + rwkv::held_per_token(m)
 }
 
 impl<B: FusedOps> Cache<B> {
@@ -207,17 +200,11 @@ impl<B: FusedOps> Cache<B> {
     }
 }
 
-impl<B: FusedOps> GoldFinch<B> {
-    /// A model from its tensors, as they are [`declare`]d.
-    ///
-    /// # Panics
-    /// When there are fewer tensors than that.
-    #[must_use]
-    pub fn new(model: &config::Model, tensors: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
-        let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
-        let next = &mut || tensors.next().expect("a tensor for every shape");
-        let model = model.clone();
+impl<B: FusedOps> Pass<B> for GoldFinch<B> {
+    type State = State<B>;
+
+    fn new(arch: &Arch, parameters: &[FloatTensor<B>]) -> Self {
+        let (model, next) = (arch.model().clone(), &mut taker::<B>(parameters));
         let (embedding, first_norm) = (next(), Norm::take(next));
         let below = (0..model.layers - model.gold_layers)
             .map(|_| (Recur::take(next), ChannelMix::take(next)))
@@ -229,9 +216,20 @@ impl<B: FusedOps> GoldFinch<B> {
         Self { model, embedding, first_norm, below, above, compress, decompress, last_norm, head }
     }
 
-    /// Scores of every next token; the state moves on. // tokens [B·T], result [B·T, V]
-    #[must_use]
-    pub(super) fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+    fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> State<B> {
+        let block = |layer| {
+            let below = layer < m.layers - m.gold_layers;
+            let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
+            BlockState::start(m, mixing, sequences, device)
+        };
+        State { blocks: (0..m.layers).map(block).collect(), cache: None }
+    }
+
+    fn blocks(state: &State<B>) -> &[BlockState<B>] {
+        &state.blocks
+    }
+
+    fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
         let (below, _) = state.blocks.split_at_mut(self.below.len());
         let mut x = self.embed(tokens.clone()); // [N, D]
         for ((time, channel), state) in self.below.iter().zip(below) {
@@ -256,7 +254,9 @@ impl<B: FusedOps> GoldFinch<B> {
         }
         B::run(Project, [self.last_norm.apply(x), self.head.clone()])
     }
+}
 
+impl<B: FusedOps> GoldFinch<B> {
     /// K of every token, from what is kept of it. // [B·T, D]
     #[must_use]
     pub fn shared_keys(&self, cache: &Cache<B>) -> FloatTensor<B> {
@@ -296,18 +296,8 @@ impl<B: FusedOps> Recur<B> {
         let (decay, unused_bonus) = (next(), next());
         let (decay_map, second_value) = (LowRank::take(next), LowRank::take(next));
         let projections = [next(), next(), next()];
-        let (out_norm, output) = (Norm::take(next), next());
-        Self {
-            norm,
-            mixes,
-            decay,
-            unused_bonus,
-            decay_map,
-            second_value,
-            projections,
-            out_norm,
-            output,
-        }
+        let output = TimeOutput::take(next);
+        Self { norm, mixes, decay, unused_bonus, decay_map, second_value, projections, output }
     }
 
     /// x [N, D]
@@ -328,7 +318,7 @@ impl<B: FusedOps> Recur<B> {
         let rkv = [B::run(Project, [h_r, receptance]), k, B::run(Project, [h_v, value])];
         let no_bonus = B::float_mul_scalar(self.unused_bonus.clone(), 0.0.into());
         let y = B::float_add(state.wkv(rkv, w, no_bonus), second);
-        B::run(ProjectAdd, [self.out_norm.apply(y), self.output.clone(), x])
+        self.output.write(self.output.norm.apply(y), x)
     }
 }
 
@@ -340,7 +330,7 @@ impl<B: FusedOps> Attend<B> {
         let (key_map, value_map) = (LowRank::take(next), LowRank::take(next));
         let query = next();
         let (query_norm, key_norm) = (Norm::take(next), Norm::take(next));
-        let (value_norm, out_norm) = (Norm::take(next), Norm::take(next));
+        let value_norm = Norm::take(next);
         Self {
             norm,
             mu,
@@ -352,8 +342,7 @@ impl<B: FusedOps> Attend<B> {
             query_norm,
             key_norm,
             value_norm,
-            out_norm,
-            output: next(),
+            output: TimeOutput::take(next),
         }
     }
 
@@ -379,7 +368,7 @@ impl<B: FusedOps> Attend<B> {
             let [mixed] = B::untracked(FromCache { heads }, [q, k, v]);
             mixed
         };
-        B::run(ProjectAdd, [self.out_norm.apply(mixed), self.output.clone(), x])
+        self.output.write(self.output.norm.apply(mixed), x)
     }
 
     /// [B·T, D]

@@ -19,14 +19,17 @@
 pub mod layout;
 
 use burn_backend::TensorMetadata;
-use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::tensor::{Device, FloatTensor, IntTensor};
+use serde_json::{Value, json};
 
-use super::{Declared, Rows};
+use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
+use crate::arch::rwkv::BlockState;
 use crate::config;
 use crate::genesis::{Init, Spec};
+use crate::hf::reader::Reader;
 use crate::ops::{
-    Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope, Rotate,
-    SwiGlu,
+    Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope, RopeScaling,
+    Rotate, SwiGlu,
 };
 use crate::optim::Group;
 
@@ -79,11 +82,18 @@ struct Block<B: FusedOps> {
     down: FloatTensor<B>,
 }
 
-/// Its parameters, under their Hugging Face names.
-pub(super) fn declare(m: &config::Model) -> Declared {
-    Declared { specs: specs(m), shapes: shapes(m) }
-}
+pub(super) const FACTS: Facts = Facts {
+    declare: |m| Declared { specs: specs(m), shapes: shapes(m) },
+    flops_per_token: |m, declared| flops_per_token(m, declared),
+    held_per_token,
+    reach: |m| Some(m.context),
+    model_type: "llama",
+    words: &[("heads", "num_attention_heads"), ("context", "max_position_embeddings")],
+    describe,
+    read,
+};
 
+/// Its parameters, under their Hugging Face names.
 fn specs(m: &config::Model) -> Vec<Spec> {
     let small = |std: f64| Init::Normal { std };
     // INTELLECT-1 decays every parameter, norms and embeddings too.
@@ -133,9 +143,9 @@ fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
 /// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
 /// matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the causal half
 /// (PRIME's count).
-pub(super) fn flops_per_token(m: &config::Model) -> u64 {
-    let matrices = specs(m).into_iter().skip(1).filter(|spec| spec.shape.len() == 2);
-    let weights: usize = matrices.map(|spec| spec.len()).sum();
+fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
+    let matrices = declared.specs.iter().skip(1).filter(|spec| spec.shape.len() == 2);
+    let weights: usize = matrices.map(Spec::len).sum();
     6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
 }
 
@@ -143,39 +153,105 @@ pub(super) fn flops_per_token(m: &config::Model) -> u64 {
 /// residual stream and their norms, packed queries, keys and values, their mixture and normaliser, gate and
 /// up, and the product of both; of the ends the embedding, the last norm and the scores, which become their
 /// own gradient. Gradients come once more in each of these sizes.
-pub(super) fn held_per_token(m: &config::Model) -> u64 {
+fn held_per_token(m: &config::Model) -> usize {
     let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
     let block = 5 * m.width + packed + m.heads + 2;
     let ends = 2 * m.width + m.vocab;
     let gradients = packed + 3 * m.width;
-    (m.layers * block + ends + gradients) as u64
+    m.layers * block + ends + gradients
 }
 
-/// The angles of all positions.
-pub(super) fn rope(m: &config::Model) -> Rope {
-    Rope::new(m.context, m.head_size(), m.rope_theta, m.rope_scaling)
+/// In the words of transformers' `LlamaConfig`.
+fn describe(m: &config::Model) -> Value {
+    let mut config = json!({
+        "architectures": ["LlamaForCausalLM"],
+        "num_attention_heads": m.heads,
+        "num_key_value_heads": m.kv_heads,
+        "head_dim": m.head_size(),
+        "max_position_embeddings": m.context,
+        "rope_theta": m.rope_theta,
+        "rms_norm_eps": m.norm_eps,
+        "hidden_act": "silu",
+        "attention_bias": false,
+        "mlp_bias": false,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": true,
+    });
+    if let Some(RopeScaling { factor, original }) = m.rope_scaling() {
+        config["rope_scaling"] = json!({
+            "rope_type": LLAMA3,
+            "factor": factor,
+            "low_freq_factor": RopeScaling::ONCE,
+            "high_freq_factor": RopeScaling::OFTEN,
+            "original_max_position_embeddings": original,
+        });
+    }
+    config
 }
 
-impl<B: FusedOps> State<B> {
-    /// Before the first token.
-    pub(super) fn start(model: &config::Model, sequences: usize) -> Self {
-        Self { sequences, length: 0, blocks: vec![None; model.layers] }
+/// Reads that. Older configurations lack some keys, whose meaning is transformers'.
+fn read(config: &mut Reader<'_>) {
+    match &config.config["num_key_value_heads"] {
+        Value::Null => config.count("kv_heads", "num_attention_heads"),
+        _ => config.count("kv_heads", "num_key_value_heads"),
+    }
+    match config.config["rms_norm_eps"].as_f64() {
+        Some(eps) => config.put("norm_eps", eps),
+        None => config.wrong("rms_norm_eps", "a number"),
+    }
+    // Within `rope_parameters` since transformers 5.
+    let places = [&config.config["rope_theta"], &config.config["rope_parameters"]["rope_theta"]];
+    match places.into_iter().find(|place| !place.is_null()).map(Value::as_f64) {
+        None => config.put("rope_theta", 10_000.0),
+        Some(Some(theta)) => config.put("rope_theta", theta),
+        Some(None) => config.wrong("rope_theta", "a number"),
+    }
+    read_scaling(config, "rope_scaling");
+    read_scaling(config, "rope_parameters");
+    config.expect("hidden_act", &["silu".into()]);
+    config.expect("attention_bias", &[false.into()]);
+    config.expect("mlp_bias", &[false.into()]);
+    let sizes = ["hidden_size", "num_attention_heads"].map(|key| config.config[key].as_u64());
+    if let [Some(width), Some(heads @ 1..)] = sizes {
+        config.expect("head_dim", &[(width / heads).into()]);
     }
 }
 
-impl<B: FusedOps> Llama<B> {
-    /// A model from its tensors, as they are [`declare`]d, and its angles.
-    ///
-    /// # Panics
-    /// When there are fewer tensors than that.
-    pub(super) fn new(
-        model: &config::Model,
-        rope: Rope,
-        tensors: impl IntoIterator<Item = FloatTensor<B>>,
-    ) -> Self {
-        let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
-        let mut next = || tensors.next().expect("a tensor for every shape");
+/// How frequencies are scaled, if they are.
+fn read_scaling(config: &mut Reader<'_>, key: &'static str) {
+    let found = &config.config[key];
+    let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
+    if found.is_null() || kind.is_some_and(|kind| kind == "default") {
+        return;
+    }
+    let number = |key| found[key].as_f64();
+    let bounds = ["low_freq_factor", "high_freq_factor"].map(number);
+    let expected = [RopeScaling::ONCE, RopeScaling::OFTEN];
+    let usual = bounds == expected.map(|bound| Some(f64::from(bound)));
+    let original = found["original_max_position_embeddings"].as_i64();
+    match (number("factor"), original) {
+        (Some(factor), Some(original)) if usual && kind.is_some_and(|kind| kind == LLAMA3) => {
+            config.put("rope_factor", factor);
+            config.put("rope_original_context", original);
+        }
+        _ => {
+            let supported = format!(
+                "rope_type \"default\", or \"{LLAMA3}\" with a factor, the original context, \
+                 low_freq_factor {:?} and high_freq_factor {:?}",
+                RopeScaling::ONCE,
+                RopeScaling::OFTEN
+            );
+            config.refuse(key, supported);
+        }
+    }
+}
+
+impl<B: FusedOps> Pass<B> for Llama<B> {
+    type State = State<B>;
+
+    fn new(arch: &Arch, parameters: &[FloatTensor<B>]) -> Self {
+        let (model, mut next) = (arch.model(), taker::<B>(parameters));
         let embedding = next();
         let mut block = |_| Block {
             attention_norm: next(),
@@ -187,12 +263,19 @@ impl<B: FusedOps> Llama<B> {
         };
         let blocks = (0..model.layers).map(&mut block).collect();
         let (norm, head) = (next(), next());
-        Self { model: model.clone(), rope, embedding, blocks, norm, head }
+        Self { model: model.clone(), rope: arch.rope(), embedding, blocks, norm, head }
     }
 
-    /// Scores of every next token. // tokens [B·T], below V, T at most the context; result [B·T, V]
-    #[must_use]
-    pub fn logits(&self, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
+    fn start(model: &config::Model, sequences: usize, _: &Device<B>) -> State<B> {
+        State { sequences, length: 0, blocks: vec![None; model.layers] }
+    }
+
+    fn blocks(_: &State<B>) -> &[BlockState<B>] {
+        &[]
+    }
+
+    /// Whole rows need no cache, and may hold several documents.
+    fn logits(&self, _: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
         let heads = self.heads(rows.sequences, rows.length);
         self.forward(tokens, |_, qkv| {
             let qkv = B::run(Rotate { heads, rope: self.rope.clone() }, [qkv]);
@@ -200,12 +283,7 @@ impl<B: FusedOps> Llama<B> {
         })
     }
 
-    /// Scores of every next token; the state moves on. // tokens [B·S], result [B·S, V]
-    ///
-    /// # Panics
-    /// When the state would hold more than the context.
-    #[must_use]
-    pub fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+    fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
         let (sequences, past) = (state.sequences, state.length);
         let new = tokens.shape().num_elements() / sequences;
         state.length += new;
@@ -216,7 +294,9 @@ impl<B: FusedOps> Llama<B> {
             Cache::attend(&mut state.blocks[block], qkv, heads)
         })
     }
+}
 
+impl<B: FusedOps> Llama<B> {
     /// `mix` turns the packed queries, keys and values of a block into what its attention gives.
     fn forward(
         &self,
@@ -297,3 +377,5 @@ impl<B: FusedOps> Block<B> {
 
 /// Of projections that do not write to the residual stream (torchtitan; PRIME).
 const STD: f64 = 0.02;
+/// transformers' name of the one way to scale frequencies that is read.
+const LLAMA3: &str = "llama3";

@@ -12,18 +12,21 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
-use super::Declared;
+use serde_json::{Value, json};
+
+use super::family::{Arch, Declared, Pass, taker};
 use crate::config;
 use crate::genesis::{Curve, Init, Spec};
+use crate::hf::reader::Reader;
 use crate::ops::{
-    Expand, FusedOps, GatedAdd, LayerNorm, NormGate, Project, ReluSquare, STATE_TOKENS, ShiftMix,
-    TanhProject, Weighs, Wkv,
+    Expand, FusedOps, GatedAdd, LayerNorm, NormGate, Project, ProjectAdd, ReluSquare, STATE_TOKENS,
+    ShiftMix, TanhProject, Weighs, Wkv,
 };
 use crate::optim::Group;
 
 /// Blocks of time and channel mixing between an embedding and a head.
 #[derive(Clone, Debug)]
-pub(super) struct Rwkv<B: FusedOps, T> {
+pub struct Rwkv<B: FusedOps, T> {
     model: config::Model,
     /// [V, D]
     embedding: FloatTensor<B>,
@@ -35,7 +38,7 @@ pub(super) struct Rwkv<B: FusedOps, T> {
 }
 
 /// Time mixing of a block with a recurrence.
-pub(super) trait TimeMixing<B: FusedOps> {
+pub trait TimeMixing<B: FusedOps> {
     /// What the weights of token shifts weigh.
     const WEIGHS: Weighs;
 
@@ -51,31 +54,27 @@ pub(super) trait TimeMixing<B: FusedOps> {
     ) -> FloatTensor<B>;
 }
 
-impl<B: FusedOps, T: TimeMixing<B>> Rwkv<B, T> {
-    /// A model from its tensors, as its family declares them.
-    ///
-    /// # Panics
-    /// When there are fewer tensors than that.
-    pub(super) fn new(
-        model: &config::Model,
-        tensors: impl IntoIterator<Item = FloatTensor<B>>,
-    ) -> Self {
-        let mut tensors = tensors.into_iter();
-        #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]
-        let next = &mut || tensors.next().expect("a tensor for every shape");
+impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
+    type State = Vec<BlockState<B>>;
+
+    fn new(arch: &Arch, parameters: &[FloatTensor<B>]) -> Self {
+        let (model, next) = (arch.model(), &mut taker::<B>(parameters));
         let (embedding, first_norm) = (next(), Norm::take(next));
         let blocks = (0..model.layers).map(|_| (T::take(next), ChannelMix::take(next))).collect();
         let (last_norm, head) = (Norm::take(next), next());
         Self { model: model.clone(), embedding, first_norm, blocks, last_norm, head }
     }
 
-    /// Scores of every next token; the states of the blocks move on.
-    /// // tokens [B·T], result [B·T, V]
-    pub(super) fn extend(
-        &self,
-        tokens: IntTensor<B>,
-        states: &mut [BlockState<B>],
-    ) -> FloatTensor<B> {
+    fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State {
+        let start = |_| BlockState::start(model, Mixing::Recurrence, sequences, device);
+        (0..model.layers).map(start).collect()
+    }
+
+    fn blocks(state: &Self::State) -> &[BlockState<B>] {
+        state
+    }
+
+    fn extend(&self, tokens: IntTensor<B>, states: &mut Self::State) -> FloatTensor<B> {
         let x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
         let mut x = self.first_norm.apply(x);
         for ((time, channel), state) in self.blocks.iter().zip(states) {
@@ -122,16 +121,6 @@ impl<B: FusedOps> BlockState<B> {
         }
     }
 
-    /// Of every block of a model without attention.
-    pub(super) fn start_all(
-        model: &config::Model,
-        sequences: usize,
-        device: &Device<B>,
-    ) -> Vec<Self> {
-        let start = |_| Self::start(model, Mixing::Recurrence, sequences, device);
-        (0..model.layers).map(start).collect()
-    }
-
     /// Runs the recurrence on from this state.
     ///
     /// # Panics
@@ -162,6 +151,25 @@ pub(super) fn flops_per_token(
     };
     let weights: usize = declared.specs.iter().skip(1).filter(multiplies).map(Spec::len).sum();
     (6 * weights + 12 * recurrences * model.width * model.head_size()) as u64
+}
+
+/// Of a family whose blocks all have a recurrence.
+pub(super) fn flops_of_all(model: &config::Model, declared: &Declared) -> u64 {
+    flops_per_token(model, declared, model.layers)
+}
+
+/// What `config.json` says of it besides its own sizes, in the words of RWKV-LM.
+pub(super) fn describe(model: &config::Model) -> Value {
+    json!({ "head_size": model.head_size() })
+}
+
+/// Heads are counted here and measured there.
+pub(super) fn read(config: &mut Reader<'_>) {
+    let sizes = ["hidden_size", "head_size"].map(|key| config.config[key].as_i64());
+    match sizes {
+        [Some(width), Some(size @ 1..)] if width % size == 0 => config.put("heads", width / size),
+        _ => config.wrong("head_size", "a divisor of hidden_size"),
+    }
 }
 
 /// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
@@ -285,6 +293,48 @@ impl<B: FusedOps> LowRank<B> {
     }
 }
 
+/// The norm of time mixing's output, and the matrix that writes it to the residual stream.
+#[derive(Clone, Debug)]
+pub(super) struct TimeOutput<B: FusedOps> {
+    pub(super) norm: Norm<B>,
+    /// [D, D]
+    matrix: FloatTensor<B>,
+}
+
+impl<B: FusedOps> TimeOutput<B> {
+    pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
+        Self { norm: Norm::take(next), matrix: next() }
+    }
+
+    /// x + y·Wᵀ of a normed y. // x, y [N, D]
+    pub(super) fn write(&self, y: FloatTensor<B>, x: FloatTensor<B>) -> FloatTensor<B> {
+        B::run(ProjectAdd, [y, self.matrix.clone(), x])
+    }
+}
+
+/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix` declares
+/// under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
+pub(super) fn declare(
+    m: &config::Model,
+    time_mix: impl Fn(&mut Declare, &str, Depth),
+    (mu, shift): (&str, fn(&Declare, f64) -> Curve),
+    last: impl FnOnce(&mut Declare),
+) -> Declared {
+    let mut d = Declare::new(m.width);
+    d.embedding(m.vocab);
+    for layer in 0..m.layers {
+        let (depth, att) = (Depth::new(layer, m.layers), format!("blocks.{layer}.att"));
+        d.norm(&format!("blocks.{layer}.ln1"), 1.0);
+        time_mix(&mut d, &att, depth);
+        d.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
+        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Zeros);
+        d.channel_mix(depth, mu, shift(&d, depth.b), m.ffn);
+    }
+    last(&mut d);
+    d.head(m.vocab);
+    Declared { specs: d.specs, shapes: d.shapes }
+}
+
 /// The parameters of a model in canonical order, as they are declared, and the tensors that hold them.
 pub(super) struct Declare {
     specs: Vec<Spec>,
@@ -313,12 +363,8 @@ impl Depth {
 }
 
 impl Declare {
-    pub(super) fn new(width: usize) -> Self {
+    fn new(width: usize) -> Self {
         Self { specs: Vec::new(), shapes: Vec::new(), width }
-    }
-
-    pub(super) fn done(self) -> Declared {
-        Declared { specs: self.specs, shapes: self.shapes }
     }
 
     /// One parameter: its shape in RWKV-LM, and of the tensor.
@@ -404,20 +450,14 @@ impl Declare {
     }
 
     /// The embedding and the norm behind it.
-    pub(super) fn embedding(&mut self, vocab: usize) {
+    fn embedding(&mut self, vocab: usize) {
         let width = self.width;
         self.matrix("emb", [vocab, width], Init::Uniform { bound: EMBEDDING });
         self.norm("blocks.0.ln0", 1.0);
     }
 
-    /// The norm of time mixing's output, and the matrix that writes it to the residual stream.
-    pub(super) fn time_output(&mut self, att: &str, depth: Depth) {
-        self.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
-        self.matrix(&format!("{att}.output"), [self.width; 2], Init::Zeros);
-    }
-
     /// Channel mixing with its norm.
-    pub(super) fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
+    fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
         let (width, block) = (self.width, format!("blocks.{}", depth.layer));
         self.norm(&format!("{block}.ln2"), 1.0);
         self.shift(format!("{block}.ffn.{mu}_k"), curve);
@@ -428,7 +468,7 @@ impl Declare {
     }
 
     /// The last norm and the head.
-    pub(super) fn head(&mut self, vocab: usize) {
+    fn head(&mut self, vocab: usize) {
         let width = self.width;
         self.norm("ln_out", 1.0);
         let wide = (vocab as f64 / width as f64).sqrt().max(1.0);

@@ -1,7 +1,28 @@
-//! `[data]`: where tokens come from, field by field, in the order in which it is written and hashed.
+//! `[data]`: where tokens come from.
 
-use super::fields::{Field, Fields, hex};
+use super::table::{Fields, Hex, Keys, Named, Table, outside, table};
 use super::{TOKENS_MAX, WorkError};
+
+table! {
+    /// The table as it is written: every key of every source.
+    struct Written in "data" {
+        source: Kind, (), "where tokens come from";
+        tokenizer: Form, (), "of a synthetic source \"symbols\", of a text \"bytes\", else one of the other three";
+        symbols: usize, 2..=256, "size of the alphabet";
+        order: usize, 1..=3, "symbols that the next one depends on";
+        digest: Hex, (), "BLAKE3 of the file; another file is refused";
+        bytes: u64, 1..=TOKENS_MAX, "its length";
+        held_out: f64, 0.0..=0.5, "share that is never trained on: the end of a file; a synthetic source has a stream of its own for it";
+        tokenizer_digest: Option<Hex>, (), "BLAKE3 of the tokenizer's file; not of \"bytes\"";
+        tokens: Option<usize>, 2..=1 << 20, "how many different tokens there are: one more than the greatest; of \"bytes\" 257";
+        bos: Option<u64>, 0..=1 << 20, "the token that begins each document; of \"bytes\" 256";
+        digests: Option<Vec<Hex>>, (), "BLAKE3 of each token file, none twice; other files are refused";
+        sizes: Option<Vec<u64>>, 1..=TOKENS_MAX, "their lengths";
+        weights: Option<Vec<f64>>, 0.0..=1e6, "how often each file is drawn beside the others, not all 0";
+        anneal_weights: Option<Vec<f64>>, 0.0..=1e6, "likewise from `anneal_from` on";
+        anneal_from: Option<u64>, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
+    }
+}
 
 /// Where tokens come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +98,7 @@ pub struct Vocabulary {
     pub bos: u32,
 }
 
-/// The forms that a tokenizer of documents can have; the numbers are hashed and never reused.
+/// The forms that a tokenizer of documents can have. A token file holds the number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scheme {
     /// One token per byte, and one that begins a document; there is no file.
@@ -108,181 +129,150 @@ impl Data {
         }
     }
 
-    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let kind = fields.choice("source", &Kind::ALL, Kind::name)?;
-        for (keys, kinds, only) in OWN {
-            if !kinds.contains(&kind) {
-                fields.absent(keys, only)?;
-            }
+    pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
+        let mut fields = Fields::of::<Written>(manifest)?;
+        let kind: Kind = fields.read("source", &())?;
+        fields.restrict::<Written>(|key| kind.has(key))?;
+        let form = Form::read(kind, &fields)?;
+        if kind.has("tokenizer_digest") && form == Form::Bytes {
+            fields.refuse("tokenizer_digest", "a tokenizer with a file")?;
         }
-        let file = || {
-            let bytes = fields.integer("bytes", 1, TOKENS_MAX)?;
-            Ok((fields.digest("digest")?, bytes))
-        };
+        let written = Written::read(&fields)?;
         let source = match kind {
             Kind::Synthetic => {
-                let symbols = fields.count("symbols", 2, 256)?;
-                let order = fields.count("order", 1, 3)?;
-                check_table(symbols, order)?;
-                fields.choice("tokenizer", &["symbols"], |name| name)?;
-                Source::Synthetic { symbols, order }
+                check_strings(written.symbols, written.order)?;
+                Source::Synthetic { symbols: written.symbols, order: written.order }
             }
-            Kind::Text => {
-                fields.choice("tokenizer", &["bytes"], |name| name)?;
-                let (digest, bytes) = file()?;
-                Source::Text { digest, bytes }
-            }
-            Kind::Tokens => {
-                let (digest, bytes) = file()?;
-                Source::Tokens { digest, bytes, vocabulary: Vocabulary::read(fields)? }
-            }
+            Kind::Text => Source::Text { digest: written.digest.bytes(), bytes: written.bytes },
+            Kind::Tokens => Source::Tokens {
+                digest: written.digest.bytes(),
+                bytes: written.bytes,
+                vocabulary: Vocabulary::of(&written)?,
+            },
             Kind::Mix => Source::Mix {
-                vocabulary: Vocabulary::read(fields)?,
-                parts: Part::read_all(fields)?,
-                anneal_from: fields.integer("anneal_from", 0, TOKENS_MAX)?,
+                vocabulary: Vocabulary::of(&written)?,
+                parts: Part::all_of(&written)?,
+                anneal_from: written.anneal_from.unwrap_or_default(),
             },
         };
-        Ok(Self { source, held_out: fields.float("held_out", 0.0, 0.5)? })
+        Ok(Self { source, held_out: written.held_out })
     }
 
-    pub(super) fn fields(&self) -> Vec<(&'static str, Field)> {
-        let Row { kind, tokenizer, table, file, vocabulary, mix } = Row::of(&self.source);
-        let begin = [("source", Field::Name(kind.name(), kind as u64)), ("tokenizer", tokenizer)];
-        let older = TABLE.into_iter().zip(table).chain(FILE.into_iter().zip(file));
-        let held_out = ("held_out", Field::Float(self.held_out));
-        let younger = VOCABULARY.into_iter().zip(vocabulary).chain(MIX.into_iter().zip(mix));
-        begin.into_iter().chain(older).chain([held_out]).chain(younger).collect()
+    pub(super) fn to_toml(&self) -> toml::Table {
+        self.written().to_toml()
     }
-}
 
-/// The values of `[data]` but the share that is held out.
-struct Row {
-    kind: Kind,
-    tokenizer: Field,
-    table: [Field; 2],
-    file: [Field; 2],
-    vocabulary: [Field; 3],
-    mix: [Field; 5],
-}
+    pub(super) fn reference(proposed: &toml::Table) -> String {
+        Written::reference(proposed)
+    }
 
-impl Row {
-    fn of(source: &Source) -> Self {
-        let of_bytes = || Field::Name("bytes", 2);
-        let file = |digest, bytes| [Field::Text(hex(digest)), Field::Integer(bytes)];
-        match source {
-            Source::Synthetic { symbols, order } => Self {
-                table: [Field::count(*symbols), Field::count(*order)],
-                ..Self::new(Kind::Synthetic, Field::Name("symbols", 1))
+    pub(super) fn names() -> Vec<String> {
+        Written::names()
+    }
+
+    pub(super) fn hash_into(&self, bytes: &mut Vec<u8>) {
+        self.written().hash_into(bytes);
+    }
+
+    fn written(&self) -> Written {
+        let none = Written { held_out: self.held_out, ..Written::NONE };
+        match &self.source {
+            &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
+            &Source::Text { digest, bytes } => Written {
+                source: Kind::Text,
+                tokenizer: Form::Bytes,
+                digest: Hex::new(digest),
+                bytes,
+                ..none
             },
-            Source::Text { digest, bytes } => {
-                Self { file: file(*digest, *bytes), ..Self::new(Kind::Text, of_bytes()) }
-            }
-            Source::Tokens { digest, bytes, vocabulary } => Self {
-                file: file(*digest, *bytes),
-                vocabulary: vocabulary.fields(),
-                ..Self::new(Kind::Tokens, vocabulary.scheme.field())
+            Source::Tokens { digest, bytes, vocabulary } => Written {
+                source: Kind::Tokens,
+                digest: Hex::new(*digest),
+                bytes: *bytes,
+                ..vocabulary.written(none)
             },
-            Source::Mix { vocabulary, parts, anneal_from } => {
-                let [digests, sizes, weights, anneal_weights] = Part::fields(parts);
-                let anneal_from = Field::Integer(*anneal_from);
-                Self {
-                    vocabulary: vocabulary.fields(),
-                    mix: [digests, sizes, weights, anneal_weights, anneal_from],
-                    ..Self::new(Kind::Mix, vocabulary.scheme.field())
-                }
-            }
-        }
-    }
-
-    /// Nothing else applies; what is younger than the first manifests hashes nothing then.
-    fn new(kind: Kind, tokenizer: Field) -> Self {
-        Self {
-            kind,
-            tokenizer,
-            table: [Field::NoInteger, Field::NoInteger],
-            file: [Field::NoText, Field::NoInteger],
-            vocabulary: [const { Field::Nothing }; 3],
-            mix: [const { Field::Nothing }; 5],
+            Source::Mix { vocabulary, parts, anneal_from } => Written {
+                source: Kind::Mix,
+                digests: Some(parts.iter().map(|part| Hex::new(part.digest)).collect()),
+                sizes: Some(parts.iter().map(|part| part.bytes).collect()),
+                weights: Some(parts.iter().map(|part| part.weight).collect()),
+                anneal_weights: Some(parts.iter().map(|part| part.anneal_weight).collect()),
+                anneal_from: Some(*anneal_from),
+                ..vocabulary.written(none)
+            },
         }
     }
 }
 
 impl Part {
-    fn read_all(fields: &Fields<'_>) -> Result<Vec<Self>, WorkError> {
-        let digests = fields.list("digests", PARTS_MAX)?;
-        let one_each = |key, name: &'static str| {
-            let list = fields.list(name, PARTS_MAX)?;
-            if list.len() == digests.len() {
-                return Ok(list);
-            }
-            Err(WorkError::Contradiction {
-                key,
-                value: format!("a list of {}", list.len()),
-                need: format!("data.digests names {} files: write one for each", digests.len()),
-            })
-        };
-        let sizes = one_each("data.sizes", "sizes")?;
-        let weights = one_each("data.weights", "weights")?;
-        let anneal_weights = one_each("data.anneal_weights", "anneal_weights")?;
-        let mut parts: Vec<Self> = Vec::new();
-        for index in 0..digests.len() {
-            let digest = digests[index].digest()?;
-            if parts.iter().any(|part| part.digest == digest) {
-                let (key, value) = ("data.digests", hex(digest));
-                let need = "it stands there twice: name a file once, with a greater weight".into();
-                return Err(WorkError::Contradiction { key, value, need });
-            }
-            parts.push(Self {
-                digest,
-                bytes: sizes[index].integer(1, TOKENS_MAX)?,
-                weight: weights[index].float(0.0, WEIGHT_MAX)?,
-                anneal_weight: anneal_weights[index].float(0.0, WEIGHT_MAX)?,
-            });
+    fn all_of(written: &Written) -> Result<Vec<Self>, WorkError> {
+        let digests = written.digests.as_deref().unwrap_or_default();
+        let sizes = one_each("data.sizes", &written.sizes, digests)?;
+        let weights = one_each("data.weights", &written.weights, digests)?;
+        let anneal_weights = one_each("data.anneal_weights", &written.anneal_weights, digests)?;
+        if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
+            let (key, value) = ("data.digests", digests[at].0.clone());
+            let need = "it stands there twice: name a file once, with a greater weight".into();
+            return Err(WorkError::Contradiction { key, value, need });
         }
-        let first = parts.iter().map(|part| part.weight).collect();
-        let then = parts.iter().map(|part| part.anneal_weight).collect();
-        drawn("data.weights", first)?;
-        drawn("data.anneal_weights", then)?;
-        Ok(parts)
+        drawn("data.weights", weights)?;
+        drawn("data.anneal_weights", anneal_weights)?;
+        let part = |index: usize| Self {
+            digest: digests[index].bytes(),
+            bytes: sizes[index],
+            weight: weights[index],
+            anneal_weight: anneal_weights[index],
+        };
+        Ok((0..digests.len()).map(part).collect())
     }
+}
 
-    /// Digests, sizes and both weights.
-    fn fields(parts: &[Self]) -> [Field; 4] {
-        let list = |field: fn(&Self) -> Field| Field::List(parts.iter().map(field).collect());
-        [
-            list(|part| Field::Text(hex(part.digest))),
-            list(|part| Field::Integer(part.bytes)),
-            list(|part| Field::Float(part.weight)),
-            list(|part| Field::Float(part.anneal_weight)),
-        ]
+/// A list beside that of the files.
+fn one_each<'a, T>(
+    key: &'static str,
+    list: &'a Option<Vec<T>>,
+    digests: &[Hex],
+) -> Result<&'a [T], WorkError> {
+    let list = list.as_deref().unwrap_or_default();
+    if list.len() == digests.len() {
+        return Ok(list);
     }
+    let value = format!("a list of {}", list.len());
+    let need = format!("data.digests names {} files: write one for each", digests.len());
+    Err(WorkError::Contradiction { key, value, need })
 }
 
 impl Vocabulary {
     /// Of bytes: the first number that is no byte begins a document.
     pub const BYTES: Self = Self { scheme: Scheme::Bytes, digest: [0; 32], tokens: 257, bos: 256 };
 
-    fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let scheme = fields.choice("tokenizer", &Scheme::ALL, Scheme::name)?;
-        if scheme == Scheme::Bytes {
-            fields.absent(&["tokenizer_digest"], "a tokenizer with a file")?;
-            fields.count("tokens", Self::BYTES.tokens, Self::BYTES.tokens)?;
-            fields.integer("bos", Self::BYTES.bos.into(), Self::BYTES.bos.into())?;
-            return Ok(Self::BYTES);
+    fn of(written: &Written) -> Result<Self, WorkError> {
+        let (tokens, bos) = (written.tokens.unwrap_or_default(), written.bos.unwrap_or_default());
+        let scheme = written.tokenizer.scheme();
+        let (sizes, first) = match scheme {
+            Scheme::Bytes => (257..=257, 256..=256),
+            Scheme::Rwkv | Scheme::HuggingFace => (2..=1 << 20, 0..=tokens as u64 - 1),
+        };
+        if !sizes.contains(&tokens) {
+            return Err(outside("data", "tokens", tokens, &sizes));
         }
-        let digest = fields.digest("tokenizer_digest")?;
-        let tokens = fields.count("tokens", 2, 1 << 20)?;
-        let bos = fields.integer("bos", 0, tokens as u64 - 1)?;
+        if !first.contains(&bos) {
+            return Err(outside("data", "bos", bos, &first));
+        }
+        let digest = written.tokenizer_digest.as_ref().map_or([0; 32], Hex::bytes);
         // Below 2^20.
         Ok(Self { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    fn fields(&self) -> [Field; 3] {
-        let digest = match self.scheme {
-            Scheme::Bytes => Field::NoText,
-            Scheme::Rwkv | Scheme::HuggingFace => Field::Text(hex(self.digest)),
-        };
-        [digest, Field::count(self.tokens), Field::Integer(self.bos.into())]
+    fn written(&self, rest: Written) -> Written {
+        let file = self.scheme != Scheme::Bytes;
+        Written {
+            tokenizer: self.scheme.form(),
+            tokenizer_digest: file.then(|| Hex::new(self.digest)),
+            tokens: Some(self.tokens),
+            bos: Some(self.bos.into()),
+            ..rest
+        }
     }
 }
 
@@ -293,15 +283,15 @@ impl Scheme {
     /// As it is written in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Rwkv => "rwkv",
-            Self::HuggingFace => "hugging-face",
-        }
+        self.form().entry().0
     }
 
-    fn field(self) -> Field {
-        Field::Name(self.name(), self as u64)
+    fn form(self) -> Form {
+        match self {
+            Self::Bytes => Form::Bytes,
+            Self::Rwkv => Form::Rwkv,
+            Self::HuggingFace => Form::HuggingFace,
+        }
     }
 
     /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a
@@ -312,30 +302,92 @@ impl Scheme {
     }
 }
 
-/// The source's name alone; the numbers are hashed and never reused.
+/// The source's name alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    Synthetic = 1,
-    Text = 2,
-    Tokens = 3,
-    Mix = 4,
+    Synthetic,
+    Text,
+    Tokens,
+    Mix,
+}
+
+impl Named for Kind {
+    const NAMES: &'static [(Self, &'static str, u64)] = &[
+        (Self::Synthetic, "synthetic", 1),
+        (Self::Text, "text", 2),
+        (Self::Tokens, "tokens", 3),
+        (Self::Mix, "mix", 4),
+    ];
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Synthetic, Self::Text, Self::Tokens, Self::Mix];
+    fn has(self, key: &str) -> bool {
+        owners(key).is_none_or(|kinds| kinds.contains(&self))
+    }
+}
 
-    fn name(self) -> &'static str {
+impl Table for Written {
+    fn only(key: &str) -> Option<String> {
+        let names: Vec<_> = owners(key)?.iter().map(|kind| kind.entry().0).collect();
+        Some(format!("source = \"{}\"", names.join("\" or \"")))
+    }
+
+    fn applies(&self, key: &str) -> bool {
+        self.source.has(key)
+    }
+}
+
+/// The sources that have a key, where not all have it.
+fn owners(key: &str) -> Option<&'static [Kind]> {
+    match key {
+        "symbols" | "order" => Some(&[Kind::Synthetic]),
+        "digest" | "bytes" => Some(&[Kind::Text, Kind::Tokens]),
+        "tokenizer_digest" | "tokens" | "bos" => Some(&[Kind::Tokens, Kind::Mix]),
+        "digests" | "sizes" | "weights" | "anneal_weights" | "anneal_from" => Some(&[Kind::Mix]),
+        _ => None,
+    }
+}
+
+/// What tokens are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    Symbols,
+    Bytes,
+    Rwkv,
+    HuggingFace,
+}
+
+impl Named for Form {
+    const NAMES: &'static [(Self, &'static str, u64)] = &[
+        (Self::Symbols, "symbols", 1),
+        (Self::Bytes, "bytes", 2),
+        (Self::Rwkv, "rwkv", 3),
+        (Self::HuggingFace, "hugging-face", 4),
+    ];
+}
+
+impl Form {
+    /// One that goes with the source.
+    fn read(kind: Kind, fields: &Fields<'_>) -> Result<Self, WorkError> {
+        let known = match kind {
+            Kind::Synthetic => &Self::NAMES[..1],
+            Kind::Text => &Self::NAMES[1..2],
+            Kind::Tokens | Kind::Mix => &Self::NAMES[1..],
+        };
+        fields.choose("tokenizer", known)
+    }
+
+    fn scheme(self) -> Scheme {
         match self {
-            Self::Synthetic => "synthetic",
-            Self::Text => "text",
-            Self::Tokens => "tokens",
-            Self::Mix => "mix",
+            Self::Symbols | Self::Bytes => Scheme::Bytes,
+            Self::Rwkv => Scheme::Rwkv,
+            Self::HuggingFace => Scheme::HuggingFace,
         }
     }
 }
 
 /// The source is a table of counts, one per string of `order` + 1 symbols.
-fn check_table(symbols: usize, order: usize) -> Result<(), WorkError> {
+fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
     let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
     if strings <= STRINGS_MAX {
         return Ok(());
@@ -351,7 +403,7 @@ fn check_table(symbols: usize, order: usize) -> Result<(), WorkError> {
 }
 
 /// Of these weights one must be above 0.
-fn drawn(key: &'static str, weights: Vec<f64>) -> Result<(), WorkError> {
+fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
     if weights.iter().sum::<f64>() > 0.0 {
         return Ok(());
     }
@@ -359,21 +411,5 @@ fn drawn(key: &'static str, weights: Vec<f64>) -> Result<(), WorkError> {
     Err(WorkError::Contradiction { key, value: format!("{weights:?}"), need })
 }
 
-/// The fields that only some sources have.
-const TABLE: [&str; 2] = ["symbols", "order"];
-const FILE: [&str; 2] = ["digest", "bytes"];
-const VOCABULARY: [&str; 3] = ["tokenizer_digest", "tokens", "bos"];
-const MIX: [&str; 5] = ["digests", "sizes", "weights", "anneal_weights", "anneal_from"];
-/// Which have them, and how that is said.
-const OWN: [(&[&str], &[Kind], &str); 4] = [
-    (&TABLE, &[Kind::Synthetic], "source = \"synthetic\""),
-    (&FILE, &[Kind::Text, Kind::Tokens], "source = \"text\" or \"tokens\""),
-    (&VOCABULARY, &[Kind::Tokens, Kind::Mix], "source = \"tokens\" or \"mix\""),
-    (&MIX, &[Kind::Mix], "source = \"mix\""),
-];
-/// So many fit into a manifest beside everything else.
-const PARTS_MAX: usize = 64;
-/// Weights may be counts of thousands of anything.
-const WEIGHT_MAX: f64 = 1e6;
 /// A table of 64 MiB, counted in about a second.
 const STRINGS_MAX: usize = 1 << 24;

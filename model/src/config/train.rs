@@ -1,52 +1,69 @@
-//! `[train]` field by field, in the order in which it is written and hashed, with bounds.
+//! `[train]`: the inner optimisation.
 
-use super::fields::{Field, Fields};
-use super::{Decay, TOKENS_MAX, Train, WorkError};
+use super::table::{Fields, Keys, Named, Table, outside, table};
+use super::{TOKENS_MAX, WorkError};
 
-impl Train {
-    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, WorkError> {
-        Ok(Self {
-            batch: fields.count("batch", 1, 65_536)?,
-            lr: fields.float("lr", 1e-9, 1.0)?,
-            beta1: fields.float("beta1", 0.0, BETA_MAX)?,
-            beta2: fields.float("beta2", 0.0, BETA_MAX)?,
-            eps: fields.float("eps", 1e-12, 1e-2)?,
-            weight_decay: fields.float("weight_decay", 0.0, 1.0)?,
-            clip: fields.float("clip", 0.0, 1e6)?,
-            z_loss: fields.float("z_loss", 0.0, 1.0)?,
-            warmup_tokens: fields.integer("warmup_tokens", 0, TOKENS_MAX)?,
-            warmup_start: fields.float("warmup_start", 0.0, 1.0)?,
-            stable_tokens: fields.integer("stable_tokens", 0, TOKENS_MAX)?,
-            decay_tokens: fields.integer("decay_tokens", 0, TOKENS_MAX)?,
-            decay: fields.choice("decay", &Decay::ALL, Decay::name)?,
-            lr_final: fields.float("lr_final", 0.0, fields.float("lr", 1e-9, 1.0)?)?,
-            join_ramp_steps: fields.integer("join_ramp_steps", 0, 1_000_000)?,
-        })
-    }
-
-    pub(super) fn fields(&self) -> Vec<(&'static str, Field)> {
-        vec![
-            ("batch", Field::count(self.batch)),
-            ("lr", Field::Float(self.lr)),
-            ("beta1", Field::Float(self.beta1)),
-            ("beta2", Field::Float(self.beta2)),
-            ("eps", Field::Float(self.eps)),
-            ("weight_decay", Field::Float(self.weight_decay)),
-            ("clip", Field::Float(self.clip)),
-            ("z_loss", Field::Float(self.z_loss)),
-            ("warmup_tokens", Field::Integer(self.warmup_tokens)),
-            ("warmup_start", Field::Float(self.warmup_start)),
-            ("stable_tokens", Field::Integer(self.stable_tokens)),
-            ("decay_tokens", Field::Integer(self.decay_tokens)),
-            ("decay", Field::Name(self.decay.name(), self.decay as u64)),
-            ("lr_final", Field::Float(self.lr_final)),
-            ("join_ramp_steps", Field::Integer(self.join_ramp_steps)),
-        ]
+table! {
+    /// The inner optimisation: AdamW under a warmup–stable–decay schedule.
+    pub struct Train in "train" {
+        batch: usize, 1..=65_536, "sequences per inner step and peer; cutting it into micro-batches is local";
+        lr: f64, 1e-9..=1.0, "peak learning rate";
+        beta1: f64, 0.0..=BETA_MAX, "decay of the first moment";
+        beta2: f64, 0.0..=BETA_MAX, "decay of the second moment";
+        eps: f64, 1e-12..=1e-2, "added to the root of the second moment";
+        weight_decay: f64, 0.0..=1.0, "decoupled decay of all parameters, times the learning rate";
+        clip: f64, 0.0..=1e6, "largest global norm of a gradient; 0: none";
+        z_loss: f64, 0.0..=1.0, "weight of the squared largest logit in the loss";
+        warmup_tokens: u64, 0..=TOKENS_MAX, "committed tokens over which the rate rises";
+        warmup_start: f64, 0.0..=1.0, "share of `lr` that it rises from";
+        stable_tokens: u64, 0..=TOKENS_MAX, "committed tokens after that at the peak";
+        decay_tokens: u64, 0..=TOKENS_MAX, "committed tokens after that over which it falls; 0: it never falls";
+        decay: Decay, (), "curve along which it falls";
+        lr_final: f64, 0.0..=1.0, "where it ends and stays, at most `lr`";
+        join_ramp_steps: u64, 0..=1_000_000, "steps with a lower rate while a peer's Adam moments are cold";
     }
 }
 
+/// The curves along which a learning rate falls, from 1 at x = 0 to 0 at x = 1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Decay {
+    /// 1 − √x (Hägele et al. 2024, arXiv 2405.18392; INTELLECT-1).
+    OneMinusSqrt,
+    /// 1 − x.
+    Linear,
+    /// (1 + cos πx)/2 (Loshchilov & Hutter 2017, arXiv 1608.03983; Eagle and Finch).
+    Cosine,
+    /// cos(πx/2) (GoldFinch).
+    QuarterCosine,
+}
+
 impl Decay {
-    const ALL: [Self; 4] = [Self::OneMinusSqrt, Self::Linear, Self::Cosine, Self::QuarterCosine];
+    /// As it is written in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.entry().0
+    }
+}
+
+impl Named for Decay {
+    const NAMES: &'static [(Self, &'static str, u64)] = &[
+        (Self::OneMinusSqrt, "1-sqrt", 1),
+        (Self::Linear, "linear", 2),
+        (Self::Cosine, "cosine", 3),
+        (Self::QuarterCosine, "quarter-cosine", 4),
+    ];
+}
+
+impl Table for Train {}
+
+impl Train {
+    pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
+        let train = Self::read(&Fields::of::<Self>(manifest)?)?;
+        if train.lr_final > train.lr {
+            return Err(outside("train", "lr_final", train.lr_final, &(0.0..=train.lr)));
+        }
+        Ok(train)
+    }
 }
 
 /// A mean over ten million steps; at 1 the moment would never move.

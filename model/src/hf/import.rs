@@ -18,6 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::config::Described;
+use super::reader::Problem;
 use super::{CONFIG, INDEX, WHOLE, config};
 use crate::arch::Arch;
 use crate::arch::llama::layout::{self, Pairs};
@@ -60,7 +61,7 @@ pub enum ImportError {
         /// The file.
         path: PathBuf,
         /// All of them.
-        problems: Vec<config::Problem>,
+        problems: Vec<Problem>,
     },
     /// There are no tensors.
     #[error("{} holds neither {WHOLE} nor {INDEX}", folder.display())]

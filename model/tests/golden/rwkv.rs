@@ -7,7 +7,7 @@ use burn_backend::{TensorData, TensorMetadata};
 use burn_flex::Flex;
 use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
-use intellect_model::arch::{Arch, State};
+use intellect_model::arch::{Arch, Pass, State};
 use intellect_model::config::{Family, Model};
 use intellect_model::ops::{Wkv, ZForm, ZLoss};
 
@@ -102,7 +102,7 @@ fn check_states<A: Form>(
     }
     if let State::GoldFinch(state) = &state {
         let cache = state.cache.as_ref().context("nothing is cached")?;
-        let keys = GoldFinch::<A>::new(arch.model(), parameters.clone()).shared_keys(cache);
+        let keys = GoldFinch::<A>::new(arch, &parameters).shared_keys(cache);
         for (name, found) in [("compressed_cache", cache.compressed.clone()), ("k_cache", keys)] {
             let expected = &vectors.floats(&format!("out/{name}"))?.values;
             add(name, difference(&values(&[A::inner(found)])?, expected)?, LOGITS);

@@ -18,9 +18,9 @@ fn refused(change: &[(&str, Value)]) -> Vec<String> {
 #[test]
 fn what_is_described_is_read_again() {
     assert_eq!(read(&described(&[])), Work::synthetic().model);
-    let scaling = Some(RopeScaling { factor: 8.0, original: 8192 });
+    let scaling = (Some(8.0), Some(8192));
     let mut work = Work::synthetic();
-    work.model.rope_scaling = scaling;
+    (work.model.rope_factor, work.model.rope_original_context) = scaling;
     assert_eq!(read(&describe(&work, Format::F32)), work.model);
 }
 
