@@ -52,10 +52,36 @@ pub(crate) enum ReadError {
     },
     /// Something is wrong in what the protocol reads, or with the signature.
     #[error(transparent)]
-    Run(#[from] ManifestError),
+    Run(ManifestError),
     /// Something is wrong in what the model reads.
     #[error(transparent)]
-    Work(#[from] WorkError),
+    Work(WorkError),
+    /// A key that nobody knows.
+    #[error("unknown key {key}: {}", suggestion(key))]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+    },
+}
+
+impl From<ManifestError> for ReadError {
+    fn from(error: ManifestError) -> Self {
+        match error {
+            ManifestError::UnknownKey { key } => Self::UnknownKey { key },
+            error => Self::Run(error),
+        }
+    }
+}
+
+impl From<WorkError> for ReadError {
+    fn from(error: WorkError) -> Self {
+        match error {
+            WorkError::UnknownKey { table, key } => {
+                Self::UnknownKey { key: format!("{table}.{key}") }
+            }
+            error => Self::Work(error),
+        }
+    }
 }
 
 /// Why a draft cannot become a manifest. Nothing has been written.
@@ -123,7 +149,7 @@ impl Draft {
 
     /// Takes over what a preset says.
     pub(crate) fn begin_with(&mut self, preset: Preset) -> Result<(), ReadError> {
-        let syntax = |error: toml::de::Error| ManifestError::Syntax(error.to_string());
+        let syntax = |error| ManifestError::syntax(preset.text, &error);
         self.table.extend(preset.table().map_err(syntax)?);
         Ok(())
     }
@@ -163,8 +189,7 @@ impl Draft {
 
     /// Checks every field and signs.
     pub(crate) fn sign(self, organiser: &Keypair) -> Result<Manifest, DraftError> {
-        let text = toml::to_string(&self.table)
-            .map_err(|error| ReadError::from(ManifestError::Syntax(error.to_string())))?;
+        let text = self.table.to_string();
         let unsigned = manifest::parse(&text).map_err(ReadError::from)?;
         let work = Work::parse(unsigned.table()).map_err(ReadError::from)?;
         let run = unsigned.run();
@@ -175,6 +200,33 @@ impl Draft {
         let signature = run.sign(&work.canonical(), organiser);
         Ok(Manifest::parse(&run.to_toml(&work.to_toml(), Some(&signature)))?)
     }
+}
+
+/// What may have been meant by a key that nobody knows: the nearest one, of which the last part counts
+/// first, so that `layers` finds `model.layers`.
+fn suggestion(key: &str) -> String {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));
+    let known = manifest::keys().into_iter().chain(Work::keys());
+    match known.min_by_key(away) {
+        Some(near) if 2 * away(&near).0 <= last(key).len() => format!("did you mean {near}?"),
+        _ => "`manifest new` writes every key that there is".to_owned(),
+    }
+}
+
+/// Levenshtein distance: insertions, deletions and substitutions of bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
 }
 
 /// A value as TOML reads it; else it is text, so that `--set ring.codec=f32` needs no quotes.

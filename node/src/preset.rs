@@ -10,7 +10,7 @@ use toml::Table;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preset {
     pub(crate) name: &'static str,
-    text: &'static str,
+    pub(crate) text: &'static str,
 }
 
 impl Preset {

@@ -14,12 +14,11 @@
 //! Errors name the key, the value, the bound and what to do. Settings of one machine (address,
 //! device, threads) are never here: they are the node's `Local`.
 
-mod fields;
+mod table;
 mod text;
 
 use std::time::Duration;
 
-use serde::Serialize;
 use thiserror::Error;
 use toml::Table;
 
@@ -27,7 +26,6 @@ use crate::codec::Codec;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::Voter;
 use crate::sign::{Keypair, Signature, verify};
-use crate::wire;
 
 /// The format that this program reads and writes.
 pub const FORMAT: u64 = 1;
@@ -146,8 +144,13 @@ pub enum ManifestError {
         bytes: usize,
     },
     /// Not TOML.
-    #[error("the manifest is not TOML: {0}")]
-    Syntax(String),
+    #[error("line {line} of the manifest is not TOML: {why}")]
+    Syntax {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
     /// Another format.
     #[error(
         "the manifest has format {found}, this program reads {FORMAT}: \
@@ -158,18 +161,18 @@ pub enum ManifestError {
         found: i64,
     },
     /// A key that nobody knows.
-    #[error("unknown key {key}: the nearest known one is {nearest}")]
+    #[error("unknown key {key}")]
     UnknownKey {
         /// The key as written.
         key: String,
-        /// The known key with the smallest edit distance.
-        nearest: String,
     },
     /// A field that applies is absent.
-    #[error("{key} is missing: every field that applies must be written out")]
+    #[error("{key} is missing: every field that applies must be written out ({told})")]
     MissingKey {
         /// The field.
         key: String,
+        /// Its bounds and what it means.
+        told: String,
     },
     /// A field that does not apply is present.
     #[error("{key} belongs to {only} only: remove it")]
@@ -246,10 +249,7 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(ManifestError::TooLong { bytes: text.len() });
     }
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        // One line, without the excerpt of the file.
-        ManifestError::Syntax(error.message().to_owned())
-    })?;
+    let table: Table = text.parse().map_err(|error| ManifestError::syntax(text, &error))?;
     // First of all: a newer format may have other keys.
     let format = table.get("format").and_then(toml::Value::as_integer);
     if let Some(found) = format.filter(|format| *format > FORMAT_INTEGER) {
@@ -257,6 +257,28 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     }
     let (run, signature) = text::read(&table)?;
     Ok(Unverified { run, table, signature })
+}
+
+/// Every key of a manifest but those of the work, and the names of all tables.
+#[must_use]
+pub fn keys() -> Vec<String> {
+    text::keys()
+}
+
+/// The lines of docs/FORMATS.md about a manifest; `work` are those about the tables that are not read here.
+#[must_use]
+pub fn reference(work: &str) -> String {
+    text::Tables::of(&Run::new(PeerId([0; 32]), 0), None).reference(work)
+}
+
+impl ManifestError {
+    /// What a parser said of this text, without its excerpt.
+    #[must_use]
+    pub fn syntax(text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        Self::Syntax { line, why: error.message().to_owned() }
+    }
 }
 
 impl Unverified {
@@ -342,7 +364,7 @@ impl Run {
     /// The manifest as text, every field written out; `tables` holds `[model]`, `[data]`, `[train]`.
     #[must_use]
     pub fn to_toml(&self, tables: &Table, signature: Option<&Signature>) -> String {
-        text::write(self, tables, signature)
+        text::Tables::of(self, signature).to_toml(tables)
     }
 
     /// Tokens of one epoch's budget, for a model that takes `tokens_per_step` in an inner step;
@@ -358,69 +380,8 @@ impl Run {
 
     /// The id, and the bytes that it is made of.
     fn identify(&self, work: &[u8]) -> (RunId, Vec<u8>) {
-        let bytes = wire::canonical(&Canonical::new(self, work));
+        let bytes = text::Tables::of(self, None).canonical(work);
         (RunId(Digest::derive("intellect-node 1 run", &bytes).0), bytes)
-    }
-}
-
-/// What is hashed, in the order of docs/FORMATS.md; floats as bits, enums by number.
-#[derive(Serialize)]
-struct Canonical<'a> {
-    format: u64,
-    name: &'a str,
-    organiser: PeerId,
-    seed: u64,
-    stop_tokens: u64,
-    work: &'a [u8],
-    budget: u64,
-    amount: u64,
-    fragments: u64,
-    overlap_steps: u64,
-    outer_lr: u32,
-    outer_momentum: u32,
-    momentum_ramp_epochs: u64,
-    codec: u64,
-    min_peers: u64,
-    quorum: u64,
-    founders: &'a [Voter],
-    heartbeat_ms: u64,
-    ready_grace_ms: u64,
-    minority_grace_ms: u64,
-    /// Where there is none nothing is hashed, so that runs from before it keep their ids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    genesis: Option<Digest>,
-}
-
-impl<'a> Canonical<'a> {
-    fn new(run: &'a Run, work: &'a [u8]) -> Self {
-        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        let (quorum, founders) = match &run.members.quorum {
-            Quorum::Available => (1, [].as_slice()),
-            Quorum::Majority { founders } => (2, founders.as_slice()),
-        };
-        Self {
-            format: FORMAT,
-            name: &run.name,
-            organiser: run.organiser,
-            seed: run.seed,
-            stop_tokens: run.stop_tokens,
-            work,
-            budget: run.epoch.budget as u64,
-            amount: run.epoch.amount,
-            fragments: FRAGMENTS,
-            overlap_steps: OVERLAP_STEPS,
-            outer_lr: run.outer.lr.to_bits(),
-            outer_momentum: run.outer.momentum.to_bits(),
-            momentum_ramp_epochs: run.outer.momentum_ramp_epochs,
-            codec: run.codec as u64,
-            min_peers: run.members.min_peers,
-            quorum,
-            founders,
-            heartbeat_ms: millis(run.members.heartbeat),
-            ready_grace_ms: millis(run.members.ready_grace),
-            minority_grace_ms: millis(run.members.minority_grace),
-            genesis: run.genesis,
-        }
     }
 }
 
@@ -431,11 +392,8 @@ const TAG: &str = "manifest";
 const FORMAT_INTEGER: i64 = 1;
 const _: () = assert!(FORMAT_INTEGER.cast_unsigned() == FORMAT);
 
-/// Fragments of the parameters: one until more are built.
-const FRAGMENTS: u64 = 1;
-
-/// Inner steps during a ring: none until that is built.
-const OVERLAP_STEPS: u64 = 0;
+/// The tables of a manifest.
+const TABLES: [&str; 7] = ["model", "data", "train", "epoch", "outer", "ring", "members"];
 
 #[cfg(test)]
 mod tests;

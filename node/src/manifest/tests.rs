@@ -53,13 +53,21 @@ fn any_field_can_be_set_and_changes_the_id() {
 #[test]
 fn what_does_not_fit_is_named() {
     for (set, words) in [
-        ("model.layer=3", "model.layers"),
+        ("model.layer=3", "unknown key model.layer: did you mean model.layers?"),
+        ("layers=3", "unknown key layers: did you mean model.layers?"),
+        ("members.hartbeat_ms=500", "did you mean members.heartbeat_ms?"),
+        ("ring.lr=1", "unknown key ring.lr: did you mean train.lr?"),
+        ("nothing=3", "unknown key nothing: `manifest new` writes every key"),
+        ("model.layers=99999999999999999999", "99999999999999999999: choose 1 to 512"),
         ("model.layers=0", "1 to 512"),
         ("model.layers=many", "whole number"),
         ("rings.codec=f32", "ring"),
         ("ring.codec=f16", "f32"),
         ("name.first=x", "no keys below"),
-        ("members.quorum=majority", "founders"),
+        (
+            "members.quorum=majority",
+            "members.founders is missing: every field that applies must be written out (a list of 1 to 256",
+        ),
         ("layers", "key=value"),
         ("=3", "key=value"),
         ("model.=3", "key=value"),
@@ -71,6 +79,33 @@ fn what_does_not_fit_is_named() {
         assert!(error.contains(words), "{set}: {error}");
     }
 }
+
+#[test]
+fn a_line_that_is_no_toml_is_named_by_its_number() {
+    let text = with(&[]).unwrap().text.replace("layers = 2", "layers = 2x");
+    let line = 1 + text.lines().position(|line| line == "layers = 2x").unwrap();
+    let error = Manifest::parse(&text).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("line {line} of the manifest is not TOML: ")), "{error}");
+}
+
+/// `UPDATE_DOCS=1 cargo test --release -p intellect-node formats` writes the table.
+#[test]
+fn formats_md_has_every_key_of_a_manifest() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/FORMATS.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let lines = manifest::reference(&Work::reference());
+    let current = format!("{before}{BEGIN}{lines}{END}{after}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &current).unwrap();
+    }
+    assert!(text == current || std::env::var_os("UPDATE_DOCS").is_some(), "{lines}");
+}
+
+/// Around the lines that are made from the tables.
+const BEGIN: &str = "| key | `manifest new` writes | values | meaning |\n|---|---|---|---|\n";
+const END: &str = "\n`RunId = ";
 
 #[test]
 fn only_its_organiser_signs_a_manifest() {

@@ -10,7 +10,7 @@ use std::{
 
 use intellect_model::{
     arch::Arch,
-    config::{Family, Model, Part, Source, Vocabulary, Work},
+    config::{Model, Part, Source, Vocabulary, Work},
     data::{DataError, text, tokens},
     hf::import::{self, ImportError, Imported},
 };
@@ -275,9 +275,9 @@ fn show(manifest: &Manifest) -> String {
 
 fn describe_model(work: &Work) -> String {
     let model = &work.model;
-    let keys = match model.family {
-        Family::Llama => format!(", {} of them with keys of their own", model.kv_heads),
-        Family::Eagle | Family::Finch | Family::GoldFinch => String::new(),
+    let keys = match model.kv_heads {
+        0 => String::new(),
+        heads => format!(", {heads} of them with keys of their own"),
     };
     format!(
         "{} with {} parameters: {} layers of width {}, {} heads{keys}, {} hidden, {} tokens of \

@@ -152,7 +152,10 @@ fn every_field_is_required() {
         }
         let key = format!("{table}{key}");
         let result = parse(&text.replacen(&format!("{line}\n"), "", 1));
-        assert_eq!(result, Err(ManifestError::MissingKey { key }), "{line}");
+        let Err(ManifestError::MissingKey { key: missing, told }) = result else {
+            panic!("{line}")
+        };
+        assert!(missing == key && !told.is_empty(), "{line}");
     }
 }
 
@@ -177,12 +180,8 @@ fn founders_are_read_as_keygen_prints_them() {
 #[test]
 fn errors_say_what_to_write_instead() {
     let cases = [
-        ("seed = 42", "sed = 42", "unknown key sed: the nearest known one is seed"),
-        (
-            "heartbeat_ms = 500",
-            "hartbeat_ms = 500",
-            "unknown key members.hartbeat_ms: the nearest known one is members.heartbeat_ms",
-        ),
+        ("seed = 42", "sed = 42", "unknown key sed"),
+        ("heartbeat_ms = 500", "hartbeat_ms = 500", "unknown key members.hartbeat_ms"),
         (
             "codec = \"int8\"",
             "codec = \"int4\"",
@@ -229,7 +228,10 @@ fn errors_say_what_to_write_instead() {
         let error = message("name = \"demo\"", &format!("name = \"{bad}\""));
         assert!(error.starts_with("name is ") && error.contains("1 to 64 of"), "{error}");
     }
-    assert!(matches!(parse("a = = 1"), Err(ManifestError::Syntax(_))));
+    let told = parse("a = 1\n\nb = 0x\n").unwrap_err().to_string();
+    assert!(told.starts_with("line 3 of the manifest is not TOML: "), "{told}");
+    let large = "members.heartbeat_ms is 99999999999999999999: choose 100 to 10000";
+    assert_eq!(message("heartbeat_ms = 500", "heartbeat_ms = \"99999999999999999999\""), large);
     assert!(matches!(parse("epoch = 3\nformat = 1"), Err(ManifestError::MissingKey { .. })));
     let long = format!("{}#{}", text_of(&run()), " ".repeat(TEXT_BYTES_MAX));
     assert!(matches!(parse(&long), Err(ManifestError::TooLong { .. })));

@@ -1,215 +1,294 @@
-//! A manifest's settings out of TOML and back into it: keys, names and bounds.
+//! A manifest's settings out of TOML and back into it, and their canonical bytes: the tables, and what must
+//! hold between their keys.
 
-use std::fmt::Write as _;
+use std::time::Duration;
 
-use toml::{Table, Value};
+use toml::{Table, Value as Toml};
 
-use super::fields::Fields;
-use super::{
-    Budget, Epoch, FORMAT, FRAGMENTS, ManifestError, Members, OVERLAP_STEPS, Outer, Quorum, Run,
-};
+use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, table};
+use super::{Budget, Epoch, FORMAT, ManifestError, Members, Outer, Quorum, Run};
 use crate::base58;
 use crate::codec::Codec;
 use crate::id::{Digest, LogId, PeerId};
 use crate::message::{MEMBERS_MAX, Voter};
 use crate::sign::Signature;
+use crate::wire;
+
+table! {
+    /// The keys above all tables that are hashed where they stand.
+    pub(super) struct Top in "" {
+        format: u64, FORMAT..=FORMAT, "a greater one was made by a newer program";
+        name: String, (), "for people";
+        organiser: PeerId, (), "ed25519 public key of who signs the manifest";
+        seed: u64, 0..=INTEGER_MAX, "weights, data and everything drawn come from it";
+        stop_tokens: u64, 0..=TOKENS_MAX, "committed tokens at which the run is finished; 0: never";
+        genesis: Option<Digest>, (), "state digest of [published weights](#state-and-checkpoint) that the run begins with; absent: they are drawn from the seed";
+        signature: Option<Signature>, (), "the organiser's, over RunId and content; not hashed";
+    }
+}
+
+table! {
+    /// How long an epoch is.
+    struct EpochTable in "epoch" {
+        budget: Budget, (), "what is counted of a peer's training in an epoch";
+        amount: u64, 1..=TOKENS_MAX, "how much of it; of steps at most 1,000,000, of seconds a day";
+        fragments: u64, 1..=INTEGER_MAX, "of the parameters; more than 1 is not supported yet";
+        overlap_steps: u64, 0..=INTEGER_MAX, "inner steps during a ring; more than 0 is not supported yet";
+    }
+}
+
+table! {
+    /// The outer optimiser: Nesterov momentum on the averaged delta.
+    struct OuterTable in "outer" {
+        lr: f32, 0.0..=10.0, "η; 1 without momentum is the identity";
+        momentum: f32, 0.0..=MOMENTUM_MAX, "μ";
+        momentum_ramp_epochs: u64, 0..=1_000_000, "epochs over which μ rises from zero; 0: at once";
+    }
+}
+
+table! {
+    /// How deltas travel.
+    struct RingTable in "ring" {
+        codec: Codec, (), "how the numbers of a delta become bytes";
+    }
+}
+
+table! {
+    /// Who takes part, and when others go on without one.
+    struct MembersTable in "members" {
+        min_peers: u64, 1..=MEMBERS_MAX as u64, "peers needed to found the run; later the last survivor goes on";
+        quorum: Rule, (), "without a majority survivors regroup, or they wait";
+        founders: Vec<Voter>, 1..=MEMBERS_MAX, "quorum = \"majority\" only: the voters of genesis, in the order that breaks ties";
+        heartbeat_ms: u64, 100..=10_000, "between two heartbeats";
+        ready_grace_ms: u64, 100..=DAY_MS, "the longest wait for those who are not Ready, at least a heartbeat";
+        minority_grace_ms: u64, 100..=DAY_MS, "silence after which survivors regroup, at least 12 heartbeats";
+    }
+}
+
+/// A quorum without its founders.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    Available,
+    Majority,
+}
+
+named!(Rule: Available = 1 "available", Majority = 2 "majority");
+named!(Budget: Steps = 1 "steps", Tokens = 2 "tokens", Seconds = 3 "seconds");
+named!(Codec: F32 = 1 "f32", Int8 = 2 "int8");
+
+impl Text for String {
+    const FORM: &'static str = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'";
+
+    fn parse(text: &str) -> Option<Self> {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        ((1..=64).contains(&text.len()) && text.bytes().all(known)).then(|| text.to_owned())
+    }
+
+    fn text(&self) -> String {
+        self.clone()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        wire::canonical(self)
+    }
+}
+
+/// Bytes that are written as hex.
+macro_rules! hex {
+    ($($type:ident: $form:literal;)*) => {$(
+        impl Text for $type {
+            const FORM: &'static str = $form;
+
+            fn parse(text: &str) -> Option<Self> {
+                unhex(text).map(Self)
+            }
+
+            fn text(&self) -> String {
+                self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+            }
+
+            fn bytes(&self) -> Vec<u8> {
+                self.0.to_vec()
+            }
+        }
+    )*};
+}
+
+hex! {
+    PeerId: "64 lower-case hex digits";
+    Digest: "64 lower-case hex digits";
+    Signature: "128 lower-case hex digits";
+}
+
+impl Text for Voter {
+    const FORM: &'static str =
+        "a list of 1 to 256 different \"peer/log id\", as `keygen` prints them";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (peer, log) = text.split_once('/')?;
+        Some(Self { peer: base58::decode(peer)?, log: LogId(unhex(log)?) })
+    }
+
+    fn text(&self) -> String {
+        format!("{}/{}", base58::encode(&self.peer), self.log.hex())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        wire::canonical(self)
+    }
+}
+
+/// A run's settings as they are written.
+pub(super) struct Tables {
+    top: Top,
+    epoch: EpochTable,
+    outer: OuterTable,
+    ring: RingTable,
+    members: MembersTable,
+}
+
+impl Tables {
+    pub(super) fn of(run: &Run, signature: Option<&Signature>) -> Self {
+        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let Outer { lr, momentum, momentum_ramp_epochs } = run.outer;
+        let (quorum, founders) = match &run.members.quorum {
+            Quorum::Available => (Rule::Available, Vec::new()),
+            Quorum::Majority { founders } => (Rule::Majority, founders.clone()),
+        };
+        Self {
+            top: Top {
+                format: FORMAT,
+                name: run.name.clone(),
+                organiser: run.organiser,
+                seed: run.seed,
+                stop_tokens: run.stop_tokens,
+                genesis: run.genesis,
+                signature: signature.cloned(),
+            },
+            epoch: EpochTable {
+                budget: run.epoch.budget,
+                amount: run.epoch.amount,
+                fragments: FRAGMENTS,
+                overlap_steps: OVERLAP_STEPS,
+            },
+            outer: OuterTable { lr, momentum, momentum_ramp_epochs },
+            ring: RingTable { codec: run.codec },
+            members: MembersTable {
+                min_peers: run.members.min_peers,
+                quorum,
+                founders,
+                heartbeat_ms: millis(run.members.heartbeat),
+                ready_grace_ms: millis(run.members.ready_grace),
+                minority_grace_ms: millis(run.members.minority_grace),
+            },
+        }
+    }
+
+    /// As text; `others` holds the tables that are not ours.
+    pub(super) fn to_toml(&self, others: &Table) -> String {
+        let mut text = self.top.to_toml();
+        for name in WORK_TABLES {
+            if let Some(table) = others.get(name).and_then(Toml::as_table) {
+                text.push_str(&format!("\n[{name}]\n{table}"));
+            }
+        }
+        let Self { epoch, outer, ring, members, .. } = self;
+        text + &epoch.to_toml() + &outer.to_toml() + &ring.to_toml() + &members.to_toml()
+    }
+
+    /// What is hashed, `work` in the place of the tables that are not ours; `genesis`, which is younger,
+    /// last.
+    pub(super) fn canonical(&self, work: &[u8]) -> Vec<u8> {
+        let Self { top, epoch, outer, ring, members } = self;
+        let older = Top { genesis: None, signature: None, ..top.clone() }.canonical();
+        let tables = [epoch.canonical(), outer.canonical(), ring.canonical(), members.canonical()];
+        [older, wire::canonical(&work), tables.concat(), top.genesis.hashed()].concat()
+    }
+
+    /// The lines of docs/FORMATS.md, those of the work in their place.
+    pub(super) fn reference(&self, work: &str) -> String {
+        let Self { top, epoch, outer, ring, members } = self;
+        let tables = [epoch.reference(), outer.reference(), ring.reference(), members.reference()];
+        let organiser = top.organiser.text();
+        let top = top.reference().replace(&format!("\"{organiser}\""), "from the key");
+        let top = top.replace("| `seed` | 0 |", "| `seed` | random |");
+        format!("{top}{work}{}", tables.concat())
+    }
+}
+
+/// Every key, and the names of the tables.
+pub(super) fn keys() -> Vec<String> {
+    let tables = EpochTable::names().chain(OuterTable::names()).chain(RingTable::names());
+    let all = Top::names().chain(tables).chain(MembersTable::names());
+    all.chain(super::TABLES.map(str::to_owned)).collect()
+}
 
 /// The settings and the signature of a manifest.
 pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), ManifestError> {
-    let top = Fields::new("", manifest, &KEYS)?;
-    top.integer("format", FORMAT, FORMAT)?;
+    let top = Top::parse(manifest)?;
+    let epoch = read_epoch(&EpochTable::parse(manifest)?)?;
+    let OuterTable { lr, momentum, momentum_ramp_epochs } = OuterTable::parse(manifest)?;
     let run = Run {
-        name: top.read("name", "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'", read_name)?,
-        organiser: top.read("organiser", "64 lower-case hex digits", read_key)?,
-        seed: top.integer("seed", 0, INTEGER_MAX)?,
-        stop_tokens: top.integer("stop_tokens", 0, TOKENS_MAX)?,
-        genesis: top.optional("genesis", "64 lower-case hex digits", read_digest)?,
-        epoch: read_epoch(&top.table("epoch", "epoch.", &EPOCH_KEYS)?)?,
-        outer: read_outer(&top.table("outer", "outer.", &OUTER_KEYS)?)?,
-        codec: top.table("ring", "ring.", &["codec"])?.choice("codec", &CODECS)?,
-        members: read_members(&top.table("members", "members.", &MEMBERS_KEYS)?)?,
+        name: top.name,
+        organiser: top.organiser,
+        seed: top.seed,
+        stop_tokens: top.stop_tokens,
+        genesis: top.genesis,
+        epoch,
+        outer: Outer { lr, momentum, momentum_ramp_epochs },
+        codec: RingTable::parse(manifest)?.codec,
+        members: read_members(&Fields::of::<MembersTable>(manifest)?)?,
     };
-    Ok((run, top.optional("signature", "128 lower-case hex digits", read_signature)?))
+    Ok((run, top.signature))
 }
 
-/// The same as text; `tables` holds those that are not ours.
-pub(super) fn write(run: &Run, tables: &Table, signature: Option<&Signature>) -> String {
-    let top = [
-        ("format", FORMAT.to_string()),
-        ("name", quoted(&run.name)),
-        ("organiser", quoted(&run.organiser.hex())),
-        ("seed", run.seed.to_string()),
-        ("stop_tokens", run.stop_tokens.to_string()),
-    ];
-    let epoch = [
-        ("budget", named(&BUDGETS, &run.epoch.budget)),
-        ("amount", run.epoch.amount.to_string()),
-        ("fragments", FRAGMENTS.to_string()),
-        ("overlap_steps", OVERLAP_STEPS.to_string()),
-    ];
-    let outer = [
-        ("lr", decimal(run.outer.lr)),
-        ("momentum", decimal(run.outer.momentum)),
-        ("momentum_ramp_epochs", run.outer.momentum_ramp_epochs.to_string()),
-    ];
-    let mut text = String::new();
-    push(&mut text, &top);
-    if let Some(genesis) = run.genesis {
-        push(&mut text, &[("genesis", quoted(&genesis.hex()))]);
-    }
-    if let Some(signature) = signature {
-        push(&mut text, &[("signature", quoted(&hex(&signature.0)))]);
-    }
-    for name in WORK_TABLES {
-        if let Some(table) = tables.get(name).and_then(Value::as_table) {
-            push_header(&mut text, name);
-            text.push_str(&table.to_string());
-        }
-    }
-    push_header(&mut text, "epoch");
-    push(&mut text, &epoch);
-    push_header(&mut text, "outer");
-    push(&mut text, &outer);
-    push_header(&mut text, "ring");
-    push(&mut text, &[("codec", named(&CODECS, &run.codec))]);
-    push_header(&mut text, "members");
-    push_members(&mut text, &run.members);
-    text
-}
-
-fn push_members(text: &mut String, members: &Members) {
-    push(text, &[("min_peers", members.min_peers.to_string())]);
-    match &members.quorum {
-        Quorum::Available => push(text, &[("quorum", quoted(AVAILABLE))]),
-        Quorum::Majority { founders } => {
-            let list: Vec<_> =
-                founders.iter().map(|founder| quoted(&founder_text(founder))).collect();
-            let list = format!("[{}]", list.join(", "));
-            push(text, &[("quorum", quoted(MAJORITY)), ("founders", list)]);
-        }
-    }
-    let millis = |length: std::time::Duration| length.as_millis().to_string();
-    push(
-        text,
-        &[
-            ("heartbeat_ms", millis(members.heartbeat)),
-            ("ready_grace_ms", millis(members.ready_grace)),
-            ("minority_grace_ms", millis(members.minority_grace)),
-        ],
-    );
-}
-
-fn push_header(text: &mut String, table: &str) {
-    // Writing to a String cannot fail.
-    let _ = write!(text, "\n[{table}]\n");
-}
-
-fn push(text: &mut String, fields: &[(&str, String)]) {
-    for (key, value) in fields {
-        let _ = writeln!(text, "{key} = {value}");
-    }
-}
-
-fn read_epoch(fields: &Fields<'_>) -> Result<Epoch, ManifestError> {
-    let budget = fields.choice("budget", &BUDGETS)?;
+fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
+    let EpochTable { budget, amount, fragments, overlap_steps } = *table;
     let amount_max = match budget {
         Budget::Steps => 1_000_000,
         Budget::Tokens => TOKENS_MAX,
-        Budget::Seconds => DAY_SECONDS,
+        Budget::Seconds => DAY_MS / 1000,
     };
-    let amount = fields.integer("amount", 1, amount_max)?;
-    let fragments = fields.integer("fragments", 1, INTEGER_MAX)?;
-    if fragments > FRAGMENTS {
-        let (value, supported) = (fragments, FRAGMENTS);
-        return Err(ManifestError::NotYet { key: "epoch.fragments", value, supported });
+    if amount > amount_max {
+        return Err(outside("epoch.amount", amount, &(1..=amount_max)));
     }
-    let overlap_steps = fields.integer("overlap_steps", 0, INTEGER_MAX)?;
-    if overlap_steps > OVERLAP_STEPS {
-        let (value, supported) = (overlap_steps, OVERLAP_STEPS);
-        return Err(ManifestError::NotYet { key: "epoch.overlap_steps", value, supported });
+    for (key, value, supported) in [
+        ("epoch.fragments", fragments, FRAGMENTS),
+        ("epoch.overlap_steps", overlap_steps, OVERLAP_STEPS),
+    ] {
+        if value > supported {
+            return Err(ManifestError::NotYet { key, value, supported });
+        }
     }
     Ok(Epoch { budget, amount })
 }
 
-fn read_outer(fields: &Fields<'_>) -> Result<Outer, ManifestError> {
-    Ok(Outer {
-        lr: fields.float("lr", 0.0, 10.0)?,
-        momentum: fields.float("momentum", 0.0, MOMENTUM_MAX)?,
-        momentum_ramp_epochs: fields.integer("momentum_ramp_epochs", 0, 1_000_000)?,
-    })
-}
-
 fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {
-    let min_peers = fields.integer("min_peers", 1, MEMBERS_MAX as u64)?;
-    let quorum = if fields.choice("quorum", &[(AVAILABLE, false), (MAJORITY, true)])? {
-        Quorum::Majority { founders: fields.list("founders", FOUNDERS, MEMBERS_MAX, read_founder)? }
-    } else {
-        fields.absent("founders", "quorum = \"majority\"")?;
-        Quorum::Available
-    };
-    let heartbeat_ms = fields.integer("heartbeat_ms", 100, 10_000)?;
-    Ok(Members {
-        min_peers,
-        quorum,
-        heartbeat: fields.millis("heartbeat_ms", 100, 10_000)?,
-        ready_grace: fields.millis("ready_grace_ms", heartbeat_ms, DAY_SECONDS * 1000)?,
-        minority_grace: fields.millis(
-            "minority_grace_ms",
-            GRACE_HEARTBEATS * heartbeat_ms,
-            DAY_SECONDS * 1000,
-        )?,
-    })
-}
-
-fn read_name(text: &str) -> Option<String> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    ((1..=64).contains(&text.len()) && text.bytes().all(known)).then(|| text.to_owned())
-}
-
-fn read_key(text: &str) -> Option<PeerId> {
-    unhex(text).map(PeerId)
-}
-
-fn read_digest(text: &str) -> Option<Digest> {
-    unhex(text).map(Digest)
-}
-
-fn read_signature(text: &str) -> Option<Signature> {
-    unhex(text).map(Signature)
-}
-
-fn read_founder(text: &str) -> Option<Voter> {
-    let (peer, log) = text.split_once('/')?;
-    Some(Voter { peer: base58::decode(peer)?, log: LogId(unhex(log)?) })
-}
-
-fn founder_text(founder: &Voter) -> String {
-    format!("{}/{}", base58::encode(&founder.peer), founder.log.hex())
-}
-
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-fn named<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> String {
-    names
-        .iter()
-        .find(|(_, known)| known == value)
-        .map_or_else(String::new, |(name, _)| quoted(name))
-}
-
-/// A number that reads back as the same `f32`: the shortest that does, or the exact one where the
-/// way through `f64` would round twice.
-fn decimal(value: f32) -> String {
-    let shortest = format!("{value:?}");
-    match shortest.parse::<f64>() {
-        Ok(read) if read as f32 == value => shortest,
-        _ => format!("{:?}", f64::from(value)),
+    let key = || "members.founders".to_owned();
+    let rule: Rule = fields.read("quorum", &())?;
+    if rule == Rule::Available && fields.has("founders") {
+        return Err(ManifestError::NotApplicable { key: key(), only: "quorum = \"majority\"" });
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let table = MembersTable::read(fields)?;
+    let quorum = match (rule, table.founders) {
+        (Rule::Available, _) => Quorum::Available,
+        (Rule::Majority, founders) if founders.is_empty() => {
+            return Err(missing(key(), MembersTable::KEYS, "founders"));
+        }
+        (Rule::Majority, founders) => Quorum::Majority { founders },
+    };
+    let MembersTable { min_peers, heartbeat_ms, ready_grace_ms, minority_grace_ms, .. } = table;
+    for (key, value, least) in [
+        ("members.ready_grace_ms", ready_grace_ms, heartbeat_ms),
+        ("members.minority_grace_ms", minority_grace_ms, GRACE_HEARTBEATS * heartbeat_ms),
+    ] {
+        if value < least {
+            return Err(outside(key, value, &(least..=DAY_MS)));
+        }
+    }
+    let [heartbeat, ready_grace, minority_grace] =
+        [heartbeat_ms, ready_grace_ms, minority_grace_ms].map(Duration::from_millis);
+    Ok(Members { min_peers, quorum, heartbeat, ready_grace, minority_grace })
 }
 
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
@@ -227,40 +306,11 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 /// The tables that others read.
 const WORK_TABLES: [&str; 3] = ["model", "data", "train"];
 
-const KEYS: [&str; 14] = [
-    "format",
-    "name",
-    "organiser",
-    "seed",
-    "stop_tokens",
-    "genesis",
-    "model",
-    "data",
-    "train",
-    "epoch",
-    "outer",
-    "ring",
-    "members",
-    "signature",
-];
+/// Fragments of the parameters: one until more are built.
+const FRAGMENTS: u64 = 1;
 
-const EPOCH_KEYS: [&str; 4] = ["budget", "amount", "fragments", "overlap_steps"];
-
-const OUTER_KEYS: [&str; 3] = ["lr", "momentum", "momentum_ramp_epochs"];
-
-const MEMBERS_KEYS: [&str; 6] =
-    ["min_peers", "quorum", "founders", "heartbeat_ms", "ready_grace_ms", "minority_grace_ms"];
-
-const BUDGETS: [(&str, Budget); 3] =
-    [("steps", Budget::Steps), ("tokens", Budget::Tokens), ("seconds", Budget::Seconds)];
-
-const CODECS: [(&str, Codec); 2] = [("f32", Codec::F32), ("int8", Codec::Int8)];
-
-const AVAILABLE: &str = "available";
-
-const MAJORITY: &str = "majority";
-
-const FOUNDERS: &str = "a list of 1 to 256 different \"peer/log id\", as `keygen` prints them";
+/// Inner steps during a ring: none until that is built.
+const OVERLAP_STEPS: u64 = 0;
 
 /// The largest integer of TOML.
 const INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
@@ -268,7 +318,7 @@ const INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
 /// 2^53: exact in an `f64` too.
 const TOKENS_MAX: u64 = 1 << 53;
 
-const DAY_SECONDS: u64 = 86_400;
+const DAY_MS: u64 = 86_400_000;
 
 /// The largest momentum: below 1, or the outer velocity never forgets.
 const MOMENTUM_MAX: f64 = 0.999;
