@@ -7,7 +7,7 @@
 use std::{
     env,
     num::{NonZeroU64, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
 };
 
@@ -209,6 +209,17 @@ fn default_data_dir(
         .or_else(|| absolute(home).map(|home| home.join(".local/share")))
         .map(|folder| folder.join("intellect-node"))
         .ok_or(LocalError::NoHome)
+}
+
+/// What to type so that the node of this folder goes on.
+pub(crate) fn command_for(folder: &Path) -> String {
+    if data_dir().is_ok_and(|default| default == folder) {
+        return "intellect-node".to_owned();
+    }
+    let folder = folder.display().to_string();
+    let bare = !folder.contains(|c: char| c.is_whitespace() || "'\"$&;()*".contains(c));
+    let quote = if bare { "" } else { "'" };
+    format!("intellect-node --data-dir {quote}{folder}{quote}")
 }
 
 /// Any free port of every interface, TCP and QUIC.

@@ -225,6 +225,7 @@ impl Driver {
             }
             self.note_donors();
             self.consider_finishing();
+            self.tell_waiting();
         }
         self.close(net).await;
         Ok(())

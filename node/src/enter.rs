@@ -151,7 +151,7 @@ pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<()
 async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
-    let mut tell = Teller::new(sink, local.voice);
+    let mut tell = Teller::new(sink, local.voice, local.data_dir.clone());
     let stop = CancellationToken::new();
     let result = join(local, home, &mut tell, interrupts, &stop).await;
     stop.cancel();
@@ -166,7 +166,11 @@ async fn join(
     mut interrupts: Interrupts,
     stop: &CancellationToken,
 ) -> Result<(), EnterError> {
-    let mut net = net::start(net_config(local, home, known_peers(local, tell)), stop.clone())?;
+    let known = known_peers(local, tell);
+    if known.is_empty() && local.bootstrap.is_empty() {
+        tell.say("nobody else is known: waiting to be found; --bootstrap names an entry point");
+    }
+    let mut net = net::start(net_config(local, home, known), stop.clone())?;
     let (parts, reports, keep) = tokio::select! {
         prepared = prepare(local, home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
@@ -207,9 +211,9 @@ async fn prepare(
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
     tell.say(&format!(
-        "training {} parameters on {device} with {} threads",
+        "ready to train {} parameters on {device} with {}",
         figures::count(manifest.work.model.parameter_count()),
-        local.threads
+        figures::number_of(local.threads.get(), "thread")
     ));
     let first = home.identity.peer().as_bytes()[0];
     let keep = tokenizer::keep(tokenizer, net.handle.clone(), store, tell.clone(), first);
@@ -281,8 +285,8 @@ fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
     match contacts::read(&local.data_dir) {
         Ok(contacts) => {
             if contacts.ignored > 0 {
-                let lines = contacts.ignored;
-                tell.say(&format!("ignored: {lines} lines of the file of peers are no addresses"));
+                let lines = figures::number_of(contacts.ignored, "line");
+                tell.say(&format!("ignored: {lines} of the file of peers that hold no address"));
             }
             contacts.addresses
         }

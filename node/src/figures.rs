@@ -23,6 +23,13 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// Things and how many: 1 peer, 2 peers.
+pub(crate) fn number_of(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
 /// A number of bytes in the unit that leaves one to three digits before the point.
 pub(crate) fn bytes(number: u64) -> String {
     let mut value = number as f64;

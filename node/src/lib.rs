@@ -118,7 +118,8 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
 
 /// Sends what is logged to standard error, so that standard output stays readable.
 fn log_to_stderr(directives: &str) {
-    let filter = tracing_subscriber::EnvFilter::new(directives);
+    // That nobody is known yet is told in a sentence; it is no warning.
+    let filter = tracing_subscriber::EnvFilter::new(format!("libp2p_kad=error,{directives}"));
     // A second call, in a test, changes nothing.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -83,7 +83,7 @@ pub(crate) enum LockError {
         holder: Option<u32>,
     },
     /// The file system refused the file or the lock.
-    #[error("cannot lock {}", path.display())]
+    #[error("cannot lock {}: choose a folder that you may write with --data-dir", path.display())]
     Io {
         /// The lock file.
         path: PathBuf,
@@ -211,6 +211,12 @@ pub(crate) fn memory_peak_bytes() -> Option<u64> {
 pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// Characters of a line of the terminal that standard output is, if it is one.
+pub(crate) fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Fresh random bytes from the system.

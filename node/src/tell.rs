@@ -1,28 +1,38 @@
 //! What people and programs are told: sentences on standard output, events in the file.
 
+mod disk;
 pub(crate) mod events;
 mod meter;
+mod waiting;
+mod work;
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Receipt;
+use intellect_protocol::roll::{Roll, Seen};
 
-use crate::checkpoint::CheckpointError;
-use crate::config::Voice;
+use crate::config::{self, Voice};
+use crate::figures::{self, number_of};
 use crate::name::{Hex, PeerName};
 use crate::net;
-use crate::store::{Start, StoreError};
+use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use events::Sink;
 use meter::{Line, Meter};
+use waiting::Waiting;
+use work::{Brought, Pace};
 
-/// Progress of a long training epoch or transfer is told so often.
-const EVERY: Duration = Duration::from_secs(10);
+pub(crate) use waiting::{AGAIN, Lack};
+
+/// Said once, on standard error.
+const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
+    `kill`, makes it leave)";
 
 /// The members of the roster that formed a receipt, then those whose work is in kept parts only; each with
 /// the weight that counts.
@@ -43,6 +53,11 @@ pub(crate) struct Teller {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
     line: Line,
+    /// Whether it was told that nobody reads standard output any more.
+    unread: Arc<AtomicBool>,
+    data_dir: PathBuf,
+    /// The folder of the run, whose long name hides what happened there.
+    folder: String,
     epoch: u64,
     ready_at: Option<Instant>,
     loss: Option<f64>,
@@ -50,30 +65,20 @@ pub(crate) struct Teller {
     sent_bytes: u64,
     received_bytes: u64,
     spent: bool,
-    /// Since the last sentence about training: tokens, sum of losses, steps.
     pace: Pace,
-}
-
-#[derive(Clone)]
-struct Pace {
-    since: Instant,
-    tokens: u64,
-    loss: f64,
-    steps: u32,
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self { since: Instant::now(), tokens: 0, loss: 0.0, steps: 0 }
-    }
+    brought: Brought,
+    waiting: Waiting,
 }
 
 impl Teller {
-    pub(crate) fn new(sink: Sink, voice: Voice) -> Self {
+    pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
             line: Line::default(),
+            unread: Arc::default(),
+            data_dir,
+            folder: String::new(),
             epoch: 0,
             ready_at: None,
             loss: None,
@@ -81,19 +86,27 @@ impl Teller {
             sent_bytes: 0,
             received_bytes: 0,
             spent: false,
-            pace: Pace::new(),
+            pace: Pace::new(0),
+            brought: Brought::default(),
+            waiting: Waiting::default(),
         }
     }
 
-    pub(crate) fn set_run(&self, run: intellect_protocol::id::RunId) {
+    pub(crate) fn set_run(&mut self, run: intellect_protocol::id::RunId) {
+        let manifest = store::manifest_path(&self.data_dir, run);
+        let folder = manifest.parent().map(|folder| format!("{}/", folder.display()));
+        self.folder = folder.unwrap_or_default();
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }
 
     /// One sentence on standard output.
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            // Standard output may be closed; the run goes on.
-            let _ = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+            let said = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+            if said.is_err() && !self.unread.swap(true, Ordering::Relaxed) {
+                // Standard error may be closed too; the run goes on.
+                let _ = writeln!(std::io::stderr(), "{UNREAD}");
+            }
         }
     }
 
@@ -158,68 +171,9 @@ impl Teller {
         self.emit(None, events::Event::Fault { who, why: why.to_owned() });
     }
 
-    pub(crate) fn disk(&self, error: &StoreError) {
-        let text = explain(error);
-        self.say(&format!("disk: {text}; training goes on, free some space"));
-        self.emit(None, events::Event::Disk { error: text });
-    }
-
-    /// The logs could not be written: nobody must hear what they do not hold.
-    pub(crate) fn journal(&self, error: &StoreError) {
-        let text = explain(error);
-        self.say(&format!(
-            "disk: {text}; until it can be written this node sends no votes and no results, \
-             trains on, and stands still once too much waits: free some space"
-        ));
-        self.emit(None, events::Event::Disk { error: text });
-    }
-
-    /// An update could not be written: others go on, and this node follows them.
-    pub(crate) fn update(&self, error: &StoreError) {
-        let text = explain(error);
-        self.say(&format!(
-            "disk: {text}; this node votes for no update that it cannot keep, and is silent once \
-             others have decided it: free some space"
-        ));
-        self.emit(None, events::Event::Disk { error: text });
-    }
-
-    pub(crate) fn disk_again(&self) {
-        self.say("disk: it can be written again, nothing is lost");
-    }
-
-    /// A file was set aside.
-    pub(crate) fn damaged(&self, path: &Path, why: &str) {
-        let text = format!("{} is damaged ({why}), and was set aside", path.display());
-        self.say(&format!("disk: {text}"));
-        self.emit(None, events::Event::Disk { error: text });
-    }
-
-    /// A checkpoint cannot be used.
-    pub(crate) fn unusable(&self, error: &CheckpointError) {
-        let text = explain(error);
-        let what = if error.is_damage() { "set aside" } else { "passed over" };
-        self.say(&format!("disk: {text}: it was {what}, and the next older one is used"));
-        self.emit(None, events::Event::Disk { error: text });
-    }
-
-    /// One inner step; every few seconds a sentence about them.
+    /// One inner step; where an epoch lasts, a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
-        let pace = &mut self.pace;
-        pace.tokens += tokens;
-        pace.loss += loss;
-        pace.steps += 1;
-        let length = pace.since.elapsed();
-        if length >= EVERY {
-            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-            let rate = pace.tokens as f64 / length.as_secs_f64();
-            let loss = pace.loss / f64::from(pace.steps);
-            let sentence = format!(
-                "epoch {}: loss {loss:.3} over {} steps, {rate:.0} tokens/s",
-                self.epoch + 1,
-                pace.steps
-            );
-            self.pace = Pace::new();
+        if let Some(sentence) = self.pace.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
         }
     }
@@ -256,18 +210,43 @@ impl Teller {
     }
 
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
-        let peers = if behind == 1 {
-            "1 peer that is".to_owned()
-        } else {
-            format!("{behind} peers that are")
-        };
+        let peers = number_of(behind, "peer");
         self.say(&format!(
-            "epoch {epoch} was the last one: serving {peers} behind, while they get on (Ctrl-C leaves)"
+            "epoch {epoch} was the last one: serving {peers} still behind, while they get on (Ctrl-C leaves)"
         ));
     }
 
     pub(crate) fn leaving(&self) {
         self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
+    }
+
+    /// The last word: where the run is, what this start has brought, and how it goes on.
+    pub(crate) fn left(&self) {
+        self.say(&self.brought.last_word(self.epoch, &config::command_for(&self.data_dir)));
+    }
+
+    /// The last epoch that the user wished for, or the run has, is reached.
+    pub(crate) fn reached(&self, epoch: u64, last: Option<u64>) {
+        self.say(&match last.filter(|last| *last < epoch) {
+            Some(last) => format!("the run is past epoch {last} already: it is at epoch {epoch}"),
+            None => format!("epoch {epoch} is the last one: waiting for the others"),
+        });
+    }
+
+    /// What the node waits for, if it does.
+    pub(crate) fn waiting(&mut self, lack: Option<Lack>) {
+        if let Some(sentence) = self.waiting.note(Instant::now(), lack) {
+            self.say(&sentence);
+        }
+    }
+
+    /// An error and its cause on one line, files of the run without their folder.
+    fn explain(&self, error: &dyn std::error::Error) -> String {
+        self.without_folder(figures::explain(error, ": "))
+    }
+
+    fn without_folder(&self, text: String) -> String {
+        if self.folder.is_empty() { text } else { text.replace(&self.folder, "") }
     }
 
     pub(crate) fn stopped(&self, code: u8) {
@@ -284,6 +263,10 @@ impl Teller {
         let place = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
+        if self.spent {
+            self.brought.epochs += 1;
+            self.brought.tokens += self.tokens;
+        }
         let loss = self.loss.take().filter(|_| self.spent);
         let shown = loss.map_or_else(|| "without us".to_owned(), |loss| format!("loss {loss:.3}"));
         self.say(&format!(
@@ -326,7 +309,8 @@ impl Teller {
         let what = if undone == 0 {
             "ours goes on".to_owned()
         } else {
-            format!("the other one is greater: {undone} epochs of ours are undone")
+            let undone = number_of(undone, "epoch");
+            format!("the other one is greater: {undone} of ours undone")
         };
         self.say(&format!(
             "fork: from epoch {first_epoch} on two lineages ({mine} and {theirs}); {what}"
@@ -334,11 +318,6 @@ impl Teller {
         let (mine, theirs) = (Hex::from(mine), Hex::from(theirs));
         self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone });
     }
-}
-
-/// An error and its cause on one line.
-fn explain(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
@@ -349,9 +328,22 @@ fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
     }
 }
 
+/// How a Regroup of so many members is told, without voters that left and others that are silent.
+fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
+    let members = number_of(members, "peer");
+    let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));
+    let silent = gone(silent, if silent == 1 { "is silent" } else { "are silent" });
+    let gone: Vec<String> = gone(left, "left").into_iter().chain(silent).collect();
+    match gone.as_slice() {
+        [] if epoch == 1 => format!("founded: the run begins with {members}"),
+        [] => format!("regrouped: {members} together"),
+        gone => format!("regrouped: {members} without {}", gone.join(" and ")),
+    }
+}
+
 impl Teller {
-    /// Tells of what the protocol reports. `is_direct` knows to whom bulk goes without a relay.
-    pub(crate) fn event(&mut self, event: Event, is_direct: impl Fn(&PeerId) -> bool) {
+    /// Tells of what the protocol reports, as far as the roll knows the peers that it is about.
+    pub(crate) fn event(&mut self, event: Event, roll: &Roll) {
         match event {
             Event::Committed(committed) => self.committed(&committed),
             Event::CaughtUp { head } => {
@@ -361,7 +353,7 @@ impl Teller {
                 self.emit(Some(head.epoch), event);
             }
             Event::PeerFound { who } => {
-                let direct = is_direct(&who);
+                let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
                 let who = PeerName::from(who);
                 self.say(&format!("found peer {}", who.short()));
                 self.emit(None, events::Event::PeerFound { who, direct });
@@ -378,16 +370,16 @@ impl Teller {
             }
             Event::Behind { from_epoch, to_epoch, donors } => {
                 self.say(&format!(
-                    "behind: the run is at epoch {to_epoch}, we are at {from_epoch}; {} donors",
-                    donors.len()
+                    "behind: the run is at epoch {to_epoch}, we are at {from_epoch}; {}",
+                    number_of(donors.len(), "donor")
                 ));
             }
-            event => self.rare_event(event),
+            event => self.rare_event(event, roll),
         }
     }
 
     /// What a healthy run does not show every epoch.
-    fn rare_event(&self, event: Event) {
+    fn rare_event(&self, event: Event, roll: &Roll) {
         match event {
             Event::Roster { epoch, attempt, members, adopt, kept } => {
                 let members = members.into_iter().map(Into::into).collect();
@@ -397,15 +389,9 @@ impl Teller {
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, members, absent } => {
-                self.say(&if epoch == 1 && absent.is_empty() {
-                    format!("founded: {} peers begin the run", members.len())
-                } else {
-                    format!(
-                        "regrouped: {} peers go on, without {} that are silent",
-                        members.len(),
-                        absent.len()
-                    )
-                });
+                let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
+                let left = absent.iter().filter(has_left).count();
+                self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
                 let members = members.into_iter().map(Into::into).collect();
                 let absent = absent.into_iter().map(Into::into).collect();
                 self.emit(Some(epoch), events::Event::Regroup { members, absent });
@@ -427,7 +413,8 @@ impl Teller {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
             Event::Stuck { epoch, attempts } => {
-                self.say(&format!("epoch {epoch}: {attempts} attempts without a decision"));
+                let number = number_of(attempts, "attempt");
+                self.say(&format!("epoch {epoch}: {number} without a decision"));
                 self.emit(Some(epoch), events::Event::Stuck { attempts });
             }
             Event::Leaving => self.emit(None, events::Event::Leaving),
@@ -439,5 +426,21 @@ impl Teller {
             | Event::LeftOut { .. }
             | Event::Behind { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_said_goodbye_is_not_called_silent() {
+        assert_eq!(regrouped(7, 1, 1, 0), "regrouped: 1 peer without 1 that left");
+        assert_eq!(
+            regrouped(7, 3, 1, 2),
+            "regrouped: 3 peers without 1 that left and 2 that are silent"
+        );
+        assert_eq!(regrouped(7, 2, 0, 1), "regrouped: 2 peers without 1 that is silent");
+        assert_eq!(regrouped(1, 2, 0, 0), "founded: the run begins with 2 peers");
     }
 }

@@ -69,3 +69,10 @@ fn the_data_folder_follows_the_xdg_rules() {
     assert_eq!(folder(Some("relative"), Some("/h")), folder(None, Some("/h")));
     assert_eq!(folder(None, None), None);
 }
+
+#[test]
+fn the_command_of_a_folder_can_be_pasted() {
+    assert_eq!(command_for(Path::new("na")), "intellect-node --data-dir na");
+    assert_eq!(command_for(Path::new("my node")), "intellect-node --data-dir 'my node'");
+    assert_eq!(command_for(&data_dir().unwrap()), "intellect-node");
+}

@@ -30,7 +30,8 @@ async fn keep(net: net::Handle, data_dir: PathBuf) {
         let folder = data_dir.clone();
         let written = tokio::task::spawn_blocking(move || contacts::write(&folder, &list)).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "the addresses of peers cannot be written");
+            // A full disk is told of where it matters.
+            tracing::info!(%error, "the addresses of peers cannot be written");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::Event;
 use intellect_protocol::id::PeerId;
+use intellect_protocol::message::Phase;
 use intellect_protocol::peer::Input;
 
 use super::Driver;
 use crate::net::{FETCH_TIMEOUT, Net};
+use crate::tell::Lack;
 
 /// At the last epoch: who is behind has so long to ask for something, or to get on; so no answer is under
 /// way any more when we leave.
@@ -102,8 +104,7 @@ impl Driver {
     /// Tells of what the protocol reports, and notes where it got to.
     pub(super) fn on_event(&mut self, event: Event) {
         let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
-        let peers = &self.peer.roll().peers;
-        self.tell.event(event, |who| peers.get(who).is_some_and(|seen| seen.beat.direct));
+        self.tell.event(event, self.peer.roll());
         if moved {
             self.reach();
         }
@@ -113,8 +114,18 @@ impl Driver {
     pub(super) fn reach(&mut self) {
         let head = self.peer.head();
         if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
-            self.tell.say(&format!("epoch {} is the last one: waiting for the others", head.epoch));
+            self.tell.reached(head.epoch, self.finish.epochs);
         }
+    }
+
+    /// Says whom the run waits for here, if it does.
+    pub(super) fn tell_waiting(&mut self) {
+        let moves = self.finish.is_reached() || self.peer.phase().0 == Phase::Behind;
+        let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
+        let (me, now) = (self.key.peer(), self.now());
+        let lack = || Lack::of(me, self.peer.series(), peers_min, self.peer.roll(), now);
+        let lack = if moves { None } else { lack() };
+        self.tell.waiting(lack);
     }
 
     /// Ctrl-C: takes leave; false at the second one, which ends it now.
@@ -168,6 +179,7 @@ impl Driver {
         }
         self.stop.cancel();
         drop(tokio::time::timeout(CLOSE, net.task).await);
+        self.tell.left();
     }
 }
 

@@ -1,6 +1,6 @@
 //! A driver with a network that nobody else is in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use intellect_model::config::Work;
@@ -45,7 +45,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
         line: None,
     };
     let net = net::start(config, stop.clone()).unwrap();
-    let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet);
+    let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
     let opened = Opened { local: &local, home: &home, manifest, store, source };
     let loaded = opened.load(begun, Found::default(), net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();

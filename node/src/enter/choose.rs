@@ -10,6 +10,7 @@ use intellect_protocol::id::RunId;
 
 use super::EnterError;
 use crate::config::{Local, RunPrefix};
+use crate::figures;
 use crate::manifest::Manifest;
 use crate::name::Hex;
 use crate::net::{self, Net};
@@ -27,10 +28,14 @@ pub(crate) async fn manifest(
     tell: &Teller,
 ) -> Result<Manifest, EnterError> {
     let prefix = local.run.as_ref();
-    let mut stored = stored(local, tell)?;
+    let (mut stored, wrong) = stored(local, tell)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
     let (manifest, from) = if local.bootstrap.is_empty() || named {
-        pick(stored, prefix)?
+        match (pick(stored, prefix), wrong) {
+            // What the folder holds is what the user meant.
+            (Err(EnterError::Offers(_)), Some(wrong)) => return Err(wrong),
+            (picked, _) => picked?,
+        }
     } else {
         match offered(net, tell).await {
             Ok(found) => pick(found, prefix)?,
@@ -62,15 +67,15 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
     found.keys().filter(|run| fits(prefix, run)).count()
 }
 
-/// What the folder holds; a manifest that is damaged is passed over.
-fn stored(local: &Local, tell: &Teller) -> Result<Found, EnterError> {
+/// What the folder holds; a manifest that is damaged is passed over, and the last such one told.
+fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
     let runs = store::runs(folder).map_err(|source| store::StoreError::Io {
         what: "read",
         path: folder.clone(),
         source,
     })?;
-    let mut found = Found::new();
+    let (mut found, mut wrong) = (Found::new(), None);
     for run in runs {
         let path = store::manifest_path(folder, run);
         let from = path.display().to_string();
@@ -79,30 +84,34 @@ fn stored(local: &Local, tell: &Teller) -> Result<Found, EnterError> {
             Ok(_) => tell.say(&format!("ignored: {from} is the manifest of another run")),
             Err(source) => {
                 let error = EnterError::Manifest { from, source: Box::new(source) };
-                tell.say(&format!("ignored: {error}"));
+                let why = figures::explain(&error, ": ");
+                tell.say(&format!("ignored: {why}; without that file it is fetched again"));
+                wrong = Some(error);
             }
         }
     }
-    Ok(found)
+    Ok((found, wrong))
 }
 
 /// What the network offers.
 async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
-    let mut found = Found::new();
-    let mut wrong = None;
+    let (mut found, mut wrong) = (Found::new(), Vec::new());
     for net::Offer { from, bytes } in net.handle.manifests(None).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(source) => {
-                let error = EnterError::Manifest { from, source: Box::new(source) };
-                tell.say(&format!("ignored: {error}"));
-                wrong.get_or_insert(error);
+                wrong.push(EnterError::Manifest { from, source: Box::new(source) });
             }
         }
     }
-    match wrong {
+    match wrong.pop() {
         Some(wrong) if found.is_empty() => Err(wrong),
-        _ => Ok(found),
+        last => {
+            for error in wrong.iter().chain(&last) {
+                tell.say(&format!("ignored: {}", figures::explain(error, ": ")));
+            }
+            Ok(found)
+        }
     }
 }
 

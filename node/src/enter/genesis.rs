@@ -13,6 +13,7 @@ use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::id::{Digest, PeerId};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::EnterError;
 use crate::config::Local;
@@ -21,13 +22,17 @@ use crate::manifest::Manifest;
 use crate::net::{Event, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
-use crate::tell::Teller;
+use crate::tell::{AGAIN, Teller};
 use crate::transfer::{self, Lack, Notice};
 
 /// Between two tries, while nobody who is there has the weights: they are fetching them too. What has
 /// come is read again each time, so it becomes longer, up to a minute.
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Said while nobody who is there has them.
+const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; one \
+    node, the first, needs the file: --genesis FILE";
 
 /// What had to be looked for.
 #[derive(Debug, Default)]
@@ -156,8 +161,7 @@ async fn fetch(
     let mut meter = tell.meter(0, 0);
     let mut pause = RETRY;
     loop {
-        let someone = donors.wait_for(|donors| !donors.is_empty()).await;
-        drop(someone.map_err(|_| DriverError::Network)?);
+        somebody(&mut donors, tell).await?;
         let notice = |notice| match notice {
             Notice::Progress(progress) => meter.show(progress),
             Notice::Fault(peer, why) => net.fault(peer, why),
@@ -171,11 +175,24 @@ async fn fetch(
             }
             Err(Lack::Nobody) => {}
         }
-        if pause == RETRY {
-            tell.say("nobody who is there has all of the published weights yet: trying again");
+        if pause == RETRY || pause == RETRY_MAX {
+            tell.say(WAITING);
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(RETRY_MAX);
+    }
+}
+
+/// Waits until somebody is there, and says so now and again.
+async fn somebody(
+    donors: &mut watch::Receiver<Vec<PeerId>>,
+    tell: &Teller,
+) -> Result<(), DriverError> {
+    loop {
+        match timeout(AGAIN, donors.wait_for(|donors| !donors.is_empty())).await {
+            Ok(there) => return there.map(drop).map_err(|_| DriverError::Network),
+            Err(_) => tell.say(WAITING),
+        }
     }
 }
 

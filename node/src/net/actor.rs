@@ -123,7 +123,10 @@ impl Actor {
         let node = Node::new(key, relay, far).map_err(NetError::Gossip)?;
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
+        let mut evidence = Evidence::new(far, now);
         for address in config.external {
+            // The owner's word: libp2p confirms it to its own behaviours only.
+            evidence.confirmed(&address);
             swarm.add_external_address(address);
         }
         let (notes, noted) = mpsc::channel(NOTES);
@@ -139,7 +142,7 @@ impl Actor {
             run: None,
             dials: HashMap::new(),
             blocked: HashMap::new(),
-            evidence: Evidence::new(far, now),
+            evidence,
             reachability: Reachability::Unknown,
             circuits: HashSet::new(),
             relay_at: now,

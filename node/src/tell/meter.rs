@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::Teller;
 use super::events;
-use crate::figures::bytes;
+use crate::figures::{bytes, number_of};
+use crate::os;
 use crate::transfer::Progress;
 
 /// How often the line is written over, and the event written.
@@ -22,6 +23,9 @@ const SELDOM: Duration = Duration::from_secs(10);
 
 /// Width of the bar.
 const CELLS: u64 = 20;
+
+/// Width of a terminal that does not tell its own.
+const COLUMNS: usize = 80;
 
 /// Whether a line stands on the terminal that the next sentence has to write over.
 pub(crate) type Line = Arc<AtomicBool>;
@@ -62,12 +66,15 @@ impl Meter {
         let terminal = std::io::stdout().is_terminal();
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
             self.said = Some(now);
-            let sentence = sentence(self.to_epoch, &progress, rate);
+            let sentences = sentences(self.to_epoch, &progress, rate);
+            let [sentence, ..] = &sentences;
             if terminal && !end {
-                self.tell.say_over(&sentence);
+                // What wraps cannot be written over.
+                let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
+                self.tell.say_over(&fitting(&sentences, columns));
                 self.line.store(true, Ordering::Relaxed);
             } else {
-                self.tell.say(&sentence);
+                self.tell.say(sentence);
             }
         }
         let Progress { have_bytes, want_bytes, donors } = progress;
@@ -98,7 +105,8 @@ impl Rate {
     }
 }
 
-fn sentence(epoch: u64, progress: &Progress, rate: f64) -> String {
+/// How far it is, in full, without bar and donors, and in short.
+fn sentences(epoch: u64, progress: &Progress, rate: f64) -> [String; 3] {
     let Progress { have_bytes, want_bytes, donors } = progress;
     let share = |of: u64| {
         u64::try_from(u128::from(*have_bytes) * u128::from(of) / u128::from((*want_bytes).max(1)))
@@ -106,18 +114,10 @@ fn sentence(epoch: u64, progress: &Progress, rate: f64) -> String {
     };
     let full = usize::try_from(share(CELLS).min(CELLS)).unwrap_or(0);
     let empty = usize::try_from(CELLS).unwrap_or(0).saturating_sub(full);
-    let donors = match donors.len() {
-        1 => "1 donor".to_owned(),
-        count => format!("{count} donors"),
-    };
-    let mut sentence = format!(
-        "fetching weights of epoch {epoch}: [{}{}] {} % of {} from {donors}",
-        "#".repeat(full),
-        ".".repeat(empty),
-        share(100),
-        bytes(*want_bytes),
-    );
-    if rate >= 1.0 {
+    let bar = format!("[{}{}] ", "#".repeat(full), ".".repeat(empty));
+    let have = format!("{} % of {}", share(100), bytes(*want_bytes));
+    let donors = number_of(donors.len(), "donor");
+    let pace = (rate >= 1.0).then(|| {
         #[expect(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
@@ -126,9 +126,21 @@ fn sentence(epoch: u64, progress: &Progress, rate: f64) -> String {
         )]
         let (per_s, left) =
             (rate as u64, (want_bytes.saturating_sub(*have_bytes) as f64 / rate).ceil() as u64);
-        sentence += &format!(", {}/s, {} left", bytes(per_s), length(left));
-    }
-    sentence
+        (format!(", {}/s", bytes(per_s)), format!(", {} left", length(left)))
+    });
+    let (per_s, left) = pace.unwrap_or_default();
+    [
+        format!("fetching weights of epoch {epoch}: {bar}{have} from {donors}{per_s}{left}"),
+        format!("fetching weights of epoch {epoch}: {have}{per_s}{left}"),
+        format!("epoch {epoch}: {have}{left}"),
+    ]
+}
+
+/// The first sentence that has at most so many characters, else what there is room for of the last.
+fn fitting(sentences: &[String; 3], columns: usize) -> String {
+    let fits = sentences.iter().find(|sentence| sentence.chars().count() <= columns);
+    let [.., shortest] = sentences;
+    fits.unwrap_or(shortest).chars().take(columns).collect()
 }
 
 /// Seconds as a person says them.
@@ -150,20 +162,38 @@ mod tests {
     fn a_sentence_has_bar_percent_donors_rate_and_time_left() {
         let donors = vec![PeerId([1; 32]); 5];
         let progress = Progress { have_bytes: 516_000_000, want_bytes: 1_200_000_000, donors };
+        let [full, ..] = sentences(118, &progress, 12e6);
         assert_eq!(
-            sentence(118, &progress, 12e6),
+            full,
             "fetching weights of epoch 118: [########............] 43 % of 1.2 GB from 5 donors, \
              12 MB/s, 57 s left"
         );
         let begun = Progress { have_bytes: 0, want_bytes: 8, donors: vec![PeerId([1; 32])] };
+        let [full, ..] = sentences(2, &begun, 0.0);
         assert_eq!(
-            sentence(2, &begun, 0.0),
+            full,
             "fetching weights of epoch 2: [....................] 0 % of 8 B from 1 donor"
         );
         assert_eq!(
             (length(99), length(600), length(7_300)),
             ("99 s".into(), "10 min".into(), "2 h".into())
         );
+    }
+
+    /// What wraps stays behind when the next sentence is written over it.
+    #[test]
+    fn a_line_that_is_written_over_fits_the_terminal() {
+        let donors = vec![PeerId([1; 32]); 2];
+        let progress = Progress { have_bytes: 330_000_000, want_bytes: 756_000_000, donors };
+        let sentences = sentences(199, &progress, 181e3);
+        assert!(fitting(&sentences, 120).contains("[####"));
+        assert_eq!(
+            fitting(&sentences, 79),
+            "fetching weights of epoch 199: 43 % of 756 MB, 181 kB/s, 39 min left"
+        );
+        for columns in 0..120 {
+            assert!(fitting(&sentences, columns).chars().count() <= columns);
+        }
     }
 
     #[test]

@@ -45,6 +45,27 @@ fn an_organiser_and_two_contributors() {
     story.node(&["sample", "--data-dir", &data]).unwrap().expect_success().unwrap();
 }
 
+/// Else it looks as though it trained, for ever.
+#[test]
+fn a_lone_node_says_what_it_waits_for() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &CALM).unwrap();
+    let (bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut one = story.start_node("one", &entry, &[]).unwrap();
+    let waits = "waiting: 1 of the 2 peers that the run needs to begin is here";
+    one.wait_until_it_said("ready to train", PATIENCE).unwrap();
+    one.wait_until_it_said(waits, PATIENCE).unwrap();
+    one.interrupt().unwrap();
+    one.wait(PATIENCE).unwrap().expect_success().unwrap();
+
+    drop(bootstrap);
+    let mut again = story.resume_node("one", &[]).unwrap();
+    again.wait_until_it_said("nobody else is known", PATIENCE).unwrap();
+    again.interrupt().unwrap();
+    let done = again.wait(PATIENCE).unwrap().expect_success().unwrap();
+    assert_eq!(done.err, "", "a library speaks");
+}
+
 /// One node brings the tokenizer; the other one writes text with what it was handed.
 #[test]
 fn a_contributor_gets_the_tokenizer_from_a_peer() {

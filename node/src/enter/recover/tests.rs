@@ -132,7 +132,7 @@ impl Past {
 
     /// The head that it comes back to, after checking that this is the state of that epoch.
     fn recover(&self) -> (u64, Recovery) {
-        let tell = Teller::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet);
+        let tell = Teller::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
         let begun = self.store.begin(FIRST, Origin::Random, 1).unwrap();
         let recovery = recover(&self.store, &self.rules, begun, &tell).unwrap();
         let table = &recovery.snapshot.table;
