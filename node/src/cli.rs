@@ -145,6 +145,8 @@ pub(crate) struct SimArgs {
     /// Use the settings of this manifest
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
+    #[arg(long, value_name = "PRESET", conflicts_with = "manifest", help = preset_help())]
+    pub(crate) preset: Option<String>,
     /// The published weights of that manifest, for the first node; the others fetch them
     #[arg(long, value_name = "FILE", requires = "manifest")]
     pub(crate) genesis: Option<PathBuf>,
@@ -174,7 +176,7 @@ pub(crate) struct SimArgs {
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "genesis", "set", "scenario", "chaos", "links", "seed", "out", "device",
+        "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "out", "device",
         "rate",
     ])]
     pub(crate) in_virtual_time: bool,
@@ -184,6 +186,9 @@ pub(crate) struct SimArgs {
     /// What goes wrong: clean, lossy, churn, blackhole, partition or mixed [default: one after the other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,
+    /// Everything that was counted, instead of a table
+    #[arg(long, requires = "in_virtual_time")]
+    pub(crate) details: bool,
 }
 
 /// Who makes the links of a simulation bad.
@@ -332,10 +337,10 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "N", default_value = "200")]
     pub(crate) tokens: NonZeroUsize,
     /// How bold: 0 always takes the likeliest token, 1 draws as the model believes
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     pub(crate) temperature: f64,
     /// Draw from the fewest tokens that have this share of the probability together; 1: from all
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub(crate) top_p: f64,
     /// Of the drawing
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -365,9 +370,9 @@ pub(crate) enum BenchCommand {
         /// A vocabulary of RWKV World, or a tokenizer.json [default: bytes]
         #[arg(long, value_name = "FILE")]
         tokenizer: Option<PathBuf>,
-        /// The text
+        /// The text [default: a built-in one]
         #[arg(long, value_name = "FILE")]
-        data: PathBuf,
+        data: Option<PathBuf>,
         /// One JSON object instead of a table
         #[arg(long)]
         json: bool,

@@ -83,7 +83,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
             bench::train::run(family, json, out)?;
         }
         Command::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
-            bench::tokenizer::run(tokenizer.as_deref(), &data, json, out)?;
+            bench::tokenizer::run(tokenizer.as_deref(), data.as_deref(), json, out)?;
         }
         Command::Bootstrap(args) => return Ok(bootstrap(args)),
     }
@@ -193,6 +193,8 @@ impl Error {
                 | SimError::Chaos(_)
                 | SimError::Genesis
                 | SimError::TooFew { .. }
+                | SimError::TooMany { .. }
+                | SimError::Preset { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },
             ) => 2,

@@ -39,15 +39,18 @@ use intellect_model::{
     data::{DataError, Entropies},
     eval::{self, Evaluation},
 };
-use intellect_protocol::manifest::Run;
+use intellect_protocol::{manifest::Run, message::MEMBERS_MAX};
 
 use crate::{
+    checkpoint::Front,
     cli::SimArgs,
     config::{self, LocalError},
     gauge::{Gauge, GaugeError, REPORT_TOKENS},
     identity::Identity,
     manifest::{Draft, DraftError, Manifest, ReadError},
-    os, tools,
+    os,
+    preset::Preset,
+    tools,
 };
 
 use folder::Folder;
@@ -75,6 +78,22 @@ pub(crate) enum SimError {
     TooFew {
         /// `members.min_peers`.
         needed: u64,
+    },
+    /// More than take part in one run.
+    #[error(
+        "--peers {peers}: a run has {MEMBERS_MAX} members at most; this machine has {cores} cores"
+    )]
+    TooMany {
+        /// As typed.
+        peers: usize,
+        /// Of this machine.
+        cores: usize,
+    },
+    /// No such preset.
+    #[error("--preset {text}: choose one of {}", Preset::names())]
+    Preset {
+        /// As typed.
+        text: String,
     },
     /// The one without the other.
     #[error(
@@ -181,6 +200,9 @@ struct Measured {
 
 /// `sim`.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
+    if let Some(peers) = args.peers.map(NonZeroUsize::get).filter(|peers| *peers > MEMBERS_MAX) {
+        return Err(SimError::TooMany { peers, cores: os::cores() });
+    }
     if args.in_virtual_time { swarm::run(args, out) } else { run_processes(args, out) }
 }
 
@@ -213,6 +235,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
             observer.measure(request, MEASURE_PATIENCE, &mut stop)
         }),
     };
+    let weights = stage.checkpoint(last).and_then(|path| weights(&plan.manifest, &path));
     let mut closed = stage.close();
 
     let measured = Measured { before, after, entropies };
@@ -224,17 +247,26 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         closed.reasons.splice(0..0, end.failure());
         closed.reasons.extend(measured.complaint());
     }
-    report::write(&plan, &closed, &evaluations, &measured, wall).map_err(folder_error)?;
+    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(folder_error)?;
     let told = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {
         // Where the terminal was closed nobody reads it.
         return Err(SimError::Interrupted { epoch: last, folder: folder.kept() });
     }
     told?;
+    if let Some(folder) = folder.kept() {
+        writeln!(out, "report, events, logs and checkpoints are in {}", folder.display())?;
+    }
     if !closed.reasons.is_empty() {
         return Err(SimError::Failed { reasons: closed.reasons, folder: folder.keep() });
     }
     Ok(())
+}
+
+/// The digest of the weights in a checkpoint that can be read.
+fn weights(manifest: &Manifest, path: &Path) -> Option<String> {
+    let theta = Front::of(path, manifest).ok()?.theta().ok()?;
+    tools::stored::weights(&theta).ok()
 }
 
 /// How the watching ended.
@@ -310,6 +342,10 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     run.members.min_peers = run.members.min_peers.min(peers as u64);
     let mut draft =
         Draft::new(&run, &tools::manifest::work(&args.data)?).map_err(DraftError::from)?;
+    if let Some(name) = &args.preset {
+        let preset = Preset::find(name).ok_or_else(|| SimError::Preset { text: name.clone() })?;
+        draft.begin_with(preset).map_err(DraftError::from)?;
+    }
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
         // The simulated peers, whom nobody could list by hand; an explicit list comes later.
         let peers = 0..peers as u64;
@@ -337,8 +373,9 @@ fn watch(
     loop {
         let mut done = Vec::new();
         let progress = stage.step(&mut |action| done.push(action))?;
-        for action in done {
-            writeln!(out, "{:>6}  {action}", "")?;
+        let news = stage.news();
+        for line in done.iter().map(ToString::to_string).chain(news) {
+            writeln!(out, "{:>6}  {line}", "")?;
         }
         while let Some(Answer { epoch, result, .. }) = observer.answer() {
             match result {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
+    figures::number_of,
     name::{Hex, PeerName},
     tell::events::{Event, Record},
 };
@@ -22,6 +23,7 @@ pub(super) struct Ledger {
     epochs: BTreeMap<u64, Epoch>,
     complaints: Vec<(Allowed, String)>,
     tally: Tally,
+    news: Vec<String>,
 }
 
 /// What did not go smoothly, whoever said so.
@@ -40,6 +42,7 @@ pub(super) struct Tally {
 /// What one peer said.
 #[derive(Clone, Debug, Default)]
 struct Peer {
+    name: Option<PeerName>,
     /// Its greatest head: epoch and state digest.
     head: Option<(u64, Hex)>,
     /// When it first accepted a roster of each epoch, in Unix milliseconds.
@@ -90,6 +93,11 @@ impl Epoch {
         self.states.iter().map(|(state, by)| (state, by.len())).max_by_key(|(_, count)| *count)
     }
 
+    /// Different states that were reported: of lineages that have not met.
+    pub(super) fn lineages(&self) -> usize {
+        self.states.len()
+    }
+
     /// Processes that reported the epoch.
     pub(super) fn reports(&self) -> usize {
         self.states.values().map(BTreeSet::len).sum()
@@ -104,6 +112,7 @@ impl Ledger {
             epochs: BTreeMap::new(),
             complaints: Vec::new(),
             tally: Tally::default(),
+            news: Vec::new(),
         }
     }
 
@@ -111,6 +120,7 @@ impl Ledger {
     pub(super) fn record(&mut self, index: usize, record: Record) {
         let Some(peer) = self.peers.get_mut(index) else { return };
         let epoch = record.epoch.unwrap_or(0);
+        peer.name.get_or_insert(record.peer);
         match record.event {
             Event::Committed {
                 attempt,
@@ -156,11 +166,7 @@ impl Ledger {
                 let text = format!("peer {index} dropped {}: {why}", who.short());
                 self.complaints.push((Allowed::Fault, text));
             }
-            Event::Fork { first_epoch, .. } => {
-                let text = format!("peer {index} met a fork that began with epoch {first_epoch}");
-                self.complaints.push((Allowed::Fork, text));
-                self.tally.forks += 1;
-            }
+            Event::Fork { first_epoch, undone, .. } => self.meet(index, first_epoch, undone),
             Event::Diverged { who, mine, theirs } => {
                 let (mine, theirs, who) = (mine.short(), theirs.short(), who.short());
                 let text = format!("peer {index} has state {mine} where {who} has {theirs}");
@@ -169,13 +175,49 @@ impl Ledger {
             Event::Aborted { attempt, .. } => {
                 self.tally.aborted.insert((epoch, attempt));
             }
-            Event::Regroup { mut members, .. } if epoch > 1 => {
-                members.sort();
-                self.tally.regroups.insert((epoch, members));
+            Event::Regroup { members, absent } if epoch > 1 => {
+                self.regroup(epoch, members, &absent);
             }
             Event::LeftOut { .. } => self.tally.left_out += 1,
             _ => {}
         }
+    }
+
+    /// Peer `index` has met another lineage, and takes so many epochs back.
+    fn meet(&mut self, index: usize, first_epoch: u64, undone: u64) {
+        if undone > 0 {
+            let undone = number_of(undone, "epoch");
+            self.news.push(format!("peer {index} meets a greater lineage: {undone} undone"));
+        }
+        let text = format!("peer {index} met a fork that began with epoch {first_epoch}");
+        self.complaints.push((Allowed::Fork, text));
+        self.tally.forks += 1;
+    }
+
+    /// Some go on without others; each of them says so.
+    fn regroup(&mut self, epoch: u64, mut members: Vec<PeerName>, absent: &[PeerName]) {
+        members.sort();
+        let list = |names: &[PeerName]| {
+            let known =
+                |name: &PeerName| self.peers.iter().position(|p| p.name.as_ref() == Some(name));
+            let mut numbers: Vec<usize> = names.iter().filter_map(known).collect();
+            numbers.sort_unstable();
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            let noun = if names.len() == 1 { "peer" } else { "peers" };
+            format!("{noun} {}", numbers.join(", "))
+        };
+        let verb = if members.len() == 1 { "goes" } else { "go" };
+        let (some, others) = (list(&members), list(absent));
+        let news =
+            format!("{some} {verb} on without {others}: the run may fork from epoch {epoch} on");
+        if self.tally.regroups.insert((epoch, members)) {
+            self.news.push(news);
+        }
+    }
+
+    /// What peers did of themselves since the last call.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
     }
 
     /// What did not go smoothly.
@@ -268,7 +310,16 @@ impl Ledger {
         if ends.len() > 1 {
             let ends: Vec<_> =
                 ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
-            reasons.push(format!("the survivors ended on different states: {}", ends.join(", ")));
+            let unmet = match scenario.allows(Allowed::Fork) {
+                true => format!(
+                    "; {} lineages had not met when the last epoch was reached: heal earlier, or give \
+                     more --epochs",
+                    ends.len()
+                ),
+                false => String::new(),
+            };
+            let ends = ends.join(", ");
+            reasons.push(format!("the survivors ended on different states: {ends}{unmet}"));
         }
         let pending = scenario.pending();
         if !pending.is_empty() {

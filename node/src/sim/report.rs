@@ -18,6 +18,7 @@ pub(super) fn write(
     closed: &Closed,
     evaluations: &BTreeMap<u64, Evaluation>,
     measured: &Measured,
+    weights: Option<String>,
     wall: Duration,
 ) -> io::Result<()> {
     let Closed { ledger, outcomes, reasons, done, toll } = closed;
@@ -35,6 +36,7 @@ pub(super) fn write(
         "chaos": toll.as_ref().map(|toll| toll.report()),
         "parameters": plan.manifest.work.model.parameter_count(),
         "wall_s": wall.as_secs_f64(),
+        "weights": weights,
         "held_out": { "before": evaluation(&measured.before), "after": evaluation(&measured.after) },
         "entropies": {
             "uniform": measured.entropies.uniform,

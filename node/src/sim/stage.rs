@@ -223,6 +223,11 @@ impl<'a> Stage<'a> {
         &self.ledger
     }
 
+    /// What peers did of themselves since the last call, in sentences.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        self.ledger.news()
+    }
+
     /// Since the start.
     pub(super) fn wall(&self) -> Duration {
         self.started.elapsed()

@@ -6,13 +6,14 @@
 
 use std::{io::Write, ops::Range, str::FromStr};
 
-use intellect_protocol_sim::{self as sim, Faults};
+use intellect_protocol_sim::{self as sim, Faults, report::Summary};
 
-use crate::{cli::SimArgs, os};
+use crate::{cli::SimArgs, figures, os};
 
 use super::SimError;
 
-/// Runs every class that was asked for, and prints one line for each.
+/// Runs every class that was asked for, and prints a row of a table for each, or, with details,
+/// everything that was counted.
 pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let seeds = parse_seeds(&args.seeds)?;
     let classes = match &args.faults {
@@ -20,13 +21,19 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         None => Faults::ALL.to_vec(),
     };
     let peers = args.peers.map_or(PEERS_DEFAULT, std::num::NonZeroUsize::get);
+    if !args.details {
+        writeln!(out, "{HEADER}")?;
+    }
     let mut failed = 0;
     for faults in classes {
         let summary = sim::swarm(peers, seeds.clone(), faults, os::cores());
-        writeln!(out, "{summary}")?;
-        out.flush()?;
         // A few seeds need not show everything that a class can do.
         let enough = seeds.end - seeds.start >= SEEDS_ENOUGH && peers >= PEERS_DEFAULT;
+        match args.details {
+            true => writeln!(out, "{summary}")?,
+            false => write!(out, "{}", row(&summary, enough))?,
+        }
+        out.flush()?;
         if !summary.failures.is_empty() || (enough && !summary.holds()) {
             failed += 1;
         }
@@ -35,6 +42,39 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         return Err(SimError::Swarm { failed });
     }
     Ok(())
+}
+
+/// Above the rows.
+const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  forks  restarts  faults  \
+    virtual h  longest pause";
+
+/// One class: its row, the seeds that failed, and what it never showed, which fails it where there were
+/// `enough` seeds.
+fn row(summary: &Summary, enough: bool) -> String {
+    let Summary { faults, held, total, failures } = summary;
+    let seeds = format!("{held} of {}", held + failures.len() as u64);
+    let (class, commits) = (faults.to_string(), figures::count(total.commits));
+    let restarts = total.resumed + total.blank;
+    let struck = figures::count(total.faults.values().sum());
+    let mut text = format!(
+        "{class:<11}  {seeds:>10}  {commits:>7}  {:>12}  {:>8}  {:>5}  {restarts:>8}  {struck:>6}  {:>9.1}  \
+         {:>11.1} s\n",
+        total.attempts,
+        total.regroups,
+        total.forks,
+        total.virtual_ms as f64 / 3_600_000.0,
+        total.progress_ms as f64 / 1_000.0,
+    );
+    for failure in failures {
+        text += &format!("{failure}\n");
+    }
+    let missing = summary.missing().join(", ");
+    match (missing.is_empty(), enough) {
+        (true, _) => {}
+        (false, true) => text += &format!("  failed: never seen: {missing}\n"),
+        (false, false) => text += &format!("  more seeds would show: {missing}\n"),
+    }
+    text
 }
 
 /// A half-open range, `A..B`.
@@ -74,5 +114,15 @@ mod tests {
             assert_eq!(parse_faults(&faults.to_string()).unwrap(), faults);
         }
         assert!(parse_faults("storm").unwrap_err().to_string().contains("blackhole"));
+    }
+
+    #[test]
+    fn a_class_is_a_row_that_fits_a_terminal_and_names_what_it_never_showed() {
+        let total = sim::report::Report::default();
+        let summary = Summary { faults: Faults::Clean, held: 4, total, failures: Vec::new() };
+        let few = row(&summary, false);
+        assert!(few.contains("4 of 4") && few.contains("more seeds would show: commits"), "{few}");
+        assert!(row(&summary, true).contains("failed: never seen: commits"));
+        assert!(few.lines().chain([HEADER]).all(|line| line.chars().count() <= 110), "{few}");
     }
 }

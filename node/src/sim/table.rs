@@ -33,9 +33,13 @@ pub(super) fn row(
         0 | 1 => String::new(),
         attempt => format!("  attempt {attempt}"),
     };
+    let lineages = match epoch.lineages() {
+        0 | 1 => String::new(),
+        lineages => format!("  one of {lineages} lineages"),
+    };
     format!(
         "{number:>6}  {members:>7}  {loss:>10}  {held_out:>8}  {excess:>6}  {rate:>8}  \
-         {sync:>5.2} s  {state:<8}  ×{reports}{attempt}",
+         {sync:>5.2} s  {state:<8}  ×{reports}{attempt}{lineages}",
         members = epoch.members.len(),
         loss = number_or_dash(epoch.loss()),
         held_out = number_or_dash(evaluation.map(|evaluation| evaluation.loss)),
@@ -105,8 +109,8 @@ pub(super) fn conclude(
     let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
     writeln!(
         out,
-        "{} epochs in {:.1} s · {} tokens · {} sent by each peer",
-        ledger.committed(),
+        "{} in {:.1} s · {} tokens · {} sent by each peer",
+        figures::number_of(ledger.committed(), "epoch"),
         wall.as_secs_f64(),
         count(tokens),
         figures::bytes(sent / plan.peers as u64)

@@ -33,9 +33,8 @@ pub(crate) enum StoredError {
     Usage(#[from] LocalError),
     /// No run, or no such run, in the folder.
     #[error(
-        "{} holds {}: name a run with --run, another folder with --data-dir, or a file with \
-         --checkpoint",
-        folder.display(), list(found)
+        "{} {}: name a run with --run, another folder with --data-dir, or a file with --checkpoint{}",
+        folder.display(), list(folder, found), of_simulation(folder)
     )]
     Run {
         /// The data folder.
@@ -194,7 +193,7 @@ pub(super) fn remedied(error: &OpenError) -> String {
 
 /// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which a
 /// manifest would name them as the weights that a run begins with.
-pub(super) fn weights(theta: &[f32]) -> Result<String, StoredError> {
+pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
 
@@ -237,9 +236,13 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
     }
 }
 
-/// `run.toml` of the run's folder in which the checkpoint lies, or right beside it.
+/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which the
+/// checkpoint lies, or right beside it.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
-    beside(checkpoint, "run.toml")
+    let twin = checkpoint.with_extension("toml");
+    (twin.is_file() && twin != checkpoint)
+        .then_some(twin)
+        .or_else(|| beside(checkpoint, "run.toml"))
         .ok_or_else(|| StoredError::NoManifest { checkpoint: checkpoint.to_owned() })
 }
 
@@ -256,14 +259,21 @@ fn names(folder: &Path) -> Result<Vec<String>, StoredError> {
     Ok(names.map_err(io_error)?.into_iter().filter_map(|name| name.into_string().ok()).collect())
 }
 
-fn list(runs: &[RunId]) -> String {
+fn list(folder: &Path, runs: &[RunId]) -> String {
     match runs {
-        [] => "no such run".to_owned(),
+        [] if !folder.exists() => "does not exist".to_owned(),
+        [] => "holds no such run".to_owned(),
         runs => {
             let runs: Vec<_> = runs.iter().map(ToString::to_string).collect();
-            format!("the runs {}", runs.join(", "))
+            format!("holds the runs {}", runs.join(", "))
         }
     }
+}
+
+/// A word for whoever names the folder that `sim --out` made.
+fn of_simulation(folder: &Path) -> String {
+    let peer = folder.join("peer-0").join("data");
+    if peer.is_dir() { format!(", as in --data-dir {}", peer.display()) } else { String::new() }
 }
 
 #[cfg(test)]

@@ -233,3 +233,34 @@ fn goodput_is_beside_the_last_calm_epoch() {
     assert_eq!(report["goodput"], 0.75);
     assert_eq!(report["pace"], 0.375);
 }
+
+#[test]
+fn who_goes_on_without_whom_is_told_once() {
+    let mut ledger = good();
+    let regroup = |peer| {
+        let (members, absent) = (vec![name(0)], vec![name(1)]);
+        record(peer, 3, Event::Regroup { members, absent })
+    };
+    ledger.record(0, regroup(0));
+    ledger.record(0, regroup(0));
+    let fork = Event::Fork { first_epoch: 3, mine: state(1), theirs: state(2), undone: 2 };
+    ledger.record(1, record(1, 5, fork));
+    assert_eq!(
+        ledger.news(),
+        [
+            "peer 0 goes on without peer 1: the run may fork from epoch 3 on",
+            "peer 1 meets a greater lineage: 2 epochs undone"
+        ]
+    );
+    assert!(ledger.news().is_empty());
+}
+
+#[test]
+fn lineages_that_have_not_met_at_the_end_are_named_with_the_remedy() {
+    let mut ledger = good();
+    ledger.record(1, committed(1, 2, 9));
+    let reasons = ledger.judge(&[DONE; 2], &scenario("allow = [\"fork\"]"), 2);
+    assert!(reasons.join(" ").contains("2 lineages had not met"), "{reasons:?}");
+    assert!(reasons.join(" ").contains("more --epochs"), "{reasons:?}");
+    assert_eq!(ledger.epochs()[&2].lineages(), 2);
+}
