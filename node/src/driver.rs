@@ -16,6 +16,7 @@ mod parts;
 pub(crate) mod pins;
 mod repair;
 mod serve;
+mod twins;
 pub(crate) mod updates;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -50,6 +51,7 @@ use finish::Finish;
 use outbox::{Item, Outbox, Written};
 use pins::Pins;
 use repair::Repairs;
+use twins::Twins;
 use updates::{Origin, Steps, Updates};
 
 /// A running node.
@@ -96,6 +98,7 @@ pub(crate) struct Driver {
     budgets: Budgets,
     /// Who was named for speaking another version: once is enough.
     incompatible: BTreeSet<PeerId>,
+    twins: Twins,
     finish: Finish,
     stop: CancellationToken,
 }
@@ -106,6 +109,15 @@ pub(crate) enum DriverError {
     /// The network ended by itself.
     #[error("the network has stopped: start the node again, it will catch up")]
     Network,
+    /// A copy of the data folder runs.
+    #[error(
+        "another program runs with this node's key since {since}, from a copy of its data folder: \
+         both would vote; stop the other one and delete its folder, then start this one again"
+    )]
+    Twin {
+        /// The time of day at which it was started.
+        since: String,
+    },
     /// Nothing more can be computed.
     #[error("training cannot go on: {0}")]
     Worker(String),
@@ -226,6 +238,7 @@ impl Driver {
             self.note_donors();
             self.consider_finishing();
             self.tell_waiting();
+            self.twins.check()?;
         }
         self.close(net).await;
         Ok(())
@@ -320,12 +333,13 @@ impl Driver {
         };
         match opened {
             // A repeat of ours that somebody else made: passed on by us, it would count as ours.
-            Ok(message) if message.author() == self.key.peer() => {
-                self.verdict(via, Verdict::Ignore);
-            }
             Ok(message) => {
-                self.verdict(via, Verdict::Accept);
-                self.input(Input::Message(Arc::new(message)));
+                let (ours, message) = (message.author() == self.key.peer(), Arc::new(message));
+                self.verdict(via, if ours { Verdict::Ignore } else { Verdict::Accept });
+                self.meet_twin(from, &message);
+                if !ours {
+                    self.input(Input::Message(message));
+                }
             }
             Err(wire::OpenError::Version(version)) => {
                 self.verdict(via, Verdict::Ignore);
@@ -460,10 +474,11 @@ impl Driver {
     }
 
     fn gossip(&mut self, repeat: u32, message: &Verified<Message>) {
-        let topic = match message.body() {
-            Message::Heartbeat(_) => net::Topic::Beat,
-            _ => net::Topic::Ctl,
-        };
+        let beat = matches!(message.body(), Message::Heartbeat(_));
+        if beat {
+            self.net.knock(wire::envelope(message));
+        }
+        let topic = if beat { net::Topic::Beat } else { net::Topic::Ctl };
         if let Err(error) = self.net.gossip(topic, wire::gossip(repeat, message)) {
             tracing::debug!(%error, "not gossiped");
         }

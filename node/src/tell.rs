@@ -165,6 +165,14 @@ impl Teller {
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
+    /// Two programs run with the key of `peer`.
+    pub(crate) fn twin(&self, peer: PeerId) {
+        let who = PeerName::from(peer);
+        let peer = who.short();
+        self.say(&format!("peer {peer}: two programs run with its key; the earlier one is told"));
+        self.emit(None, events::Event::DuplicateIdentity { who });
+    }
+
     pub(crate) fn fault(&self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} misbehaves: {why}", who.short()));

@@ -19,6 +19,7 @@ use super::finish::Finish;
 use super::outbox::Outbox;
 use super::pins::Pins;
 use super::repair::Repairs;
+use super::twins::Twins;
 use super::updates::{Steps, Updates};
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
@@ -73,6 +74,7 @@ impl Driver {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
         let run = &parts.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
+        let twins = Twins::new(parts.peer.key.peer(), parts.journal.start());
         let mut driver = Self {
             key: parts.peer.key.clone(),
             peer: peer::State::new(Time::ZERO, parts.peer),
@@ -102,6 +104,7 @@ impl Driver {
             repeats: 0,
             budgets: Budgets::default(),
             incompatible: BTreeSet::new(),
+            twins,
             finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),
             stop: parts.stop,
             manifest: parts.manifest,

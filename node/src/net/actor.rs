@@ -58,6 +58,8 @@ pub(crate) enum Command {
     HandOut { tokenizer: tokenizer::File },
     Gossip { topic: Topic, bytes: Vec<u8> },
     Verdict { token: GossipToken, verdict: Verdict },
+    SendToAll { peer: Peer, bytes: Vec<u8> },
+    Knock { beat: Vec<u8> },
     OpenRing { peer: Peer, reply: oneshot::Sender<Result<ByteStream, RingError>> },
     Fetch { peer: Peer, request: Vec<u8>, reply: oneshot::Sender<Result<Vec<u8>, FetchError>> },
     Fault { peer: Peer, why: String },
@@ -90,6 +92,7 @@ pub(super) struct Actor {
     /// Listeners at relays, and when to look for some again.
     pub(super) circuits: HashSet<ListenerId>,
     pub(super) relay_at: Instant,
+    pub(super) knock_at: Instant,
     /// The file of the run's tokenizer, where this node has it, and whom it is handed to.
     pub(super) tokenizer: Option<tokenizer::File>,
     pub(super) served: Arc<tokenizer::Served>,
@@ -146,6 +149,7 @@ impl Actor {
             reachability: Reachability::Unknown,
             circuits: HashSet::new(),
             relay_at: now,
+            knock_at: now,
             tokenizer: None,
             served: Arc::default(),
             tasks: JoinSet::new(),
@@ -227,6 +231,8 @@ impl Actor {
             Command::HandOut { tokenizer } => self.tokenizer = Some(tokenizer),
             Command::Gossip { topic, bytes } => self.publish(topic, bytes),
             Command::Verdict { token, verdict } => self.on_verdict(token, verdict),
+            Command::Knock { beat } => self.knock(&beat, now),
+            Command::SendToAll { peer, bytes } => self.send_to_all(name::to_libp2p(peer), &bytes),
             Command::OpenRing { peer, reply } => self.open_ring(name::to_libp2p(peer), reply),
             Command::Fetch { peer, request, reply } => {
                 self.fetch(name::to_libp2p(peer), request, reply);

@@ -14,13 +14,33 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::Opening,
 };
+use intellect_protocol::id::PeerId as Peer;
 use libp2p::{PeerId, Stream, swarm::ConnectionId};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
     time::{Instant, timeout},
 };
 
-use super::{MESSAGE_BYTES_MAX, actor::Note, pace::Bucket, peers::FAULTS_MAX};
+use super::{
+    Handle, MESSAGE_BYTES_MAX,
+    actor::{Command, Note},
+    pace::Bucket,
+    peers::FAULTS_MAX,
+};
+
+impl Handle {
+    /// Gives a message to a peer once on each of its connections, whoever of those with its key has them.
+    pub(crate) fn send_to_all(&self, peer: Peer, bytes: Vec<u8>) {
+        // One that is lost is sent again.
+        let _ = self.command(Command::SendToAll { peer, bytes });
+    }
+
+    /// Gives our heartbeat to peers of the run that are connected and do not listen to us.
+    pub(crate) fn knock(&self, beat: Vec<u8>) {
+        // Another one follows.
+        let _ = self.command(Command::Knock { beat });
+    }
+}
 
 /// Opens our stream to a peer and writes what is queued, until either end goes.
 pub(super) async fn send(
@@ -37,6 +57,18 @@ pub(super) async fn send(
     }
     // Fails only when the actor has gone.
     let _ = notes.send(Note::LineDown { peer, connection }).await;
+}
+
+/// Opens a stream to a peer, writes one message, and closes it.
+pub(super) async fn send_once(opening: Opening, message: Vec<u8>) {
+    if let Ok(Ok(mut stream)) = opening.await {
+        // A connection that is going takes nothing; the caller tries again.
+        let _ = timeout(STALL, async {
+            frame::write(&mut stream, &message).await?;
+            stream.close().await
+        })
+        .await;
+    }
 }
 
 async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {

@@ -20,7 +20,7 @@ use super::{
     actor::Actor,
     behaviour::CONTROL,
     line, name,
-    peers::{Connection, Line, Link},
+    peers::{Connection, Line, Link, Purpose},
 };
 
 impl Actor {
@@ -182,6 +182,35 @@ impl Actor {
         }
     }
 
+    /// Tells peers of the run who this is that do not listen to its gossip although they have been connected
+    /// for a while: they know another program with our key, which was there first, and gossip has one
+    /// conversation with a key.
+    pub(super) fn knock(&mut self, beat: &[u8], now: Instant) {
+        if now < self.knock_at {
+            return;
+        }
+        self.knock_at = now + KNOCK_EVERY;
+        let settled = |since: Instant| now.saturating_duration_since(since) >= KNOCK_AFTER;
+        let deaf = self.peers.iter().filter(|(peer, entry)| {
+            let connected = entry.control().is_some_and(|control| settled(control.since));
+            entry.wanted && !entry.member && connected && !self.entries.contains(peer)
+        });
+        let deaf: Vec<PeerId> = deaf.map(|(peer, _)| *peer).take(KNOCKS_MAX).collect();
+        for peer in deaf {
+            self.send_to_all(peer, beat);
+        }
+    }
+
+    /// Sends a message on a stream of its own over each control connection of a peer.
+    pub(super) fn send_to_all(&mut self, peer: PeerId, bytes: &[u8]) {
+        let Some(entry) = self.peers.get(&peer) else { return };
+        let connections: Vec<_> = entry.of(Purpose::Control).map(|c| c.id).collect();
+        for connection in connections {
+            let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
+            self.tasks.spawn(line::send_once(opening, bytes.to_vec()));
+        }
+    }
+
     /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was still
     /// on its way from a peer that has been dropped is not worth a word.
     pub(super) fn fault(&mut self, peer: PeerId, why: String, weight: u32) {
@@ -231,6 +260,10 @@ pub(super) fn explain(cause: Option<ConnectionError>) -> String {
     }
 }
 
+/// What peers listen to is told when they connect.
+const KNOCK_AFTER: Duration = Duration::from_secs(3);
+const KNOCK_EVERY: Duration = Duration::from_secs(2);
+const KNOCKS_MAX: usize = 16;
 const LINE_WAIT: Duration = Duration::from_secs(1);
 const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Identities are cheap: whoever is kept out can come back under another one, so the list need not

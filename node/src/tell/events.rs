@@ -226,6 +226,11 @@ pub(crate) enum Event {
         /// What to do.
         remedy: String,
     },
+    /// Two programs run with the key of a peer.
+    DuplicateIdentity {
+        /// The peer; the writer itself, where it ends for that.
+        who: PeerName,
+    },
     /// This peer has said good-bye.
     Leaving,
     /// The last line.

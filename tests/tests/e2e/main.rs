@@ -22,6 +22,7 @@ mod partition;
 mod published;
 mod resume;
 mod train;
+mod twins;
 
 use e2e::{Programs, Story};
 

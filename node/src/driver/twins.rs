@@ -1,0 +1,226 @@
+//! The same key twice: a copy of a data folder, started beside the original, votes twice with one key.
+//!
+//! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own, and
+//! gossips with the first connection of a key. So the later one knocks at those who do not listen to it
+//! (`net::Handle::knock`), and whoever hears both tells them.
+//!
+//! What proves it to oneself is one heartbeat of one's own key and log of votes with a *greater*
+//! incarnation. A log id is drawn for one folder and never used again when that log is lost, and each start
+//! writes an incarnation above all earlier ones into its log before it says anything: so no start that this
+//! folder knows of can have said it, and no recording of an earlier life of ours is one. A smaller
+//! incarnation proves nothing, since anybody may repeat what our earlier lives said; so of two it is the
+//! one started first that learns of it, and ends, while the other one goes on.
+//!
+//! Others believe it where the peer itself, over a connection of its own, says heartbeats of an earlier start
+//! long after those of a later one: nobody else can do that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_protocol::id::PeerId;
+use intellect_protocol::message::Message;
+use intellect_protocol::sign::Verified;
+use intellect_protocol::wire;
+
+use super::{Driver, DriverError};
+use crate::store::Start;
+
+/// Peers that are looked at; as many as the view keeps.
+const PEERS_MAX: usize = 1024;
+
+/// Between two tries to let a peer know.
+const ECHO: Duration = Duration::from_secs(1);
+
+/// A process that has ended cannot be heard for so long after the next one began to speak.
+const CERTAIN: Duration = Duration::from_secs(3);
+
+/// What a heartbeat tells of two programs with one key.
+#[derive(Debug)]
+pub(super) enum Twin {
+    /// Another program runs with our key and our log.
+    Ours,
+    /// Two programs run with the key of another peer.
+    Theirs {
+        /// What the later one said, for the earlier one to hear.
+        proof: Arc<Verified<Message>>,
+        /// Whether it is certain, and news.
+        news: bool,
+    },
+}
+
+/// The first heartbeat of the latest start of each peer that was heard.
+#[derive(Debug)]
+pub(super) struct Twins {
+    me: PeerId,
+    start: Start,
+    /// The later start of our log, if one was heard, in Unix milliseconds.
+    ours: Option<u64>,
+    latest: BTreeMap<PeerId, Latest>,
+    told: BTreeSet<PeerId>,
+}
+
+#[derive(Debug)]
+struct Latest {
+    incarnation: u64,
+    beat: Arc<Verified<Message>>,
+    heard: Instant,
+    echoed: Option<Instant>,
+}
+
+impl Twins {
+    pub(super) fn new(me: PeerId, start: Start) -> Self {
+        Self { me, start, ours: None, latest: BTreeMap::new(), told: BTreeSet::new() }
+    }
+
+    /// Ends a node whose key and log another program has.
+    pub(super) fn check(&self) -> Result<(), DriverError> {
+        let since = self.ours.map(unix_clock);
+        since.map_or(Ok(()), |since| Err(DriverError::Twin { since }))
+    }
+
+    /// Takes a message that the connection of `from` brought.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        message: &Arc<Verified<Message>>,
+    ) -> Option<Twin> {
+        let Message::Heartbeat(beat) = message.body() else { return None };
+        let (author, incarnation) = (message.author(), beat.incarnation);
+        if author == self.me {
+            let proves = beat.log == self.start.log && incarnation > self.start.incarnation;
+            self.ours = self.ours.or_else(|| proves.then_some(incarnation));
+            return proves.then_some(Twin::Ours);
+        }
+        if self.latest.len() >= PEERS_MAX && !self.latest.contains_key(&author) {
+            self.latest.clear();
+        }
+        let first = || Latest { incarnation, beat: Arc::clone(message), heard: now, echoed: None };
+        let latest = self.latest.entry(author).or_insert_with(first);
+        if incarnation > latest.incarnation {
+            *latest = first();
+        }
+        let again = latest.echoed.is_none_or(|at| now.duration_since(at) >= ECHO);
+        if incarnation == latest.incarnation || from != author || !again {
+            return None;
+        }
+        latest.echoed = Some(now);
+        let certain = now.duration_since(latest.heard) >= CERTAIN;
+        let room = self.told.len() < PEERS_MAX;
+        let news = certain && room && self.told.insert(author);
+        Some(Twin::Theirs { proof: Arc::clone(&latest.beat), news })
+    }
+}
+
+impl Driver {
+    /// Tells whoever runs with a key that another program has, as far as it is not this one.
+    pub(super) fn meet_twin(&mut self, from: PeerId, message: &Arc<Verified<Message>>) {
+        match self.twins.note(Instant::now(), from, message) {
+            Some(Twin::Ours) => self.tell.twin(message.author()),
+            Some(Twin::Theirs { proof, news }) => {
+                self.net.send_to_all(message.author(), wire::envelope(&proof));
+                if news {
+                    self.tell.twin(message.author());
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// The time of day of Unix milliseconds, for people.
+fn unix_clock(ms: u64) -> String {
+    let seconds = ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::id::{Digest, LogId, RunId};
+    use intellect_protocol::message::{Head, Heartbeat, Phase, Series};
+    use intellect_protocol::sign::Keypair;
+
+    use super::*;
+
+    fn key(number: u8) -> Keypair {
+        Keypair::from_seed(&[number; 32])
+    }
+
+    fn beat(author: u8, log: u8, incarnation: u64) -> Arc<Verified<Message>> {
+        let head = Head { epoch: 0, tokens: 0, state: Digest([0; 32]) };
+        let beat = Heartbeat {
+            count: 1,
+            head,
+            series: Series::after(&head),
+            joined: None,
+            log: LogId([log; 16]),
+            incarnation,
+            phase: Phase::Train,
+            attempt: 0,
+            ready: 0,
+            direct: true,
+            round_trips: Vec::new(),
+            send_rate: 0,
+            serves: 0,
+        };
+        Arc::new(wire::seal(&key(author), &RunId([7; 32]), Message::Heartbeat(beat)))
+    }
+
+    fn twins() -> Twins {
+        Twins::new(key(1).peer(), Start { log: LogId([1; 16]), incarnation: 100 })
+    }
+
+    #[test]
+    fn a_later_start_with_our_log_is_another_program() {
+        let mut twins = twins();
+        twins.check().unwrap();
+        let twin = twins.note(Instant::now(), key(2).peer(), &beat(1, 1, 101));
+        assert!(matches!(twin, Some(Twin::Ours)));
+        assert!(twins.check().unwrap_err().to_string().contains("since 00:00:00 UTC"));
+    }
+
+    /// A stranger repeats what he has recorded of our earlier lives, and of this one.
+    #[test]
+    fn recordings_of_our_own_life_end_nobody() {
+        let (mut twins, stranger) = (twins(), key(9).peer());
+        for old in [beat(1, 1, 99), beat(1, 1, 100), beat(1, 2, 101), beat(1, 2, 5)] {
+            assert!(twins.note(Instant::now(), stranger, &old).is_none(), "{old:?}");
+        }
+        twins.check().unwrap();
+    }
+
+    #[test]
+    fn of_a_peer_that_speaks_with_two_starts_both_are_told_and_we_are_once() {
+        let (mut twins, start, peer) = (twins(), Instant::now(), key(2).peer());
+        assert!(twins.note(start, peer, &beat(2, 2, 50)).is_none());
+        assert!(twins.note(start, peer, &beat(2, 2, 60)).is_none(), "a restart");
+        let mut news = 0;
+        for second in 0..8 {
+            let now = start + Duration::from_secs(second);
+            match twins.note(now, peer, &beat(2, 2, 50)) {
+                Some(Twin::Theirs { proof, news: now }) => {
+                    assert_eq!(proof, beat(2, 2, 60));
+                    news += usize::from(now);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(twins.note(now, peer, &beat(2, 2, 60)).is_none());
+        }
+        assert_eq!(news, 1);
+    }
+
+    #[test]
+    fn a_start_is_named_by_its_time_of_day() {
+        assert_eq!(unix_clock(1_763_839_502_123), "19:25:02 UTC");
+    }
+
+    /// Only the owner of a key opens a connection with it.
+    #[test]
+    fn what_others_pass_on_of_an_earlier_start_proves_nothing() {
+        let (mut twins, start) = (twins(), Instant::now());
+        twins.note(start, key(2).peer(), &beat(2, 2, 60));
+        let late = start + Duration::from_secs(60);
+        assert!(twins.note(late, key(9).peer(), &beat(2, 2, 50)).is_none());
+    }
+}

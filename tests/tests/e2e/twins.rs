@@ -1,0 +1,43 @@
+//! A copy of a data folder is started beside the original: a virtual machine's image, a volume.
+
+use std::{fs, path::Path, time::Duration};
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(from, to).unwrap();
+        }
+    }
+}
+
+/// The two never meet; the third, which hears both, tells them. The one that was there first learns that
+/// a start of its log which it knows nothing of has spoken, and ends before it votes any more.
+#[test]
+fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
+    let story = story();
+    let settings = ["members.heartbeat_ms=200", "members.min_peers=2"];
+    let manifest = story.manifest("run.toml", &settings).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut third = story.start_node("third", &entry, &[]).unwrap();
+    let mut original = story.start_node("original", &entry, &[]).unwrap();
+    original.wait_for_commit(2, PATIENCE).unwrap();
+    copy(&story.path("original/data"), &story.path("copy/data"));
+    let mut copied = story.start_node("copy", &entry, &[]).unwrap();
+    copied.wait_for(PATIENCE, |event| event["event"] == "started").unwrap();
+
+    let event =
+        original.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
+    assert_eq!(event["who"], event["peer"]);
+    let done = original.wait(PATIENCE).unwrap();
+    done.expect_failure(1, &["another program runs with this node's key since", "UTC"]).unwrap();
+    assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
+}
