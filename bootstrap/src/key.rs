@@ -5,8 +5,8 @@
 //! it: whoever holds it can pretend to be this entry point.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -25,6 +25,15 @@ pub enum KeyError {
         path: PathBuf,
         /// What the system says.
         cause: io::Error,
+    },
+    /// Two programs with one peer id disturb each other.
+    #[error(
+        "another intellect-bootstrap uses {path}: stop it, or give this one a folder of its own with --data-dir",
+        path = path.display()
+    )]
+    Held {
+        /// Where.
+        path: PathBuf,
     },
     /// Others can read the file.
     #[error(
@@ -48,25 +57,39 @@ pub enum KeyError {
     },
 }
 
+/// The key of this process alone, until it is dropped.
+#[derive(Debug)]
+pub struct Key {
+    /// Who the entry point is.
+    pub pair: Keypair,
+    _lock: File,
+}
+
 /// The key in `folder`, made on first use.
 ///
 /// # Errors
 /// See [`KeyError`].
-pub fn load_or_create(folder: &Path) -> Result<Keypair, KeyError> {
+pub fn load_or_create(folder: &Path) -> Result<Key, KeyError> {
     let path = folder.join("bootstrap.key");
     let failed = |what| {
         let path = path.clone();
         move |cause| KeyError::Io { what, path, cause }
     };
     fs::create_dir_all(folder).map_err(failed("create the folder of"))?;
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-        Ok(file) => create(file).map_err(failed("write")),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load(&path),
-        Err(error) => Err(failed("create")(error)),
+    let (pair, file) = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
+    {
+        Ok(file) => (create(&file).map_err(failed("write"))?, file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load(&path)?,
+        Err(error) => return Err(failed("create")(error)),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Key { pair, _lock: file }),
+        Err(TryLockError::WouldBlock) => Err(KeyError::Held { path }),
+        Err(TryLockError::Error(cause)) => Err(failed("lock")(cause)),
     }
 }
 
-fn create(mut file: fs::File) -> io::Result<Keypair> {
+fn create(mut file: &File) -> io::Result<Keypair> {
     let key = Keypair::generate_ed25519();
     let seed = key.clone().try_into_ed25519().map_err(io::Error::other)?.secret();
     let hex: String = seed.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -75,14 +98,17 @@ fn create(mut file: fs::File) -> io::Result<Keypair> {
     Ok(key)
 }
 
-fn load(path: &Path) -> Result<Keypair, KeyError> {
+fn load(path: &Path) -> Result<(Keypair, File), KeyError> {
     let failed = |cause| KeyError::Io { what: "read", path: path.into(), cause };
-    let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o777;
+    let mut file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(KeyError::Exposed { path: path.into(), mode });
     }
-    let text = fs::read(path).map_err(failed)?;
-    parse(&text).ok_or_else(|| KeyError::Malformed { path: path.into() })
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(failed)?;
+    let pair = parse(&text).ok_or_else(|| KeyError::Malformed { path: path.into() })?;
+    Ok((pair, file))
 }
 
 fn parse(text: &[u8]) -> Option<Keypair> {
@@ -106,8 +132,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
         let first = load_or_create(&inner).unwrap();
-        let second = load_or_create(&inner).unwrap();
-        assert_eq!(first.public(), second.public());
+        let error = load_or_create(&inner).unwrap_err();
+        assert!(matches!(error, KeyError::Held { .. }), "{error}");
+        let public = first.pair.public();
+        drop(first);
+        assert_eq!(load_or_create(&inner).unwrap().pair.public(), public);
         let mode = fs::metadata(inner.join("bootstrap.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -1,14 +1,13 @@
 //! How a peer enters the network: the libp2p transport, the discovery behaviours, and the public
-//! entry point that runs them for others. Knows no protocol and no model; what it carries for the
+//! entry point that runs them for others. It knows no protocol and no model; what it carries for the
 //! node is opaque bytes with a limit.
 //!
 //! Read in this order: [`address`] (what a person types and what is worth dialling),
 //! [`transport`] (how bytes get to a peer; [`shaper`] for simulations), [`discovery`] (how peers find and reach one another),
 //! [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
-//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the program).
+//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the entry point).
 
 pub mod address;
-pub mod cli;
 pub mod discovery;
 pub mod frame;
 pub mod interrupts;
@@ -18,10 +17,3 @@ pub mod server;
 pub mod shaper;
 pub mod streams;
 pub mod transport;
-
-use std::process::ExitCode;
-
-/// Runs the program with the arguments of this process: 0 done, 1 failed, 2 usage.
-pub fn main() -> ExitCode {
-    cli::run(<cli::Args as clap::Parser>::parse())
-}

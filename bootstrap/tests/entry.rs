@@ -1,53 +1,43 @@
-//! The entry point from outside: as a program with its exit codes and messages, and as a server
-//! that hands out manifests to a peer that knows nothing but its address.
+//! The entry point from outside: a server that hands out manifests to a peer that knows nothing but
+//! its address, and what it refuses to serve at.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{
-    fs::Permissions,
-    io::{BufRead as _, BufReader},
-    net::TcpListener,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Child, Command, Output, Stdio},
-    time::Duration,
-};
+use std::{future, net::TcpListener, time::Duration};
 
 use futures::StreamExt as _;
-use intellect_bootstrap::{address, manifest, streams, transport};
+use intellect_bootstrap::{
+    manifest,
+    server::{self, Config},
+    streams, transport,
+};
 use libp2p::{Multiaddr, Swarm, identity::Keypair, swarm::SwarmEvent};
+use tokio::{sync::mpsc, task::JoinHandle};
 
-/// Kills the program if the test ends early.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+fn config(listen: &str) -> Config {
+    Config {
+        key: Keypair::generate_ed25519(),
+        listen: vec![listen.parse().unwrap()],
+        external: Vec::new(),
+        manifests: vec![b"a signed file".as_slice().into()],
+        line: None,
     }
 }
 
-fn command(folder: &Path, listen: &str) -> Command {
-    let manifest = folder.join("run.toml");
-    std::fs::write(&manifest, "a signed file").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_intellect-bootstrap"));
-    command.arg("--manifest").arg(manifest).args(["--listen", listen]);
-    command.arg("--data-dir").arg(folder.join("data"));
-    command
+/// An entry point that serves until its task is dropped, and the first address that it announces.
+async fn start(listen: &str) -> (JoinHandle<()>, Multiaddr) {
+    let (announce, mut announced) = mpsc::channel(9);
+    let config = config(listen);
+    let serve = async move {
+        let announce = |address| announce.try_send(address).unwrap();
+        server::serve(config, announce, future::pending()).await.unwrap();
+    };
+    let task = tokio::spawn(serve);
+    (task, announced.recv().await.unwrap())
 }
 
-fn start(folder: &Path, listen: &str) -> (Program, Multiaddr) {
-    let mut child = command(folder, listen).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("intellect-node --bootstrap ").unwrap();
-    (Program(child), address::entry(address).unwrap())
-}
-
-fn fails(folder: &Path, listen: &str) -> String {
-    let Output { status, stderr, stdout } = command(folder, listen).output().unwrap();
-    assert_eq!(status.code(), Some(1));
-    assert!(stdout.is_empty());
-    String::from_utf8(stderr).unwrap()
+async fn fails(listen: &str) -> String {
+    let serve = server::serve(config(listen), |_| panic!("announced"), future::pending());
+    serve.await.unwrap_err().to_string()
 }
 
 /// A peer that asks the entry at `address` for all manifests.
@@ -76,54 +66,31 @@ async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_peer_that_knows_only_the_printed_address_gets_the_manifests() {
+async fn a_peer_that_knows_only_the_announced_address_gets_the_manifests() {
     for listen in ["/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"] {
-        let folder = tempfile::tempdir().unwrap();
-        let (_program, address) = start(folder.path(), listen);
+        let (_server, address) = start(listen).await;
         let files = tokio::time::timeout(Duration::from_secs(20), ask(address)).await.unwrap();
         assert_eq!(files, [b"a signed file"]);
     }
 }
 
-#[test]
-fn a_signal_ends_it_well_and_a_restart_keeps_its_peer_id() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut seen = Vec::new();
-    for name in ["-INT", "-TERM"] {
-        let (mut program, address) = start(folder.path(), "/ip4/127.0.0.1/tcp/0");
-        seen.push(address::peer(&address).unwrap());
-        let killed = Command::new("kill").args([name, &program.0.id().to_string()]).status();
-        assert!(killed.unwrap().success());
-        assert_eq!(program.0.wait().unwrap().code(), Some(0));
-    }
-    assert_eq!(seen[0], seen[1]);
-}
-
-#[test]
-fn a_port_in_use_is_named_with_the_remedy() {
-    let folder = tempfile::tempdir().unwrap();
+#[tokio::test]
+async fn a_port_in_use_is_named_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let plain = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
-    let error = fails(folder.path(), &plain);
+    let error = fails(&plain).await;
     assert!(error.contains(&plain) && error.contains("choose another port"), "{error}");
     // Another libp2p program shares its port with whoever asks for it politely.
-    let (_program, address) = start(folder.path(), "/ip4/127.0.0.1/tcp/0");
+    let (_server, address) = start("/ip4/127.0.0.1/tcp/0").await;
     let shared = address.to_string().split("/p2p").next().unwrap().to_owned();
-    let error = fails(folder.path(), &shared);
+    let error = fails(&shared).await;
     assert!(error.contains(&shared) && error.contains("choose another port"), "{error}");
 }
 
-#[test]
-fn what_cannot_be_served_is_refused_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = fails(folder.path(), "/ip4/203.0.113.7/tcp/0");
+#[tokio::test]
+async fn an_address_that_cannot_be_served_is_refused() {
+    let error = fails("/ip4/203.0.113.7/tcp/0").await;
     assert!(error.contains("choose an address of this machine"), "{error}");
-    let error = fails(folder.path(), "/dns/localhost/sctp/1");
+    let error = fails("/dns/localhost/sctp/1").await;
     assert!(error.contains("neither /ip4/"), "{error}");
-    let key = folder.path().join("data/bootstrap.key");
-    std::fs::set_permissions(key, Permissions::from_mode(0o640)).unwrap();
-    let error = fails(folder.path(), "/ip4/127.0.0.1/tcp/0");
-    assert!(error.contains("chmod 600"), "{error}");
-    let usage = Command::new(env!("CARGO_BIN_EXE_intellect-bootstrap")).output().unwrap();
-    assert_eq!(usage.status.code(), Some(2));
 }

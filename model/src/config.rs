@@ -9,6 +9,7 @@
 //! of the manifest, files or devices.
 
 mod data;
+mod hints;
 mod model;
 pub(crate) mod table;
 mod train;
@@ -16,6 +17,7 @@ mod train;
 use thiserror::Error;
 
 pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
+pub use self::hints::Hints;
 pub(crate) use self::model::with_families;
 pub use self::model::{Family, Model};
 use self::table::Table as _;
@@ -127,8 +129,7 @@ impl Work {
     #[must_use]
     pub fn synthetic() -> Self {
         let source = Source::Synthetic { symbols: 16, order: 2 };
-        let data = Data { source, held_out: 0.1 };
-        Self::proposed(data, Sizes { width: 64, ffn: 176, batch: 8 })
+        Self::proposed(source, Sizes { width: 64, ffn: 176, batch: 8 })
     }
 
     /// What `manifest new` proposes for a text file of `bytes` bytes with this BLAKE3 digest: 0.43
@@ -136,16 +137,15 @@ impl Work {
     #[must_use]
     pub fn text(digest: [u8; 32], bytes: u64) -> Self {
         let source = Source::Text { digest, bytes };
-        let data = Data { source, held_out: 0.1 };
-        Self::proposed(data, Sizes { width: 128, ffn: 344, batch: 4 })
+        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
     /// What `manifest new` proposes for a token file of `bytes` bytes with this BLAKE3 digest: as
     /// for a text.
     #[must_use]
     pub fn tokens(vocabulary: Vocabulary, digest: [u8; 32], bytes: u64) -> Self {
-        let data = Data { source: Source::Tokens { digest, bytes, vocabulary }, held_out: 0.1 };
-        Self::proposed(data, Sizes { width: 128, ffn: 344, batch: 4 })
+        let source = Source::Tokens { digest, bytes, vocabulary };
+        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
     /// What `manifest new` proposes for several token files: all have the same weight, to the end.
@@ -159,7 +159,7 @@ impl Work {
         };
         let parts = files.iter().map(part).collect();
         let source = Source::Mix { vocabulary, parts, anneal_from: TOKENS_MAX };
-        Self::proposed(Data { source, held_out: 0.1 }, Sizes { width: 128, ffn: 344, batch: 4 })
+        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
     /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
@@ -225,7 +225,8 @@ impl Work {
         self.train.batch as u64 * self.model.context as u64
     }
 
-    fn proposed(data: Data, sizes: Sizes) -> Self {
+    fn proposed(source: Source, sizes: Sizes) -> Self {
+        let data = Data { source, held_out: 0.1, hints: Hints::default() };
         let Sizes { width, ffn, batch } = sizes;
         let model = Model {
             family: Family::Llama,

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::config::{self, Vocabulary, Work};
+use documents::ReadError;
 use draw::Draw;
 use mix::{Mix, Shape};
 use split::{Split, TooSmall};
@@ -89,7 +90,7 @@ pub struct Entropies {
 pub enum DataError {
     /// The run needs a file and none was given.
     #[error(
-        "this run trains on a {kind} file of {bytes} bytes with BLAKE3 {digest}: \
+        "this run trains on a {kind} file of {bytes} bytes with BLAKE3 {digest}{hint}: \
          name it with --data FILE"
     )]
     NoFile {
@@ -99,6 +100,8 @@ pub enum DataError {
         bytes: u64,
         /// Its digest in hex.
         digest: String,
+        /// What else is known of it.
+        hint: files::Hint,
     },
     /// A file was given and the run needs none.
     #[error("this run's data is synthetic: leave --data {} out", path.display())]
@@ -114,6 +117,19 @@ pub enum DataError {
         /// What the system says.
         #[source]
         cause: io::Error,
+    },
+    /// A new run is to train on it, and it is no text.
+    #[error(transparent)]
+    Document(#[from] ReadError),
+    /// Its documents lie in records.
+    #[error(
+        "{} holds records and is no plain text: make a token file of it first, with `intellect-node data \
+         tokenize {} --out {}`",
+        path.display(), path.display(), path.with_extension("tokens").display()
+    )]
+    NotPlain {
+        /// As given.
+        path: PathBuf,
     },
     /// Somebody wrote to it.
     #[error(
@@ -161,7 +177,7 @@ pub enum DataError {
         needed: u64,
     },
     /// It is no token file, or a part of one.
-    #[error("{} cannot be trained on: {why}", path.display())]
+    #[error("{}: {why}", path.display())]
     NoTokens {
         /// As given.
         path: PathBuf,
@@ -223,7 +239,7 @@ pub enum DataError {
     /// Not all files of a mix were named.
     #[error(
         "this run mixes {count} token files and {missing} of them were not named, one with {bytes} \
-         bytes and BLAKE3 {digest}: name each with --data, or the folder that holds them"
+         bytes and BLAKE3 {digest}{hint}: name each with --data, or the folder that holds them"
     )]
     MissingOfMix {
         /// How many files the run has.
@@ -234,6 +250,8 @@ pub enum DataError {
         bytes: u64,
         /// Its digest in hex.
         digest: String,
+        /// What else is known of it.
+        hint: files::Hint,
     },
     /// The manifest holds nothing out.
     #[error("nothing is held out to measure on: data.held_out is 0")]
@@ -248,6 +266,7 @@ impl Source {
     /// If a file is needed, needless, unreadable, another one than the run's, or too small.
     pub fn open(work: &Work, seed: u64, named: &[PathBuf]) -> Result<Self, DataError> {
         let (context, held_out) = (work.model.context, work.data.held_out);
+        let hints = &work.data.hints;
         let shape = |vocabulary: &Vocabulary| Shape { vocabulary: *vocabulary, held_out, context };
         let kind = match &work.data.source {
             &config::Source::Synthetic { symbols, order } => match named.first() {
@@ -256,16 +275,16 @@ impl Source {
             },
             &config::Source::Text { digest, bytes } => {
                 let expected = text::File { digest, bytes };
-                let path = files::one(named, "text", expected)?;
+                let path = files::one(named, "text", expected, hints)?;
                 Kind::Text(Text::open(&path, expected, held_out, context)?)
             }
             config::Source::Tokens { digest, bytes, vocabulary } => {
                 let expected = text::File { digest: *digest, bytes: *bytes };
-                let path = files::one(named, "token", expected)?;
+                let path = files::one(named, "token", expected, hints)?;
                 Kind::Tokens(Tokens::open(&path, expected, shape(vocabulary))?)
             }
             config::Source::Mix { vocabulary, parts, anneal_from } => {
-                Kind::Mix(Mix::open(named, parts, *anneal_from, shape(vocabulary))?)
+                Kind::Mix(Mix::open(named, hints, parts, *anneal_from, shape(vocabulary))?)
             }
         };
         Ok(Self { kind, context })

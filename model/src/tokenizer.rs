@@ -33,6 +33,17 @@ pub struct Tokenizer {
     bos: Option<u32>,
 }
 
+/// What becomes of a letter that a tokenizer does not know.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unknown {
+    /// There is none: bytes have tokens.
+    Never,
+    /// This token stands for it, and it cannot be told from others.
+    Token(u32),
+    /// Nothing: it is not among the tokens.
+    Dropped,
+}
+
 /// Why a text has no tokens.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum EncodeError {
@@ -158,6 +169,24 @@ impl Tokenizer {
     #[must_use]
     pub fn bos(&self) -> Option<u32> {
         self.bos
+    }
+
+    /// What becomes of a letter that it does not know.
+    #[must_use]
+    pub fn unknown(&self) -> Unknown {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.unknown(),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => Unknown::Never,
+        }
+    }
+
+    /// Whether a letter is dropped, where some are.
+    #[must_use]
+    pub fn drops(&self, letter: char) -> bool {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.drops(letter),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => false,
+        }
     }
 
     /// The tokens of `text`, with what begins a document before them. Where nothing does, an empty

@@ -5,6 +5,7 @@
 //! values that cannot be wrong. Only this file and `lib.rs` talk to the terminal.
 
 pub(crate) mod data;
+mod number;
 
 use std::{
     num::{NonZeroU64, NonZeroUsize},
@@ -16,6 +17,7 @@ use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
 use data::DataCommand;
+use number::{bytes, file_bytes, from_one, peers};
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -92,13 +94,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
     /// Threads that compute [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Sequences that the model takes at a time; less needs less memory [default: the whole batch]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) micro_batch: Option<NonZeroUsize>,
-    /// Most bulk bytes to send in a second; 0 is no limit
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    /// Most bulk bytes to send in a second, as in 500k or 10M; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
     /// The run's files, when it trains on some, or folders that hold them
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -114,7 +116,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
     /// Stop when the run has this many epochs
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epochs: Option<NonZeroU64>,
     /// How much to log on standard error: error, warn, info, debug, trace, or a list by module
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
@@ -134,10 +136,10 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
     /// Nodes to start [default: 4; with --virtual 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = peers)]
     pub(crate) peers: Option<NonZeroUsize>,
     /// Epochs to commit [default: 20 with the built-in manifest]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epochs: Option<NonZeroU64>,
     /// Train on this text, or on token files or folders of them, instead of the synthetic source
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -171,8 +173,8 @@ pub(crate) struct SimArgs {
     /// What the nodes train on: auto, cpu or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub(crate) device: String,
-    /// Most bulk bytes that each node sends in a second; 0 is no limit
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
@@ -202,11 +204,28 @@ pub(crate) enum LinkKind {
     Shaped,
 }
 
-/// The hidden `bootstrap`.
-#[derive(Debug, Args)]
+/// `intellect-bootstrap`: the public entry point of training runs.
+///
+/// It lets nodes find one another, and hands out the signed manifests of the runs that they can
+/// join. It prints the lines for contributors.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "intellect-bootstrap", version)]
 pub(crate) struct BootstrapArgs {
-    #[command(flatten)]
-    pub(crate) server: intellect_bootstrap::cli::Args,
+    /// Signed manifests to hand out, as `intellect-node manifest new` writes them
+    #[arg(long = "manifest", value_name = "FILE", required = true, num_args = 1..)]
+    pub(crate) manifests: Vec<PathBuf>,
+    /// Where to listen, such as /ip4/0.0.0.0/tcp/4001; port 0 lets the system choose
+    #[arg(long, value_name = "MULTIADDR", required = true, num_args = 1..)]
+    pub(crate) listen: Vec<String>,
+    /// Addresses under which others reach this machine, if it cannot see them itself
+    #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
+    pub(crate) external: Vec<String>,
+    /// Where the key is kept [default: $XDG_DATA_HOME/intellect-bootstrap]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The line of a process of `sim`
+    #[arg(long, hide = true)]
+    pub(crate) line: Option<PathBuf>,
 }
 
 /// `keygen`.
@@ -263,7 +282,7 @@ pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest one of the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
-    /// Its manifest [default: run.toml of the folder in which the checkpoint lies]
+    /// Its manifest [default: the one of its own name, else run.toml of the folder in which it lies]
     #[arg(long, value_name = "FILE", requires = "checkpoint")]
     pub(crate) manifest: Option<PathBuf>,
     /// Folder of a node [default: $XDG_DATA_HOME/intellect-node]
@@ -301,8 +320,8 @@ pub(crate) struct ExportArgs {
     /// How numbers are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "f32")]
     pub(crate) format: NumberFormat,
-    /// Most bytes of tensors in one file
-    #[arg(long, value_name = "BYTES", default_value_t = SHARD_BYTES)]
+    /// Most bytes of tensors in one file, as in 2G
+    #[arg(long, value_name = "BYTES", default_value_t = SHARD_BYTES, value_parser = file_bytes)]
     pub(crate) shard_bytes: u64,
 }
 
@@ -334,7 +353,7 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prompt: String,
     /// Tokens to write
-    #[arg(long, value_name = "N", default_value = "200")]
+    #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) tokens: NonZeroUsize,
     /// How bold: 0 always takes the likeliest token, 1 draws as the model believes
     #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
@@ -392,6 +411,7 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+        BootstrapArgs::command().debug_assert();
     }
 
     #[test]
@@ -410,5 +430,13 @@ mod tests {
         assert!(Cli::try_parse_from(["intellect-node", "sim", "--faults", "lossy"]).is_err());
         assert!(Cli::try_parse_from(["intellect-node", "sim", "--virtual", "--out", "x"]).is_err());
         assert!(Cli::try_parse_from(["intellect-node", "--epochs", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_bootstrap_takes_several_manifests_and_addresses() {
+        let line = "x --manifest a b --listen /ip4/0.0.0.0/tcp/0 /ip4/0.0.0.0/udp/0/quic-v1";
+        let args = BootstrapArgs::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!((args.manifests.len(), args.listen.len()), (2, 2));
+        assert!(BootstrapArgs::try_parse_from(["x", "--manifest", "a"]).is_err());
     }
 }

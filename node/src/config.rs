@@ -114,6 +114,18 @@ pub(crate) enum LocalError {
     /// No such device, or none that this build can use.
     #[error("--device: {0}")]
     Device(DeviceError),
+    /// Far more threads than cores.
+    #[error(
+        "--threads {threads}: this machine has {cores} cores: choose 1 to {most}, or leave it out"
+    )]
+    Threads {
+        /// As typed.
+        threads: NonZeroUsize,
+        /// Those of this machine.
+        cores: NonZeroUsize,
+        /// As many are accepted.
+        most: NonZeroUsize,
+    },
     /// A logging directive that `tracing` does not understand.
     #[error(
         "--log {text}: choose error, warn, info, debug or trace, or a list like info,libp2p=debug"
@@ -131,27 +143,23 @@ impl Local {
     /// Validates what was typed; reads the environment for the default data folder.
     pub(crate) fn new(args: RunArgs) -> Result<Self, LocalError> {
         let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
-        // A folder that cannot be read is named where it is used.
-        if args.bootstrap.is_empty() && store::runs(&data_dir).is_ok_and(|runs| runs.is_empty()) {
-            return Err(LocalError::NoBootstrap);
-        }
+        let no_bootstrap = args.bootstrap.is_empty();
         let listen = if args.listen.is_empty() {
             LISTEN_DEFAULT.map(str::to_owned).to_vec()
         } else {
             args.listen
         };
-        if args.log.parse::<tracing_subscriber::EnvFilter>().is_err() {
+        if !is_filter(&args.log) {
             return Err(LocalError::Log { text: args.log });
         }
-        let cores = NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN);
-        Ok(Self {
+        let local = Self {
             bootstrap: addresses("bootstrap", &args.bootstrap, address::parse_entry)?,
             run: args.run.as_deref().map(str::parse).transpose()?,
             data_dir,
             listen: addresses("listen", &listen, address::parse_transport)?,
             external: addresses("external", &args.external, address::parse_transport)?,
             device: parse_device(&args.device)?,
-            threads: args.threads.unwrap_or(cores),
+            threads: threads(args.threads)?,
             micro_batch: args.micro_batch,
             rate: NonZeroU64::new(args.rate),
             data: args.data,
@@ -163,7 +171,12 @@ impl Local {
             voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
             line: args.line,
             origin: if args.simulated { Origin::Simulated } else { Origin::Random },
-        })
+        };
+        // Last, so that it hides no other mistake. A folder that cannot be read is named where it is used.
+        if no_bootstrap && store::runs(&local.data_dir).is_ok_and(|runs| runs.is_empty()) {
+            return Err(LocalError::NoBootstrap);
+        }
+        Ok(local)
     }
 }
 
@@ -179,12 +192,31 @@ impl FromStr for RunPrefix {
     }
 }
 
+/// As many threads as there are cores, unless told; some more are harmless, thousands are not.
+fn threads(typed: Option<NonZeroUsize>) -> Result<NonZeroUsize, LocalError> {
+    let cores = NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN);
+    let most = cores.saturating_mul(THREADS_PER_CORE_MAX);
+    match typed.unwrap_or(cores) {
+        threads if threads > most => Err(LocalError::Threads { threads, cores, most }),
+        threads => Ok(threads),
+    }
+}
+
+/// Whether `tracing` understands it: levels, and modules with a level. To `tracing` a word that is no
+/// level is a module of any name, and then nothing is ever logged.
+fn is_filter(text: &str) -> bool {
+    let is_level = |part: &str| part.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
+    text.parse::<tracing_subscriber::EnvFilter>().is_ok()
+        && text.split(',').all(|part| part.contains(['=', '[']) || is_level(part.trim()))
+}
+
 /// A device that this build and this machine have.
 pub(crate) fn parse_device(text: &str) -> Result<Device, LocalError> {
     text.parse::<Device>().and_then(Device::resolve).map_err(LocalError::Device)
 }
 
-fn addresses(
+/// Addresses that were typed behind a flag.
+pub(crate) fn addresses(
     flag: &'static str,
     texts: &[String],
     parse: fn(&str) -> Result<Address, AddressError>,
@@ -195,19 +227,25 @@ fn addresses(
 
 /// Where a node keeps its files unless it is told.
 pub(crate) fn data_dir() -> Result<PathBuf, LocalError> {
-    default_data_dir(env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
+    default_folder("intellect-node")
 }
 
-/// `$XDG_DATA_HOME/intellect-node`, by its specification `~/.local/share` where it is not set to
-/// an absolute path.
-fn default_data_dir(
+/// Where a program keeps its files unless it is told.
+pub(crate) fn default_folder(program: &str) -> Result<PathBuf, LocalError> {
+    xdg_folder(program, env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
+}
+
+/// The folder of `program` in `$XDG_DATA_HOME`, by its specification `~/.local/share` where it is not
+/// set to an absolute path.
+fn xdg_folder(
+    program: &str,
     xdg: Option<std::ffi::OsString>,
     home: Option<std::ffi::OsString>,
 ) -> Result<PathBuf, LocalError> {
     let absolute = |path: Option<_>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(xdg)
         .or_else(|| absolute(home).map(|home| home.join(".local/share")))
-        .map(|folder| folder.join("intellect-node"))
+        .map(|folder| folder.join(program))
         .ok_or(LocalError::NoHome)
 }
 
@@ -221,6 +259,9 @@ pub(crate) fn command_for(folder: &Path) -> String {
     let quote = if bare { "" } else { "'" };
     format!("intellect-node --data-dir {quote}{folder}{quote}")
 }
+
+/// Some threads wait while others compute; more only take turns.
+const THREADS_PER_CORE_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Any free port of every interface, TCP and QUIC.
 const LISTEN_DEFAULT: [&str; 4] =

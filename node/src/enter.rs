@@ -32,7 +32,7 @@ use crate::config::Local;
 use crate::driver::{Driver, DriverError, Parts};
 use crate::figures;
 use crate::identity::Home;
-use crate::manifest::{Manifest, ReadError};
+use crate::manifest::{LoadError, Manifest, ReadError};
 use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net, NetError};
@@ -54,13 +54,16 @@ const WEIGHT_FACTOR: u64 = 8;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnterError {
     /// What was handed out is no manifest that this program can use.
-    #[error("the manifest from {from} cannot be used")]
+    #[error("the manifest from {from} cannot be used: {why}; tell the organiser of the run")]
     Manifest {
         /// Who handed it out.
         from: String,
         /// What is wrong.
-        source: Box<ReadError>,
+        why: Box<ReadError>,
     },
+    /// The manifest of this folder was changed or damaged.
+    #[error(transparent)]
+    Stored(#[from] LoadError),
     /// Nothing that was handed out is the run asked for.
     #[error("nobody offers a run that begins with {prefix}; offered: {offered}")]
     NoSuchRun {

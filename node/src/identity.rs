@@ -273,6 +273,12 @@ impl Identity {
         format!("{}/{}", PeerName::from(self.peer()), self.log_id.hex())
     }
 
+    /// Whether a text holds a secret key, whole or damaged: that of a node, or of a bootstrap.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        let begins = |word| text.lines().any(|line| line.trim_start().starts_with(word));
+        begins("log_id") && begins("seed") || blake3::Hash::from_hex(text.trim()).is_ok()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let file: KeyFile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let seed = *blake3::Hash::from_hex(&file.seed)

@@ -33,6 +33,7 @@ mod transfer;
 mod worker;
 
 use std::{
+    env,
     io::{self, IsTerminal as _, Write as _},
     path::PathBuf,
     process::ExitCode,
@@ -40,24 +41,37 @@ use std::{
 
 use clap::Parser as _;
 
-use cli::{Cli, Command};
+use cli::{BootstrapArgs, Cli, Command};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
 use sim::SimError;
 use tools::{
     bench::{self, BenchError},
+    bootstrap::{self, BootstrapError},
     data::{self, DataCommandError},
     export::{self, ExportError},
     manifest::OfflineError,
     stored::{self, StoredError},
 };
 
-/// Runs the program with the arguments of this process: 0 done, 1 failed, 2 usage.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    match dispatch(cli, &mut io::stdout()) {
-        Ok(code) => code,
+    ended(dispatch(cli, &mut io::stdout()))
+}
+
+/// Runs `intellect-bootstrap` likewise.
+pub fn bootstrap_main() -> ExitCode {
+    let args = BootstrapArgs::parse();
+    log_to_stderr(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned()));
+    ended(bootstrap::run(&args, &mut io::stdout()).map_err(Error::from))
+}
+
+/// Tells what went wrong, if something did.
+fn ended(done: Result<(), Error>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell if standard error is closed too.
@@ -68,7 +82,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Hands each command to the module that does it.
-fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
+fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
     match cli.command.unwrap_or_else(|| Command::Run(Box::new(cli.run))) {
         Command::Run(args) => run(*args)?,
         Command::Sim(args) => sim::run(&args, out)?,
@@ -85,16 +99,12 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<ExitCode, Error> {
         Command::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
             bench::tokenizer::run(tokenizer.as_deref(), data.as_deref(), json, out)?;
         }
-        Command::Bootstrap(args) => return Ok(bootstrap(args)),
+        Command::Bootstrap(args) => {
+            os::die_with_parent();
+            bootstrap::run(&args, out)?;
+        }
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The entry point of a simulation.
-fn bootstrap(args: cli::BootstrapArgs) -> ExitCode {
-    os::die_with_parent();
-    intellect_bootstrap::cli::run(args.server)
+    Ok(out.flush()?)
 }
 
 /// Prepares what a node needs before it speaks to anybody, then runs it.
@@ -151,6 +161,9 @@ enum Error {
     /// A command on files of documents or tokens.
     #[error(transparent)]
     Data(#[from] DataCommandError),
+    /// The public entry point of runs.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
     /// A benchmark.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -178,10 +191,14 @@ impl Error {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
+            | Self::Bootstrap(BootstrapError::Usage(_))
             | Self::Offline(
                 OfflineError::Usage(_)
                 | OfflineError::Preset { .. }
                 | OfflineError::AnotherModel
+                | OfflineError::NoRate
+                | OfflineError::NoData
+                | OfflineError::Vocabulary { .. }
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
@@ -204,6 +221,7 @@ impl Error {
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)
+            | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)
             | Self::Enter(_)

@@ -6,7 +6,8 @@
 //! organiser still changes.
 
 use std::{
-    fs, io,
+    fs::File,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -18,7 +19,7 @@ use intellect_protocol::{
 };
 use toml::{Table, Value};
 
-use crate::preset::Preset;
+use crate::{identity::Identity, preset::Preset};
 
 /// A verified manifest.
 #[derive(Clone, Debug)]
@@ -39,10 +40,10 @@ pub(crate) struct Draft {
     table: Table,
 }
 
-/// Why a manifest cannot be used. Whoever made it must change it.
+/// Why a file is not a manifest that can be used. Whoever named it can name another one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
-    /// Not to be read.
+pub(crate) enum LoadError {
+    /// The system refuses.
     #[error("cannot read the manifest {}", path.display())]
     Io {
         /// The file.
@@ -50,6 +51,36 @@ pub(crate) enum ReadError {
         /// What the system said.
         source: io::Error,
     },
+    /// Nothing is in it, or something else than text.
+    #[error(
+        "{} is not a manifest, for it {what}: make one with `intellect-node manifest new`",
+        path.display()
+    )]
+    NoText {
+        /// The file.
+        path: PathBuf,
+        /// "is empty" or "is no text".
+        what: &'static str,
+    },
+    /// The secret that lies beside the manifest. Nothing of it is told.
+    #[error("{} is a key, not a manifest: keep it secret", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What it says is wrong, or nobody has signed it.
+    #[error("{} is not a manifest that can be used: {why}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: Box<ReadError>,
+    },
+}
+
+/// Why a manifest cannot be used. Whoever made it must change it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
     /// Something is wrong in what the protocol reads, or with the signature.
     #[error(transparent)]
     Run(ManifestError),
@@ -128,15 +159,29 @@ impl Manifest {
     }
 
     /// Reads and verifies the manifest in a file.
-    pub(crate) fn load(path: &Path) -> Result<Self, ReadError> {
-        let io_error = |source| ReadError::Io { path: path.to_owned(), source };
-        let bytes = fs::metadata(path).map_err(io_error)?.len();
-        let limit = u64::try_from(manifest::TEXT_BYTES_MAX).unwrap_or(u64::MAX);
-        if bytes > limit {
-            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            return Err(ManifestError::TooLong { bytes }.into());
+    pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
+        let path = path.to_owned();
+        let mut bytes = Vec::new();
+        // One byte more than a manifest may have, whatever the name leads to.
+        let limit = manifest::TEXT_BYTES_MAX as u64 + 1;
+        let read = File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+        match read {
+            Err(source) => return Err(LoadError::Io { path, source }),
+            Ok(0) => return Err(LoadError::NoText { path, what: "is empty" }),
+            Ok(read) if read > manifest::TEXT_BYTES_MAX => {
+                let why = Box::new(ManifestError::TooLong.into());
+                return Err(LoadError::Wrong { path, why });
+            }
+            Ok(_) => {}
         }
-        Self::parse(&fs::read_to_string(path).map_err(io_error)?)
+        let Ok(text) = String::from_utf8(bytes) else {
+            return Err(LoadError::NoText { path, what: "is no text" });
+        };
+        // Before anything quotes a value of it.
+        if Identity::is_meant(&text) {
+            return Err(LoadError::Key { path });
+        }
+        Self::parse(&text).map_err(|why| LoadError::Wrong { path, why: Box::new(why) })
     }
 }
 
@@ -147,10 +192,17 @@ impl Draft {
         Ok(Self { table: manifest::parse(&text)?.table().clone() })
     }
 
-    /// Takes over what a preset says.
-    pub(crate) fn begin_with(&mut self, preset: Preset) -> Result<(), ReadError> {
+    /// Takes over what a preset says, but for a vocabulary that is too small for data of `tokens`
+    /// different tokens.
+    pub(crate) fn begin_with(&mut self, preset: Preset, tokens: usize) -> Result<(), ReadError> {
         let syntax = |error| ManifestError::syntax(preset.text, &error);
         self.table.extend(preset.table().map_err(syntax)?);
+        let model = self.table.get_mut("model").and_then(Value::as_table_mut);
+        let vocab = model.and_then(|model| model.get_mut("vocab"));
+        let needed = i64::try_from(tokens).unwrap_or(i64::MAX);
+        if let Some(vocab) = vocab.filter(|vocab| vocab.as_integer() < Some(needed)) {
+            *vocab = needed.into();
+        }
         Ok(())
     }
 

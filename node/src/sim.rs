@@ -36,6 +36,7 @@ use std::{
 };
 
 use intellect_model::{
+    config::Hints,
     data::{DataError, Entropies},
     eval::{self, Evaluation},
 };
@@ -47,7 +48,7 @@ use crate::{
     config::{self, LocalError},
     gauge::{Gauge, GaugeError, REPORT_TOKENS},
     identity::Identity,
-    manifest::{Draft, DraftError, Manifest, ReadError},
+    manifest::{Draft, DraftError, LoadError, Manifest},
     os,
     preset::Preset,
     tools,
@@ -121,7 +122,7 @@ pub(crate) enum SimError {
     Links(#[source] io::Error),
     /// The manifest cannot be read.
     #[error(transparent)]
-    Manifest(#[from] ReadError),
+    Manifest(#[from] LoadError),
     /// The manifest cannot be made.
     #[error(transparent)]
     Draft(#[from] DraftError),
@@ -340,11 +341,13 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
     run.name = "sim".to_owned();
     run.members.min_peers = run.members.min_peers.min(peers as u64);
-    let mut draft =
-        Draft::new(&run, &tools::manifest::work(&args.data)?).map_err(DraftError::from)?;
+    let mut work = tools::manifest::work(&args.data)?;
+    // They change the run's id, and with it what is drawn.
+    work.data.hints = Hints::default();
+    let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
     if let Some(name) = &args.preset {
         let preset = Preset::find(name).ok_or_else(|| SimError::Preset { text: name.clone() })?;
-        draft.begin_with(preset).map_err(DraftError::from)?;
+        draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
     }
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
         // The simulated peers, whom nobody could list by hand; an explicit list comes later.

@@ -138,11 +138,8 @@ pub struct Manifest {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ManifestError {
     /// Too much text to look at.
-    #[error("the manifest has {bytes} bytes: at most {TEXT_BYTES_MAX} are read")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    #[error("the manifest has more than {TEXT_BYTES_MAX} bytes")]
+    TooLong,
     /// Not TOML.
     #[error("line {line} of the manifest is not TOML: {why}")]
     Syntax {
@@ -236,7 +233,7 @@ pub enum ManifestError {
     /// A signature that is not the organiser's over this manifest.
     #[error(
         "the signature is not the organiser's over this manifest: it was changed after signing, \
-         or is another's; get it again from the organiser"
+         and a change takes a new one, by `intellect-node manifest new`"
     )]
     Signature,
 }
@@ -247,7 +244,7 @@ pub enum ManifestError {
 /// The first thing that is wrong, with what to write instead.
 pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(ManifestError::TooLong { bytes: text.len() });
+        return Err(ManifestError::TooLong);
     }
     let table: Table = text.parse().map_err(|error| ManifestError::syntax(text, &error))?;
     // First of all: a newer format may have other keys.

@@ -174,6 +174,14 @@ impl Story {
         Ok(self.path(name))
     }
 
+    /// Runs `intellect-bootstrap` to its end.
+    ///
+    /// # Errors
+    /// It does not end in a minute.
+    pub fn bootstrap(&self, arguments: &[&str]) -> Result<Done> {
+        self.start("command", self.programs.bootstrap, arguments)?.wait(COMMAND_PATIENCE)
+    }
+
     /// Starts `intellect-bootstrap`, and waits until it says where to enter.
     ///
     /// # Errors
@@ -203,7 +211,8 @@ impl Story {
         loop {
             let out = fs::read_to_string(&process.out)?;
             let whole = out.rfind('\n').map_or("", |end| &out[..end]);
-            let entry = whole.lines().find_map(|l| l.strip_prefix("intellect-node --bootstrap "));
+            let line = whole.lines().find_map(|l| l.strip_prefix("intellect-node --bootstrap "));
+            let entry = line.and_then(|line| line.split(' ').next());
             if let Some(entry) = entry {
                 return Ok((process, entry.to_owned()));
             }

@@ -84,7 +84,11 @@ impl Process {
         self.signal(Signal::HUP)
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.context("a process id")?, signal)?)
     }

@@ -1,7 +1,9 @@
 //! `[data]`: where tokens come from.
 
+use super::hints::{Hints, Name, Url};
 use super::table::{Fields, Hex, Keys, Named, Table, outside, table};
 use super::{TOKENS_MAX, WorkError};
+use crate::data::tokens::header::Width;
 
 table! {
     /// The table as it is written: every key of every source.
@@ -21,6 +23,8 @@ table! {
         weights: Option<Vec<f64>>, 0.0..=1e6, "how often each file is drawn beside the others, not all 0";
         anneal_weights: Option<Vec<f64>>, 0.0..=1e6, "likewise from `anneal_from` on";
         anneal_from: Option<u64>, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
+        names: Option<Vec<Name>>, (), "what the files are called, one name for each, or absent; for people: a file is known by its digest";
+        url: Option<Url>, (), "where the files are to be had, or absent; with `names`";
     }
 }
 
@@ -32,6 +36,8 @@ pub struct Data {
     /// Share of the source that is never trained on, 0–0.5: the end of a file. A synthetic source
     /// has a stream of its own for it and ignores the size.
     pub held_out: f64,
+    /// Where whoever joins finds the files.
+    pub hints: Hints,
 }
 
 /// The kinds of source.
@@ -129,6 +135,21 @@ impl Data {
         }
     }
 
+    /// About how many tokens are trained on; nothing where their number is not bounded.
+    #[must_use]
+    pub fn train_tokens(&self) -> Option<u64> {
+        let width = |vocabulary: &Vocabulary| Width::of(vocabulary.tokens) as u64;
+        let all = match &self.source {
+            Source::Synthetic { .. } => return None,
+            Source::Text { bytes, .. } => *bytes,
+            Source::Tokens { bytes, vocabulary, .. } => bytes / width(vocabulary),
+            Source::Mix { vocabulary, parts, .. } => {
+                parts.iter().map(|part| part.bytes).sum::<u64>() / width(vocabulary)
+            }
+        };
+        Some((all as f64 * (1.0 - self.held_out)) as u64)
+    }
+
     pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
         let mut fields = Fields::of::<Written>(manifest)?;
         let kind: Kind = fields.read("source", &())?;
@@ -136,6 +157,13 @@ impl Data {
         let form = Form::read(kind, &fields)?;
         if kind.has("tokenizer_digest") && form == Form::Bytes {
             fields.refuse("tokenizer_digest", "a tokenizer with a file")?;
+        }
+        if !fields.has("names") {
+            // It is told where names are, so that no two manifests have the same bytes.
+            fields.refuse("names", "")?;
+            fields.refuse("url", "data.names")?;
+        } else if !fields.has("url") {
+            fields.refuse("url", "")?;
         }
         let written = Written::read(&fields)?;
         let source = match kind {
@@ -155,7 +183,8 @@ impl Data {
                 anneal_from: written.anneal_from.unwrap_or_default(),
             },
         };
-        Ok(Self { source, held_out: written.held_out })
+        let hints = Hints::read(written.names, written.url, source.file_count())?;
+        Ok(Self { source, held_out: written.held_out, hints })
     }
 
     pub(super) fn to_toml(&self) -> toml::Table {
@@ -175,7 +204,8 @@ impl Data {
     }
 
     fn written(&self) -> Written {
-        let none = Written { held_out: self.held_out, ..Written::NONE };
+        let (names, url) = self.hints.written();
+        let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
         match &self.source {
             &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
             &Source::Text { digest, bytes } => Written {
@@ -224,6 +254,18 @@ impl Part {
             anneal_weight: anneal_weights[index],
         };
         Ok((0..digests.len()).map(part).collect())
+    }
+}
+
+impl Source {
+    /// How many files every peer needs.
+    #[must_use]
+    pub fn file_count(&self) -> usize {
+        match self {
+            Self::Synthetic { .. } => 0,
+            Self::Text { .. } | Self::Tokens { .. } => 1,
+            Self::Mix { parts, .. } => parts.len(),
+        }
     }
 }
 
@@ -344,6 +386,7 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
         "digest" | "bytes" => Some(&[Kind::Text, Kind::Tokens]),
         "tokenizer_digest" | "tokens" | "bos" => Some(&[Kind::Tokens, Kind::Mix]),
         "digests" | "sizes" | "weights" | "anneal_weights" | "anneal_from" => Some(&[Kind::Mix]),
+        "names" | "url" => Some(&[Kind::Text, Kind::Tokens, Kind::Mix]),
         _ => None,
     }
 }

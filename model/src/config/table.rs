@@ -393,11 +393,11 @@ pub(crate) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn text(self) -> Result<&'a str, WorkError> {
+    pub(crate) fn text(self) -> Result<&'a str, WorkError> {
         self.value.as_str().ok_or_else(|| self.wrong("text"))
     }
 
-    fn wrong(self, expected: &'static str) -> WorkError {
+    pub(crate) fn wrong(self, expected: &'static str) -> WorkError {
         let Entry { table, key, value } = self;
         WorkError::WrongType { table, key, expected, found: value.to_string() }
     }
@@ -459,7 +459,7 @@ impl Field {
             Self::Integer(number) | Self::Name(_, number) => bytes.extend(number.to_le_bytes()),
             Self::Float(number) => bytes.extend(number.to_bits().to_le_bytes()),
             Self::Text(text) => {
-                // A digest, the only text here, has 64 bytes.
+                // Every text is bounded far below.
                 bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 bytes.extend(text.as_bytes());
             }

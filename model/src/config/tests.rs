@@ -351,6 +351,51 @@ fn a_field_of_the_other_source_is_refused() {
     assert_eq!(refusal(&synthetic), told);
 }
 
+/// Runs without hints keep their ids, and each hint changes one.
+#[test]
+fn hints_survive_being_written_and_change_the_canonical_bytes() {
+    let plain = mix();
+    let mut named = plain.clone();
+    named.data.hints = Hints::of(&["/a/web pages.tokens".into(), "b/böse;\"$(x).tokens".into()]);
+    assert_eq!(named.data.hints.names, ["web pages.tokens", "böse____x_.tokens"]);
+    let mut found = named.clone();
+    found.data.hints.url = Some("https://example.org/corpus".to_owned());
+    for work in [&plain, &named, &found] {
+        assert_eq!(Work::parse(&work.to_toml()).as_ref(), Ok(work));
+    }
+    let bytes = [&plain, &named, &found].map(Work::canonical);
+    assert!(bytes[0] != bytes[1] && bytes[1] != bytes[2]);
+    assert!(Hints::of(&["..".into(), "-rf".into()]).names.iter().all(|name| name.starts_with('_')));
+}
+
+#[test]
+fn hints_that_a_shell_would_take_otherwise_are_refused() {
+    let mut text = Work::text([7; 32], 1 << 20);
+    text.data.hints = Hints::of(&["corpus.txt".into()]);
+    let text = text.to_toml();
+    let names = |names: &[&str]| {
+        let mut manifest = text.clone();
+        put(
+            &mut manifest,
+            "data.names",
+            names.iter().copied().map(Value::from).collect::<Vec<_>>(),
+        );
+        refusal(&manifest)
+    };
+    for name in ["", "-rf", "../key", "a;b", "a'b", "a\nb", &"x".repeat(102)] {
+        assert!(names(&[name]).contains("a file's name"), "{name}");
+    }
+    assert!(names(&["a", "b"]).contains("the run has 1 files"), "{}", names(&["a", "b"]));
+    for url in ["corpus", "https://a b", "https://a\u{1b}[2J", "ftp://'"] {
+        let mut manifest = text.clone();
+        put(&mut manifest, "data.url", url);
+        assert!(refusal(&manifest).contains("data.url"), "{url}");
+    }
+    let mut synthetic = Work::synthetic().to_toml();
+    put(&mut synthetic, "data.url", "https://example.org");
+    assert!(refusal(&synthetic).contains("\"mix\" only"), "{}", refusal(&synthetic));
+}
+
 #[test]
 fn a_table_that_is_too_large_is_refused() {
     let told = |symbols, order| {

@@ -111,11 +111,21 @@ pub enum ReadError {
     },
     /// A name that does not tell the format.
     #[error(
-        "what kind of file is {}? Its name ends in none of .txt, .md, .jsonl, .ndjson, .parquet: say \
+        "what kind of file is {}? Its name ends in none of .txt, .md, .jsonl, .ndjson, .json, .parquet: say \
          with --format text, jsonl, parquet, u16 or u32",
         path.display()
     )]
     Format {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A name that says that it was packed.
+    #[error(
+        "{} is compressed: unpack it first, or pass it on, as in `zcat a.jsonl.gz | intellect-node data \
+         tokenize /dev/stdin --format jsonl --out a.tokens`",
+        path.display()
+    )]
+    Compressed {
         /// As given.
         path: PathBuf,
     },
@@ -155,6 +165,18 @@ pub enum ReadError {
         /// What the library says.
         why: String,
     },
+    /// Compressed in a way that this program was not built with.
+    #[error(
+        "{} is compressed with {found}, which is not supported: write it again with Snappy, Zstandard, \
+         gzip or nothing",
+        path.display()
+    )]
+    Compression {
+        /// As given.
+        path: PathBuf,
+        /// Its name.
+        found: String,
+    },
     /// It was written to between the digest and the documents.
     #[error("{} was changed while it was read: begin again when nobody writes to it", path.display())]
     Changed {
@@ -187,13 +209,16 @@ impl Format {
     /// What a file's name says.
     ///
     /// # Errors
-    /// [`ReadError::Format`]
+    /// [`ReadError::Format`], [`ReadError::Compressed`]
     pub fn of(path: &Path) -> Result<Self, ReadError> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         match extension.map(str::to_ascii_lowercase).as_deref() {
             Some("txt" | "md" | "text") => Ok(Self::Text),
-            Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
+            Some("jsonl" | "ndjson" | "json") => Ok(Self::JsonLines),
             Some("parquet") => Ok(Self::Parquet),
+            Some("gz" | "zst" | "xz" | "bz2" | "zip") => {
+                Err(ReadError::Compressed { path: path.to_owned() })
+            }
             _ => Err(ReadError::Format { path: path.to_owned() }),
         }
     }

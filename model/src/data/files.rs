@@ -3,11 +3,13 @@
 //! A run names its files by digest and length; whoever takes part names files, or folders that hold
 //! them. A folder may hold anything else: only its files of the right length are looked into.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::text::{self, File};
 use super::{DataError, hex};
+use crate::config::Hints;
 
 /// A file that was named, by itself or by its folder.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -18,6 +20,28 @@ pub struct Candidate {
     pub bytes: u64,
     /// Whether somebody meant this very file.
     pub by_itself: bool,
+}
+
+/// What an organiser says of a file that is missing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Hint {
+    name: Option<String>,
+    url: Option<String>,
+}
+
+impl Hint {
+    /// Of file `index` of a run.
+    pub(super) fn new(hints: &Hints, index: usize) -> Self {
+        Self { name: hints.names.get(index).cloned(), url: hints.url.clone() }
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = &self.name else { return Ok(()) };
+        write!(f, ", which its organiser calls {name}")?;
+        self.url.as_ref().map_or(Ok(()), |url| write!(f, " and offers at {url}"))
+    }
 }
 
 /// All files in what is named, those of a folder by name, without its folders.
@@ -58,6 +82,7 @@ pub(super) fn one(
     named: &[PathBuf],
     kind: &'static str,
     expected: File,
+    hints: &Hints,
 ) -> Result<PathBuf, DataError> {
     if let [file] = named
         && !file.is_dir()
@@ -65,11 +90,12 @@ pub(super) fn one(
         // Whatever it is: whoever opens it says what is wrong.
         return Ok(file.clone());
     }
-    let fits = |path: &Path| Ok(text::describe(path)? == expected);
+    let fits = |path: &Path| text::describe(path).map(|file| file == expected);
     for candidate in all(named)?.into_iter().filter(|file| file.bytes == expected.bytes) {
         if fits(&candidate.path)? {
             return Ok(candidate.path);
         }
     }
-    Err(DataError::NoFile { kind, bytes: expected.bytes, digest: hex(expected.digest) })
+    let (hint, digest) = (Hint::new(hints, 0), hex(expected.digest));
+    Err(DataError::NoFile { kind, bytes: expected.bytes, digest, hint })
 }

@@ -18,9 +18,10 @@
 use std::path::{Path, PathBuf};
 
 use super::draw::Draw;
+use super::files::{self, Hint};
 use super::tokens::{self, Tokens};
-use super::{DataError, Entropies, files, hex};
-use crate::config::{Part, Vocabulary};
+use super::{DataError, Entropies, hex};
+use crate::config::{Hints, Part, Vocabulary};
 
 /// Open files and how they are mixed.
 #[derive(Debug)]
@@ -43,6 +44,7 @@ impl Mix {
     /// Finds, opens and checks the run's files.
     pub(super) fn open(
         named: &[PathBuf],
+        hints: &Hints,
         parts: &[Part],
         anneal_from: u64,
         shape: Shape,
@@ -70,12 +72,13 @@ impl Mix {
                 None => {}
             }
         }
-        let missing = parts.iter().zip(&found).find(|(_, file)| file.is_none());
-        if let Some((part, _)) = missing {
+        if let Some(index) = found.iter().position(Option::is_none) {
+            let part = &parts[index];
             let (count, missing) =
                 (parts.len(), found.iter().filter(|file| file.is_none()).count());
             let (bytes, digest) = (part.bytes, hex(part.digest));
-            return Err(DataError::MissingOfMix { count, missing, bytes, digest });
+            let hint = Hint::new(hints, index);
+            return Err(DataError::MissingOfMix { count, missing, bytes, digest, hint });
         }
         Ok(Self {
             files: found.into_iter().flatten().collect(),

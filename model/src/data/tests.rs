@@ -115,6 +115,12 @@ fn an_absent_needless_or_unreadable_file_is_told() {
              name it with --data FILE"
         )
     );
+    let mut known = work.clone();
+    known.data.hints = config::Hints::of(&["my.txt".into()]);
+    known.data.hints.url = Some("https://example.org/".to_owned());
+    let hinted = told(&known, &[]);
+    let words = "which its organiser calls my.txt and offers at https://example.org/: name it";
+    assert!(hinted.contains(words), "{hinted}");
     let synthetic = Work::synthetic();
     let needless = told(&synthetic, &[file.path()]);
     assert!(needless.starts_with("this run's data is synthetic: leave --data "), "{needless}");

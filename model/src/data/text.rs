@@ -11,9 +11,11 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
+use super::documents::{self, Format, Found, ReadError, Shape, Sink};
 use super::split::Split;
 use super::steady::Steady;
 use super::{DataError, Entropies, entropy};
+use crate::config::Vocabulary;
 
 /// What a manifest says about a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,7 +34,47 @@ pub(super) struct Text {
     entropies: Entropies,
 }
 
-/// Reads a file through and says what a manifest needs to know.
+/// Reads a file through that a new run is to train on as a plain text, and says what a manifest needs
+/// to know.
+///
+/// # Errors
+/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to be
+/// taken out of it first.
+pub fn propose(path: &Path) -> Result<File, DataError> {
+    match Format::of(path) {
+        Ok(Format::JsonLines | Format::Parquet) => {
+            return Err(DataError::NotPlain { path: path.to_owned() });
+        }
+        // Any other name may be a text's.
+        Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let Vocabulary { tokens, bos, .. } = Vocabulary::BYTES;
+    let mut through = Through { hasher: blake3::Hasher::new(), bytes: 0 };
+    documents::read(path, Format::Text, Shape { field: "", tokens, bos }, &mut through)?;
+    Ok(File { digest: *through.hasher.finalize().as_bytes(), bytes: through.bytes })
+}
+
+/// Digest and length of what is read.
+struct Through {
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl Sink for Through {
+    type Error = ReadError;
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    fn found(&mut self, _: Found) -> Result<(), ReadError> {
+        Ok(())
+    }
+}
+
+/// Reads a file through and says what a manifest says of it, whatever is in it.
 ///
 /// # Errors
 /// If it cannot be read.

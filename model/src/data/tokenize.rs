@@ -4,6 +4,8 @@
 //! time become tokens on all cores, and are written in the order in which they were read: the same files
 //! give the same bytes, whatever the machine.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -13,7 +15,7 @@ use super::documents::{self, Format, Found, Part, ReadError, Record, Shape, Sink
 use super::tokens::header::Header;
 use super::tokens::writer::{WriteError, Writer};
 use crate::config::Vocabulary;
-use crate::tokenizer::{EncodeError, FileError, Tokenizer};
+use crate::tokenizer::{EncodeError, FileError, Tokenizer, Unknown};
 
 /// What is made of what.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +26,13 @@ pub struct Job<'a> {
     pub format: Option<Format>,
     /// Name of the JSON field or of the Parquet column.
     pub field: &'a str,
-    /// What to do about a record that is no document.
+    /// What to do about a record that is no document, and a letter without a token.
     pub damage: Damage,
     /// The token file.
     pub out: &'a Path,
 }
 
-/// What to do about a record that is no document.
+/// What to do about a record that is no document, or a letter without a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Damage {
     /// Leave it out, and count it.
@@ -50,6 +52,27 @@ pub struct Report {
     pub skipped: u64,
     /// The first of them.
     pub examples: Vec<Record>,
+    /// What of the texts is not in the tokens.
+    pub lost: Lost,
+}
+
+/// What a tokenizer does not know of the texts.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Lost {
+    /// Letters, or, where a token stands for the unknown, such tokens.
+    pub count: u64,
+    /// The most frequent letters of them, where they are known.
+    pub letters: Vec<char>,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, letters } = self;
+        if letters.is_empty() {
+            return write!(f, "{count} letters or words became the token of what is unknown");
+        }
+        write!(f, "{count} letters have no token and are not there; such as {letters:?}")
+    }
 }
 
 /// Why there is no token file.
@@ -61,6 +84,9 @@ pub enum TokenizeError {
     /// A record is no document, and was to be refused.
     #[error("{0}")]
     Damaged(Record),
+    /// The tokenizer does not know all of the texts, and that was to be refused.
+    #[error("the tokenizer is not for these texts: {0}")]
+    Lost(Lost),
     /// The tokenizer has no tokens for a document.
     #[error("{}: {why}", path.display())]
     Encode {
@@ -77,12 +103,10 @@ pub enum TokenizeError {
     #[error(transparent)]
     Write(#[from] WriteError),
     /// Every document was empty or skipped.
-    #[error("there is no document in what was given: {skipped} records were skipped{first}")]
+    #[error("there is no document in what was given{skipped}")]
     Nothing {
-        /// How many were.
-        skipped: u64,
-        /// The first of them.
-        first: String,
+        /// How many were skipped, if some were, and the first of them.
+        skipped: String,
     },
 }
 
@@ -152,6 +176,10 @@ struct LeftOut {
     empty: u64,
     skipped: u64,
     examples: Vec<Record>,
+    /// Tokens that stand for the unknown.
+    unknown: u64,
+    /// How often each letter was there; counted where some are dropped.
+    letters: BTreeMap<char, u64>,
 }
 
 impl Sink for Run<'_> {
@@ -182,7 +210,12 @@ impl Sink for Run<'_> {
             }
         };
         self.bytes += match &part {
-            Part::Text(text) => text.len(),
+            Part::Text(text) => {
+                if self.tokenizer.unknown() == Unknown::Dropped {
+                    text.chars().for_each(|letter| self.left_out.count(letter));
+                }
+                text.len()
+            }
             Part::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
@@ -204,6 +237,10 @@ impl Run<'_> {
             if begins {
                 self.writer.begin()?;
             }
+            if let Unknown::Token(unknown) = self.tokenizer.unknown() {
+                let found = tokens.iter().filter(|token| **token == unknown).count();
+                self.left_out.unknown += found as u64;
+            }
             self.writer.tokens(&tokens, bytes)?;
         }
         (self.tell)(self.done);
@@ -211,13 +248,38 @@ impl Run<'_> {
     }
 
     fn finish(self) -> Result<Report, TokenizeError> {
-        let LeftOut { empty, skipped, examples } = self.left_out;
+        let lost = self.left_out.lost(self.tokenizer);
+        let LeftOut { empty, skipped, examples, .. } = self.left_out;
         if self.writer.is_empty() {
-            let first = examples.first().map(|record| format!(", the first: {record}"));
-            return Err(TokenizeError::Nothing { skipped, first: first.unwrap_or_default() });
+            let first = examples
+                .first()
+                .map(|record| format!(": {skipped} records were skipped, the first: {record}"));
+            return Err(TokenizeError::Nothing { skipped: first.unwrap_or_default() });
+        }
+        if lost.count > 0 && self.damage == Damage::Refuse {
+            return Err(TokenizeError::Lost(lost));
         }
         let source = *self.source.finalize().as_bytes();
-        Ok(Report { header: self.writer.finish(source)?, empty, skipped, examples })
+        Ok(Report { header: self.writer.finish(source)?, empty, skipped, examples, lost })
+    }
+}
+
+impl LeftOut {
+    fn count(&mut self, letter: char) {
+        *self.letters.entry(letter).or_default() += 1;
+    }
+
+    /// What the tokenizer does not know. A space between words is no loss: where it has no token, it
+    /// comes back with the next word.
+    fn lost(&self, tokenizer: &Tokenizer) -> Lost {
+        let dropped = |letter| letter != ' ' && tokenizer.drops(letter);
+        let letters = self.letters.iter().filter(|(letter, _)| dropped(**letter));
+        let mut letters: Vec<(char, u64)> =
+            letters.map(|(letter, count)| (*letter, *count)).collect();
+        letters.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let count = self.unknown + letters.iter().map(|(_, count)| count).sum::<u64>();
+        letters.truncate(EXAMPLES);
+        Lost { count, letters: letters.into_iter().map(|(letter, _)| letter).collect() }
     }
 }
 

@@ -58,17 +58,19 @@ pub fn is_meant(path: &Path) -> Result<bool, DataError> {
 /// # Errors
 /// If one of them cannot be read or is no token file, if there is none, or they have different
 /// tokenizers.
-pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<File>), DataError> {
-    let mut found: Option<(Vocabulary, Vec<File>)> = None;
+pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<PathBuf>, Vec<File>), DataError> {
+    let mut found: Option<(Vocabulary, Vec<PathBuf>, Vec<File>)> = None;
     for candidate in files::all(named)? {
         if !candidate.by_itself && !is_meant(&candidate.path)? {
             continue;
         }
         let (header, file) = describe(&candidate.path)?;
-        let (vocabulary, files) = found.get_or_insert_with(|| (header.vocabulary, Vec::new()));
+        let begin = || (header.vocabulary, Vec::new(), Vec::new());
+        let (vocabulary, paths, files) = found.get_or_insert_with(begin);
         if *vocabulary != header.vocabulary {
             return Err(DataError::Vocabularies { path: candidate.path });
         }
+        paths.push(candidate.path);
         files.push(file);
     }
     found.ok_or_else(|| DataError::NoTokenFile { named: named.to_vec() })

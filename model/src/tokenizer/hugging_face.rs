@@ -8,9 +8,10 @@
 //! Many files put a space before every text. A text that goes on where another one was cut off is read
 //! behind a line break, whose tokens are then left out with the space.
 
+use serde::Deserialize;
 use tokenizers::Tokenizer;
 
-use super::{EncodeError, FileError};
+use super::{EncodeError, FileError, Unknown};
 
 /// A tokenizer as its file says.
 #[derive(Debug)]
@@ -19,6 +20,19 @@ pub(super) struct HuggingFace {
     tokens: usize,
     /// The tokens of a line break alone, with what is added at the begin; none if it has none.
     line_break: Vec<u32>,
+    unknown: Unknown,
+}
+
+/// Of the file only what it says about the unknown.
+#[derive(Deserialize)]
+struct Outline {
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    unk_token: Option<String>,
+    unk_id: Option<u32>,
 }
 
 impl HuggingFace {
@@ -41,7 +55,43 @@ impl HuggingFace {
         }
         let alone = inner.encode_fast("\n", false);
         let line_break = alone.map_or_else(|_| Vec::new(), |alone| alone.get_ids().to_vec());
-        Ok(Self { inner, tokens: last as usize + 1, line_break })
+        let tokens = last as usize + 1;
+        let mut read = Self { inner, tokens, line_break, unknown: Unknown::Never };
+        read.unknown = read.find_unknown(file)?;
+        Ok(read)
+    }
+
+    /// What becomes of the unknown: it has a token, which the file names, or bytes have, or it is dropped.
+    fn find_unknown(&self, file: &[u8]) -> Result<Unknown, FileError> {
+        let outline: Outline = serde_json::from_slice(file)
+            .map_err(|why| FileError::NoTokenizer { why: why.to_string() })?;
+        let Model { unk_token, unk_id } = outline.model;
+        let token = unk_token.and_then(|name| self.id(&name)).or(unk_id);
+        Ok(match token {
+            Some(token) => Unknown::Token(token),
+            // Two letters of no vocabulary: as bytes they differ.
+            None if self.alone(STRANGE) == self.alone('\u{10fffc}') => Unknown::Dropped,
+            None => Unknown::Never,
+        })
+    }
+
+    /// What becomes of a letter that the file does not know.
+    pub(super) fn unknown(&self) -> Unknown {
+        self.unknown
+    }
+
+    /// Whether a letter leaves no trace, as one does that is in no vocabulary.
+    pub(super) fn drops(&self, letter: char) -> bool {
+        let alone = self.alone(letter);
+        alone.is_empty() || alone == self.alone(STRANGE)
+    }
+
+    /// The ids of a letter; none where it is refused.
+    fn alone(&self, letter: char) -> Vec<u32> {
+        let mut ids = Vec::new();
+        // It is told where a document has it.
+        let _ = self.encode(letter.encode_utf8(&mut [0; 4]), &mut ids);
+        ids
     }
 
     /// One more than the greatest id.
@@ -98,6 +148,9 @@ impl HuggingFace {
         self.inner.decode(ids, false).unwrap_or_default()
     }
 }
+
+/// For private use: no vocabulary has it.
+const STRANGE: char = '\u{10fffd}';
 
 /// As many different tokens a manifest may have.
 const TOKENS_MAX: u32 = 1 << 20;

@@ -7,6 +7,7 @@ use crate::cli::Cli;
 
 const ENTRY: &str =
     "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
 fn local(extra: &[&str]) -> Result<Local, LocalError> {
     let line = ["intellect-node", "--bootstrap", ENTRY].into_iter().chain(extra.iter().copied());
@@ -34,6 +35,11 @@ fn every_wrong_value_names_its_flag_and_what_to_write() {
         (["--device", "gpu"], ["--device", "cuda:N"]),
         (["--device", "cuda:first"], ["--device", "cuda:N"]),
         (["--log", "in=fo=?"], ["--log", "debug"]),
+        (["--log", "nonsense"], ["--log", "debug"]),
+        (["--log", "info,libp2p"], ["--log", "libp2p=debug"]),
+        (["--threads", "100000"], ["--threads", "cores"]),
+        (["--listen", &format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}")], ["--listen", "leave"]),
+        (["--external", &format!("/ip4/1.2.3.4/tcp/1/p2p/{PEER}")], ["--external", "leave"]),
     ] {
         let message = local(&extra).unwrap_err().to_string();
         assert!(words.iter().all(|word| message.contains(word)), "{extra:?}: {message}");
@@ -45,6 +51,17 @@ fn without_a_bootstrap_the_message_says_where_to_get_one() {
     let args = Cli::try_parse_from(["intellect-node"]).unwrap().run;
     let message = Local::new(args).unwrap_err().to_string();
     assert!(message.contains("--bootstrap") && message.contains("sim"), "{message}");
+    // Another mistake is told first: it would be made again with the line of the organiser.
+    let args = Cli::try_parse_from(["intellect-node", "--device", "gpu"]).unwrap().run;
+    let message = Local::new(args).unwrap_err().to_string();
+    assert!(message.contains("--device"), "{message}");
+}
+
+#[test]
+fn levels_and_modules_with_levels_are_filters() {
+    for text in ["off", "warn", "info,libp2p=debug", "libp2p=debug, trace"] {
+        assert!(is_filter(text), "{text}");
+    }
 }
 
 #[test]
@@ -62,7 +79,7 @@ fn devices_runs_and_rates_are_typed() {
 #[test]
 fn the_data_folder_follows_the_xdg_rules() {
     let folder = |xdg: Option<&str>, home: Option<&str>| {
-        default_data_dir(xdg.map(Into::into), home.map(Into::into)).ok()
+        xdg_folder("intellect-node", xdg.map(Into::into), home.map(Into::into)).ok()
     };
     assert_eq!(folder(Some("/x"), Some("/h")), Some("/x/intellect-node".into()));
     assert_eq!(folder(None, Some("/h")), Some("/h/.local/share/intellect-node".into()));

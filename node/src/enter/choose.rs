@@ -82,26 +82,23 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
         match Manifest::load(&path) {
             Ok(manifest) if manifest.id == run => drop(found.insert(run, (manifest, from))),
             Ok(_) => tell.say(&format!("ignored: {from} is the manifest of another run")),
-            Err(source) => {
-                let error = EnterError::Manifest { from, source: Box::new(source) };
+            Err(error) => {
                 let why = figures::explain(&error, ": ");
                 tell.say(&format!("ignored: {why}; without that file it is fetched again"));
-                wrong = Some(error);
+                wrong = Some(error.into());
             }
         }
     }
     Ok((found, wrong))
 }
 
-/// What the network offers.
+/// What the network offers. What cannot be used is told once: as an error where there is nothing else.
 async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
     for net::Offer { from, bytes } in net.handle.manifests(None).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
-            Err(source) => {
-                wrong.push(EnterError::Manifest { from, source: Box::new(source) });
-            }
+            Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),
         }
     }
     match wrong.pop() {

@@ -1,5 +1,7 @@
 //! Tests of `manifest`.
 
+use std::fs;
+
 use super::*;
 
 fn organiser() -> Keypair {
@@ -27,7 +29,7 @@ fn a_signed_draft_reads_back_as_it_was_written() {
     let path = folder.path().join("run.toml");
     fs::write(&path, &manifest.text).unwrap();
     assert_eq!(Manifest::load(&path).unwrap().id, manifest.id);
-    assert!(matches!(Manifest::load(folder.path()), Err(ReadError::Io { .. })));
+    assert!(matches!(Manifest::load(folder.path()), Err(LoadError::Io { .. })));
 }
 
 #[test]
@@ -131,7 +133,35 @@ fn a_changed_manifest_is_refused() {
 fn a_huge_file_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.toml");
-    fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
-    let error = Manifest::load(&path).unwrap_err();
-    assert!(matches!(error, ReadError::Run(ManifestError::TooLong { .. })), "{error}");
+    File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    for path in [&path, Path::new("/dev/zero")] {
+        let error = Manifest::load(path).unwrap_err().to_string();
+        assert!(error.contains("more than 65536 bytes"), "{error}");
+    }
+}
+
+/// A key lies beside the manifest, and completion of a name may choose it.
+#[test]
+fn what_is_no_manifest_is_named_and_a_key_is_not_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let secret = "ab".repeat(32);
+    let key = format!("# note\nseed = \"{secret}\"\nlog_id = \"{}\"\n", "cd".repeat(16));
+    let cut_off = &key[..key.len() - 9];
+    for (text, words) in [
+        (key.as_str(), "is a key, not a manifest"),
+        (cut_off, "is a key, not a manifest"),
+        (&format!("{secret}\n"), "is a key, not a manifest"),
+        ("", "it is empty"),
+        ("root:x:0:0:root:/root:/bin/sh\n", "not TOML"),
+        ("seed = 5", "format is missing"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = Manifest::load(&path).unwrap_err().to_string();
+        assert!(error.contains(words) && error.starts_with(path.to_str().unwrap()), "{error}");
+        assert!(!error.contains("abab"), "{error}");
+    }
+    fs::write(&path, [0xff; 9]).unwrap();
+    let error = Manifest::load(&path).unwrap_err().to_string();
+    assert!(error.contains("it is no text"), "{error}");
 }

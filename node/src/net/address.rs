@@ -12,6 +12,20 @@ pub(crate) enum AddressError {
     /// No address, or one that anybody could answer.
     #[error(transparent)]
     Entry(#[from] address::AddressError),
+    /// Where a node listens, and no address.
+    #[error("'{text}' is not a multiaddress ({cause}); it looks like /ip4/0.0.0.0/tcp/4001")]
+    Malformed {
+        /// As typed.
+        text: String,
+        /// What the parser says.
+        cause: String,
+    },
+    /// Where a node listens, with the peer that is there.
+    #[error("'{text}': leave /p2p/… at its end out, this program puts its own id there")]
+    Peer {
+        /// As typed.
+        text: String,
+    },
     /// Something that this program can neither dial nor listen on.
     #[error(
         "'{text}' names no transport that this node has: use /tcp/<port> or /udp/<port>/quic-v1 \
@@ -31,9 +45,12 @@ pub(crate) fn parse_entry(text: &str) -> Result<Address, AddressError> {
 /// Parses where this node listens, or where others reach it: a transport.
 pub(crate) fn parse_transport(text: &str) -> Result<Address, AddressError> {
     let address = text.trim().parse().map_err(|error: libp2p::multiaddr::Error| {
-        address::AddressError::Malformed { text: text.to_owned(), cause: error.to_string() }
+        AddressError::Malformed { text: text.to_owned(), cause: error.to_string() }
     })?;
-    with_transport(address, text)
+    match address::peer(&address) {
+        Some(_) => Err(AddressError::Peer { text: text.to_owned() }),
+        None => with_transport(address, text),
+    }
 }
 
 fn with_transport(address: Address, text: &str) -> Result<Address, AddressError> {
@@ -72,6 +89,9 @@ mod tests {
         parse_transport("/ip4/0.0.0.0/tcp/0").unwrap();
         parse_transport("/ip6/::/udp/0/quic-v1").unwrap();
         assert!(parse_transport("/ip4/0.0.0.0").is_err());
-        assert!(parse_transport("0.0.0.0:4001").is_err());
+        let error = parse_transport("0.0.0.0:4001").unwrap_err().to_string();
+        assert!(error.contains("/ip4/0.0.0.0/tcp/4001") && !error.contains("p2p"), "{error}");
+        let error = parse_transport(&format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}")).unwrap_err();
+        assert!(matches!(error, AddressError::Peer { .. }), "{error}");
     }
 }

@@ -451,7 +451,7 @@ fn start_bootstrap(
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
     let mut process = started.map_err(|source| StageError::Io { path: log.clone(), source })?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
-        line.strip_prefix("intellect-node --bootstrap ").map(str::to_owned)
+        line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
     })
     .map_err(|source| StageError::Bootstrap { log, source })?;
     Ok((process, entry))

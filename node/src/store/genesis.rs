@@ -36,9 +36,9 @@ pub(crate) enum PublishedError {
     /// It cannot be read, or makes no sense.
     #[error(transparent)]
     Read(#[from] CheckpointError),
-    /// Other weights.
+    /// Other weights, or a state of a run.
     #[error(
-        "{} holds the weights {found}, this run begins with {expected}: name the file that \
+        "{} holds {found}, this run begins with the weights {expected}: name the file that \
          `manifest new` wrote beside this run's manifest",
         path.display()
     )]
@@ -46,7 +46,7 @@ pub(crate) enum PublishedError {
         /// The file.
         path: PathBuf,
         /// What it holds.
-        found: Digest,
+        found: String,
         /// What the manifest names.
         expected: Digest,
     },
@@ -100,11 +100,17 @@ impl Published {
     ) -> Result<Self, PublishedError> {
         let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
         let run = Header::published(parameters).run;
-        let front = Front::read(path, run, parameters)?;
+        let other = |found| PublishedError::Other { path: path.to_owned(), found, expected: state };
+        let front = Front::read(path, run, parameters).map_err(|error| match error {
+            CheckpointError::Run { found, parameters, .. } if found == run => {
+                other(format!("weights of {parameters} parameters"))
+            }
+            CheckpointError::Run { found, .. } => other(format!("a state of run {found}")),
+            error => error.into(),
+        })?;
         let table = Arc::new(front.table.clone());
         if table.state() != state {
-            let (path, found) = (path.to_owned(), table.state());
-            return Err(PublishedError::Other { path, found, expected: state });
+            return Err(other(format!("the weights {}", table.state())));
         }
         let useless = |why| PublishedError::Useless { state, why };
         if table.has_momentum() {
@@ -226,7 +232,13 @@ mod tests {
         publish(&path, &table, &[1.0, 2.0]).unwrap();
         let state = table.state();
         let other = Published::read(&path, Digest([9; 32]), 2).unwrap_err();
-        assert!(matches!(other, PublishedError::Other { .. }), "{other}");
+        assert!(other.to_string().contains("holds the weights"), "{other}");
+        let run = RunId([7; 32]);
+        let header = Header { run, ..Header::published(2) };
+        let of_a_run = Table::of(header, &[1.0, 2.0], &[0.0; 2]).unwrap().to_bytes();
+        fs::write(folder.path().join("1.ckpt"), of_a_run).unwrap();
+        let other = Published::read(&folder.path().join("1.ckpt"), state, 2).unwrap_err();
+        assert!(other.to_string().contains("holds a state of run 07070707"), "{other}");
         let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
         let named = Published::read(&path, state, 2).unwrap();
         store.adopt_genesis(&path, &named).unwrap();

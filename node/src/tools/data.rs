@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -52,8 +52,12 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     if let Some(name) = &args.bos {
         tokenizer = tokenizer.beginning_with(name)?;
     }
+    // As many programs have it.
+    let stdin =
+        |path: &PathBuf| if path.as_os_str() == "-" { "/dev/stdin".into() } else { path.clone() };
+    let inputs: Vec<PathBuf> = args.inputs.iter().map(stdin).collect();
     let job = Job {
-        inputs: &args.inputs,
+        inputs: &inputs,
         format: args.format,
         field: &args.field,
         damage: if args.strict { Damage::Refuse } else { Damage::Skip },
@@ -71,7 +75,7 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     };
     let report = tokenize::tokenize(job, &tokenizer, &file, &mut tell)?;
     written?;
-    let Report { header, empty, skipped, examples } = report;
+    let Report { header, empty, skipped, examples, lost } = report;
     writeln!(out, "wrote {}", args.out.display())?;
     describe(&header, out)?;
     if empty > 0 {
@@ -80,6 +84,9 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     if skipped > 0 {
         writeln!(out, "skipped    {} records that are no documents; the first:", count(skipped))?;
         examples.iter().try_for_each(|record| writeln!(out, "  {record}"))?;
+    }
+    if lost.count > 0 {
+        writeln!(out, "lost       {lost}")?;
     }
     Ok(())
 }
@@ -90,17 +97,18 @@ fn show(
     out: &mut dyn Write,
 ) -> Result<(), DataCommandError> {
     let (header, file) = tokens::describe(path)?;
+    // Before anything is said, since a file that was named has to be right.
+    let tokenizer = match Tokenizer::of_documents(&header.vocabulary, tokenizer) {
+        Err(OpenError::NoFile { .. }) => None,
+        opened => Some(opened?),
+    };
     writeln!(out, "file       {}, BLAKE3 {}", bytes(file.bytes), hex(file.digest))?;
     describe(&header, out)?;
     writeln!(out, "made of    files with BLAKE3 {}", hex(header.source))?;
     if header.vocabulary.scheme != Scheme::Bytes {
         writeln!(out, "tokenizer  file with BLAKE3 {}", hex(header.vocabulary.digest))?;
     }
-    let tokenizer = match Tokenizer::of_documents(&header.vocabulary, tokenizer) {
-        Ok(tokenizer) => tokenizer,
-        Err(OpenError::NoFile { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(tokenizer) = tokenizer else { return Ok(()) };
     let mut decoder = tokenizer.decoder();
     let begin = tokens::begin(path, BEGIN_TOKENS)?;
     let text: String = begin.into_iter().map(|token| decoder.push(token)).collect();
@@ -119,11 +127,12 @@ fn describe(header: &Header, out: &mut dyn Write) -> io::Result<()> {
         count(vocabulary.tokens as u64),
         vocabulary.bos
     )?;
+    let each = *tokens as f64 / (*documents).max(1) as f64;
+    let each = if each < 100.0 { format!("{each:.1}") } else { count(each.round() as u64) };
     writeln!(
         out,
-        "documents  {}, of {:.1} tokens each; a token is {:.2} bytes of text",
+        "documents  {}, of {each} tokens each; a token is {:.2} bytes of text",
         count(*documents),
-        *tokens as f64 / (*documents).max(1) as f64,
         *text_bytes as f64 / tokens.saturating_sub(*documents).max(1) as f64
     )
 }

@@ -2,6 +2,8 @@
 //!
 //! Each takes what was typed, does its work, and writes for a person to `out`.
 
+mod describe;
+
 use std::{
     fs::File,
     io::{self, Write},
@@ -9,28 +11,24 @@ use std::{
 };
 
 use intellect_model::{
-    arch::Arch,
-    config::{Model, Part, Source, Vocabulary, Work},
+    config::{Hints, Model, Work},
     data::{DataError, text, tokens},
     hf::import::{self, ImportError, Imported},
 };
-use intellect_protocol::{
-    checkpoint::Table,
-    manifest::{Budget, Outer, Quorum, Run},
-};
+use intellect_protocol::{checkpoint::Table, manifest::Run};
 
 use crate::{
     cli::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
-    enter::needs::{Needs, update_bytes},
-    figures::{bytes, codec_name, count},
-    identity::{Home, Identity, IdentityError, Origin},
-    manifest::{Draft, DraftError, Manifest, ReadError},
+    figures::count,
+    identity::{self, Home, Identity, IdentityError, Origin},
+    manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
     os,
     preset::Preset,
     store::{StoreError, genesis},
 };
+use describe::describe;
 
 /// Why one of these commands did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +47,7 @@ pub(crate) enum OfflineError {
     Identity(#[from] IdentityError),
     /// A manifest cannot be read.
     #[error(transparent)]
-    Manifest(#[from] ReadError),
+    Manifest(#[from] LoadError),
     /// A manifest cannot be made.
     #[error(transparent)]
     Draft(#[from] DraftError),
@@ -62,6 +60,30 @@ pub(crate) enum OfflineError {
     /// Its weights cannot be written.
     #[error(transparent)]
     Publish(#[from] StoreError),
+    /// Nobody has said how fast it is to learn.
+    #[error(
+        "--from-hf: a model that has learnt is gone within an epoch at the learning rate of a new one; \
+         add --set train.lr=…, for a whole model mostly 1e-5 to 5e-5, with train.warmup_tokens, \
+         train.decay_tokens and a stop_tokens"
+    )]
+    NoRate,
+    /// Nobody has said what it is to learn.
+    #[error(
+        "--from-hf: the synthetic source of a new run follows rules of its own, which this model has \
+         not learnt: name its data with --data, or the rules that it knows with --set seed=…"
+    )]
+    NoData,
+    /// The data has tokens that the model does not know.
+    #[error(
+        "the model of --from-hf has {model} different tokens, the data {data}: make a token file of it \
+         with the model's own tokenizer, by `intellect-node data tokenize --tokenizer …`"
+    )]
+    Vocabulary {
+        /// Tokens of the model.
+        model: usize,
+        /// Tokens of the data.
+        data: usize,
+    },
     /// A size of it was changed.
     #[error("the model of --from-hf is what its folder says: of [model] only context may be --set")]
     AnotherModel,
@@ -111,42 +133,83 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
 /// `manifest new` and `manifest show`.
 pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
-        ManifestCommand::New(args) => {
-            let weights_path = args.out.with_extension("ckpt");
-            if args.from_hf.is_some() {
-                if weights_path == args.out {
-                    return Err(OfflineError::WeightsName { path: weights_path });
-                }
-                refuse_to_overwrite(&args.out)?;
-                refuse_to_overwrite(&weights_path)?;
-            }
-            let weights = match &args.from_hf {
-                Some(folder) => {
-                    writeln!(out, "reading the model in {}", folder.display())?;
-                    out.flush()?;
-                    Some(Weights::read(folder)?)
-                }
-                None => None,
-            };
-            let manifest = new_manifest(&args, weights.as_ref())?;
-            // The manifest last: where one is, its weights are.
-            if let Some(weights) = weights {
-                genesis::publish(&weights_path, &weights.table, &weights.imported.theta)?;
-                if weights.imported.untied {
-                    writeln!(out, "its head was its embedding: from here on they learn apart")?;
-                }
-                let path = weights_path.display();
-                writeln!(out, "wrote {path}, for the first node: --genesis")?;
-            }
-            write_new(&args.out, &manifest.text)?;
-            writeln!(out, "wrote {}", args.out.display())?;
-            writeln!(out, "run  {}", manifest.id.hex())?;
-            Ok(())
-        }
+        ManifestCommand::New(args) => make(&args, out),
         ManifestCommand::Show { file } => {
-            Ok(out.write_all(show(&Manifest::load(&file)?).as_bytes())?)
+            let lines = describe(&Manifest::load(&file)?);
+            Ok(lines.into_iter().try_for_each(|line| write_line(out, line))?)
         }
     }
+}
+
+/// Makes a manifest, and the file of the weights that it names.
+fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError> {
+    let weights_path = args.out.with_extension("ckpt");
+    if args.from_hf.is_some() {
+        if weights_path == args.out {
+            return Err(OfflineError::WeightsName { path: weights_path });
+        }
+        refuse_to_overwrite(&args.out)?;
+        refuse_to_overwrite(&weights_path)?;
+        if !sets(args, "train.lr") {
+            return Err(OfflineError::NoRate);
+        }
+        if args.data.is_empty() && !sets(args, "seed") {
+            return Err(OfflineError::NoData);
+        }
+    }
+    let weights = match &args.from_hf {
+        Some(folder) => {
+            writeln!(out, "reading the model in {}", folder.display())?;
+            out.flush()?;
+            Some(Weights::read(folder)?)
+        }
+        None => None,
+    };
+    let key = match &args.key {
+        Some(path) => path.clone(),
+        None => config::data_dir()?.join(identity::FILE_NAME),
+    };
+    let manifest = new_manifest(args, weights.as_ref())?;
+    // The manifest last: where one is, its weights are.
+    if let Some(weights) = weights {
+        genesis::publish(&weights_path, &weights.table, &weights.imported.theta)?;
+        if weights.imported.untied {
+            writeln!(out, "its head was its embedding: from here on they learn apart")?;
+        }
+        writeln!(out, "wrote {}, for the first node: --genesis", weights_path.display())?;
+    }
+    write_new(&args.out, &manifest.text)?;
+    writeln!(out, "wrote {}, signed with {}", args.out.display(), key.display())?;
+    for line in describe(&manifest).into_iter().filter(|(key, _)| TOLD.contains(key)) {
+        write_line(out, line)?;
+    }
+    if let Some(warning) = warn_of_little_data(&manifest) {
+        write_line(out, ("warning", warning))?;
+    }
+    let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
+    write_line(out, ("next", format!("{next} {}", args.out.display())))?;
+    Ok(())
+}
+
+/// Whether a setting is changed by `--set`.
+fn sets(args: &ManifestNewArgs, key: &str) -> bool {
+    let key_of =
+        |assignment: &String| assignment.split('=').next().unwrap_or_default().trim() == key;
+    args.set.iter().any(key_of)
+}
+
+/// What is said where one peer's epoch goes through the data more often than once.
+fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
+    let Manifest { run, work, .. } = manifest;
+    let epoch = run.epoch_tokens(work.tokens_per_step())?;
+    let train = work.data.train_tokens().filter(|train| *train < epoch)?;
+    Some(format!(
+        "one epoch of one peer takes {} tokens, and the data has {} to train on: each is seen {} times in \
+         every epoch",
+        count(epoch),
+        count(train),
+        count(epoch.div_ceil(train.max(1)))
+    ))
 }
 
 /// A model that a run is to begin with.
@@ -187,9 +250,13 @@ fn new_manifest(
     let preset = Preset::find(&args.preset)
         .ok_or_else(|| OfflineError::Preset { text: args.preset.clone() })?;
     let work = work(&args.data)?;
-    let mut draft = Draft::new(&run, &work)?;
-    draft.begin_with(preset)?;
+    let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
+    draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
     if let Some(Weights { imported, table }) = weights {
+        let (model, data) = (imported.model.vocab, work.data.tokens());
+        if model < data {
+            return Err(OfflineError::Vocabulary { model, data });
+        }
         draft.put_model(&Work { model: imported.model.clone(), ..work });
         draft.put("genesis", table.state().hex());
     }
@@ -209,14 +276,19 @@ pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     match named {
         [] => Ok(Work::synthetic()),
         [path] if !path.is_dir() && !tokens::is_meant(path)? => {
-            text::describe(path).map(|file| Work::text(file.digest, file.bytes))
+            let file = text::propose(path)?;
+            let mut work = Work::text(file.digest, file.bytes);
+            work.data.hints = Hints::of(named);
+            Ok(work)
         }
         named => {
-            let (vocabulary, files) = tokens::describe_all(named)?;
-            Ok(match files.as_slice() {
+            let (vocabulary, paths, files) = tokens::describe_all(named)?;
+            let mut work = match files.as_slice() {
                 [file] => Work::tokens(vocabulary, file.digest, file.bytes),
                 files => Work::mix(vocabulary, files),
-            })
+            };
+            work.data.hints = Hints::of(&paths);
+            Ok(work)
         }
     }
 }
@@ -242,209 +314,12 @@ fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
     })
 }
 
-/// What a manifest means, in words.
-fn show(manifest: &Manifest) -> String {
-    let Manifest { run, work, id, .. } = manifest;
-    let genesis = run.genesis.map_or_else(
-        || format!("drawn from seed {}: every peer makes them", run.seed),
-        |state| format!("published as {}; peers hand them on", state.hex()),
-    );
-    let lines = [
-        ("run", id.hex()),
-        ("name", format!("{}, signed by organiser {}", run.name, run.organiser.hex())),
-        ("model", describe_model(work)),
-        ("weights", genesis),
-        ("data", describe_data(work)),
-        ("training", describe_training(work)),
-        ("epoch", describe_epoch(run, work)),
-        ("ring", describe_ring(run)),
-        ("traffic", describe_traffic(run, work)),
-        ("members", describe_members(run)),
-        ("compute", describe_compute(run, work)),
-        ("memory", describe_memory(run, work)),
-        (
-            "ends",
-            match run.stop_tokens {
-                0 => "never: each peer leaves when it likes".to_owned(),
-                tokens => format!("after {} tokens in all", count(tokens)),
-            },
-        ),
-    ];
-    lines.map(|(key, value)| format!("{key:<9} {value}\n")).concat()
+fn write_line(out: &mut dyn Write, (key, value): (&str, String)) -> io::Result<()> {
+    writeln!(out, "{key:<9} {value}")
 }
 
-fn describe_model(work: &Work) -> String {
-    let model = &work.model;
-    let keys = match model.kv_heads {
-        0 => String::new(),
-        heads => format!(", {heads} of them with keys of their own"),
-    };
-    format!(
-        "{} with {} parameters: {} layers of width {}, {} heads{keys}, {} hidden, {} tokens of \
-         context, vocabulary {}",
-        model.family.name(),
-        count(model.parameter_count()),
-        model.layers,
-        model.width,
-        model.heads,
-        model.ffn,
-        model.context,
-        model.vocab
-    )
-}
-
-fn describe_data(work: &Work) -> String {
-    match &work.data.source {
-        Source::Synthetic { symbols, order } => format!(
-            "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
-        ),
-        Source::Text { digest, bytes } => format!(
-            "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
-            count(*bytes),
-            blake3::Hash::from_bytes(*digest),
-            100.0 * work.data.held_out
-        ),
-        Source::Tokens { digest, bytes, vocabulary } => format!(
-            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it; \
-             its tokenizer is {} with {} tokens",
-            count(*bytes),
-            blake3::Hash::from_bytes(*digest),
-            100.0 * work.data.held_out,
-            vocabulary.scheme.name(),
-            count(vocabulary.tokens as u64)
-        ),
-        Source::Mix { vocabulary, parts, anneal_from } => {
-            describe_mix(vocabulary, parts, *anneal_from, work.data.held_out)
-        }
-    }
-}
-
-fn describe_mix(vocabulary: &Vocabulary, parts: &[Part], from: u64, held_out: f64) -> String {
-    let mut text = format!(
-        "{} token files, of which {} % are held out; every peer needs all of them; their tokenizer \
-         is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
-        parts.len(),
-        100.0 * held_out,
-        vocabulary.scheme.name(),
-        count(vocabulary.tokens as u64),
-        count(from)
-    );
-    let share = |weight: fn(&Part) -> f64, part| {
-        let sum: f64 = parts.iter().map(weight).sum();
-        100.0 * weight(part) / sum
-    };
-    for part in parts {
-        let (first, then) =
-            (share(|part| part.weight, part), share(|part| part.anneal_weight, part));
-        let (bytes, digest) = (count(part.bytes), blake3::Hash::from_bytes(part.digest));
-        text +=
-            &format!("\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}", "");
-    }
-    text
-}
-
-fn describe_training(work: &Work) -> String {
-    let train = &work.train;
-    let decay = match train.decay_tokens {
-        0 => "then constant".to_owned(),
-        decay => format!(
-            "constant for {}, falling to {} over {} ({})",
-            count(train.stable_tokens),
-            train.lr_final,
-            count(decay),
-            train.decay.name()
-        ),
-    };
-    format!(
-        "AdamW, {} sequences ({} tokens) a step; learning rate {} after {} tokens, {decay}",
-        train.batch,
-        count(work.tokens_per_step()),
-        train.lr,
-        count(train.warmup_tokens)
-    )
-}
-
-fn describe_epoch(run: &Run, work: &Work) -> String {
-    let amount = count(run.epoch.amount);
-    let budget = match run.epoch.budget {
-        Budget::Steps => format!("{amount} steps"),
-        Budget::Tokens => format!("{amount} tokens"),
-        Budget::Seconds => format!("{amount} s"),
-    };
-    let tokens = match (run.epoch.budget, run.epoch_tokens(work.tokens_per_step())) {
-        (Budget::Steps, Some(tokens)) => format!(" ({} tokens)", count(tokens)),
-        _ => String::new(),
-    };
-    let Outer { lr, momentum, momentum_ramp_epochs } = run.outer;
-    let ramp = match momentum_ramp_epochs {
-        0 => String::new(),
-        epochs => format!(" reached over {epochs} epochs"),
-    };
-    format!("{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}")
-}
-
-fn describe_ring(run: &Run) -> String {
-    format!("{}: each of n peers sends and receives 2(n-1)/n of an update", codec_name(run.codec))
-}
-
-/// What an epoch moves.
-fn describe_traffic(run: &Run, work: &Work) -> String {
-    let update = update_bytes(run, work);
-    let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
-    format!(
-        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much comes in",
-        bytes(update),
-        ring(2),
-        ring(8)
-    )
-}
-
-fn describe_members(run: &Run) -> String {
-    let members = &run.members;
-    let quorum = match &members.quorum {
-        Quorum::Available => format!(
-            "when a majority is silent for {:?}, the rest goes on without it",
-            members.minority_grace
-        ),
-        Quorum::Majority { founders } => {
-            format!("{} founders; without a majority everyone waits", founders.len())
-        }
-    };
-    let (min, heartbeat) = (members.min_peers, members.heartbeat);
-    format!("founded by {min} or more; a heartbeat every {heartbeat:?}; {quorum}")
-}
-
-/// What every peer needs, with the whole batch at once and with one sequence at a time.
-fn describe_memory(run: &Run, work: &Work) -> String {
-    let all = Needs::of(run, work, work.train.batch);
-    let least = Needs::of(run, work, 1);
-    format!(
-        "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has {}",
-        bytes(all.memory),
-        bytes(least.memory),
-        bytes(all.disk),
-        bytes(work.state_bytes())
-    )
-}
-
-/// Floating-point operations of training.
-fn describe_compute(run: &Run, work: &Work) -> String {
-    let per_token = Arch::new(&work.model).flops_per_token();
-    let epoch = match run.epoch_tokens(work.tokens_per_step()) {
-        Some(tokens) => {
-            format!(", {} per peer and epoch", flops(per_token as f64 * tokens as f64))
-        }
-        None => String::new(),
-    };
-    format!("{} per token, forward and back{epoch}", flops(per_token as f64))
-}
-
-/// A number of floating-point operations, with its unit.
-fn flops(number: f64) -> String {
-    let units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"];
-    let unit = (number.max(1.0).log10() / 3.0).floor().min(7.0);
-    format!("{:.2} {}", number / 1_000_f64.powf(unit), units[unit as usize])
-}
+/// Of what a manifest means this is said when it is made.
+const TOLD: [&str; 5] = ["run", "name", "model", "data", "memory"];
 
 #[cfg(test)]
 mod tests;

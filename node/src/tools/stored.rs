@@ -21,7 +21,7 @@ use crate::{
     config::{self, LocalError, RunPrefix},
     figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
-    manifest::{Manifest, ReadError},
+    manifest::{LoadError, Manifest},
     store::{self, genesis},
 };
 
@@ -64,7 +64,7 @@ pub(crate) enum StoredError {
     },
     /// The manifest cannot be used.
     #[error(transparent)]
-    Manifest(#[from] ReadError),
+    Manifest(#[from] LoadError),
     /// State, model or data cannot be used.
     #[error(transparent)]
     Gauge(#[from] GaugeError),

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    intellect_bootstrap::main()
+    intellect_node::bootstrap_main()
 }

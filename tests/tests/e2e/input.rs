@@ -4,7 +4,10 @@
 use std::{
     fs::{self, File, Permissions},
     os::unix::fs::PermissionsExt as _,
+    time::Duration,
 };
+
+use rustix::process::Signal;
 
 use crate::story;
 
@@ -28,7 +31,14 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", &entry, "--log", "in=fo=?"], vec!["--log", "debug"]),
         (vec!["--bootstrap", &entry, "--epochs", "0"], vec!["--epochs"]),
         (vec!["--boot", &entry], vec!["--bootstrap"]),
-        (vec!["sim", "--peers", "0"], vec!["--peers"]),
+        (vec!["--device", "gpu"], vec!["cuda:N"]),
+        (vec!["--bootstrap", &entry, "--log", "nonsense"], vec!["--log", "debug"]),
+        (vec!["--bootstrap", &entry, "--threads", "100000000"], vec!["--threads", "cores"]),
+        (vec!["--bootstrap", &entry, "--threads", "0"], vec!["--threads", "1 or more"]),
+        (vec!["--bootstrap", &entry, "--rate", "fast"], vec!["--rate", "10M"]),
+        (vec!["--bootstrap", &entry, "--external", &entry], vec!["--external", "leave /p2p/"]),
+        (vec!["sim", "--peers", "0"], vec!["--peers", "1 to 256"]),
+        (vec!["sim", "--peers", "1000000"], vec!["--peers", "1 to 256"]),
         (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["llama-10b"]),
     ] {
         let done = story.node(&arguments).unwrap();
@@ -81,9 +91,49 @@ fn a_manifest_that_was_changed_or_is_none_is_refused() {
     show(&good.replace("layers", "layer")).expect_failure(1, &["model.layers"]).unwrap();
     show(&good.replace("format = 1", "format = 2")).expect_failure(1, &["update"]).unwrap();
     show("not toml at all").expect_failure(1, &["TOML"]).unwrap();
-    show(&"#".repeat(70_000)).expect_failure(1, &["70000 bytes"]).unwrap();
+    show(&"#".repeat(70_000)).expect_failure(1, &["more than 65536 bytes"]).unwrap();
     let absent = story.node(&["manifest", "show", "/absent"]).unwrap();
     absent.expect_failure(1, &["/absent"]).unwrap();
+}
+
+/// What a bootstrap hands out goes to everyone: it takes no other file than a manifest that everyone
+/// accepts, and does nothing before it has seen that.
+#[test]
+fn a_bootstrap_hands_out_what_its_organiser_signed_and_nothing_else() {
+    let story = story();
+    let path = story.manifest("run.toml", &[]).unwrap();
+    let good = fs::read_to_string(&path).unwrap();
+    fs::write(story.path("edited.toml"), good.replace("amount = 10", "amount = 11")).unwrap();
+    let (good, data) = (story.text("run.toml"), story.text("bootstrap"));
+    for (name, words) in [
+        ("run.toml.key", "is a key, not a manifest"),
+        ("edited.toml", "signature"),
+        ("/etc/passwd", "/etc/passwd"),
+    ] {
+        let bad = story.text(name);
+        let listen = ["--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data];
+        let done = story.bootstrap(&[&["--manifest", &good, &bad], &listen[..]].concat()).unwrap();
+        let done = done.expect_failure(1, &[words]).unwrap();
+        assert!(done.out.is_empty() && !story.path("bootstrap").exists(), "{}", done.out);
+    }
+    let usage = story.bootstrap(&["--manifest", &good, "--listen", "0.0.0.0:4001"]).unwrap();
+    usage.expect_failure(2, &["--listen", "/ip4/"]).unwrap();
+    story.bootstrap(&[]).unwrap().expect_failure(2, &["--manifest"]).unwrap();
+}
+
+#[test]
+fn a_bootstrap_ends_well_and_comes_back_as_the_same_peer() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let mut peers = Vec::new();
+    for signal in [Signal::INT, Signal::TERM] {
+        let (process, entry) = story.start_bootstrap(std::slice::from_ref(&manifest)).unwrap();
+        peers.push(entry.rsplit('/').next().unwrap().to_owned());
+        process.signal(signal).unwrap();
+        process.wait(Duration::from_secs(10)).unwrap().expect_success().unwrap();
+        fs::remove_file(story.path("bootstrap/out.txt")).unwrap();
+    }
+    assert_eq!(peers[0], peers[1]);
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn second(story: &Story, folder: &str, settings: &[&str]) -> Done {
         story.node(&["keygen", "--out", &key]).unwrap().expect_success().unwrap();
     }
     let mut line = vec!["manifest", "new", "--from-hf", folder, "--out", &out, "--key", &key];
-    for setting in ["train.batch=4", "train.warmup_tokens=0", "epoch.amount=10", "seed=5"] {
+    let lr = "train.lr=0.003";
+    for setting in ["train.batch=4", "train.warmup_tokens=0", "epoch.amount=10", "seed=5", lr] {
         line.extend(["--set", setting]);
     }
     for setting in settings {

@@ -46,7 +46,13 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
 fn document(line: &[u8], field: &str) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = json.deserialize_map(Object { field }).and_then(|found| json.end().map(|()| found));
-    match found.map_err(|error| format!("it is no JSON object ({error})"))? {
+    // The library counts lines of what it was given, which is one.
+    let why = |error: serde_json::Error| {
+        let told = error.to_string();
+        let what = told.split(" at line ").next().unwrap_or_default();
+        format!("it is no JSON object ({what} at character {})", error.column())
+    };
+    match found.map_err(why)? {
         Some(Place::Text(text)) => Ok(text),
         Some(Place::Other) => Err(format!("its field {field:?} is no text")),
         None => Err(format!("it has no field {field:?}")),

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Seek};
 use std::path::Path;
 
-use parquet::basic::Type;
+use parquet::basic::{Compression, Type};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -55,6 +55,7 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
     let mut row = 0_u64;
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group).map_err(damaged)?;
+        check_compression(path, group.metadata().column(index).compression())?;
         let reader = group.get_column_reader(index).map_err(damaged)?;
         // `is_text` has seen to its type.
         let ColumnReader::ByteArrayColumnReader(mut reader) = reader else { continue };
@@ -81,6 +82,21 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
         }
     }
     Ok(())
+}
+
+/// What this program was built with.
+pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), ReadError> {
+    match found {
+        Compression::UNCOMPRESSED
+        | Compression::SNAPPY
+        | Compression::GZIP(_)
+        | Compression::ZSTD(_) => Ok(()),
+        Compression::BROTLI(_) | Compression::LZO | Compression::LZ4 | Compression::LZ4_RAW => {
+            let (path, found) = (path.to_owned(), format!("{found:?}"));
+            let found = found.split('(').next().unwrap_or_default().to_owned();
+            Err(ReadError::Compression { path, found })
+        }
+    }
 }
 
 /// Hands all bytes of the file over, and goes back to its begin: its columns are read here and there.

@@ -1,10 +1,10 @@
 //! Tests of reading documents, whole and damaged.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::basic::{BrotliLevel, Compression, ZstdLevel};
 use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use ::parquet::file::writer::SerializedFileWriter;
@@ -219,6 +219,16 @@ fn a_parquet_column_is_read_row_by_row() {
             found[300]
         );
         assert_eq!(found[301], "+row 301");
+    }
+}
+
+#[test]
+fn a_compression_that_was_not_built_in_is_named() {
+    let brotli = Compression::BROTLI(BrotliLevel::default());
+    for (found, name) in [(brotli, "BROTLI,"), (Compression::LZ4_RAW, "LZ4_RAW,")] {
+        let told =
+            parquet::check_compression(Path::new("a"), found).expect_err("refused").to_string();
+        assert!(told.contains(name) && told.contains("Zstandard"), "{told}");
     }
 }
 

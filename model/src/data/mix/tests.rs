@@ -38,7 +38,7 @@ impl Folder {
 
     /// A work on all files with these weights.
     fn work(&self, weights: &[[f64; 2]], anneal_from: u64) -> Work {
-        let (vocabulary, files) =
+        let (vocabulary, _, files) =
             tokens::describe_all(&[self.0.path().to_owned()]).expect("token files");
         let mut work = Work::mix(vocabulary, &files);
         work.model.context = 16;

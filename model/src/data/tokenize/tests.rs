@@ -143,6 +143,9 @@ fn files_without_a_document_make_no_token_file() {
     assert!(told.starts_with("there is no document in what was given: 1 records were skipped"));
     assert!(told.contains("line 2"), "{told}");
     assert_eq!(folder.names(), 1);
+    let blank = [folder.file("b.jsonl", "\n")];
+    let told = folder.tokenize(&blank, Damage::Skip).expect_err("refused").to_string();
+    assert_eq!(told, "there is no document in what was given");
 }
 
 #[test]
@@ -218,10 +221,40 @@ fn a_text_that_spells_a_begin_begins_no_document() {
     let tokenizer = Tokenizer::read(file.scheme, &file.bytes).expect("a tokenizer");
     assert_eq!(tokenizer.bos(), Some(0));
     let (inputs, out) = ([folder.file("a.txt", "a <s> a b")], folder.path("out"));
-    let damage = Damage::Refuse;
+    let damage = Damage::Skip;
     let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
     let report = tokenize(job, &tokenizer, &file, &mut |_| ()).expect("made");
     assert_eq!((folder.tokens(), report.header.documents), (vec![0, 1, 1, 2], 1));
+    assert_eq!(report.lost, Lost { count: 1, letters: Vec::new() });
+}
+
+/// A model without a token for the unknown leaves it out, and nobody would know.
+#[test]
+fn letters_that_a_tokenizer_drops_are_told_or_refused() {
+    let folder = Folder::new();
+    let model = |more: &str| {
+        format!(
+            r#"{{"version": "1.0", "model": {{"type": "BPE", {more}
+                "vocab": {{"<s>": 0, "a": 1, "b": 2, " ": 3, "<unk>": 4}}, "merges": []}}}}"#
+        )
+    };
+    let make = |more, damage| {
+        let file = File::open(&folder.file("t.json", model(more))).expect("a file");
+        let tokenizer = Tokenizer::read(file.scheme, &file.bytes).expect("a tokenizer");
+        let _ = fs::remove_file(folder.path("out"));
+        let (inputs, out) = ([folder.file("a.txt", "aß bü\naß")], folder.path("out"));
+        let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
+        tokenize(job, &tokenizer, &file, &mut |_| ())
+    };
+    let lost = make("", Damage::Skip).expect("made").lost;
+    assert_eq!((lost.count, lost.letters), (4, vec!['ß', '\n', 'ü']));
+    let told = make("", Damage::Refuse).expect_err("refused").to_string();
+    assert!(told.contains("4 letters have no token"), "{told}");
+    assert!(!folder.path("out").exists());
+    let told = make(r#""unk_token": "<unk>","#, Damage::Refuse).expect_err("refused").to_string();
+    assert!(told.contains("4 letters or words became the token of what is unknown"), "{told}");
+    let bytes = folder.tokenize(&[folder.file("a.txt", "aß")], Damage::Refuse).expect("made");
+    assert_eq!(bytes.lost, Lost::default());
 }
 
 /// Many tokens are written wide; whoever has the file that the digest names can read them.

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_model::config::{Data, Family, Model, Source, Train, Work};
+use intellect_model::config::{Data, Family, Hints, Model, Source, Train, Work};
 use intellect_model::ops::clock::{self, Part};
 use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, data, genesis};
@@ -172,7 +172,7 @@ fn work(family: Family) -> Work {
         Family::GoldFinch => Model { gold_layers: 2, value_rank: 64, compression: 16, ..finch },
     };
     let source = Source::Synthetic { symbols: 256, order: 1 };
-    let data = Data { source, held_out: 0.0 };
+    let data = Data { source, held_out: 0.0, hints: Hints::default() };
     let train = Train { batch: 8, lr: 3e-4, ..Work::synthetic().train };
     Work { model, data, train }
 }

@@ -73,7 +73,7 @@ fn strict_refuses_what_is_no_document() {
     let told = typed(&["show", &out]).unwrap_err().to_string();
     has(&told, &["a.tokens: No such file"]);
     let told = typed(&["show", &lines]).unwrap_err().to_string();
-    has(&told, &["a.jsonl cannot be trained on: it is no token file"]);
+    has(&told, &["a.jsonl: it is no token file"]);
 }
 
 /// A `tokenizer.json` of two words.
@@ -108,4 +108,8 @@ fn a_tokenizer_json_says_or_is_told_what_begins_a_document() {
     has(&told, &["begins     \"Hello there\""]);
     let told = typed(&["show", &folder.path("a"), "--tokenizer", &text]).unwrap_err();
     has(&told.to_string(), &["a.txt is another tokenizer"]);
+    // What is unknown is told.
+    let other = folder.file("b.txt", "Hello you");
+    let line = ["tokenize", &other, "--out", &folder.path("d"), "--tokenizer", &words];
+    has(&typed(&line).unwrap(), &["lost       1 letters or words"]);
 }

@@ -1,10 +1,14 @@
 //! Tests of `offline`.
 
 use clap::Parser as _;
+use intellect_model::config::Vocabulary;
 use intellect_model::data::{self, tokens::writer::Writer};
 
-use super::*;
-use crate::cli::{Cli, Command};
+use super::{describe::flops, *};
+use crate::{
+    cli::{Cli, Command},
+    figures::bytes,
+};
 
 fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
     let mut out = Vec::new();
@@ -31,6 +35,14 @@ impl Folder {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
+    /// A thousand times one token.
+    fn token_file(&self, name: &str, token: u32) {
+        let mut writer = Writer::create(Path::new(&self.path(name)), Vocabulary::BYTES).unwrap();
+        writer.begin().unwrap();
+        writer.tokens(&[token; 1000], 1000).unwrap();
+        writer.finish([0; 32]).unwrap();
+    }
+
     fn new_manifest(&self, extra: &[&str]) -> Result<String, OfflineError> {
         let (out, key) = (self.path("run.toml"), self.path("k.key"));
         let arguments = ["manifest", "new", "--out", &out, "--key", &key];
@@ -43,12 +55,69 @@ fn an_organiser_needs_two_lines() {
     let folder = Folder::new();
     let made = folder.new_manifest(&["--name", "first", "--set", "model.layers=3"]).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
-    let id = made.lines().last().unwrap().strip_prefix("run  ").unwrap();
+    let id = made.lines().find_map(|line| line.strip_prefix("run       ")).unwrap();
     assert!(id.len() == 64 && shown.contains(id), "{made}{shown}");
     let words =
         ["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never", "FLOP per token"];
     for words in words {
         assert!(shown.contains(words), "no {words} in {shown}");
+    }
+}
+
+/// Who signed, what was chosen without a word, and what comes next.
+#[test]
+fn a_new_manifest_is_explained() {
+    let folder = Folder::new();
+    let made = folder.new_manifest(&["--preset", "llama-10b"]).unwrap();
+    for words in [
+        format!("wrote {}, signed with {}", folder.path("run.toml"), folder.path("k.key")),
+        "signed by organiser".to_owned(),
+        "synthetic: 16 symbols".to_owned(),
+        "TB of memory".to_owned(),
+        format!("--manifest {}", folder.path("run.toml")),
+    ] {
+        assert!(made.contains(&words), "no {words} in {made}");
+    }
+}
+
+/// A preset's vocabulary is made for a text; the byte that begins a document is one more.
+#[test]
+fn a_preset_takes_the_vocabulary_of_larger_data() {
+    let folder = Folder::new();
+    folder.token_file("a.tokens", 97);
+    let data = folder.path("a.tokens");
+    let made = folder.new_manifest(&["--preset", "finch-1m", "--data", &data]).unwrap();
+    assert!(made.contains("vocabulary 257"), "{made}");
+    let line = ["--preset", "finch-1m", "--data", &data, "--set", "model.vocab=256"];
+    let told = Folder::new().new_manifest(&line).unwrap_err().to_string();
+    assert!(told.contains("at least 257"), "{told}");
+}
+
+#[test]
+fn data_that_is_short_for_an_epoch_is_warned_of() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("text"), "x".repeat(1_000)).unwrap();
+    let data = folder.path("text");
+    let made = folder.new_manifest(&["--data", &data, "--set", "epoch.amount=5"]).unwrap();
+    // 5 steps of 4 rows of 64 tokens, over nine tenths of the text.
+    assert!(made.contains("takes 1 280 tokens, and the data has 900"), "{made}");
+    assert!(made.contains("seen 2 times"), "{made}");
+    let made = Folder::new().new_manifest(&["--data", &data, "--set", "epoch.amount=3"]).unwrap();
+    assert!(!made.contains("warning"), "{made}");
+}
+
+/// What would silently undo what a model has learnt.
+#[test]
+fn a_model_of_elsewhere_needs_a_rate_and_data() {
+    let new = |extra: &[&str]| {
+        let line = ["--from-hf", "/absent"].iter().chain(extra).copied().collect::<Vec<_>>();
+        Folder::new().new_manifest(&line).unwrap_err().to_string()
+    };
+    assert!(new(&["--data", "text"]).contains("--set train.lr="));
+    assert!(new(&["--set", "train.lr=1e-5"]).contains("--data"));
+    for known in ["--data=text", "--set=seed = 5"] {
+        let told = new(&[known, "--set", "train.lr = 1e-5"]);
+        assert!(told.contains("/absent"), "{told}");
     }
 }
 
@@ -100,17 +169,33 @@ fn a_run_on_a_text_names_the_file_by_digest() {
     assert!(missing.to_string().contains("/absent"), "{missing}");
 }
 
+/// Else a run would train on braces, on another program's bytes, or on nothing.
+#[test]
+fn what_is_no_text_makes_no_manifest() {
+    let folder = Folder::new();
+    let line = "{\"text\": \"good\"}\n";
+    for (name, bytes, words) in [
+        ("a.jsonl", line.as_bytes(), "data tokenize"),
+        ("a.ndjson", line.as_bytes(), "a.tokens`"),
+        ("a.parquet", b"PAR1", "data tokenize"),
+        ("a.jsonl.gz", &[0x1f, 0x8b], "zcat"),
+        ("bad.txt", b"stra\xdfe", "bad.txt is no text of UTF-8: byte 4"),
+        ("empty.txt", b"", "empty.txt is empty"),
+    ] {
+        std::fs::write(folder.path(name), bytes).unwrap();
+        let error = folder.new_manifest(&["--data", &folder.path(name)]).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains(&folder.path(name)), "{error}");
+        assert!(!Path::new(&folder.path("run.toml")).exists());
+    }
+}
+
 /// Two token files, of which one is drawn three times as often, and not at all in the end.
 #[test]
 fn a_run_on_several_token_files_mixes_them() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("corpus")).unwrap();
     for (name, token) in [("a", 97), ("b", 98)] {
-        let path = folder.path(&format!("corpus/{name}"));
-        let mut writer = Writer::create(Path::new(&path), Vocabulary::BYTES).unwrap();
-        writer.begin().unwrap();
-        writer.tokens(&[token; 1000], 1000).unwrap();
-        writer.finish([0; 32]).unwrap();
+        folder.token_file(&format!("corpus/{name}"), token);
     }
     let settings = ["data.weights=[3, 1]", "data.anneal_weights=[0, 1]", "data.anneal_from=4000"];
     let corpus = folder.path("corpus");

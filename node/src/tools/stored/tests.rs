@@ -86,6 +86,10 @@ fn a_checkpoint_knows_its_manifest_by_its_folder() {
     assert!(error.to_string().contains("--manifest"), "{error}");
     let manifest = home.join("run.toml");
     typed(&["eval", "--checkpoint", outside, "--manifest", manifest.to_str().unwrap()]).unwrap();
+    // As `manifest new --from-hf` leaves them, beside a manifest of another run.
+    fs::write(folder.path().join("x/y/run.toml"), "another").unwrap();
+    fs::copy(&manifest, outside.replace("ckpt", "toml")).unwrap();
+    typed(&["eval", "--checkpoint", outside]).unwrap();
 }
 
 #[test]

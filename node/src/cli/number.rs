@@ -1,0 +1,74 @@
+//! Numbers as people type them: what is accepted, and what is said about the rest.
+
+use std::{num::NonZeroUsize, str::FromStr};
+
+use intellect_protocol::message::MEMBERS_MAX;
+
+/// A number of something of which there has to be one.
+pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "type a whole number, 1 or more".to_owned())
+}
+
+/// A number of peers: no more than a run can have.
+pub(super) fn peers(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MEMBERS_MAX);
+    number.ok_or_else(|| format!("type a whole number from 1 to {MEMBERS_MAX}"))
+}
+
+/// A number of bytes, with k, M or G behind it for a thousand, a million or a thousand million.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(['k', 'K', 'M', 'G']);
+    let unit = match &text[number.len()..] {
+        "" => Some(1),
+        "k" | "K" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        _ => None,
+    };
+    let bytes = number
+        .parse()
+        .ok()
+        .zip(unit)
+        .and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
+    bytes.ok_or_else(|| "type a number of bytes, as in 500000, 500k, 10M or 2G".to_owned())
+}
+
+/// The most bytes of a file: smaller ones would be thousands.
+pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
+    let number = bytes(text).ok().filter(|number| *number >= 1_000_000);
+    number.ok_or_else(|| "type a number of bytes from 1M on, as in 500M or 2G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_typed_with_and_without_a_unit() {
+        let expected = [
+            ("0", 0),
+            ("5000", 5_000),
+            ("500k", 500_000),
+            ("10M", 10_000_000),
+            ("2G", 2_000_000_000),
+        ];
+        for (text, number) in expected {
+            assert_eq!(bytes(text), Ok(number), "{text}");
+        }
+        for text in ["", "M", "-1", "1.5M", "10MM", "10m", "ten", "99999999999999G"] {
+            assert!(bytes(text).is_err_and(|told| told.contains("10M")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_makes_no_sense_is_refused_in_plain_words() {
+        for text in ["0", "-1", "x", "99999999999999999999999"] {
+            assert!(from_one::<NonZeroUsize>(text).is_err_and(|told| told.contains("1 or more")));
+            assert!(peers(text).is_err_and(|told| told.contains("1 to 256")), "{text}");
+        }
+        assert_eq!(peers("256").map(NonZeroUsize::get), Ok(256));
+        assert!(peers("257").is_err());
+        assert_eq!(file_bytes("1M"), Ok(1_000_000));
+        assert!(file_bytes("0").is_err() && file_bytes("999999").is_err());
+    }
+}

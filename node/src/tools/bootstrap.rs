@@ -1,0 +1,144 @@
+//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public entry
+//! point of runs, as a person starts it. `intellect_bootstrap::server` does the work.
+//!
+//! What it hands out goes to everyone who connects, and to that server it is opaque bytes. So every
+//! file is verified here before a key is read or a socket is open: a secret that was named by mistake
+//! must not get out, and a manifest that was changed after signing would be refused by every
+//! contributor.
+//!
+//! Standard output tells which runs they are, and gets a line for each address and run, ready to be
+//! pasted.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use intellect_bootstrap::{
+    key::{self, KeyError},
+    manifest::FILES_MAX,
+    server::{self, ServeError},
+};
+
+use crate::{
+    cli::BootstrapArgs,
+    config::{self, LocalError},
+    figures::count,
+    manifest::{LoadError, Manifest},
+    net::address::{self, Address},
+    os,
+};
+
+/// Why there is no entry point. Nothing has been handed out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootstrapError {
+    /// Something on the command line cannot be meant.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// A file that must not, or need not, be handed out.
+    #[error(transparent)]
+    Manifest(#[from] LoadError),
+    /// More than one answer holds.
+    #[error(
+        "{count} manifests, but at most {FILES_MAX} can be handed out: start a second bootstrap for \
+         the rest"
+    )]
+    TooMany {
+        /// As many were named.
+        count: usize,
+    },
+    /// The key of this entry point.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// An address is not to be had.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The system refused threads or signals.
+    #[error("cannot start")]
+    Runtime(#[from] io::Error),
+}
+
+/// Serves until Ctrl-C or another signal that asks it to stop.
+pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), BootstrapError> {
+    let offers = load(&args.manifests)?;
+    let listen = config::addresses("listen", &args.listen, address::parse_transport)?;
+    let external = config::addresses("external", &args.external, address::parse_transport)?;
+    let key = key::load_or_create(&folder(args.data_dir.as_deref())?)?;
+    let config = server::Config {
+        key: key.pair.clone(),
+        listen,
+        external,
+        manifests: offers.iter().map(|offer| offer.manifest.text.as_bytes().into()).collect(),
+        line: args.line.clone(),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupts = os::Interrupts::new()?;
+        // Whoever closed the pipe does not want to read it.
+        let mut runs = Some(offers.iter().map(Offer::describe).collect::<String>());
+        let announce = |address: Address| {
+            let told = runs.take().unwrap_or_default() + &join_lines(&offers, &address);
+            let _ = out.write_all(told.as_bytes()).and_then(|()| out.flush());
+        };
+        server::serve(config, announce, interrupts.next()).await?;
+        Ok(())
+    })
+}
+
+/// A manifest that is handed out, and where it lies.
+struct Offer {
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+impl Offer {
+    /// Which run it is, on a line of its own.
+    fn describe(&self) -> String {
+        let Manifest { run, work, id, .. } = &self.manifest;
+        let parameters = count(work.model.parameter_count());
+        let genesis = run.genesis.map_or_else(String::new, |_| {
+            let weights = self.path.with_extension("ckpt");
+            format!("; its first node needs --genesis {} besides", weights.display())
+        });
+        let url = work.data.hints.url.as_ref();
+        let data = url.map_or_else(String::new, |url| format!("; its data is at {url}"));
+        format!("run {id} {}: {parameters} parameters{data}{genesis}\n", run.name)
+    }
+}
+
+/// Every file, verified.
+fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
+    if paths.len() > FILES_MAX {
+        return Err(BootstrapError::TooMany { count: paths.len() });
+    }
+    let load = |path: &PathBuf| Ok(Offer { path: path.clone(), manifest: Manifest::load(path)? });
+    paths.iter().map(load).collect()
+}
+
+/// What a contributor types to join each run at `address`.
+fn join_lines(offers: &[Offer], address: &Address) -> String {
+    let line = |Offer { manifest: Manifest { work, id, .. }, .. }: &Offer| {
+        let run = if offers.len() > 1 { format!(" --run {id}") } else { String::new() };
+        let data = match work.data.hints.names.as_slice() {
+            _ if work.data.source.file_count() == 0 => String::new(),
+            [] => " --data FILE".to_owned(),
+            names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
+        };
+        format!("intellect-node --bootstrap {address}{run}{data}\n")
+    };
+    offers.iter().map(line).collect()
+}
+
+/// A name as a shell takes it for one word; a manifest's have neither quotation marks nor commands.
+fn quoted(name: &String) -> String {
+    if name.contains(' ') { format!("'{name}'") } else { name.clone() }
+}
+
+/// Where the key is kept.
+fn folder(named: Option<&Path>) -> Result<PathBuf, LocalError> {
+    named.map_or_else(|| config::default_folder("intellect-bootstrap"), |path| Ok(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

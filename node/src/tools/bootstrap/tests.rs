@@ -1,0 +1,75 @@
+//! Tests of `bootstrap`.
+
+use clap::Parser as _;
+use intellect_model::config::{Hints, Work};
+use intellect_protocol::{manifest::Run, sign::Keypair};
+
+use super::*;
+use crate::manifest::Draft;
+
+const ADDRESS: &str = "/ip4/127.0.0.1/tcp/1";
+
+fn manifest(work: &Work) -> String {
+    let organiser = Keypair::from_seed(&[1; 32]);
+    Draft::new(&Run::new(organiser.peer(), 7), work).unwrap().sign(&organiser).unwrap().text
+}
+
+fn offers(texts: &[&str]) -> Result<Vec<Offer>, BootstrapError> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |(index, text): (usize, &&str)| {
+        let path = folder.path().join(format!("{index}.toml"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    load(&texts.iter().enumerate().map(write).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_line_for_each_run_says_what_joining_it_takes() {
+    let (plain, text) = (manifest(&Work::synthetic()), manifest(&Work::text([3; 32], 9_999)));
+    let address = ADDRESS.parse().unwrap();
+    let one = offers(&[&plain]).unwrap();
+    assert_eq!(join_lines(&one, &address), format!("intellect-node --bootstrap {ADDRESS}\n"));
+    let two = offers(&[&plain, &text]).unwrap();
+    let [first, second] = two.as_slice() else { panic!("{}", two.len()) };
+    let lines = format!(
+        "intellect-node --bootstrap {ADDRESS} --run {}\n\
+         intellect-node --bootstrap {ADDRESS} --run {} --data FILE\n",
+        first.manifest.id, second.manifest.id
+    );
+    assert_eq!(join_lines(&two, &address), lines);
+    assert!(first.describe().contains("demo: 94 528 parameters"), "{}", first.describe());
+}
+
+/// What the organiser's files are called, and where they are.
+#[test]
+fn a_line_names_the_files() {
+    let mut work = Work::text([3; 32], 9_999);
+    work.data.hints = Hints::of(&["/home/me/my text.txt".into()]);
+    work.data.hints.url = Some("https://example.org/text".to_owned());
+    let offers = offers(&[&manifest(&work)]).unwrap();
+    let line = format!("intellect-node --bootstrap {ADDRESS} --data 'my text.txt'\n");
+    assert_eq!(join_lines(&offers, &ADDRESS.parse().unwrap()), line);
+    let told = offers[0].describe();
+    assert!(told.ends_with("parameters; its data is at https://example.org/text\n"), "{told}");
+}
+
+/// Nothing is made before everything is verified: a data folder that cannot be made is not noticed.
+#[test]
+fn a_file_that_must_not_be_handed_out_ends_it_first() {
+    let good = manifest(&Work::synthetic());
+    let changed = good.replace("amount = 15", "amount = 16");
+    for (text, words) in [(changed.as_str(), "signature"), ("seed = 1\nlog_id = 2", "is a key")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("good"), &good).unwrap();
+        std::fs::write(path("bad"), text).unwrap();
+        let line = ["x", "--manifest", &path("good"), &path("bad"), "--listen", ADDRESS];
+        let line = line.into_iter().chain(["--data-dir", "/dev/null/absent"]);
+        let mut out = Vec::new();
+        let args = BootstrapArgs::try_parse_from(line).unwrap();
+        let error = run(&args, &mut out).unwrap_err().to_string();
+        assert!(error.contains(words) && out.is_empty(), "{error}");
+    }
+    assert!(matches!(offers(&[good.as_str(); 17]), Err(BootstrapError::TooMany { count: 17 })));
+}

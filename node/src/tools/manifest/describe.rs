@@ -1,0 +1,216 @@
+//! What a manifest means, in words: what `manifest show` says, and in part `manifest new`.
+
+use intellect_model::{
+    arch::Arch,
+    config::{Part, Source, Vocabulary, Work},
+};
+use intellect_protocol::manifest::{Budget, Outer, Quorum, Run};
+
+use crate::{
+    enter::needs::{Needs, update_bytes},
+    figures::{bytes, codec_name, count},
+    manifest::Manifest,
+};
+
+/// What a manifest means, in words.
+pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 13] {
+    let Manifest { run, work, id, .. } = manifest;
+    let genesis = run.genesis.map_or_else(
+        || format!("drawn from seed {}: every peer makes them", run.seed),
+        |state| format!("published as {}; peers hand them on", state.hex()),
+    );
+    [
+        ("run", id.hex()),
+        ("name", format!("{}, signed by organiser {}", run.name, run.organiser.hex())),
+        ("model", describe_model(work)),
+        ("weights", genesis),
+        ("data", describe_data(work)),
+        ("training", describe_training(work)),
+        ("epoch", describe_epoch(run, work)),
+        ("ring", describe_ring(run)),
+        ("traffic", describe_traffic(run, work)),
+        ("members", describe_members(run)),
+        ("compute", describe_compute(run, work)),
+        ("memory", describe_memory(run, work)),
+        (
+            "ends",
+            match run.stop_tokens {
+                0 => "never: each peer leaves when it likes".to_owned(),
+                tokens => format!("after {} tokens in all", count(tokens)),
+            },
+        ),
+    ]
+}
+
+fn describe_model(work: &Work) -> String {
+    let model = &work.model;
+    let keys = match model.kv_heads {
+        0 => String::new(),
+        heads => format!(", {heads} of them with keys of their own"),
+    };
+    format!(
+        "{} with {} parameters: {} layers of width {}, {} heads{keys}, {} hidden, {} tokens of \
+         context, vocabulary {}",
+        model.family.name(),
+        count(model.parameter_count()),
+        model.layers,
+        model.width,
+        model.heads,
+        model.ffn,
+        model.context,
+        model.vocab
+    )
+}
+
+fn describe_data(work: &Work) -> String {
+    match &work.data.source {
+        Source::Synthetic { symbols, order } => format!(
+            "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
+        ),
+        Source::Text { digest, bytes } => format!(
+            "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
+            count(*bytes),
+            blake3::Hash::from_bytes(*digest),
+            100.0 * work.data.held_out
+        ),
+        Source::Tokens { digest, bytes, vocabulary } => format!(
+            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it; \
+             its tokenizer is {} with {} tokens",
+            count(*bytes),
+            blake3::Hash::from_bytes(*digest),
+            100.0 * work.data.held_out,
+            vocabulary.scheme.name(),
+            count(vocabulary.tokens as u64)
+        ),
+        Source::Mix { vocabulary, parts, anneal_from } => {
+            describe_mix(vocabulary, parts, *anneal_from, work.data.held_out)
+        }
+    }
+}
+
+fn describe_mix(vocabulary: &Vocabulary, parts: &[Part], from: u64, held_out: f64) -> String {
+    let mut text = format!(
+        "{} token files, of which {} % are held out; every peer needs all of them; their tokenizer \
+         is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
+        parts.len(),
+        100.0 * held_out,
+        vocabulary.scheme.name(),
+        count(vocabulary.tokens as u64),
+        count(from)
+    );
+    let share = |weight: fn(&Part) -> f64, part| {
+        let sum: f64 = parts.iter().map(weight).sum();
+        100.0 * weight(part) / sum
+    };
+    for part in parts {
+        let (first, then) =
+            (share(|part| part.weight, part), share(|part| part.anneal_weight, part));
+        let (bytes, digest) = (count(part.bytes), blake3::Hash::from_bytes(part.digest));
+        text +=
+            &format!("\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}", "");
+    }
+    text
+}
+
+fn describe_training(work: &Work) -> String {
+    let train = &work.train;
+    let decay = match train.decay_tokens {
+        0 => "then constant".to_owned(),
+        decay => format!(
+            "constant for {}, falling to {} over {} ({})",
+            count(train.stable_tokens),
+            train.lr_final,
+            count(decay),
+            train.decay.name()
+        ),
+    };
+    format!(
+        "AdamW, {} sequences ({} tokens) a step; learning rate {} after {} tokens, {decay}",
+        train.batch,
+        count(work.tokens_per_step()),
+        train.lr,
+        count(train.warmup_tokens)
+    )
+}
+
+fn describe_epoch(run: &Run, work: &Work) -> String {
+    let amount = count(run.epoch.amount);
+    let budget = match run.epoch.budget {
+        Budget::Steps => format!("{amount} steps"),
+        Budget::Tokens => format!("{amount} tokens"),
+        Budget::Seconds => format!("{amount} s"),
+    };
+    let tokens = match (run.epoch.budget, run.epoch_tokens(work.tokens_per_step())) {
+        (Budget::Steps, Some(tokens)) => format!(" ({} tokens)", count(tokens)),
+        _ => String::new(),
+    };
+    let Outer { lr, momentum, momentum_ramp_epochs } = run.outer;
+    let ramp = match momentum_ramp_epochs {
+        0 => String::new(),
+        epochs => format!(" reached over {epochs} epochs"),
+    };
+    format!("{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}")
+}
+
+fn describe_ring(run: &Run) -> String {
+    format!("{}: each of n peers sends and receives 2(n-1)/n of an update", codec_name(run.codec))
+}
+
+/// What an epoch moves.
+fn describe_traffic(run: &Run, work: &Work) -> String {
+    let update = update_bytes(run, work);
+    let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
+    format!(
+        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much comes in",
+        bytes(update),
+        ring(2),
+        ring(8)
+    )
+}
+
+fn describe_members(run: &Run) -> String {
+    let members = &run.members;
+    let quorum = match &members.quorum {
+        Quorum::Available => format!(
+            "when a majority is silent for {:?}, the rest goes on without it",
+            members.minority_grace
+        ),
+        Quorum::Majority { founders } => {
+            format!("{} founders; without a majority everyone waits", founders.len())
+        }
+    };
+    let (min, heartbeat) = (members.min_peers, members.heartbeat);
+    format!("founded by {min} or more; a heartbeat every {heartbeat:?}; {quorum}")
+}
+
+/// What every peer needs, with the whole batch at once and with one sequence at a time.
+fn describe_memory(run: &Run, work: &Work) -> String {
+    let all = Needs::of(run, work, work.train.batch);
+    let least = Needs::of(run, work, 1);
+    format!(
+        "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has {}",
+        bytes(all.memory),
+        bytes(least.memory),
+        bytes(all.disk),
+        bytes(work.state_bytes())
+    )
+}
+
+/// Floating-point operations of training.
+fn describe_compute(run: &Run, work: &Work) -> String {
+    let per_token = Arch::new(&work.model).flops_per_token();
+    let epoch = match run.epoch_tokens(work.tokens_per_step()) {
+        Some(tokens) => {
+            format!(", {} per peer and epoch", flops(per_token as f64 * tokens as f64))
+        }
+        None => String::new(),
+    };
+    format!("{} per token, forward and back{epoch}", flops(per_token as f64))
+}
+
+/// A number of floating-point operations, with its unit.
+pub(super) fn flops(number: f64) -> String {
+    let units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"];
+    let unit = (number.max(1.0).log10() / 3.0).floor().min(7.0);
+    format!("{:.2} {}", number / 1_000_f64.powf(unit), units[unit as usize])
+}
