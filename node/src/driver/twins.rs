@@ -32,8 +32,9 @@ const PEERS_MAX: usize = 1024;
 /// Between two tries to let a peer know.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// A process that has ended cannot be heard for so long after the next one began to speak.
-const CERTAIN: Duration = Duration::from_secs(3);
+/// A process that has ended cannot be heard for so long after the next one, which had to start and to
+/// connect, began to speak.
+const CERTAIN: Duration = Duration::from_secs(1);
 
 /// What a heartbeat tells of two programs with one key.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(super) enum Twin {
     Theirs {
         /// What the later one said, for the earlier one to hear.
         proof: Arc<Verified<Message>>,
-        /// Whether it is certain, and news.
+        /// Whether it is news.
         news: bool,
     },
 }
@@ -102,13 +103,12 @@ impl Twins {
             *latest = first();
         }
         let again = latest.echoed.is_none_or(|at| now.duration_since(at) >= ECHO);
-        if incarnation == latest.incarnation || from != author || !again {
+        let certain = now.duration_since(latest.heard) >= CERTAIN;
+        if incarnation == latest.incarnation || from != author || !certain || !again {
             return None;
         }
         latest.echoed = Some(now);
-        let certain = now.duration_since(latest.heard) >= CERTAIN;
-        let room = self.told.len() < PEERS_MAX;
-        let news = certain && room && self.told.insert(author);
+        let news = self.told.len() < PEERS_MAX && self.told.insert(author);
         Some(Twin::Theirs { proof: Arc::clone(&latest.beat), news })
     }
 }
@@ -195,8 +195,9 @@ mod tests {
         let (mut twins, start, peer) = (twins(), Instant::now(), key(2).peer());
         assert!(twins.note(start, peer, &beat(2, 2, 50)).is_none());
         assert!(twins.note(start, peer, &beat(2, 2, 60)).is_none(), "a restart");
+        assert!(twins.note(start, peer, &beat(2, 2, 50)).is_none(), "on its way");
         let mut news = 0;
-        for second in 0..8 {
+        for second in 1..8 {
             let now = start + Duration::from_secs(second);
             match twins.note(now, peer, &beat(2, 2, 50)) {
                 Some(Twin::Theirs { proof, news: now }) => {

@@ -46,7 +46,7 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 
 /// Above the rows.
 const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  forks  restarts  faults  \
-    virtual h  longest pause";
+    virtual min  longest pause";
 
 /// One class: its row, the seeds that failed, and what it never showed, which fails it where there were
 /// `enough` seeds.
@@ -57,12 +57,12 @@ fn row(summary: &Summary, enough: bool) -> String {
     let restarts = total.resumed + total.blank;
     let struck = figures::count(total.faults.values().sum());
     let mut text = format!(
-        "{class:<11}  {seeds:>10}  {commits:>7}  {:>12}  {:>8}  {:>5}  {restarts:>8}  {struck:>6}  {:>9.1}  \
+        "{class:<11}  {seeds:>10}  {commits:>7}  {:>12}  {:>8}  {:>5}  {restarts:>8}  {struck:>6}  {:>11.1}  \
          {:>11.1} s\n",
         total.attempts,
         total.regroups,
         total.forks,
-        total.virtual_ms as f64 / 3_600_000.0,
+        total.virtual_ms as f64 / 60_000.0,
         total.progress_ms as f64 / 1_000.0,
     );
     for failure in failures {

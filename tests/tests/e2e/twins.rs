@@ -39,5 +39,6 @@ fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     assert_eq!(event["who"], event["peer"]);
     let done = original.wait(PATIENCE).unwrap();
     done.expect_failure(1, &["another program runs with this node's key since", "UTC"]).unwrap();
+    third.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
     assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
 }
