@@ -149,16 +149,15 @@ impl Settings {
     fn update(self, norm: f64, learning_rate: f64, step: u64) -> AdamW {
         let clips = self.clip > 0.0 && norm > self.clip;
         let scale = if clips { self.clip / norm } else { 1.0 };
-        // Beyond a few thousand steps both corrections are 1.
-        let t = i32::try_from(step).unwrap_or(i32::MAX);
+        let t = step as f64;
         AdamW {
             learning_rate: learning_rate as f32,
             beta1: self.beta1 as f32,
             beta2: self.beta2 as f32,
             eps: self.eps as f32,
             weight_decay: self.weight_decay as f32,
-            correction1: (1.0 - self.beta1.powi(t)) as f32,
-            correction2: (1.0 - self.beta2.powi(t)) as f32,
+            correction1: (1.0 - libm::pow(self.beta1, t)) as f32,
+            correction2: (1.0 - libm::pow(self.beta2, t)) as f32,
             gradient_scale: scale as f32,
         }
     }

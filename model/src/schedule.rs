@@ -78,8 +78,8 @@ fn fall(curve: Decay, x: f64) -> f64 {
     match curve {
         Decay::OneMinusSqrt => 1.0 - x.sqrt(),
         Decay::Linear => 1.0 - x,
-        Decay::Cosine => 0.5 + 0.5 * (PI * x).cos(),
-        Decay::QuarterCosine => (FRAC_PI_2 * x).cos(),
+        Decay::Cosine => 0.5 + 0.5 * libm::cos(PI * x),
+        Decay::QuarterCosine => libm::cos(FRAC_PI_2 * x),
     }
 }
 

@@ -6,9 +6,9 @@
 //! out, logits, loss) or [`Trainer`] (the same and a step).
 //!
 //! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
-//! and the learning rate; it does not depend on the number of threads. Its batch is cut into
-//! micro-batches where memory asks for it; gradients of the parts are weighted by their share, so
-//! that the sum is the gradient of the whole batch up to rounding.
+//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA takes
+//! it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it; gradients of the
+//! parts are weighted by their share, so that the sum is the gradient of the whole batch up to rounding.
 //!
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.

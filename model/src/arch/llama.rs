@@ -119,7 +119,7 @@ fn specs(m: &config::Model) -> Vec<Spec> {
         add("mlp.down_proj", &[m.width, m.ffn], deep);
     }
     specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Ones));
-    let head = Init::TruncatedNormal { std: (m.width as f64).powf(-0.5), cut: 3.0 };
+    let head = Init::TruncatedNormal { std: libm::pow(m.width as f64, -0.5), cut: 3.0 };
     specs.push(spec("lm_head.weight".to_owned(), &[m.vocab, m.width], head));
     specs
 }

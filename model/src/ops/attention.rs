@@ -433,7 +433,7 @@ simd! {
         }
         let mut lse = [0.0; BLOCK];
         for i in 0..BLOCK {
-            lse[i] = shift[i] + sums[i].ln();
+            lse[i] = shift[i] + libm::logf(sums[i]);
             sums[i] = 1.0 / sums[i];
         }
         for row in scores.iter_mut() {

@@ -9,8 +9,11 @@
 //! cannot express that, which is why the views hold pointers, and why this file is `unsafe` inside
 //! and safe outside.
 //!
-//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result does not depend
-//! on the number of threads: a sum is never split between two of them.
+//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result depends neither on
+//! the number of threads nor on the processor (docs/adr/0014): a sum is never split between two
+//! threads, and runs over the contraction in one order. `gemm` cuts a contraction longer than
+//! [`SLAB`] by instruction set and cache, so no longer one is given to it; shapes for which it has
+//! kernels that sum across the lanes of a register are done here, by [`dots`].
 
 use std::marker::PhantomData;
 
@@ -80,6 +83,24 @@ impl<'a> Mat<'a> {
     pub(super) fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
         Self { start: data.as_ptr(), rows, cols, row_stride, col_stride: 1, life: PhantomData }
+    }
+
+    /// Columns `start..end`.
+    fn cols(self, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= self.cols, "columns out of range");
+        let first = self.start.wrapping_add(start * self.col_stride);
+        Self { start: first, cols: end - start, ..self }
+    }
+
+    /// A copy, one row after the other.
+    fn to_vec(self) -> Vec<f32> {
+        let places = (0..self.rows)
+            .flat_map(|row| (0..self.cols).map(move |col| (row, col)))
+            .map(|(row, col)| row * self.row_stride + col * self.col_stride);
+        #[expect(unsafe_code, reason = "a window whose elements lie apart")]
+        // SAFETY: the element lies inside the slice that the view was made from, and borrows.
+        let copy = places.map(|at| unsafe { *self.start.add(at) }).collect();
+        copy
     }
 
     /// The same elements with rows and columns exchanged.
@@ -178,17 +199,48 @@ impl MatMut<'_> {
 }
 
 /// `dst = a·b` or `dst += a·b`. // [M, N] = [M, K] · [K, N]
-pub(super) fn product(dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, threads: Threads) {
+pub(super) fn product(
+    mut dst: MatMut<'_>,
+    mut write: Write,
+    a: Mat<'_>,
+    b: Mat<'_>,
+    threads: Threads,
+) {
+    let (m, n, k) = (dst.rows, dst.cols, a.cols);
     assert!(
-        a.cols == b.rows && dst.rows == a.rows && dst.cols == b.cols,
-        "shapes of a product do not fit: [{}, {}] = [{}, {}] x [{}, {}]",
-        dst.rows,
-        dst.cols,
+        k == b.rows && m == a.rows && n == b.cols,
+        "shapes of a product do not fit: [{m}, {n}] = [{}, {k}] x [{}, {}]",
         a.rows,
-        a.cols,
         b.rows,
         b.cols
     );
+    if k <= 2 || m <= 1 || n <= 1 || m * n <= SMALL {
+        return product_of_dots(dst, write, a, b);
+    }
+    // Slabs of one length but for the last, which `gemm` would else treat as a special shape.
+    let slab = k.div_ceil(k.div_ceil(SLAB));
+    for start in (0..k).step_by(slab) {
+        let end = k.min(start + slab);
+        product_of_slab(&mut dst, write, a.cols(start, end), b.t().cols(start, end).t(), threads);
+        write = Write::Add;
+    }
+}
+
+/// [`product`], each element of which is one [`dot_lanes`].
+fn product_of_dots(mut dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>) {
+    if a.cols == 0 {
+        return if write == Write::Replace {
+            dst.zero()
+        };
+    }
+    let (rows, columns) = (a.to_vec(), b.t().to_vec());
+    for (row, x) in rows.chunks_exact(a.cols).enumerate() {
+        dots(x, &columns, write, dst.row_mut(row));
+    }
+}
+
+/// [`product`] of a contraction that `gemm` does not cut: one multiply-add after the other.
+fn product_of_slab(dst: &mut MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, threads: Threads) {
     let parallelism = match threads {
         Threads::Pool => Parallelism::Rayon(0),
         Threads::Here => Parallelism::None,
@@ -196,7 +248,7 @@ pub(super) fn product(dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, thr
     // `alpha` scales what was in the destination, `beta` the product.
     #[expect(unsafe_code, reason = "the gemm crate takes pointers")]
     // SAFETY: the three windows lie inside live slices (checked when they were made), their shapes
-    // fit (checked above), and the destination is borrowed uniquely, so it cannot overlap an
+    // fit (checked in `product`), and the destination is borrowed uniquely, so it cannot overlap an
     // operand.
     unsafe {
         gemm::gemm(
@@ -272,6 +324,12 @@ pub(super) fn linear_dw(dw: &mut [f32], dy: &[f32], x: &[f32], shape: Linear) {
     product(MatMut::new(dw, outputs, inputs), Write::Replace, dy.t(), x, Threads::Pool);
 }
 
+/// The longest contraction that `gemm` 0.19 never cuts, whatever the processor and its caches.
+const SLAB: usize = 512;
+
+/// Elements of a destination up to which `gemm` 0.19 may sum across lanes.
+const SMALL: usize = 256;
+
 /// Outputs per task: their rows of W are a few hundred kilobytes.
 const OUTPUTS: usize = 64;
 
@@ -293,23 +351,31 @@ mod tests {
         (0..count).map(|i| ((i * 37) % 23) as f32 - 11.0).collect()
     }
 
-    /// Windows side by side in one buffer, written through transposed and strided operands.
+    /// Windows side by side in one buffer, written through transposed and strided operands: of few
+    /// elements, of many, over no contraction, a short one and three slabs.
     #[test]
     fn products_of_windows_are_sums_of_products() {
-        let (m, n, k) = (7, 5, 9);
-        let (a, b) = (numbers(k * 10), numbers(n * 12));
-        let expected =
-            |i: usize, j: usize| -> f32 { (0..k).map(|l| a[l * 10 + i] * b[j * 12 + l]).sum() };
+        let shapes = [(7, 5, 9), (20, 17, 9), (20, 17, 1100), (1, 40, 700), (40, 1, 700)];
+        for (m, n, k) in shapes.into_iter().chain([(20, 17, 0), (20, 17, 1), (20, 17, 2)]) {
+            assert_sums_of_products(m, n, k);
+        }
+    }
+
+    fn assert_sums_of_products(m: usize, n: usize, k: usize) {
+        let (a, b) = (numbers(k * (m + 3)), numbers(n * (k + 3)));
+        let expected = |i: usize, j: usize| -> f32 {
+            (0..k).map(|l| a[l * (m + 3) + i] * b[j * (k + 3) + l]).sum()
+        };
         let mut buffer = vec![0.5; m * 3 * n];
         let windows = MatMut::new(&mut buffer, m, 3 * n).into_cols(n);
         for (window, write) in windows.into_iter().zip([Write::Replace, Write::Add]) {
-            let (a, b) = (Mat::strided(&a, k, m, 10).t(), Mat::strided(&b, n, k, 12).t());
+            let (a, b) = (Mat::strided(&a, k, m, m + 3).t(), Mat::strided(&b, n, k, k + 3).t());
             product(window, write, a, b, Threads::Here);
         }
         for (i, row) in buffer.chunks_exact(3 * n).enumerate() {
             for j in 0..n {
                 let found = [row[j], row[n + j], row[2 * n + j]];
-                assert_eq!(found, [expected(i, j), expected(i, j) + 0.5, 0.5]);
+                assert_eq!(found, [expected(i, j), expected(i, j) + 0.5, 0.5], "{m} {n} {k}");
             }
         }
     }

@@ -103,11 +103,11 @@ fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
     let goal = f64::from(x[target]);
     let largest = (z_loss.weight != 0.0 && z_loss.form == ZForm::Max).then(|| first_max(x));
     let (max, sum) = cross_entropy_row(x, target, scale);
-    let lse = f64::from(sum).ln() + f64::from(max);
+    let lse = libm::log(f64::from(sum)) + f64::from(max);
     let mut loss = lse - goal;
     let weight = z_loss.weight;
     if let Some(at) = largest {
-        loss += f64::from(weight) * f64::from(max).powi(2);
+        loss += f64::from(weight) * f64::from(max) * f64::from(max);
         x[at] += 2.0 * weight * max * scale;
     } else if weight != 0.0 {
         loss += f64::from(weight) * lse * lse;

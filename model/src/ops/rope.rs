@@ -90,11 +90,12 @@ impl Rope {
     pub fn new(tokens: usize, size: usize, theta: f64, scaling: Option<RopeScaling>) -> Self {
         let half = size / 2;
         let inverse = |i: usize| {
-            let frequency = (theta as f32).powf(-((2 * i) as f32) / size as f32);
+            let frequency = libm::powf(theta as f32, -((2 * i) as f32) / size as f32);
             scaling.map_or(frequency, |scaling| scaling.stretch(frequency))
         };
         let angles = (0..tokens).flat_map(|t| (0..half).map(move |i| t as f32 * inverse(i)));
-        let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
+        let (cos, sin): (Vec<f32>, Vec<f32>) =
+            angles.map(|a| (libm::cosf(a), libm::sinf(a))).unzip();
         Self { cos: cos.into(), sin: sin.into(), half, first: 0 }
     }
 
