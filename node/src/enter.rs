@@ -39,8 +39,8 @@ use crate::net::{self, Net, NetError};
 use crate::os::{self, Interrupts};
 use crate::store::genesis::PublishedError;
 use crate::store::{self, Begun, Store, StoreError, contacts};
-use crate::tell::Teller;
 use crate::tell::events::Sink;
+use crate::tell::{Means, Teller};
 use crate::worker::{self, Report, Snapshot};
 use genesis::Found;
 use needs::Needs;
@@ -209,7 +209,9 @@ async fn prepare(
     let begun = store.begin(identity.log_id(), identity.origin(), unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
-    tell.started(&parts.newest, device.to_string(), parts.journal.start());
+    let micro_batch = micro_batch(local, &parts.manifest) as u64;
+    let means = Means { device: device.to_string(), micro_batch };
+    tell.started(&parts.newest, means, parts.journal.start());
     let manifest = &parts.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
@@ -300,11 +302,16 @@ fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
     }
 }
 
+/// Sequences that the model takes at a time.
+fn micro_batch(local: &Local, manifest: &Manifest) -> usize {
+    let batch = manifest.work.train.batch;
+    local.micro_batch.map_or(batch, |wanted| batch.min(wanted.into()))
+}
+
 /// Whether memory and disk suffice; says what the run takes.
 fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<(), EnterError> {
     let work = &manifest.work;
-    let micro_batch = local.micro_batch.map_or(work.train.batch, Into::into);
-    let Needs { memory, disk } = Needs::of(&manifest.run, work, micro_batch);
+    let Needs { memory, disk } = Needs::of(&manifest.run, work, micro_batch(local, manifest));
     let kept = store::kept_bytes(&local.data_dir, manifest.id);
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",

@@ -47,6 +47,15 @@ fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     all
 }
 
+/// What trains. The same steps by another device, or in other parts, have other bits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Means {
+    /// As `--device` names it.
+    pub(crate) device: String,
+    /// Sequences at a time.
+    pub(crate) micro_batch: u64,
+}
+
 /// Writes events and says sentences; counts what they need.
 #[derive(Clone)]
 pub(crate) struct Teller {
@@ -58,6 +67,7 @@ pub(crate) struct Teller {
     data_dir: PathBuf,
     /// The folder of the run, whose long name hides what happened there.
     folder: String,
+    means: Means,
     epoch: u64,
     ready_at: Option<Instant>,
     loss: Option<f64>,
@@ -79,6 +89,7 @@ impl Teller {
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
+            means: Means::default(),
             epoch: 0,
             ready_at: None,
             loss: None,
@@ -118,17 +129,19 @@ impl Teller {
         }
     }
 
-    /// What this start goes on from.
-    pub(crate) fn started(&mut self, newest: &Snapshot, device: String, start: Start) {
+    /// What this start goes on from, and with what.
+    pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
+        self.means = means.clone();
         if header.epoch > 0 {
             let state = newest.table.state();
             self.say(&format!("going on from epoch {}, state {state}, as on disk", header.epoch));
         }
         let event = events::Event::Started {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            device,
+            device: means.device,
+            micro_batch: means.micro_batch,
             parameters: header.parameters,
             incarnation: start.incarnation,
             log: start.log.hex(),
@@ -191,7 +204,9 @@ impl Teller {
         self.loss = Some(loss);
         self.tokens = tokens;
         (self.sent_bytes, self.received_bytes) = (0, 0);
-        let event = events::Event::Ready { tokens, loss: Some(loss), norm: Some(f64::from(norm)) };
+        let Means { device, micro_batch } = self.means.clone();
+        let (loss, norm) = (Some(loss), Some(f64::from(norm)));
+        let event = events::Event::Ready { tokens, loss, norm, device, micro_batch };
         self.emit(Some(epoch), event);
     }
 

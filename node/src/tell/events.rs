@@ -45,6 +45,8 @@ pub(crate) enum Event {
         version: String,
         /// Device that trains, as `--device` names it.
         device: String,
+        /// Sequences that it takes at a time.
+        micro_batch: u64,
         /// Parameters of the model.
         parameters: u64,
         /// Of this start; greater than that of every earlier one.
@@ -108,6 +110,10 @@ pub(crate) enum Event {
         loss: Option<f64>,
         /// L2 norm of the delta.
         norm: Option<f64>,
+        /// Device that trained it; a replay needs the same one.
+        device: String,
+        /// Sequences that it took at a time, likewise.
+        micro_batch: u64,
     },
     /// This peer has accepted a roster.
     Roster {

@@ -131,6 +131,12 @@ fn the_report_and_the_events_agree() {
         assert_eq!((row["epoch"].as_u64(), row["state"].as_str()), (Some(*epoch), Some(&**state)));
         assert_eq!(row["reports"], 2);
     }
+    // What a replay of its steps needs.
+    let events = sim.events(0).unwrap();
+    for name in ["started", "ready"] {
+        let event = events.iter().find(|event| event["event"] == name).unwrap();
+        assert_eq!((&event["device"], &event["micro_batch"]), (&"cpu".into(), &4.into()));
+    }
     let (before, after) = (&sim.report["held_out"]["before"], &sim.report["held_out"]["after"]);
     assert!(after["loss"].as_f64().unwrap() < before["loss"].as_f64().unwrap());
     let journal = sim.journal().unwrap();
