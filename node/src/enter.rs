@@ -23,8 +23,9 @@ use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
+use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::{Budget, Quorum};
-use intellect_protocol::peer;
+use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -458,28 +459,35 @@ fn peer_config(
     let run = &manifest.run;
     let members = &run.members;
     let founders = match &members.quorum {
-        Quorum::Available => None,
-        Quorum::Majority { founders } => Some(founders.clone()),
+        Quorum::Available => Vec::new(),
+        Quorum::Majority { founders } => founders.clone(),
     };
     let elements = genesis.state.theta().len();
     let start = recovery.journal.start();
+    let key = home.identity.keypair();
     peer::Config {
-        run: manifest.id,
-        genesis: genesis.table.state(),
-        peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
-        founders,
+        me: Me { peer: key.peer(), log: start.log, incarnation: start.incarnation },
+        law: Law {
+            run: manifest.id,
+            key,
+            peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
+            majority_only: matches!(members.quorum, Quorum::Majority { .. }),
+            elements: elements as u64,
+        },
+        epoch: epoch::Config {
+            ready_grace: members.ready_grace,
+            weight_max: weight_max(manifest),
+            weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
+            update_bytes: run.codec.encoded_bytes(elements) as u64,
+            without: None,
+        },
+        sync: sync::Config {
+            genesis: genesis.table.state(),
+            founders,
+            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+        },
         heartbeat: members.heartbeat,
-        ready_grace: members.ready_grace,
         minority_grace: members.minority_grace,
-        weight_max: weight_max(manifest),
-        weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
-        elements: elements as u64,
-        update_bytes: run.codec.encoded_bytes(elements) as u64,
-        replay_max: 8 * elements / run.codec.encoded_bytes(elements),
-        key: home.identity.keypair(),
-        log: start.log,
-        incarnation: start.incarnation,
         recovered: Some(recovery.recovered.clone()),
-        without: None,
     }
 }

@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use intellect_protocol::codec::Codec;
-use intellect_protocol::epoch::Ring;
+use intellect_protocol::epoch::{self, Ring};
 use intellect_protocol::event::Event;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::{Config, Input, Output, State};
 use intellect_protocol::sign::Keypair;
+use intellect_protocol::sync;
 use intellect_protocol::time::Time;
 use intellect_protocol::wire::{self, GOSSIP_BYTES_MAX};
 
@@ -56,23 +58,23 @@ fn peer(index: u8) -> Peer {
     let key = Keypair::from_seed(&[index; 32]);
     let (name, theta) = (key.peer(), [0.0; NUMBERS]);
     let config = Config {
-        run: RUN,
-        genesis: state_digest(&theta, &Digest::ZERO),
-        peers_min: 2,
-        founders: None,
+        law: Law { run: RUN, key, peers_min: 2, majority_only: false, elements: 1 },
+        me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
+        epoch: epoch::Config {
+            ready_grace: Duration::from_secs(30),
+            weight_max: 1_000,
+            weight_medians: None,
+            update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
+            without: None,
+        },
+        sync: sync::Config {
+            genesis: state_digest(&theta, &Digest::ZERO),
+            founders: Vec::new(),
+            replay_max: 0,
+        },
         heartbeat: Duration::from_millis(500),
-        ready_grace: Duration::from_secs(30),
         minority_grace: Duration::from_secs(8),
-        weight_max: 1_000,
-        weight_medians: None,
-        elements: 1,
-        update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
-        replay_max: 0,
-        key,
-        log: LogId([index; 16]),
-        incarnation: 1,
         recovered: None,
-        without: None,
     };
     let machine = State::new(Time::ZERO, config);
     Peer { name, machine, theta, delta: theta, updates: BTreeMap::new() }

@@ -24,6 +24,9 @@ pub mod codec;
 pub mod ring;
 pub mod repair;
 
+pub mod output;
+pub mod step;
+
 pub mod view;
 pub mod epoch;
 pub mod sync;

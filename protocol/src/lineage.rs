@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::id::{Digest, PeerId, RunId};
+use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::message::{
     CHUNKS_MAX, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Message, Opening, Part,
     Receipt, Regroup, Roster, Series, Voted, Voter, majority,
@@ -26,6 +26,25 @@ pub struct Law {
     pub majority_only: bool,
     /// Elements of the fragment.
     pub elements: u64,
+}
+
+/// Who we are.
+#[derive(Clone, Copy, Debug)]
+pub struct Me {
+    /// Our name.
+    pub peer: PeerId,
+    /// The log that binds us.
+    pub log: LogId,
+    /// Which start of ours this is: it rises with each, and is on disk before the first message.
+    pub incarnation: u64,
+}
+
+impl Me {
+    /// As a voter.
+    #[must_use]
+    pub fn voter(&self) -> Voter {
+        Voter { peer: self.peer, log: self.log }
+    }
 }
 
 impl Law {

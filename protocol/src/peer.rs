@@ -7,44 +7,88 @@
 
 mod interface;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::epoch;
-use crate::event::{Committed, Event};
+use crate::event::Event;
 use crate::id::{Digest, PeerId};
-use crate::lineage::Law;
+use crate::lineage::{Law, Me};
 use crate::log::{Recovered, Votes};
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::roll::Roll;
 use crate::sign::Verified;
+use crate::step::{Decision, Step, Told};
 use crate::sync;
 use crate::time::Time;
 use crate::view;
 use crate::wire;
 
-pub use interface::{ASK_TIMEOUT, Config, Input, Output, UPDATES_KEPT};
+pub use crate::output::Output;
+pub use crate::sync::UPDATES_KEPT;
+pub use interface::{ASK_TIMEOUT, Config, Input};
 
 /// One peer.
 #[derive(Clone, Debug)]
 pub struct State {
-    config: Config,
-    me: PeerId,
+    law: Law,
+    me: Me,
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
+    /// What is still to be done of one input; empty between two.
+    queue: VecDeque<Next>,
+    count: u64,
+    beat_at: Time,
+    last_beat: Option<News>,
     /// Whether somebody alive has a greater head that may be had.
     ahead: bool,
     direct: bool,
     send_rate: u64,
-    count: u64,
-    beat_at: Time,
-    last_beat: Option<News>,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
     due: Option<Time>,
     left: bool,
+}
+
+/// Something that is still to be done.
+#[derive(Clone, Debug)]
+enum Next {
+    Epoch(epoch::Input),
+    Sync(sync::Input),
+    Decided(Decision),
+}
+
+impl Next {
+    /// Who is told.
+    fn of(told: Told) -> Self {
+        match told {
+            Told::Committed { head, link, by_commit } => {
+                Self::Sync(sync::Input::Committed { head, link, by_commit })
+            }
+            Told::Behind(behind) => Self::Epoch(epoch::Input::Behind(behind)),
+            Told::Link(from, link) => Self::Epoch(epoch::Input::Link(from, link)),
+            Told::Openings(from, openings) => Self::Epoch(epoch::Input::Openings(from, openings)),
+            Told::Enter { head, voters, median } => {
+                Self::Epoch(epoch::Input::Enter { head, voters, median })
+            }
+        }
+    }
+}
+
+/// Where the open epoch stands.
+fn open(epoch: &epoch::State) -> sync::Open<'_> {
+    sync::Open {
+        series: epoch.series(),
+        decided: epoch.decided().is_some(),
+        applying: epoch.decided_for_good().is_some(),
+        openings: epoch.openings(),
+    }
+}
+
+fn hold(update: Digest, kept: epoch::Kept) -> Next {
+    Next::Epoch(epoch::Input::UpdateHeld(update, kept))
 }
 
 /// What of a heartbeat others act on: head, series, what we have joined, whether we are behind, and the
@@ -64,43 +108,23 @@ impl State {
     /// A peer at genesis, or at the head that it recovered, bound by the votes of its log (R20). The
     /// caller starts to train the epoch after it at once, and says which updates are held still.
     #[must_use]
-    pub fn new(now: Time, mut config: Config) -> Self {
-        let me = config.key.peer();
-        let genesis = Head { epoch: 0, tokens: 0, state: config.genesis };
-        let founders = config.founders.clone().unwrap_or_default();
-        let law = Law {
-            run: config.run,
-            key: config.key.clone(),
-            peers_min: config.peers_min,
-            majority_only: config.founders.is_some(),
-            elements: config.elements,
-        };
-        let epoch = epoch::Config {
-            law: law.clone(),
-            me,
-            log: config.log,
-            incarnation: config.incarnation,
-            ready_grace: config.ready_grace,
-            weight_max: config.weight_max,
-            weight_medians: config.weight_medians,
-            update_bytes: config.update_bytes,
-            without: config.without,
-        };
-        let incarnation = config.incarnation;
-        let replay_max = config.replay_max.min(UPDATES_KEPT);
-        let sync = sync::Config { law, me, incarnation, genesis, founders, replay_max };
-        let roll = Roll::new(config.heartbeat, config.minority_grace);
-        let Recovered { lineage, votes } = config.recovered.take().unwrap_or_default();
-        let votes = Votes::replay(&config.run, &votes);
-        let sync = sync::State::new(sync, lineage);
+    pub fn new(now: Time, config: Config) -> Self {
+        let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
+        assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
+        let roll = Roll::new(heartbeat, minority_grace);
+        let Recovered { lineage, votes } = recovered.unwrap_or_default();
+        let votes = Votes::replay(&law.run, &votes);
+        let sync = sync::State::new(law.clone(), me, sync, lineage);
         let (head, voters, median) = sync.tip();
-        let epoch = epoch::State::new(now, epoch, head, voters);
+        let epoch = epoch::State::new(now, law.clone(), me, epoch, head, voters);
+        let step = &Step { now, roll: &roll, out: &mut Vec::new() };
         Self {
+            epoch: epoch.bound_by(step, votes, median),
+            view: view::State::new(me.peer, roll),
+            law,
             me,
-            epoch: epoch.bound_by(now, &roll, votes, median),
-            view: view::State::new(me, roll),
             sync,
-            config,
+            queue: VecDeque::new(),
             direct: true,
             send_rate: 0,
             count: 0,
@@ -122,67 +146,102 @@ impl State {
             Input::Message(m) if matches!(m.body(), Message::Heartbeat(_)) => Some(m.author()),
             _ => None,
         };
-        match input {
+        if !self.take(now, input, out) {
+            return;
+        }
+        self.note_ahead(now, out);
+        self.run(now, Next::Epoch(heard.map_or(epoch::Input::Tick, epoch::Input::Heard)), out);
+        self.run(now, Next::Sync(sync::Input::Tick), out);
+        self.beat(now, out);
+        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let (epoch, sync) = (self.epoch.deadline(step), self.sync.deadline(step));
+        let all = [Some(self.beat_at), self.view.deadline(), epoch, sync];
+        self.due = all.into_iter().flatten().min().filter(|_| !self.left);
+    }
+
+    /// Hands an input to the machine that it is for; whether anything may follow from it.
+    fn take(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> bool {
+        let next = match input {
             Input::Tick => {
                 self.see(now, view::Input::Tick, out);
+                return true;
             }
-            Input::Message(message) => {
-                if !self.on_message(now, message, out) {
-                    return;
-                }
-            }
+            Input::Message(message) => return self.on_message(now, message, out),
             Input::Unlinked(peer) => {
                 self.see(now, view::Input::Unlinked(peer), out);
+                return true;
             }
             Input::RoundTrip(peer, ms) => {
                 self.see(now, view::Input::RoundTrip(peer, ms), out);
-                return;
+                return false;
             }
-            Input::Reachable(direct) => self.direct = direct,
+            Input::Reachable(direct) => {
+                self.direct = direct;
+                return true;
+            }
             Input::Trained { tokens, norm } => {
-                self.follow(now, sync::Input::Frozen, out);
-                self.turn(now, epoch::Input::Trained { tokens, norm }, out);
+                self.run(now, Next::Sync(sync::Input::Frozen), out);
+                Next::Epoch(epoch::Input::Trained { tokens, norm })
             }
             Input::RingFinished { roster, update, send_rate } => {
                 self.send_rate = send_rate;
-                self.turn(now, epoch::Input::RingFinished { roster, update }, out);
+                Next::Epoch(epoch::Input::RingFinished { roster, update })
             }
             Input::RingLost { roster, neighbour } => {
-                self.turn(now, epoch::Input::RingLost { roster, neighbour }, out);
+                Next::Epoch(epoch::Input::RingLost { roster, neighbour })
             }
-            Input::ChunkHeld(finished) => self.turn(now, epoch::Input::ChunkHeld(finished), out),
-            Input::ChunkMissing(roster, chunk) => {
-                self.turn(now, epoch::Input::ChunkMissing(roster, chunk), out);
+            Input::ChunkHeld(finished) => Next::Epoch(epoch::Input::ChunkHeld(finished)),
+            Input::ChunkMissing(ring, chunk) => {
+                Next::Epoch(epoch::Input::ChunkMissing(ring, chunk))
             }
-            Input::ChunksGone(roster) => self.turn(now, epoch::Input::ChunksGone(roster), out),
-            Input::UpdateHeld(update) => self.hold(now, update, epoch::Kept::Flushed, out),
-            Input::UpdateUnflushed(update) => self.hold(now, update, epoch::Kept::InMemory, out),
-            Input::UpdateMissing(update) => self.on_update_missing(now, update, out),
-            Input::Applied { state } => self.on_applied(now, state, out),
+            Input::ChunksGone(roster) => Next::Epoch(epoch::Input::ChunksGone(roster)),
+            Input::UpdateHeld(update) => hold(update, epoch::Kept::Flushed),
+            Input::UpdateUnflushed(update) => hold(update, epoch::Kept::InMemory),
+            Input::UpdateMissing(update) if self.sync.needs(&update) => {
+                Next::Sync(sync::Input::UpdateMissing(update))
+            }
+            Input::UpdateMissing(update) => Next::Epoch(epoch::Input::UpdateMissing(update)),
+            // One outer step is under way at a time: of an epoch that was decided here, or of a replay.
+            Input::Applied { state } if self.sync.is_replaying() => {
+                Next::Sync(sync::Input::Applied(state))
+            }
+            Input::Applied { state } => Next::Epoch(epoch::Input::Applied(state)),
             Input::Answer(from, answer) => {
-                let (standing, answer) = (self.standing(), answer.as_deref());
-                let majority = self.epoch.majority_present(now, self.view.roll());
-                let openings = self.epoch.openings().to_vec();
-                let openings = openings.as_slice();
-                let input = sync::Input::Answer { from, answer, standing, majority, openings };
-                self.follow(now, input, out);
+                let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+                let majority = self.epoch.majority_present(step);
+                Next::Sync(sync::Input::Answer { from, answer, majority })
             }
-            Input::Partial(state) => self.follow(now, sync::Input::Partial(state), out),
-            Input::Loaded(head) => self.follow(now, sync::Input::Loaded(head), out),
-            Input::LoadFailed(head) => self.follow(now, sync::Input::LoadFailed(head), out),
+            Input::Partial(state) => Next::Sync(sync::Input::Partial(state)),
+            Input::Loaded(head) => Next::Sync(sync::Input::Loaded(head)),
+            Input::LoadFailed(head) => Next::Sync(sync::Input::LoadFailed(head)),
             Input::Leave => {
                 out.push(Output::Event(Event::Leaving));
-                self.turn(now, epoch::Input::Leave, out);
+                Next::Epoch(epoch::Input::Leave)
             }
+        };
+        self.run(now, next, out);
+        true
+    }
+
+    /// Does one thing and all that follows from it, each before what was decided after it: so the outputs
+    /// are in the order of the decisions, whichever machine takes them.
+    fn run(&mut self, now: Time, first: Next, out: &mut Vec<Output>) {
+        assert!(self.queue.is_empty(), "nothing is left of what was done before");
+        self.queue.push_back(first);
+        while let Some(next) = self.queue.pop_front() {
+            let mut decided = Vec::new();
+            let step = &mut Step { now, roll: self.view.roll(), out: &mut decided };
+            match next {
+                Next::Epoch(input) => self.epoch.handle(step, input),
+                Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
+                Next::Decided(Decision::Tell(told)) => self.queue.push_front(Next::of(told)),
+                Next::Decided(Decision::Out(output)) => {
+                    self.left |= matches!(output, Output::Left);
+                    out.push(output);
+                }
+            }
+            decided.into_iter().rev().for_each(|d| self.queue.push_front(Next::Decided(d)));
         }
-        self.note_ahead(now, out);
-        self.turn(now, heard.map_or(epoch::Input::Tick, epoch::Input::Heard), out);
-        let standing = self.standing();
-        self.follow(now, sync::Input::Tick(standing), out);
-        self.beat(now, out);
-        let epoch = self.epoch.deadline(now, self.view.roll());
-        let all = [Some(self.beat_at), self.view.deadline(), epoch, self.sync.deadline(now)];
-        self.due = all.into_iter().flatten().min().filter(|_| !self.left);
     }
 
     /// When to call with [`Input::Tick`] if nothing happens before.
@@ -224,7 +283,7 @@ impl State {
     /// Who may serve the checkpoint that is being fetched, as far as we have heard.
     #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
-        self.sync.donors(now, self.view.roll())
+        self.sync.donors(&Step { now, roll: self.view.roll(), out: &mut Vec::new() })
     }
 
     /// The proof of a committed epoch.
@@ -233,39 +292,11 @@ impl State {
         self.sync.link(epoch)
     }
 
-    fn standing(&self) -> sync::Standing {
-        sync::Standing {
-            series: self.epoch.series(),
-            decided: self.epoch.decided().is_some(),
-            applying: self.epoch.decided_for_good().is_some(),
-        }
-    }
-
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
-        let ahead = self.sync.sees_ahead(now, self.view.roll());
+        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let ahead = self.sync.sees_ahead(step);
         if ahead != std::mem::replace(&mut self.ahead, ahead) {
-            self.turn(now, epoch::Input::Ahead(ahead), out);
-        }
-    }
-
-    fn hold(&mut self, now: Time, update: Digest, kept: epoch::Kept, out: &mut Vec<Output>) {
-        self.turn(now, epoch::Input::UpdateHeld(update, kept), out);
-    }
-
-    fn on_update_missing(&mut self, now: Time, update: Digest, out: &mut Vec<Output>) {
-        if self.sync.needs(&update) {
-            self.follow(now, sync::Input::UpdateMissing(update), out);
-        } else {
-            self.turn(now, epoch::Input::UpdateMissing(update), out);
-        }
-    }
-
-    /// One outer step is under way at a time: of an epoch that was decided here, or of a replay.
-    fn on_applied(&mut self, now: Time, state: Digest, out: &mut Vec<Output>) {
-        if self.sync.is_replaying() {
-            self.follow(now, sync::Input::Applied(state), out);
-        } else {
-            self.turn(now, epoch::Input::Applied(state), out);
+            self.run(now, Next::Epoch(epoch::Input::Ahead(ahead)), out);
         }
     }
 
@@ -277,7 +308,7 @@ impl State {
         out: &mut Vec<Output>,
     ) -> bool {
         let author = message.author();
-        if author == self.me {
+        if author == self.me.peer {
             return false;
         }
         match message.body() {
@@ -285,7 +316,7 @@ impl State {
             Message::Leaving(leaving) => self.see(now, view::Input::Leaving(author, leaving), out),
             _ => {
                 self.reply_with_commit(now, &message, out);
-                self.turn(now, epoch::Input::Message(message), out);
+                self.run(now, Next::Epoch(epoch::Input::Message(message)), out);
                 true
             }
         }
@@ -330,87 +361,6 @@ impl State {
         news
     }
 
-    fn turn(&mut self, now: Time, input: epoch::Input, out: &mut Vec<Output>) {
-        let mut decided = Vec::new();
-        self.epoch.handle(now, self.view.roll(), input, &mut decided);
-        for output in decided {
-            match output {
-                epoch::Output::Log(record) => out.push(Output::Log(record)),
-                epoch::Output::Gossip(message) => out.push(Output::Gossip(message)),
-                epoch::Output::Send(to, message) => out.push(Output::Send(to, message)),
-                epoch::Output::Ring(ring) => out.push(Output::Ring(ring)),
-                epoch::Output::Abandon(roster) => out.push(Output::Abandon(roster)),
-                epoch::Output::FetchUpdate(update, from) => {
-                    out.push(Output::FetchUpdate(update, from));
-                }
-                epoch::Output::Apply(apply) => out.push(Output::Apply(apply)),
-                epoch::Output::Committed { head, link, by_commit } => {
-                    self.commit(now, head, link, by_commit, out);
-                }
-                epoch::Output::Train(head) => {
-                    out.push(Output::Train { epoch: head.epoch + 1, tokens: head.tokens });
-                }
-                epoch::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
-                epoch::Output::Event(event) => out.push(Output::Event(event)),
-                epoch::Output::Left => {
-                    self.left = true;
-                    out.push(Output::Left);
-                }
-            }
-        }
-    }
-
-    fn commit(
-        &mut self,
-        now: Time,
-        head: Head,
-        link: Box<Link>,
-        by_commit: bool,
-        out: &mut Vec<Output>,
-    ) {
-        let attempt = link.certificate.roster.attempt;
-        let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());
-        self.follow(now, sync::Input::Committed(head, link), out);
-        let forkable_since = self.sync.forkable_since();
-        let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };
-        out.push(Output::Event(Event::Committed(Arc::new(committed))));
-    }
-
-    fn follow(&mut self, now: Time, input: sync::Input<'_>, out: &mut Vec<Output>) {
-        let mut found = Vec::new();
-        self.sync.handle(now, self.view.roll(), input, &mut found);
-        for output in found {
-            match output {
-                sync::Output::Log(record) => out.push(Output::Log(record)),
-                sync::Output::Ask(peer, ask) => out.push(Output::Ask(peer, ask)),
-                sync::Output::Behind(behind) => {
-                    self.turn(now, epoch::Input::Behind(behind), out);
-                }
-                sync::Output::Fetch { head, r, donors, spent } => {
-                    out.push(Output::Fetch { head, r, donors, spent });
-                }
-                sync::Output::Replay { updates, donors } => {
-                    out.push(Output::Replay { updates, donors });
-                }
-                sync::Output::Apply { before, receipt, spent } => {
-                    let apply = epoch::Apply::of(&self.config.run, &before, &receipt, spent);
-                    out.push(Output::Apply(Arc::new(apply)));
-                }
-                sync::Output::Link(from, link) => {
-                    self.turn(now, epoch::Input::Link(from, link), out);
-                }
-                sync::Output::Openings(from, openings) => {
-                    self.turn(now, epoch::Input::Openings(from, openings), out);
-                }
-                sync::Output::Enter { head, voters, median } => {
-                    self.turn(now, epoch::Input::Enter { head, voters, median }, out);
-                }
-                sync::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
-                sync::Output::Event(event) => out.push(Output::Event(event)),
-            }
-        }
-    }
-
     /// A heartbeat when it is due, and soon when it brings news.
     fn beat(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.left {
@@ -421,14 +371,14 @@ impl State {
         let ready = self.epoch.ready_weight();
         let news = (head, series, self.epoch.joined(), phase == Phase::Behind, ready);
         if self.last_beat != Some(news) {
-            let last = self.beat_at - self.config.heartbeat;
+            let last = self.beat_at - self.view.roll().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
         }
         if now < self.beat_at {
             return;
         }
         self.last_beat = Some(news);
-        self.beat_at = now + self.config.heartbeat;
+        self.beat_at = now + self.view.roll().heartbeat;
         self.count += 1;
         let roll = self.view.roll();
         let measured = roll.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
@@ -438,8 +388,8 @@ impl State {
             head,
             series,
             joined: self.epoch.joined(),
-            log: self.config.log,
-            incarnation: self.config.incarnation,
+            log: self.me.log,
+            incarnation: self.me.incarnation,
             phase,
             attempt,
             ready,
@@ -452,6 +402,6 @@ impl State {
     }
 
     fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.config.key, &self.config.run, message))
+        Arc::new(wire::seal(&self.law.key, &self.law.run, message))
     }
 }

@@ -15,60 +15,59 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocks::Blocks;
-use crate::event::Event;
+use crate::event::{Committed, Event};
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
-use crate::lineage::Law;
+use crate::lineage::{Law, Me};
 use crate::log::Record;
 use crate::message::{
     Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Opening, Phase,
     Receipt, Series, Voter,
 };
-use crate::roll::{Roll, Seen};
+use crate::output::Output;
+use crate::roll::Seen;
+use crate::step::Step;
 use crate::time::Time;
 use crate::wire;
 
-use work::{Open, Work};
+use work::Work;
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is lawful in the run.
-    pub law: Law,
-    /// Us.
-    pub me: PeerId,
-    /// Which start of ours this is.
-    pub incarnation: u64,
-    /// Epoch 0.
-    pub genesis: Head,
+    /// State digest of genesis, epoch 0.
+    pub genesis: Digest,
     /// The voters of epoch 1, before any Regroup.
     pub founders: Vec<Voter>,
-    /// A way of more updates than this is left to a checkpoint.
+    /// A way of more updates than this is left to a checkpoint; at most [`UPDATES_KEPT`].
     pub replay_max: usize,
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub enum Input<'a> {
-    /// Time has passed, or the roll has changed.
-    Tick(Standing),
+pub enum Input {
+    /// Time has passed, or the roll or the open epoch has changed.
+    Tick,
     /// The answer to a question of ours.
     Answer {
         /// Who was asked.
         from: PeerId,
         /// `None` when there was none.
-        answer: Option<&'a Answer>,
-        /// Where the open epoch stands.
-        standing: Standing,
-        /// Whether a majority of its voters is present (R24).
+        answer: Option<Arc<Answer>>,
+        /// Whether a majority of the voters of the open epoch is present (R24).
         majority: bool,
-        /// Its Regroups.
-        openings: &'a [Opening],
     },
     /// Our delta for the epoch after our head is frozen, and may be spent there.
     Frozen,
     /// The epoch machine committed.
-    Committed(Head, Box<Link>),
+    Committed {
+        /// The new head.
+        head: Head,
+        /// What proves it.
+        link: Box<Link>,
+        /// Whether somebody else's `Commit` decided it for us.
+        by_commit: bool,
+    },
     /// A replayed update gave this state.
     Applied(Digest),
     /// Nobody delivered an update that is replayed.
@@ -83,68 +82,15 @@ pub enum Input<'a> {
 
 /// Where the open epoch stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct Open<'a> {
     /// Its series.
     pub series: Series,
     /// Whether it is decided already: our head is about to go one epoch on.
     pub decided: bool,
     /// Whether its outer step is under way.
     pub applying: bool,
-}
-
-/// What to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Have this on disk before any later output leaves the machine.
-    Log(Record),
-    /// Ask a peer.
-    Ask(PeerId, Ask),
-    /// Whether a greater head is being fetched; `Enter` ends it as well.
-    Behind(bool),
-    /// Fetch and load a checkpoint.
-    Fetch {
-        /// Its head.
-        head: Head,
-        /// Digest of the last receipt.
-        r: Digest,
-        /// Who serves it.
-        donors: Vec<PeerId>,
-        /// In which blocks a link on the way has spent some of what is unspent here (R27, R34).
-        spent: Blocks,
-    },
-    /// Fetch these updates, the first one first.
-    Replay {
-        /// Epoch and digest of each.
-        updates: Vec<(u64, Digest)>,
-        /// Who serves them.
-        donors: Vec<PeerId>,
-    },
-    /// Take the outer step of an update that is replayed.
-    Apply {
-        /// The head that it is taken on.
-        before: Head,
-        /// Its receipt.
-        receipt: Box<Receipt>,
-        /// In which blocks what is unspent here is in it (R34).
-        spent: Blocks,
-    },
-    /// A proof of our open epoch's result.
-    Link(PeerId, Box<Link>),
-    /// Regroups of our open epoch.
-    Openings(PeerId, Vec<Opening>),
-    /// Go on from this head.
-    Enter {
-        /// The head.
-        head: Head,
-        /// Its voters.
-        voters: Vec<Voter>,
-        /// The median weight in its receipt.
-        median: Option<u64>,
-    },
-    /// A peer broke a rule.
-    Fault(PeerId, Fault),
-    /// Something to see.
-    Event(Event),
+    /// Its Regroups.
+    pub openings: &'a [Opening],
 }
 
 /// One epoch of our lineage.
@@ -155,16 +101,36 @@ struct Entry {
     head: Head,
 }
 
+/// A question to a peer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Until when it is not asked again.
+    until: Time,
+    /// Whether it did not answer, or showed no such head as it had told of.
+    in_vain: bool,
+}
+
+impl Asked {
+    fn now(step: &Step<'_>) -> Self {
+        Self { until: step.now + ASK_INTERVAL, in_vain: false }
+    }
+
+    fn in_vain(step: &Step<'_>) -> Self {
+        Self { until: step.now + step.roll.grace, in_vain: true }
+    }
+}
+
 /// The machine.
 #[derive(Clone, Debug)]
 pub struct State {
+    law: Law,
+    me: Me,
     config: Config,
     head: Head,
     /// Epoch e at index e − 1.
     entries: Vec<Entry>,
     work: Option<Work>,
-    /// Until when a peer is not asked again.
-    asked: BTreeMap<PeerId, Time>,
+    asked: BTreeMap<PeerId, Asked>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
     /// Heads that nobody serves, and until when they are left alone (R25).
@@ -182,6 +148,9 @@ pub struct State {
     /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
 }
+
+/// Committed updates that a peer keeps for others to replay: a day away at an epoch of 45 minutes.
+pub const UPDATES_KEPT: usize = 32;
 
 /// A head one epoch ahead is given this long to reach us as votes or a `Commit`; guess.
 const USUAL_WAIT: Duration = Duration::from_millis(600);
@@ -201,10 +170,12 @@ const REMEMBERED_MAX: usize = 1_024;
 impl State {
     /// At the end of `lineage`, which starts at genesis.
     #[must_use]
-    pub fn new(config: Config, lineage: Vec<(Head, Link)>) -> Self {
-        let head = config.genesis;
+    pub fn new(law: Law, me: Me, config: Config, lineage: Vec<(Head, Link)>) -> Self {
+        let head = genesis(&config);
         let mut state = Self {
-            config,
+            law,
+            me,
+            config: Config { replay_max: config.replay_max.min(UPDATES_KEPT), ..config },
             head,
             entries: Vec::new(),
             work: None,
@@ -230,34 +201,44 @@ impl State {
         (self.head, self.voters_at(epoch), median)
     }
 
-    /// Takes one input.
-    pub fn handle(&mut self, now: Time, roll: &Roll, input: Input<'_>, out: &mut Vec<Output>) {
+    /// Takes one input, beside the open epoch.
+    pub fn handle(&mut self, step: &mut Step<'_>, open: Open<'_>, input: Input) {
         match input {
-            Input::Tick(standing) => self.on_tick(now, roll, standing, out),
-            Input::Answer { from, answer, standing, majority, openings } => {
-                let open = Open { standing, majority, openings };
-                self.on_answer(now, roll, from, answer, open, out);
+            Input::Tick => self.on_tick(step, open),
+            Input::Answer { from, answer, majority } => {
+                let reply = answer.as_deref();
+                self.on_answer(step, open, from, reply, majority);
             }
             Input::Frozen => self.note_frozen(),
-            Input::Committed(head, link) => {
-                self.note_spent(&self.spent(&link.receipt));
-                out.push(Output::Log(Record::Committed { head }));
-                self.push(Arc::from(link), head);
+            Input::Committed { head, link, by_commit } => {
+                self.on_committed(step, head, link, by_commit);
             }
-            Input::Applied(state) => self.on_applied(state, out),
-            Input::UpdateMissing(update) => self.on_update_missing(now, roll, &update, out),
+            Input::Applied(state) => self.on_applied(step, state),
+            Input::UpdateMissing(update) => self.on_update_missing(step, &update),
             Input::Partial(state) => self.partial = Some(state),
-            Input::Loaded(head) => self.on_loaded(head, out),
-            Input::LoadFailed(head) => self.on_load_failed(now, roll, head, out),
+            Input::Loaded(head) => self.on_loaded(step, head),
+            Input::LoadFailed(head) => self.on_load_failed(step, head),
         }
-        self.note_returned(roll, out);
+        self.note_returned(step);
+    }
+
+    fn on_committed(&mut self, step: &mut Step<'_>, head: Head, link: Box<Link>, by_commit: bool) {
+        self.note_spent(&self.spent(&link.receipt));
+        step.put(Output::Log(Record::Committed { head }));
+        let attempt = link.certificate.roster.attempt;
+        let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());
+        self.push(Arc::from(link), head);
+        self.note_returned(step);
+        let forkable_since = self.forkable_since();
+        let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };
+        step.put(Output::Event(Event::Committed(Arc::new(committed))));
     }
 
     /// When to look again without an input.
     #[must_use]
-    pub fn deadline(&self, now: Time) -> Option<Time> {
-        let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > now);
-        let aside = self.set_aside.values().filter(|until| **until > now).min();
+    pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
+        let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
+        let aside = self.set_aside.values().filter(|until| **until > step.now).min();
         waits.into_iter().chain(aside.copied()).min()
     }
 
@@ -313,18 +294,17 @@ impl State {
 
     /// After receipts that named us in every block nothing is left to spend.
     fn note_spent(&mut self, spent: &Blocks) {
-        if *spent == Blocks::all(self.config.law.elements) {
+        if *spent == Blocks::all(self.law.elements) {
             self.frozen_after.clear();
         }
     }
 
     /// In which blocks a receipt has spent what is unspent here.
     fn spent(&self, receipt: &Receipt) -> Blocks {
-        let Config { me, incarnation, law, .. } = &self.config;
         if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
         }
-        receipt.spent(me, *incarnation, law.elements)
+        receipt.spent(&self.me.peer, self.me.incarnation, self.law.elements)
     }
 
     fn entry(&self, epoch: u64) -> Option<&Entry> {
@@ -332,7 +312,7 @@ impl State {
     }
 
     fn head_at(&self, epoch: u64) -> Option<Head> {
-        if epoch == 0 { Some(self.config.genesis) } else { self.entry(epoch).map(|e| e.head) }
+        if epoch == 0 { Some(genesis(&self.config)) } else { self.entry(epoch).map(|e| e.head) }
     }
 
     fn voters_at(&self, epoch: u64) -> Vec<Voter> {
@@ -353,14 +333,14 @@ impl State {
         if !away.is_empty() {
             self.forkable.insert(head.epoch, away);
         }
-        let r = wire::receipt_digest(&self.config.law.run, &link.receipt);
+        let r = wire::receipt_digest(&self.law.run, &link.receipt);
         self.entries.push(Entry { link, r, head });
         self.head = head;
         self.ahead_since = None;
     }
 
     /// R14: a voter that was left out and is seen on this lineage holds no other one.
-    fn note_returned(&mut self, roll: &Roll, out: &mut Vec<Output>) {
+    fn note_returned(&mut self, step: &mut Step<'_>) {
         let Some(first_epoch) = self.forkable_since() else { return };
         let entries = &self.entries;
         let ours = |head: &Head, since: u64| {
@@ -371,42 +351,42 @@ impl State {
         for (since, away) in &mut self.forkable {
             away.retain(|peer| {
                 let back = |seen: &Seen| seen.has_left() || ours(&seen.beat.head, *since);
-                !roll.peers.get(peer).is_some_and(back)
+                !step.roll.peers.get(peer).is_some_and(back)
             });
         }
         self.forkable.retain(|_, away| !away.is_empty());
         if self.forkable.is_empty() {
-            out.push(Output::Event(Event::ForkExcluded { first_epoch }));
+            step.put(Output::Event(Event::ForkExcluded { first_epoch }));
         }
     }
 
-    fn on_tick(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
-        self.set_aside.retain(|_, until| *until > now);
-        self.asked.retain(|_, until| now < *until);
-        if self.work.is_some() || standing.applying {
+    fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
+        self.set_aside.retain(|_, until| *until > step.now);
+        self.asked.retain(|_, asked| step.now < asked.until);
+        if self.work.is_some() || open.applying {
             return;
         }
         self.rounds = 0;
-        self.note_caught_up(now, roll, out);
-        let Some((peer, head)) = self.greatest(now, roll) else {
-            if !roll.live(now).any(|(_, seen)| self.is_ahead(seen, &self.head)) {
+        self.note_caught_up(step);
+        let Some((peer, head)) = self.greatest(step) else {
+            if !step.roll.live(step.now).any(|(_, seen)| self.is_ahead(seen, &self.head)) {
                 self.ahead_since = None;
             }
-            self.look_beside(now, roll, standing, out);
+            self.look_beside(step, open);
             return;
         };
-        let since = *self.ahead_since.get_or_insert(now);
+        let since = *self.ahead_since.get_or_insert(step.now);
         let next = head.epoch == self.head.epoch.saturating_add(1);
-        if next && (standing.decided || now < since + USUAL_WAIT) {
+        if next && (open.decided || step.now < since + USUAL_WAIT) {
             return;
         }
-        self.ask_lineage(now, (peer, head), self.head.epoch, out);
+        self.ask_lineage(step, (peer, head), self.head.epoch);
     }
 
     /// R23: the greatest head among the living that exceeds ours.
-    fn greatest(&self, now: Time, roll: &Roll) -> Option<(PeerId, Head)> {
+    fn greatest(&self, step: &Step<'_>) -> Option<(PeerId, Head)> {
         let mut best: Option<(PeerId, Head)> = None;
-        for (peer, seen) in roll.live(now) {
+        for (peer, seen) in step.roll.live(step.now) {
             let least = best.map_or(self.head, |(_, head)| head);
             if !self.asked.contains_key(peer) && self.is_ahead(seen, &least) {
                 best = Some((*peer, seen.beat.head));
@@ -417,14 +397,15 @@ impl State {
 
     /// Whether somebody alive has a greater head, and has not been silent when asked for it.
     #[must_use]
-    pub fn sees_ahead(&self, now: Time, roll: &Roll) -> bool {
-        let mut ahead = roll.live(now).filter(|(_, seen)| self.is_ahead(seen, &self.head));
-        ahead.any(|(peer, _)| !self.is_mute(now, peer))
+    pub fn sees_ahead(&self, step: &Step<'_>) -> bool {
+        let mut ahead =
+            step.roll.live(step.now).filter(|(_, seen)| self.is_ahead(seen, &self.head));
+        ahead.any(|(peer, _)| !self.is_silent(step, peer))
     }
 
-    /// Whether a question to this peer was not answered lately.
-    fn is_mute(&self, now: Time, peer: &PeerId) -> bool {
-        self.asked.get(peer).is_some_and(|at| *at > now + ASK_INTERVAL)
+    /// Whether this peer was asked in vain lately.
+    fn is_silent(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        self.asked.get(peer).is_some_and(|asked| asked.in_vain && step.now < asked.until)
     }
 
     fn is_ahead(&self, seen: &Seen, than: &Head) -> bool {
@@ -433,23 +414,23 @@ impl State {
     }
 
     /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
-    fn look_beside(&mut self, now: Time, roll: &Roll, standing: Standing, out: &mut Vec<Output>) {
-        for (peer, seen) in roll.live(now) {
+    fn look_beside(&mut self, step: &mut Step<'_>, open: Open<'_>) {
+        for (peer, seen) in step.roll.live(step.now) {
             let beat = &seen.beat;
             if self.asked.contains_key(peer) {
                 continue;
             }
             let regrouped = beat.phase != Phase::Behind
-                && beat.series.is_beside(&standing.series)
-                && beat.series != standing.series
+                && beat.series.is_beside(&open.series)
+                && beat.series != open.series
                 && beat.series.regroup.is_some();
             let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);
             if regrouped && beat.head == self.head {
-                self.ask_lineage(now, (*peer, beat.head), self.head.epoch, out);
+                self.ask_lineage(step, (*peer, beat.head), self.head.epoch);
                 return;
             }
             if parted && !self.told.contains(&beat.head.state) {
-                self.ask_chain(now, *peer, beat.head, out);
+                self.ask_chain(step, *peer, beat.head);
                 return;
             }
         }
@@ -460,4 +441,8 @@ impl State {
             self.set_aside.insert(state, until);
         }
     }
+}
+
+fn genesis(config: &Config) -> Head {
+    Head { epoch: 0, tokens: 0, state: config.genesis }
 }

@@ -74,9 +74,9 @@ impl Driver {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
         let run = &parts.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
-        let twins = Twins::new(parts.peer.key.peer(), parts.journal.start());
+        let twins = Twins::new(parts.peer.me.peer, parts.journal.start());
         let mut driver = Self {
-            key: parts.peer.key.clone(),
+            key: parts.peer.law.key.clone(),
             peer: peer::State::new(Time::ZERO, parts.peer),
             began: Instant::now(),
             entered: Instant::now(),

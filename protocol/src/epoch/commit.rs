@@ -1,21 +1,24 @@
 //! Commit: certificates, the wait for other copies, the outer step, the next epoch (R16–R18, R24,
 //! R25, R34).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::blocks::Blocks;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
+use crate::lineage::Me;
 use crate::log::Record;
 use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, majority};
-use crate::roll::Roll;
+use crate::output::{Apply, Output};
 use crate::sign::Signature;
+use crate::step::{Step, Told};
 use crate::time::Time;
 use crate::wire;
 
-use super::{Apply, Config, Output, RingState, Rule, Stage, State, Vote};
+use super::ballot::{RingState, Vote};
+use super::term::{Progress, Stage};
+use super::{Rule, State};
 
 /// A decided epoch, on its way to be applied.
 #[derive(Clone, Debug)]
@@ -31,51 +34,20 @@ pub(super) struct Decided {
     by_commit: bool,
 }
 
-/// The updates of the open epoch that are here.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    flushed: BTreeSet<Digest>,
-    /// Those that the disk does not take.
-    unflushed: BTreeSet<Digest>,
-}
-
-impl Held {
-    pub(super) fn insert(&mut self, update: Digest) {
-        self.flushed.insert(update);
-    }
-
-    pub(super) fn insert_unflushed(&mut self, update: Digest) {
-        self.unflushed.insert(update);
-    }
-
-    /// Whether it may be voted for (R5).
-    pub(super) fn contains(&self, update: &Digest) -> bool {
-        self.flushed.contains(update)
-    }
-
-    /// Whether it can be applied.
-    pub(super) fn is_here(&self, update: &Digest) -> bool {
-        self.contains(update) || self.unflushed.contains(update)
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
-    pub(super) fn decide(&mut self, now: Time, roll: &Roll) -> bool {
+    pub(super) fn decide(&mut self, step: &Step<'_>) -> bool {
         // While a checkpoint is on its way the state must not move by another one.
         if self.behind || self.decided().is_some() {
             return false;
         }
-        let certified = self.ballots.iter().find(|(_, ballot)| {
-            let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series);
-            let enough = 2 * ballot.dones.len() >= self.voters.len();
+        let certified = self.slot.ballots.iter().find(|(_, ballot)| {
+            let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series());
+            let enough = 2 * ballot.dones.len() >= self.voters().len();
             let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
-            let served = !self.unserved.contains(&value.r) || self.held.contains(&value.update);
-            served && majority(&self.voters, |v| ballot.has_voted(&v.peer, value.r))
+            let served =
+                !self.slot.unserved.contains(&value.r) || self.slot.held.contains(&value.update);
+            served && majority(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
@@ -84,108 +56,115 @@ impl State {
         let link = Link {
             receipt: roster.receipt(vote.update),
             certificate: Certificate { roster: roster.as_ref().clone(), dones },
-            openings: self.openings.clone(),
+            openings: self.slot.openings.clone(),
         };
-        let by_commit = self.commit_heard == Some(*digest);
-        self.take_link(now, roll, link, by_commit);
+        let by_commit = self.slot.commit_heard == Some(*digest);
+        self.take_link(step, link, by_commit);
         true
     }
 
     pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
-        self.voters.iter().any(|voter| voter.peer == *peer)
+        self.voters().iter().any(|voter| voter.peer == *peer)
     }
 
-    fn take_link(&mut self, now: Time, roll: &Roll, link: Link, by_commit: bool) {
+    fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
         let attempt = link.certificate.roster.attempt;
-        let until = now + self.done_time(now, roll, attempt);
-        let ring_until = match self.stage {
+        let until = step.now + self.done_time(step, attempt);
+        let ring_until = match self.slot.term.stage {
             // T_ring is three times what the ring needs, and a majority has ended: the others are close.
-            Stage::Reduce { until, .. } => now + until.since(now) / 8,
-            _ => now,
+            Stage::Open { progress: Progress::Reduce, until, .. } => {
+                step.now + until.since(step.now) / 8
+            }
+            _ => step.now,
         };
-        let roster = wire::roster_digest(&self.config.law.run, &link.certificate.roster);
-        let decided = Decided { link, roster, until, ring_until, since: now, by_commit };
-        self.asking = None;
-        self.fetch_after = now;
+        let roster = wire::roster_digest(&self.law.run, &link.certificate.roster);
+        let decided = Decided { link, roster, until, ring_until, since: step.now, by_commit };
+        self.slot.term.asking = None;
+        self.slot.term.fetch_after = step.now;
         // The ring may still be needed by others: it ends by itself, or with the next epoch.
-        self.stage = Stage::Decided(Box::new(decided));
+        self.slot.term.stage = Stage::Decided(Box::new(decided));
     }
 
     /// R17, R25: applies what is decided once its bytes are held here and, where that can be had,
     /// elsewhere; gives up when nobody serves them.
-    pub(super) fn conclude(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
-        let Stage::Decided(decided) = &self.stage else { return false };
+    pub(super) fn conclude(&mut self, step: &mut Step<'_>) -> bool {
+        let Stage::Decided(decided) = &self.slot.term.stage else { return false };
         let update = decided.link.receipt.update;
-        if !self.held.is_here(&update) {
+        if !self.slot.held.is_here(&update) {
             // To fetch beside a ring that is about to end would fill the lines that it needs.
-            let ballot = self.ballots.get(&decided.roster);
-            if now < decided.ring_until && ballot.is_some_and(|b| b.ring == RingState::Running) {
+            let ballot = self.slot.ballots.get(&decided.roster);
+            if step.now < decided.ring_until && ballot.is_some_and(|b| b.ring == RingState::Running)
+            {
                 return false;
             }
-            if now.since(decided.since) >= roll.grace {
-                self.unserved
-                    .insert(wire::receipt_digest(&self.config.law.run, &decided.link.receipt));
-                self.recover(now, "update not served", out);
+            if step.now.since(decided.since) >= step.roll.grace {
+                self.slot
+                    .unserved
+                    .insert(wire::receipt_digest(&self.law.run, &decided.link.receipt));
+                self.recover(step, "update not served");
                 return true;
             }
             let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
-            let mut from: Vec<PeerId> = voted.filter(|p| *p != self.config.me).collect();
-            from.sort_by_key(|peer| !roll.alive(peer, now));
-            self.fetch(now, update, from, out);
+            let mut from: Vec<PeerId> = voted.filter(|p| *p != self.me.peer).collect();
+            from.sort_by_key(|peer| !step.roll.alive(peer, step.now));
+            self.fetch(step, update, from);
             return false;
         }
-        if now < decided.until && !self.copied(now, roll, decided) {
+        if step.now < decided.until && !self.copied(step, decided) {
             return false;
         }
         let Stage::Decided(decided) =
-            std::mem::replace(&mut self.stage, Stage::Idle { patience: None })
+            std::mem::replace(&mut self.slot.term.stage, Stage::Idle { patience: None })
         else {
             return false;
         };
-        self.apply(*decided, out);
+        self.apply(step, *decided);
         true
     }
 
     /// R17: whether every other live voter with a place in the ring has voted as well. Who has
     /// committed the epoch has voted, and repeats its vote no more.
-    fn copied(&self, now: Time, roll: &Roll, decided: &Decided) -> bool {
+    fn copied(&self, step: &Step<'_>, decided: &Decided) -> bool {
         let roster = &decided.link.certificate.roster;
-        let has_place = roster.ring().any(|m| m.peer == self.config.me);
+        let has_place = roster.ring().any(|m| m.peer == self.me.peer);
         let committed = |peer: &PeerId| {
-            roll.peers.get(peer).is_some_and(|seen| seen.beat.head.epoch >= self.series.epoch)
+            step.roll
+                .peers
+                .get(peer)
+                .is_some_and(|seen| seen.beat.head.epoch >= self.series().epoch)
         };
-        let Some(ballot) = self.ballots.get(&decided.roster) else { return true };
+        let Some(ballot) = self.slot.ballots.get(&decided.roster) else { return true };
         !has_place
             || roster.ring().all(|m| {
-                m.peer == self.config.me
+                m.peer == self.me.peer
                     || ballot.dones.contains_key(&m.peer)
                     || committed(&m.peer)
-                    || !roll.alive(&m.peer, now)
+                    || !step.roll.alive(&m.peer, step.now)
                     || !self.names_voter(&m.peer)
             })
     }
 
-    fn apply(&mut self, decided: Decided, out: &mut Vec<Output>) {
+    fn apply(&mut self, step: &mut Step<'_>, decided: Decided) {
         let link = &decided.link;
-        let law = &self.config.law;
+        let law = &self.law;
         let (receipt, roster) = (&link.receipt, &link.certificate.roster);
-        let running = self.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
-        out.extend(running.map(|(digest, _)| Output::Abandon(*digest)));
-        out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
+        let running = self.slot.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
+        running.for_each(|(digest, _)| step.put(Output::Abandon(*digest)));
+        step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
         if !decided.by_commit {
             let Done { series, roster, r, update } = law.done(roster, receipt);
             let dones = link.certificate.dones.clone();
             let short = Commit::Short { series, roster, r, update, dones };
-            out.push(Output::Gossip(self.seal(Message::Commit(short))));
+            step.put(Output::Gossip(self.seal(Message::Commit(short))));
         }
         let spent = self.spent(receipt);
-        out.push(Output::Apply(Arc::new(Apply::of(&law.run, &self.head, receipt, spent))));
-        self.stage = Stage::Applying(Box::new(decided));
+        step.put(Output::Apply(Arc::new(Apply::of(&law.run, &self.slot.head, receipt, spent))));
+        self.slot.term.stage = Stage::Applying(Box::new(decided));
     }
 
     /// R34: the blocks in which our frozen delta is.
     fn spent(&self, receipt: &Receipt) -> Blocks {
-        let Config { me, incarnation, law, .. } = &self.config;
+        let (law, Me { peer: me, incarnation, .. }) = (&self.law, &self.me);
         if self.keeps(Rule::R34) {
             return receipt.spent(me, *incarnation, law.elements);
         }
@@ -194,45 +173,32 @@ impl State {
     }
 
     /// The outer step is taken: the epoch is committed, the next one begins.
-    pub(super) fn on_applied(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        state: Digest,
-        out: &mut Vec<Output>,
-    ) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Idle { patience: None });
+    pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
+        let stage = std::mem::replace(&mut self.slot.term.stage, Stage::Idle { patience: None });
         let Stage::Applying(decided) = stage else {
-            self.stage = stage;
+            self.slot.term.stage = stage;
             return;
         };
         let Decided { link, by_commit, .. } = *decided;
         let receipt = &link.receipt;
-        let tokens = self.head.tokens.saturating_add(receipt.tokens());
+        let tokens = self.slot.head.tokens.saturating_add(receipt.tokens());
         let head = Head { epoch: receipt.series.epoch, tokens, state };
-        if self.frozen.is_some() && !receipt.spends(&self.config.me, self.config.incarnation) {
-            out.push(Output::Event(Event::LeftOut { epoch: head.epoch }));
+        if self.slot.frozen.is_some() && !receipt.spends(&self.me.peer, self.me.incarnation) {
+            step.put(Output::Event(Event::LeftOut { epoch: head.epoch }));
         }
         let voters =
             if self.keeps(Rule::R18) { receipt.voters() } else { link.certificate.roster.voters() };
         self.limit_weight(receipt.median_weight());
-        out.push(Output::Committed { head, link: Box::new(link), by_commit });
-        self.enter(now, roll, head, voters, out);
+        step.tell(Told::Committed { head, link: Box::new(link), by_commit });
+        self.enter(step, head, voters);
     }
 
-    pub(super) fn on_commit(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        from: PeerId,
-        commit: &Commit,
-        out: &mut Vec<Output>,
-    ) {
+    pub(super) fn on_commit(&mut self, step: &mut Step<'_>, from: PeerId, commit: &Commit) {
         match commit {
-            Commit::Whole(link) => self.on_link(now, roll, from, link.as_ref().clone(), out),
+            Commit::Whole(link) => self.on_link(step, from, link.as_ref().clone()),
             Commit::Short { series, roster, r, update, dones } => {
                 let done = Done { series: *series, roster: *roster, r: *r, update: *update };
-                self.on_short_commit(from, done, dones, out);
+                self.on_short_commit(step, from, done, dones);
             }
         }
     }
@@ -240,68 +206,62 @@ impl State {
     /// Adds the votes that we lack, each verified.
     fn on_short_commit(
         &mut self,
+        step: &mut Step<'_>,
         from: PeerId,
         done: Done,
         dones: &[(PeerId, Signature)],
-        out: &mut Vec<Output>,
     ) {
-        if done.series != self.series || self.decided().is_some() {
+        if done.series != self.series() || self.decided().is_some() {
             return;
         }
         let digest = done.roster;
-        let run = self.config.law.run;
-        let Some(ballot) = self.ballots.get(&digest) else { return };
+        let run = self.law.run;
+        let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let Some(roster) = &ballot.roster else { return };
         let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
-            && dones.len() <= self.voters.len();
+            && dones.len() <= self.voters().len();
         let new: Vec<_> = dones
             .iter()
             .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
             .copied()
             .collect();
-        let law = &self.config.law;
+        let law = &self.law;
         let signed = new.iter().all(|(p, s)| law.signed(p, Message::Done(done.clone()), s));
         if !consistent || !signed {
-            out.push(Output::Fault(from, Fault::Certificate("votes that do not verify")));
+            step.put(Output::Fault(from, Fault::Certificate("votes that do not verify")));
             return;
         }
         if new.is_empty() {
             return;
         }
-        self.commit_heard = Some(digest);
+        self.slot.commit_heard = Some(digest);
         let vote = |signature| Vote { r: done.r, update: done.update, signature };
         let votes = new.into_iter().map(|(peer, signature)| (peer, vote(signature)));
         self.ballot(digest).dones.extend(votes);
     }
 
     /// R16, R24: a whole proof of this epoch's result, in our series or another one.
-    pub(super) fn on_link(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        from: PeerId,
-        link: Link,
-        out: &mut Vec<Output>,
-    ) {
-        let base = Series { regroup: None, ..self.series };
-        if self.behind || self.decided().is_some() || !link.receipt.series.is_beside(&self.series) {
+    pub(super) fn on_link(&mut self, step: &mut Step<'_>, from: PeerId, link: Link) {
+        let base = Series { regroup: None, ..self.series() };
+        if self.behind || self.decided().is_some() || !link.receipt.series.is_beside(&self.series())
+        {
             return;
         }
-        if let Err(fault) = self.config.law.check_link(base, &self.base, &link) {
-            out.push(Output::Fault(from, fault));
+        if let Err(fault) = self.law.check_link(base, &self.slot.base, &link) {
+            step.put(Output::Fault(from, fault));
             return;
         }
-        let ours = |opening| self.openings.contains(opening);
-        if !link.openings.iter().all(ours) && self.majority_present(now, roll) {
+        let ours = |opening| self.slot.openings.contains(opening);
+        if !link.openings.iter().all(ours) && self.majority_present(step) {
             return;
         }
-        self.abort("decided elsewhere", out);
-        self.take_link(now, roll, link, true);
+        self.abort(step, "decided elsewhere");
+        self.take_link(step, link, true);
     }
 
     /// What was frozen is given back to the trainer when another head is entered.
-    pub(super) fn drop_frozen(&mut self, out: &mut Vec<Output>) {
-        self.abort("another head", out);
-        self.frozen = None;
+    pub(super) fn drop_frozen(&mut self, step: &mut Step<'_>) {
+        self.abort(step, "another head");
+        self.slot.frozen = None;
     }
 }

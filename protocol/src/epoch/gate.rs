@@ -18,9 +18,10 @@
 use crate::fault::Fault;
 use crate::id::PeerId;
 use crate::message::Message;
-use crate::roll::Roll;
+use crate::output::Output;
+use crate::step::Step;
 
-use super::{Output, State};
+use super::State;
 
 /// Attempts of one series that a peer can have missed. Only where a majority is present are any made,
 /// and the largest timers make that days.
@@ -30,16 +31,16 @@ impl State {
     /// Whether an honest peer can have said `message`; else its author is named.
     pub(super) fn is_possible(
         &self,
+        step: &mut Step<'_>,
         message: &Message,
         author: PeerId,
-        out: &mut Vec<Output>,
     ) -> bool {
         let attempt = match message {
             Message::Ready(ready) => {
                 let possible = self.can_weigh(ready.weight);
                 if !possible {
                     let why = "weight of zero, or more than an epoch can hold";
-                    out.push(Output::Fault(author, Fault::Ready(why)));
+                    step.put(Output::Fault(author, Fault::Ready(why)));
                 }
                 return possible;
             }
@@ -50,16 +51,16 @@ impl State {
         };
         // R37: attempts rise one by one, so whoever names one far above all that were seen wants to
         // use them up: from the last one on nothing could be decided.
-        let seen = self.votes.of(self.series).attempt().max(self.attempt_seen);
+        let seen = self.votes.of(self.series()).attempt().max(self.slot.term.attempt_seen);
         let follows = attempt <= seen.saturating_add(ATTEMPTS_MISSED_MAX);
         if !follows {
-            out.push(Output::Fault(author, Fault::Attempt("far above all that were seen")));
+            step.put(Output::Fault(author, Fault::Attempt("far above all that were seen")));
         }
         follows
     }
 
     /// Whether `message` of `author`, about our series, is to be read.
-    pub(super) fn has_say(&self, roll: &Roll, author: &PeerId, message: &Message) -> bool {
+    pub(super) fn has_say(&self, step: &Step<'_>, author: &PeerId, message: &Message) -> bool {
         match message {
             Message::Done(_) => self.names_voter(author),
             Message::Query(_) | Message::Status(_) | Message::Refuse(_) => self.takes_part(author),
@@ -71,7 +72,7 @@ impl State {
                 self.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
             }
             Message::Ready(_) | Message::Regroup(_) | Message::Join(_) => {
-                *author == self.config.me || roll.peers.contains_key(author)
+                *author == self.me.peer || step.roll.peers.contains_key(author)
             }
             // What these prove is looked at first.
             Message::Roster(_) | Message::Commit(_) => true,
@@ -81,6 +82,6 @@ impl State {
 
     /// Whether a peer votes in this series, or has something to contribute.
     pub(super) fn takes_part(&self, peer: &PeerId) -> bool {
-        *peer == self.config.me || self.names_voter(peer) || self.ready.contains_key(peer)
+        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
     }
 }

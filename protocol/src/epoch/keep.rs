@@ -14,10 +14,11 @@ use crate::message::{
 };
 use crate::ring::{Layout, Order, order};
 use crate::seal::{SEAL_BYTES, Seal};
-use crate::time::Time;
+use crate::step::Step;
 use crate::wire;
 
-use super::{Ballot, Output, Rule, Stage, State};
+use super::term::Progress;
+use super::{Rule, State};
 
 /// Finished chunks of this epoch that we hold, by roster and number.
 #[derive(Clone, Debug, Default)]
@@ -73,22 +74,21 @@ impl State {
     /// R32: what a ring was to keep is not to be had.
     pub(super) fn on_chunk_missing(
         &mut self,
-        now: Time,
+        step: &mut Step<'_>,
         roster: Digest,
         chunk: (Digest, u32),
-        out: &mut Vec<Output>,
     ) {
-        if self.remains.undelivered.len() < REMAINS_MAX {
-            self.remains.undelivered.insert(chunk);
+        if self.slot.remains.undelivered.len() < REMAINS_MAX {
+            self.slot.remains.undelivered.insert(chunk);
         }
-        if matches!(self.stage, Stage::Reduce { roster: open, .. } if open == roster) {
-            self.recover(now, "a kept chunk is not served", out);
+        if self.slot.term.is_at(roster, Progress::Reduce) {
+            self.recover(step, "a kept chunk is not served");
         }
     }
 
     /// The finished chunks that a `Status` names: of the latest rings, where they are too many.
     pub(super) fn finished(&self) -> Vec<Finished> {
-        let mut all: Vec<Finished> = self.remains.all().collect();
+        let mut all: Vec<Finished> = self.slot.remains.all().collect();
         let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
         all.sort_by_key(|finished| std::cmp::Reverse(attempt(finished)));
         all.truncate(CHUNKS_MAX);
@@ -105,7 +105,7 @@ impl State {
         if attempt > KEEP_ATTEMPTS_MAX {
             return Vec::new();
         }
-        let elements = self.config.law.elements;
+        let elements = self.law.elements;
         let mut candidates = self.keepable(attempt, statuses);
         candidates.sort_by_key(|c| (std::cmp::Reverse(c.blocks.len()), c.roster, c.chunk));
         let (mut kept, mut chosen) = (Blocks::default(), Vec::new());
@@ -136,7 +136,7 @@ impl State {
     fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<Candidate> {
         let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
         let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
-        let ours = self.remains.all().map(|finished| (self.config.me, finished));
+        let ours = self.slot.remains.all().map(|finished| (self.me.peer, finished));
         for (peer, finished) in theirs.chain(ours) {
             let same = held.entry((finished.roster, finished.chunk)).or_default();
             let seal = finished.seal;
@@ -146,7 +146,7 @@ impl State {
             }
         }
         let place = |((roster, chunk), claims)| self.candidate(attempt, roster, chunk, claims);
-        let delivered = |at: &(Digest, u32)| !self.remains.undelivered.contains(at);
+        let delivered = |at: &(Digest, u32)| !self.slot.remains.undelivered.contains(at);
         held.into_iter().filter(|(at, _)| delivered(at)).filter_map(place).collect()
     }
 
@@ -157,13 +157,14 @@ impl State {
         chunk: u32,
         claims: Claims,
     ) -> Option<Candidate> {
-        let ballot = self.ballots.get(&roster).filter(|ballot| has_one_value(ballot))?;
-        let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series))?;
-        let layout = Layout::of(known, self.config.law.elements)?;
+        let ballot = self.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
+        let known =
+            ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series()))?;
+        let layout = Layout::of(known, self.law.elements)?;
         let index = usize::try_from(chunk).ok().filter(|c| *c < layout.cut().members())?;
         let blocks = layout.chunk(index);
         let owner = known.ring().nth(layout.cut().owner(index))?.peer;
-        let (key, run) = (&self.config.law.key, &self.config.law.run);
+        let (key, run) = (&self.law.key, &self.law.run);
         let mut good =
             claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
         let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
@@ -171,7 +172,7 @@ impl State {
         if good.next().is_some() {
             return None;
         }
-        let parent = &self.series.parent;
+        let parent = &self.series().parent;
         holders.sort_by_cached_key(|peer| order(Order::Serve, run, parent, attempt, peer));
         holders.truncate(HOLDERS_MAX);
         Some(Candidate { roster, chunk, seal, blocks, holders })
@@ -194,7 +195,7 @@ impl State {
 
     /// What only those can check who know the rosters that a roster keeps chunks of.
     pub(super) fn check_kept(&self, roster: &Roster) -> Result<(), Refusal> {
-        let elements = self.config.law.elements;
+        let elements = self.law.elements;
         for keep in &roster.keep {
             let Some(known) = self.roster(&keep.roster) else { continue };
             let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
@@ -203,18 +204,11 @@ impl State {
                 chunk < layout.cut().members() && layout.chunk(chunk) == kept.blocks
             };
             let same = known.ring().eq(&keep.members) || !self.keeps(Rule::R30);
-            let earlier = known.series.is_beside(&self.series);
+            let earlier = known.series.is_beside(&self.series());
             if !(same && earlier && keep.chunks.iter().all(placed)) {
                 return Err(Refusal::Rule);
             }
         }
         Ok(())
     }
-}
-
-/// R11: whether nobody has voted for another value of that roster than the others.
-fn has_one_value(ballot: &Ballot) -> bool {
-    let mut values = ballot.dones.values().map(|vote| vote.r);
-    let first = values.next();
-    values.all(|r| Some(r) == first)
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::PeerId;
-use crate::roll::Roll;
+use crate::step::Step;
 use crate::time::Time;
 
 /// Reports of the open epoch.
@@ -31,21 +31,21 @@ const LOSSES_MAX: usize = 1_024;
 
 impl Losses {
     /// A neighbour of `who` reports it; reports from before it was heard last count no more.
-    pub(super) fn report(&mut self, now: Time, roll: &Roll, who: PeerId, by: PeerId) {
-        if !self.contains(roll, &who) {
+    pub(super) fn report(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
+        if !self.contains(step, &who) {
             self.lost.remove(&who);
         }
-        self.hear_of(now, who);
+        self.hear_of(step, who);
         if let Some(loss) = self.lost.get_mut(&who) {
-            loss.at = now;
+            loss.at = step.now;
             loss.by.insert(by);
         }
     }
 
     /// Somebody knows of a report.
-    pub(super) fn hear_of(&mut self, now: Time, who: PeerId) {
+    pub(super) fn hear_of(&mut self, step: &Step<'_>, who: PeerId) {
         if self.lost.len() < LOSSES_MAX {
-            self.lost.entry(who).or_insert_with(|| Loss { at: now, by: BTreeSet::new() });
+            self.lost.entry(who).or_insert_with(|| Loss { at: step.now, by: BTreeSet::new() });
         }
     }
 
@@ -72,18 +72,18 @@ impl Losses {
     }
 
     /// Everybody who was reported lost and not heard since.
-    pub(super) fn all<'a>(&'a self, roll: &'a Roll) -> impl Iterator<Item = &'a PeerId> {
-        self.lost.keys().filter(|who| self.contains(roll, who))
+    pub(super) fn all<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
+        self.lost.keys().filter(|who| self.contains(step, who))
     }
 
     /// Whether it was reported lost and not heard since.
-    pub(super) fn contains(&self, roll: &Roll, who: &PeerId) -> bool {
+    pub(super) fn contains(&self, step: &Step<'_>, who: &PeerId) -> bool {
         let Some(Loss { at, .. }) = self.lost.get(who) else { return false };
-        roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
+        step.roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
     }
 
     /// Whether two neighbours say so.
-    pub(super) fn confirms(&self, roll: &Roll, who: &PeerId) -> bool {
-        self.contains(roll, who) && self.lost.get(who).is_some_and(|loss| loss.by.len() > 1)
+    pub(super) fn confirms(&self, step: &Step<'_>, who: &PeerId) -> bool {
+        self.contains(step, who) && self.lost.get(who).is_some_and(|loss| loss.by.len() > 1)
     }
 }

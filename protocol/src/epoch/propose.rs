@@ -11,170 +11,119 @@ use crate::message::{
     CHUNKS_MAX, Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted,
     Voter, majority,
 };
+use crate::output::Output;
 use crate::ring::{Order, order};
-use crate::roll::{Roll, Seen};
-use crate::time::Time;
+use crate::step::{Decision, Step};
 
-use super::{Asking, Output, Rule, Stage, State};
+use super::attendance::Question;
+use super::term::{Asking, Stage};
+use super::{Rule, State};
 
 impl State {
     /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
     /// are still on their way into it, at most for the grace.
-    pub(super) fn propose_first(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
-        let idle = matches!(self.stage, Stage::Idle { patience: None });
-        let ready = self.frozen.is_some() || self.forced.is_some();
+    pub(super) fn propose_first(&mut self, step: &mut Step<'_>) -> bool {
+        let idle = matches!(self.slot.term.stage, Stage::Idle { patience: None });
+        let ready = self.slot.frozen.is_some() || self.slot.forced.is_some();
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
         // The cheapest first: most messages come while somebody still trains.
         let due = idle
             && ready
             && able
-            && (self.forced.is_some()
-                || self.grace_until(now).is_some_and(|until| now >= until)
-                || self.everyone_ready(now, roll))
-            && self.majority_present(now, roll);
+            && (self.slot.forced.is_some()
+                || self.grace_until(step).is_some_and(|until| step.now >= until)
+                || self.everyone_ready(step))
+            && self.majority_present(step);
         if !due {
-            self.turn_since = None;
+            self.slot.term.turn_since = None;
             return false;
         }
-        let since = *self.turn_since.get_or_insert(now);
-        if now < since + self.turn(now, roll, 1) {
+        let since = *self.slot.term.turn_since.get_or_insert(step.now);
+        if step.now < since + self.turn(step, 1) {
             return false;
         }
-        let adopt = self.forced.as_ref().map(|forced| forced.receipt.clone());
-        self.propose(now, roll, 1, Vec::new(), Value { adopt, keep: Vec::new() }, out)
+        let adopt = self.slot.forced.as_ref().map(|forced| forced.receipt.clone());
+        self.propose(step, 1, Vec::new(), Value { adopt, keep: Vec::new() })
     }
 
     /// Everyone alive who is here, and every live voter that may yet come into this series.
-    fn everyone_ready(&self, now: Time, roll: &Roll) -> bool {
-        roll.live(now).all(|(peer, seen)| {
+    fn everyone_ready(&self, step: &Step<'_>) -> bool {
+        step.roll.live(step.now).all(|(peer, seen)| {
             let beat = &seen.beat;
             self.ready_of(peer, beat.incarnation).is_some()
                 || !beat.direct
                 || beat.phase == Phase::Behind
-                || !(self.may_take_part(peer, seen, now, roll) || self.is_a_step_behind(seen))
+                || !self.place_of(step, peer, seen).counts(Question::IsAwaited)
         })
     }
 
-    /// Whether it still takes the step that we have taken, with work that the last epoch left out. Who has
-    /// no place in a ring has to fetch its update, and would else come too late to every epoch.
-    fn is_a_step_behind(&self, seen: &Seen) -> bool {
-        let before = seen.beat.series.epoch.saturating_add(1) == self.series.epoch;
-        before && seen.beat.ready > 0
-    }
-
-    /// Whether a live peer may accept a roster of this series. Who has joined a Regroup of it has
-    /// left it for ever (R13).
-    fn may_take_part(&self, peer: &PeerId, seen: &Seen, now: Time, roll: &Roll) -> bool {
-        if seen.beat.series == self.series {
-            return !self.has_closed(peer, seen);
-        }
-        self.is_coming(peer, seen, now, roll)
-    }
-
-    pub(super) fn has_closed(&self, peer: &PeerId, seen: &Seen) -> bool {
-        let here = seen.beat.series == self.series;
-        here && (seen.beat.joined.is_some() || self.closed.contains(peer))
-    }
-
-    /// Whether it is a live voter of ours that names a series before this one: it is on its way.
-    fn is_coming(&self, peer: &PeerId, seen: &Seen, now: Time, roll: &Roll) -> bool {
-        let voter = Voter { peer: *peer, log: seen.beat.log };
-        let before = seen.beat.series.epoch < self.series.epoch
-            || (seen.beat.series.is_beside(&self.series) && seen.beat.series != self.series);
-        before && self.voters.contains(&voter) && self.present(&voter, now, roll)
-    }
-
     fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
-        self.ready.get(peer).filter(|(known, _)| *known == incarnation).map(|(_, weight)| *weight)
-    }
-
-    /// When waiting for others to be Ready ends.
-    pub(super) fn grace_until(&self, now: Time) -> Option<Time> {
-        let frozen = self.frozen?;
-        let bound = frozen.at + self.config.ready_grace;
-        let Some(median) = self.ready_median else { return Some(bound) };
-        let usual = self.began + (median * 3 / 2).max(median + GRACE_MIN);
-        debug_assert!(frozen.at <= now);
-        Some(bound.min(usual.max(frozen.at)))
-    }
-
-    /// Before our turn comes at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
-    pub(super) fn turn(&self, now: Time, roll: &Roll, k: u32) -> Duration {
-        let key =
-            |peer: &PeerId| order(Order::Turn, &self.config.law.run, &self.series.parent, k, peer);
-        let mine = key(&self.config.me);
-        // Who is on its way counts as well: just after a Regroup opens, nobody has named it yet.
-        let joined = matches!(self.stage, Stage::Joined { .. });
-        let here = roll.live(now).filter(|(peer, seen)| {
-            seen.beat.phase != Phase::Behind
-                && ((joined && seen.beat.series == self.series)
-                    || self.may_take_part(peer, seen, now, roll))
-        });
-        let rank =
-            here.filter(|(peer, _)| !self.lost.contains(roll, peer) && key(peer) < mine).count();
-        let slot = (2 * roll.round_trip(now)).max(SLOT_MIN);
-        slot * u32::try_from(rank).unwrap_or(u32::MAX)
+        self.slot
+            .ready
+            .get(peer)
+            .filter(|(known, _)| *known == incarnation)
+            .map(|(_, weight)| *weight)
     }
 
     /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
-    pub(super) fn ask(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
-        let Stage::Recover { attempt, since } = self.stage else { return false };
-        let able = !self.behind && self.leaving.is_none() && self.asking.is_none();
+    pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
+        let Stage::Recover { attempt, since } = self.slot.term.stage else { return false };
+        let able = !self.behind && self.leaving.is_none() && self.slot.term.asking.is_none();
         // Nobody reads a question of who could be no member of the roster that follows.
-        let able = able && (self.is_voter() || self.frozen.is_some());
-        if !able || self.voters.is_empty() || !self.majority_present(now, roll) {
+        let able = able && (self.is_voter() || self.slot.frozen.is_some());
+        if !able || self.voters().is_empty() || !self.majority_present(step) {
             return false;
         }
-        let attempt = attempt.max(self.attempt_seen.saturating_add(1)).max(2);
-        if now < since + self.turn(now, roll, attempt) {
+        let attempt = attempt.max(self.slot.term.attempt_seen.saturating_add(1)).max(2);
+        if step.now < since + self.turn(step, attempt) {
             return false;
         }
-        if attempt > ATTEMPTS_MAX && !self.stuck_told {
-            self.stuck_told = true;
-            let (epoch, attempts) = (self.series.epoch, attempt);
-            out.push(Output::Event(crate::event::Event::Stuck { epoch, attempts }));
+        if attempt > ATTEMPTS_MAX && !self.slot.term.stuck_told {
+            self.slot.term.stuck_told = true;
+            let (epoch, attempts) = (self.series().epoch, attempt);
+            step.put(Output::Event(crate::event::Event::Stuck { epoch, attempts }));
         }
-        let lost = self.lost.all(roll).take(MEMBERS_MAX).copied();
-        let query = Query { series: self.series, attempt, lost: lost.collect() };
+        let lost = self.slot.lost.all(step).take(MEMBERS_MAX).copied();
+        let query = Query { series: self.series(), attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
-        self.promise(now, roll, attempt, out);
+        self.promise(step, attempt);
         let mut statuses = BTreeMap::new();
         if self.is_voter() {
-            statuses.insert(self.config.me, self.status(now, roll, attempt));
+            statuses.insert(self.me.peer, self.status(step, attempt));
         }
-        for (peer, _) in roll.live_in(self.series, now) {
-            out.push(Output::Send(*peer, Arc::clone(&query)));
+        for (peer, _) in step.roll.live_in(self.series(), step.now) {
+            step.put(Output::Send(*peer, Arc::clone(&query)));
         }
-        let until = now + self.ask_time(now, roll, attempt);
-        self.repeat_at = now + self.repeat_interval(now, roll);
-        self.asking = Some(Asking { attempt, until, statuses, query });
+        let until = step.now + self.ask_time(step, attempt);
+        self.slot.term.repeat_at = step.now + self.repeat_interval(step);
+        self.slot.term.asking = Some(Asking { attempt, until, statuses, query });
         true
     }
 
-    pub(super) fn on_status(&mut self, from: PeerId, status: &Status, out: &mut Vec<Output>) {
+    pub(super) fn on_status(&mut self, step: &mut Step<'_>, from: PeerId, status: &Status) {
         let possible = |done: &Voted| {
-            done.receipt.series.is_beside(&self.series)
+            done.receipt.series.is_beside(&self.series())
                 && done.depth <= self.depth()
                 && done.attempt <= status.attempt
-                && self.config.law.check_parts(&done.receipt.parts).is_ok()
+                && self.law.check_parts(&done.receipt.parts).is_ok()
         };
         if !status.done.as_ref().is_none_or(possible) {
-            out.push(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
+            step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
             return;
         }
         if status.chunks.len() > CHUNKS_MAX {
-            out.push(Output::Fault(from, Fault::Answer("more chunks than rings have")));
+            step.put(Output::Fault(from, Fault::Answer("more chunks than rings have")));
             return;
         }
         // Whoever answers lives, whatever was reported of it.
-        self.lost.forget(&from);
+        self.slot.lost.forget(&from);
         if let Some((incarnation, weight)) = status.ready {
-            let known = self.ready.get(&from).map_or(0, |(known, _)| *known);
+            let known = self.slot.ready.get(&from).map_or(0, |(known, _)| *known);
             if incarnation > known && self.can_weigh(weight) {
-                self.ready.insert(from, (incarnation, weight));
+                self.slot.ready.insert(from, (incarnation, weight));
             }
         }
-        if let Some(asking) = &mut self.asking
+        if let Some(asking) = &mut self.slot.term.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
         {
@@ -183,41 +132,38 @@ impl State {
     }
 
     /// Proposes once all alive have answered, or the time is over and a majority has.
-    pub(super) fn finish_asking(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) -> bool {
-        let Some(asking) = &self.asking else { return false };
-        let mut live = roll.live_in(self.series, now);
-        let answered = live.all(|(p, seen)| {
-            asking.statuses.contains_key(p)
-                || self.lost.confirms(roll, p)
-                || self.has_closed(p, seen)
-        });
-        if !answered && now < asking.until {
+    pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
+        let Some(asking) = &self.slot.term.asking else { return false };
+        let known =
+            |p: &PeerId| asking.statuses.contains_key(p) || self.slot.lost.confirms(step, p);
+        let answered = self.live(step, Question::Answers).all(|(p, _)| known(p));
+        if !answered && step.now < asking.until {
             return false;
         }
         let attempt = asking.attempt;
         let heard: Vec<Voter> = self
-            .voters
+            .voters()
             .iter()
             .filter(|v| asking.statuses.get(&v.peer).is_some_and(|s| s.log == v.log))
             .copied()
             .collect();
         let heard = self.without_mute(heard);
-        if !majority(&self.voters, |v| heard.contains(v)) && self.keeps(Rule::R7) {
-            if answered && now < asking.until {
+        if !majority(self.voters(), |v| heard.contains(v)) && self.keeps(Rule::R7) {
+            if answered && step.now < asking.until {
                 return false;
             }
-            self.asking = None;
+            self.slot.term.asking = None;
             let attempt = attempt.saturating_add(1);
-            self.stage = Stage::Recover { attempt, since: now };
+            self.slot.term.stage = Stage::Recover { attempt, since: step.now };
             return true;
         }
-        let Some(asking) = self.asking.take() else { return false };
+        let Some(asking) = self.slot.term.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
         let keep = if free { self.choose_keep(attempt, &asking.statuses) } else { Vec::new() };
-        if !self.propose(now, roll, attempt, heard, Value { adopt, keep }, out) {
-            let since = now + NOBODY_READY_WAIT;
-            self.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
+        if !self.propose(step, attempt, heard, Value { adopt, keep }) {
+            let since = step.now + NOBODY_READY_WAIT;
+            self.slot.term.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
         }
         true
     }
@@ -225,15 +171,15 @@ impl State {
     /// R8: whether it votes for what it does not deliver.
     pub(super) fn withholds(&self, peer: &PeerId) -> bool {
         let missing = |(update, adopted): (&Digest, &Adopted)| {
-            adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
+            adopted.missed && adopted.from.contains(peer) && !self.slot.held.is_here(update)
         };
-        self.adopted.iter().any(missing)
+        self.slot.term.adopted.iter().any(missing)
     }
 
     /// R8: who withholds what it votes for is not heard, where the rest is a majority.
     fn without_mute(&self, heard: Vec<Voter>) -> Vec<Voter> {
         let rest: Vec<Voter> = heard.iter().filter(|v| !self.withholds(&v.peer)).copied().collect();
-        if majority(&self.voters, |v| rest.contains(v)) { rest } else { heard }
+        if majority(self.voters(), |v| rest.contains(v)) { rest } else { heard }
     }
 
     /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.
@@ -248,59 +194,57 @@ impl State {
         if let Some(done) = highest {
             let same = |s: &Status| s.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
             let authors = asking.statuses.iter().filter(|(_, status)| same(status));
-            if self.adopted.len() < MEMBERS_MAX {
-                let adopted = self.adopted.entry(done.receipt.update).or_default();
+            if self.slot.term.adopted.len() < MEMBERS_MAX {
+                let adopted = self.slot.term.adopted.entry(done.receipt.update).or_default();
                 adopted.from.extend(authors.map(|(peer, _)| *peer));
             }
             return Some(done.receipt.clone());
         }
         let holds = statuses().any(|status| status.holds_forced);
-        self.forced.as_ref().filter(|_| holds).map(|forced| forced.receipt.clone())
+        self.slot.forced.as_ref().filter(|_| holds).map(|forced| forced.receipt.clone())
     }
 
     /// Makes the roster, gossips it, and accepts it ourselves. False if nobody can compute.
     fn propose(
         &mut self,
-        now: Time,
-        roll: &Roll,
+        step: &mut Step<'_>,
         attempt: u32,
         heard: Vec<Voter>,
         Value { adopt, keep }: Value,
-        out: &mut Vec<Output>,
     ) -> bool {
-        let members = self.compose(now, roll, attempt);
+        let members = self.compose(step, attempt);
         let idle = !members.iter().any(|m| m.weight > 0);
-        if (adopt.is_none() && idle) || !members.iter().any(|m| m.peer == self.config.me) {
+        if (adopt.is_none() && idle) || !members.iter().any(|m| m.peer == self.me.peer) {
             return false;
         }
-        let proposer = self.config.me;
-        let series = self.series;
+        let proposer = self.me.peer;
+        let series = self.series();
         let mut roster = Roster { series, attempt, proposer, members, heard, adopt, keep };
         self.fit(&mut roster);
         let message = self.seal(Message::Roster(roster.clone()));
-        let mut then = Vec::new();
-        self.on_roster(now, roll, &message, &roster, &mut then);
+        let said = step.out.len();
+        self.on_roster(step, &message, &roster);
         // What we would not accept ourselves is never said.
-        let accepted = matches!(self.stage, Stage::Accepted { .. });
+        let accepted = matches!(self.slot.term.stage, Stage::Open { .. });
         if accepted {
-            out.push(Output::Gossip(message));
-            out.append(&mut then);
+            step.out.insert(said, Decision::Out(Output::Gossip(message)));
+        } else {
+            step.out.truncate(said);
         }
         accepted
     }
 
     /// Everyone alive: first the ring in its order, then voters without a place (R36).
-    fn compose(&self, now: Time, roll: &Roll, attempt: u32) -> Vec<Member> {
-        let weight = if self.sits_out(attempt, &self.config.me) { 0 } else { self.frozen_weight() };
-        let me = (self.config.me, self.config.log, self.config.incarnation, weight);
-        let others = roll.live(now).filter(|(peer, seen)| {
-            self.may_take_part(peer, seen, now, roll)
-                && seen.beat.phase != Phase::Behind
-                && !self.lost.contains(roll, peer)
+    fn compose(&self, step: &Step<'_>, attempt: u32) -> Vec<Member> {
+        let weight = if self.sits_out(attempt, &self.me.peer) { 0 } else { self.frozen_weight() };
+        let me = (self.me.peer, self.me.log, self.me.incarnation, weight);
+        let others = self.live(step, Question::TakesPart).filter(|(peer, seen)| {
+            seen.beat.phase != Phase::Behind && !self.slot.lost.contains(step, peer)
         });
         let others = others.map(|(peer, seen)| {
             let beat = &seen.beat;
-            let able = beat.direct && !self.lost.is_late(peer) && !self.sits_out(attempt, peer);
+            let able =
+                beat.direct && !self.slot.lost.is_late(peer) && !self.sits_out(attempt, peer);
             let weight = self.ready_of(peer, beat.incarnation).filter(|_| able);
             (*peer, beat.log, beat.incarnation, weight.unwrap_or(0))
         });
@@ -311,17 +255,16 @@ impl State {
             weight,
         };
         let all: Vec<Member> = others.chain([me]).map(member).collect();
-        let key = |m: &Member| {
-            order(Order::Ring, &self.config.law.run, &self.series.parent, attempt, &m.peer)
-        };
-        let is_voter = |m: &Member| self.voters.contains(&m.voter());
+        let key =
+            |m: &Member| order(Order::Ring, &self.law.run, &self.series().parent, attempt, &m.peer);
+        let is_voter = |m: &Member| self.voters().contains(&m.voter());
         let mut chosen: Vec<Member> =
             all.into_iter().filter(|m| m.weight > 0 || is_voter(m)).collect();
-        chosen.sort_by_cached_key(|m| (!is_voter(m), m.peer != self.config.me, key(m)));
+        chosen.sort_by_cached_key(|m| (!is_voter(m), m.peer != self.me.peer, key(m)));
         chosen.truncate(MEMBERS_MAX);
         let (mut ring, mut idle): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|m| m.weight > 0);
         ring.sort_by_cached_key(key);
-        let (ring, without_place) = separate(ring, &self.broken);
+        let (ring, without_place) = separate(ring, &self.slot.broken);
         idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
         idle.sort_by_cached_key(key);
         ring.into_iter().chain(idle).collect()
@@ -330,12 +273,12 @@ impl State {
     /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
     /// after it the other. Who sits out carries what it learnt.
     fn sits_out(&self, attempt: u32, peer: &PeerId) -> bool {
-        let key = |k| order(Order::Ring, &self.config.law.run, &self.series.parent, k, peer);
-        self.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
+        let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
+        self.slot.term.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
     fn frozen_weight(&self) -> u64 {
-        self.frozen.map_or(0, |frozen| frozen.weight)
+        self.slot.frozen.map_or(0, |frozen| frozen.weight)
     }
 }
 
@@ -412,12 +355,6 @@ fn arrange(
 pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
     if a < b { (a, b) } else { (b, a) }
 }
-
-/// Turns are at least this long, docs/PROTOCOL.md.
-const SLOT_MIN: Duration = Duration::from_millis(50);
-
-/// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
-const GRACE_MIN: Duration = Duration::from_secs(4);
 
 /// A higher attempt that finds nobody Ready waits this long; guess: a few turns.
 const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);

@@ -6,11 +6,14 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::id::PeerId;
 use crate::message::{Message, Ready};
-use crate::roll::Roll;
+use crate::output::Output;
 use crate::sign::Verified;
+use crate::step::Step;
 use crate::time::Time;
 
-use super::{Config, Output, State};
+use crate::lineage::Me;
+
+use super::State;
 
 /// A delta that is frozen.
 #[derive(Clone, Copy, Debug)]
@@ -21,49 +24,43 @@ pub(super) struct Frozen {
 }
 
 impl State {
-    pub(super) fn on_trained(&mut self, now: Time, tokens: u64, norm: f32, out: &mut Vec<Output>) {
+    pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
         let weight = tokens.min(self.weight_max);
-        self.frozen = Some(Frozen { weight, norm, at: now });
-        self.say_ready(out);
+        self.slot.frozen = Some(Frozen { weight, norm, at: step.now });
+        self.say_ready(step);
     }
 
-    pub(super) fn say_ready(&mut self, out: &mut Vec<Output>) {
-        if let (Some(frozen), false) = (self.frozen, self.leaving.is_some()) {
-            out.push(Output::Gossip(self.ready_message(frozen)));
+    pub(super) fn say_ready(&mut self, step: &mut Step<'_>) {
+        if let (Some(frozen), false) = (self.slot.frozen, self.leaving.is_some()) {
+            step.put(Output::Gossip(self.ready_message(frozen)));
         }
     }
 
     pub(super) fn ready_message(&self, frozen: Frozen) -> Arc<Verified<Message>> {
-        let Config { incarnation, .. } = self.config;
+        let Me { incarnation, .. } = self.me;
         let Frozen { weight, norm, .. } = frozen;
-        self.seal(Message::Ready(Ready { series: self.series, incarnation, weight, norm }))
+        self.seal(Message::Ready(Ready { series: self.series(), incarnation, weight, norm }))
     }
 
-    pub(super) fn on_ready(
-        &mut self,
-        now: Time,
-        from: PeerId,
-        ready: &Ready,
-        out: &mut Vec<Output>,
-    ) {
-        if let Err(why) = self.note_ready(now, from, ready.incarnation, ready.weight) {
-            out.push(Output::Fault(from, Fault::Ready(why)));
+    pub(super) fn on_ready(&mut self, step: &mut Step<'_>, from: PeerId, ready: &Ready) {
+        if let Err(why) = self.note_ready(step, from, ready.incarnation, ready.weight) {
+            step.put(Output::Fault(from, Fault::Ready(why)));
         }
     }
 
     /// Heartbeats repeat what a lost Ready would have said.
-    pub(super) fn learn_ready(&mut self, now: Time, roll: &Roll, peer: PeerId) {
-        let Some(seen) = roll.peers.get(&peer) else { return };
+    pub(super) fn learn_ready(&mut self, step: &Step<'_>, peer: PeerId) {
+        let Some(seen) = step.roll.peers.get(&peer) else { return };
         let beat = &seen.beat;
-        if beat.ready > 0 && beat.series.is_beside(&self.series) {
+        if beat.ready > 0 && beat.series.is_beside(&self.series()) {
             // A contradiction is a fault only where its author signed it as a Ready.
-            let _ = self.note_ready(now, peer, beat.incarnation, beat.ready);
+            let _ = self.note_ready(step, peer, beat.incarnation, beat.ready);
         }
     }
 
     fn note_ready(
         &mut self,
-        now: Time,
+        step: &Step<'_>,
         peer: PeerId,
         incarnation: u64,
         weight: u64,
@@ -71,7 +68,7 @@ impl State {
         if !self.can_weigh(weight) {
             return Ok(());
         }
-        match self.ready.get(&peer) {
+        match self.slot.ready.get(&peer) {
             Some((known, frozen)) if *known == incarnation => {
                 if *frozen == weight {
                     Ok(())
@@ -81,8 +78,8 @@ impl State {
             }
             Some((known, _)) if *known > incarnation => Ok(()),
             _ => {
-                if self.ready.insert(peer, (incarnation, weight)).is_none() {
-                    self.ready_after.push(now.since(self.began));
+                if self.slot.ready.insert(peer, (incarnation, weight)).is_none() {
+                    self.slot.ready_after.push(step.now.since(self.slot.began));
                 }
                 Ok(())
             }
@@ -110,10 +107,12 @@ pub(super) fn median(lengths: &mut [Duration]) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use crate::epoch::Config;
     use crate::id::{Digest, LogId, RunId};
     use crate::lineage::Law;
     use crate::message::Head;
     use crate::sign::Keypair;
+    use crate::time::Time;
 
     use super::*;
 
@@ -121,11 +120,8 @@ mod tests {
         let (run, me) = (RunId([1; 32]), PeerId([2; 32]));
         let key = Keypair::simulated(me);
         let law = Law { run, key, peers_min: 1, majority_only: false, elements: 1 };
+        let me = Me { peer: me, log: LogId([3; 16]), incarnation: 1 };
         let config = Config {
-            law,
-            me,
-            log: LogId([3; 16]),
-            incarnation: 1,
             ready_grace: Duration::from_secs(30),
             weight_max: 1_000,
             weight_medians,
@@ -133,7 +129,7 @@ mod tests {
             without: None,
         };
         let genesis = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
-        State::new(Time::ZERO, config, genesis, Vec::new())
+        State::new(Time::ZERO, law, me, config, genesis, Vec::new())
     }
 
     #[test]

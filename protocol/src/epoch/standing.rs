@@ -2,40 +2,40 @@
 
 use crate::id::Digest;
 use crate::message::{Head, Link, Opening, Phase, Series, Voter, majority};
-use crate::roll::Roll;
-use crate::time::Time;
+use crate::step::Step;
 
-use super::{Stage, State};
+use super::State;
+use super::term::{Progress, Stage};
 
 impl State {
     /// The head that the open epoch follows.
     #[must_use]
     pub fn head(&self) -> Head {
-        self.head
+        self.slot.head
     }
 
     /// The series that we are in.
     #[must_use]
     pub fn series(&self) -> Series {
-        self.series
+        self.slot.term.series
     }
 
     /// Who decides it.
     #[must_use]
     pub fn voters(&self) -> &[Voter] {
-        &self.voters
+        &self.slot.term.voters
     }
 
     /// The Regroups of the open epoch, in order.
     #[must_use]
     pub fn openings(&self) -> &[Opening] {
-        &self.openings
+        &self.slot.openings
     }
 
     /// The Regroup that binds us and has not opened.
     #[must_use]
     pub fn joined(&self) -> Option<Digest> {
-        match self.stage {
+        match self.slot.term.stage {
             Stage::Joined { regroup, .. } => Some(regroup),
             _ => None,
         }
@@ -44,7 +44,7 @@ impl State {
     /// The link of the open epoch, once it is decided.
     #[must_use]
     pub fn decided(&self) -> Option<&Link> {
-        match &self.stage {
+        match &self.slot.term.stage {
             Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
             _ => None,
         }
@@ -53,7 +53,7 @@ impl State {
     /// The same once it is on disk, with the update: what may be passed on.
     #[must_use]
     pub fn decided_for_good(&self) -> Option<&Link> {
-        match &self.stage {
+        match &self.slot.term.stage {
             Stage::Applying(decided) => Some(&decided.link),
             _ => None,
         }
@@ -62,20 +62,25 @@ impl State {
     /// Weight of the frozen delta, 0 while there is none.
     #[must_use]
     pub fn ready_weight(&self) -> u64 {
-        if self.leaving.is_some() { 0 } else { self.frozen.map_or(0, |frozen| frozen.weight) }
+        if self.leaving.is_some() { 0 } else { self.slot.frozen.map_or(0, |frozen| frozen.weight) }
     }
 
     /// Phase and attempt, for heartbeats and people.
     #[must_use]
     pub fn phase(&self) -> (Phase, u32) {
         let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
-        match &self.stage {
+        match &self.slot.term.stage {
             _ if self.behind => (Phase::Behind, 0),
-            Stage::Idle { .. } if self.frozen.is_some() => (Phase::Ready, 0),
+            Stage::Idle { .. } if self.slot.frozen.is_some() => (Phase::Ready, 0),
             Stage::Idle { .. } => (Phase::Train, 0),
-            Stage::Accepted { roster, .. } => (Phase::Accepted, attempt_of(roster)),
-            Stage::Reduce { roster, .. } => (Phase::Reduce, attempt_of(roster)),
-            Stage::Finished { roster, .. } => (Phase::Finished, attempt_of(roster)),
+            Stage::Open { roster, progress, .. } => {
+                let phase = match progress {
+                    Progress::Accepted => Phase::Accepted,
+                    Progress::Reduce => Phase::Reduce,
+                    Progress::Finished => Phase::Finished,
+                };
+                (phase, attempt_of(roster))
+            }
             Stage::Recover { attempt, .. } => (Phase::Recover, *attempt),
             Stage::Joined { .. } => (Phase::Regrouping, 0),
             Stage::Decided(d) | Stage::Applying(d) => {
@@ -86,8 +91,8 @@ impl State {
 
     /// Whether a majority of voters is present to us.
     #[must_use]
-    pub fn majority_present(&self, now: Time, roll: &Roll) -> bool {
+    pub fn majority_present(&self, step: &Step<'_>) -> bool {
         let me = self.as_voter();
-        majority(&self.voters, |voter| *voter == me || self.present(voter, now, roll))
+        majority(self.voters(), |voter| *voter == me || self.present(step, voter))
     }
 }

@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 
 use super::work::Work;
-use super::{Arc, Blocks, Digest, Event, Head, Link, Output, PeerId, Record, Roll, State, Time};
+use super::{Arc, Blocks, Digest, Event, Head, Link, PeerId, Record, State, Time};
+use crate::output::{Apply, Output};
+use crate::step::{Step, Told};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
@@ -25,46 +27,46 @@ pub(super) struct Way {
 
 impl State {
     /// Sets out: by updates where that is the shorter way, and all of them lie before us.
-    pub(super) fn set_out(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+    pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
         self.catching_up = true;
-        out.push(Output::Behind(true));
-        out.push(Output::Event(Event::Behind {
+        step.tell(Told::Behind(true));
+        step.put(Output::Event(Event::Behind {
             from_epoch: self.head.epoch,
             to_epoch: way.target.epoch,
-            donors: donors(now, roll, &way),
+            donors: donors(step, &way),
         }));
         if way.base == self.head.epoch && way.links.len() <= self.config.replay_max {
-            self.replay(now, roll, way, out);
+            self.replay(step, way);
         } else {
-            self.load(now, roll, way, out);
+            self.load(step, way);
         }
     }
 
-    fn replay(&mut self, now: Time, roll: &Roll, way: Way, out: &mut Vec<Output>) {
+    fn replay(&mut self, step: &mut Step<'_>, way: Way) {
         let update = |link: &Link| (link.receipt.series.epoch, link.receipt.update);
-        out.push(Output::Replay {
+        step.put(Output::Replay {
             updates: way.links.iter().map(update).collect(),
-            donors: donors(now, roll, &way),
+            donors: donors(step, &way),
         });
-        self.take_step(way, out);
+        self.take_step(step, way);
     }
 
     /// R28: the next update is applied only to the state that its receipt names.
-    fn take_step(&mut self, way: Way, out: &mut Vec<Output>) {
+    fn take_step(&mut self, step: &mut Step<'_>, way: Way) {
         let next = way.links.front().map(|link| &link.receipt);
         let theirs = next.map_or(way.target.state, |receipt| receipt.series.parent);
         if theirs != self.head.state {
             // The receipts up to here are ours too: one of the machines has computed wrongly (R26).
             let (who, mine) = (way.from, self.head.state);
-            out.push(Output::Event(Event::Diverged { who, mine, theirs }));
+            step.put(Output::Event(Event::Diverged { who, mine, theirs }));
             self.remember(way.target.state);
             self.give_up(way.target.state, Time(u64::MAX));
-            return self.arrive(out);
+            return self.arrive(step);
         }
-        let Some(receipt) = next else { return self.arrive(out) };
+        let Some(receipt) = next else { return self.arrive(step) };
         let spent = self.spent(receipt);
-        let receipt = Box::new(receipt.clone());
-        out.push(Output::Apply { before: self.head, receipt, spent });
+        let apply = Apply::of(&self.law.run, &self.head, receipt, spent);
+        step.put(Output::Apply(Arc::new(apply)));
         self.work = Some(Work::Replay(way));
     }
 
@@ -82,55 +84,49 @@ impl State {
     }
 
     /// A replayed update gave this state.
-    pub(super) fn on_applied(&mut self, state: Digest, out: &mut Vec<Output>) {
+    pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
         let Some(Work::Replay(mut way)) = self.work.take_if(|work| matches!(work, Work::Replay(_)))
         else {
             return;
         };
         let Some(link) = way.links.pop_front() else { return };
         self.note_spent(&self.spent(&link.receipt));
-        self.extend(link, state, out);
+        self.extend(step, link, state);
         let (head, to_epoch) = (self.head, way.target.epoch);
-        out.push(Output::Event(Event::Replayed { head, to_epoch }));
-        self.take_step(way, out);
+        step.put(Output::Event(Event::Replayed { head, to_epoch }));
+        self.take_step(step, way);
     }
 
     /// R25: nobody serves the next update; its checkpoint may still be had.
-    pub(super) fn on_update_missing(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        update: &Digest,
-        out: &mut Vec<Output>,
-    ) {
+    pub(super) fn on_update_missing(&mut self, step: &mut Step<'_>, update: &Digest) {
         if !self.needs(update) {
             return;
         }
         let Some(Work::Replay(mut way)) = self.work.take() else { return };
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
-            self.arrive(out);
-            out.push(Output::Behind(true));
+            self.arrive(step);
+            step.tell(Told::Behind(true));
         }
-        self.load(now, roll, way, out);
+        self.load(step, way);
     }
 
-    fn load(&mut self, now: Time, roll: &Roll, mut way: Way, out: &mut Vec<Output>) {
+    fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
         self.shorten(&mut way);
         let Some(last) = way.links.back() else { return };
         let spent = self.spent_on(&way);
-        let r = crate::wire::receipt_digest(&self.config.law.run, &last.receipt);
-        let donors = donors(now, roll, &way);
-        out.push(Output::Fetch { head: way.target, r, donors, spent });
+        let r = crate::wire::receipt_digest(&self.law.run, &last.receipt);
+        let donors = donors(step, &way);
+        step.put(Output::Fetch { head: way.target, r, donors, spent });
         self.work = Some(Work::Load(way));
     }
 
     /// Who may serve the checkpoint that is on its way; `None` while none is. More of them are heard as it
     /// comes in.
     #[must_use]
-    pub fn donors(&self, now: Time, roll: &Roll) -> Option<Vec<PeerId>> {
+    pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.work {
-            Some(Work::Load(way)) => Some(donors(now, roll, way)),
+            Some(Work::Load(way)) => Some(donors(step, way)),
             _ => None,
         }
     }
@@ -156,64 +152,59 @@ impl State {
         way.target = Head { epoch, tokens, state };
     }
 
-    pub(super) fn on_loaded(&mut self, head: Head, out: &mut Vec<Output>) {
+    pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
         let loaded = |work: &mut Work| matches!(work, Work::Load(way) if way.target == head);
         let Some(Work::Load(way)) = self.work.take_if(loaded) else { return };
         self.note_spent(&self.spent_on(&way));
-        self.rewind(way.base, head, out);
+        self.rewind(step, way.base, head);
         let mut links = way.links.into_iter().peekable();
         while let Some(link) = links.next() {
             let next = links.peek().map(|next: &Link| next.receipt.series.parent);
-            self.extend(link, next.unwrap_or(head.state), out);
+            self.extend(step, link, next.unwrap_or(head.state));
         }
-        self.arrive(out);
+        self.arrive(step);
     }
 
     /// Goes one epoch on.
-    fn extend(&mut self, link: Link, state: Digest, out: &mut Vec<Output>) {
+    fn extend(&mut self, step: &mut Step<'_>, link: Link, state: Digest) {
         let tokens = self.head.tokens.saturating_add(link.receipt.tokens());
         let epoch = self.head.epoch.saturating_add(1);
         let head = Head { epoch, tokens, state };
-        out.push(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
-        out.push(Output::Log(Record::Committed { head }));
+        step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
+        step.put(Output::Log(Record::Committed { head }));
         self.push(Arc::new(link), head);
     }
 
     /// Goes on from the head that is reached.
-    fn arrive(&mut self, out: &mut Vec<Output>) {
+    fn arrive(&mut self, step: &mut Step<'_>) {
         let (head, voters, median) = self.tip();
-        out.push(Output::Enter { head, voters, median });
+        step.tell(Told::Enter { head, voters, median });
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
-    fn rewind(&mut self, base: u64, theirs: Head, out: &mut Vec<Output>) {
+    fn rewind(&mut self, step: &mut Step<'_>, base: u64, theirs: Head) {
         let undone = self.head.epoch.saturating_sub(base);
         if undone > 0 {
             let (first_epoch, mine) = (base.saturating_add(1), self.head);
-            out.push(Output::Log(Record::Rewound { epoch: base, to: theirs }));
-            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
+            step.put(Output::Log(Record::Rewound { epoch: base, to: theirs }));
+            step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
             // Others who still stand where we stood are no other fork.
             self.remember(mine.state);
         }
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);
-        self.head = self.entries.last().map_or(self.config.genesis, |entry| entry.head);
+        self.head =
+            self.entries.last().map_or_else(|| super::genesis(&self.config), |entry| entry.head);
     }
 
     /// R25: nobody serves it; go on with our own until somebody may.
-    pub(super) fn on_load_failed(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        head: Head,
-        out: &mut Vec<Output>,
-    ) {
+    pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         if !matches!(&self.work, Some(Work::Load(way)) if way.target == head) {
             return;
         }
         self.work = None;
-        self.give_up(head.state, now + roll.grace);
-        out.push(Output::Behind(false));
+        self.give_up(head.state, step.now + step.roll.grace);
+        step.tell(Told::Behind(false));
     }
 
     fn give_up(&mut self, state: Digest, until: Time) {
@@ -223,27 +214,27 @@ impl State {
 
     /// Tells once that the way is at its end: nobody who answers is further than the next epoch,
     /// which is decided here as any other.
-    pub(super) fn note_caught_up(&mut self, now: Time, roll: &Roll, out: &mut Vec<Output>) {
+    pub(super) fn note_caught_up(&mut self, step: &mut Step<'_>) {
         let next = self.head.epoch.saturating_add(1);
-        let further = roll.live(now).any(|(peer, seen)| {
+        let further = step.roll.live(step.now).any(|(peer, seen)| {
             seen.beat.head.epoch > next
                 && self.is_ahead(seen, &self.head)
-                && !self.is_mute(now, peer)
+                && !self.is_silent(step, peer)
         });
         if self.catching_up && !further {
             self.catching_up = false;
-            out.push(Output::Event(Event::CaughtUp { head: self.head }));
+            step.put(Output::Event(Event::CaughtUp { head: self.head }));
         }
     }
 }
 
 /// Who may serve what leads to a head: first who told of it, whatever its last heartbeat said; then
 /// the living who are there, or have gone on from there.
-fn donors(now: Time, roll: &Roll, way: &Way) -> Vec<PeerId> {
+fn donors(step: &Step<'_>, way: &Way) -> Vec<PeerId> {
     let beyond = |head: &Head| head.epoch > way.target.epoch && head.exceeds(&way.target);
     let serves =
         |peer: &PeerId, head: &Head| *peer == way.from || *head == way.target || beyond(head);
-    let serving = roll.live(now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
+    let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
     let mut donors: Vec<(bool, bool, PeerId)> = serving
         .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
         .collect();

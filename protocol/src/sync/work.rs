@@ -2,9 +2,11 @@
 
 use super::arrive::Way;
 use super::{
-    Answer, Ask, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Opening, Output, PeerId,
-    REMEMBERED_MAX, Roll, Series, Standing, State, Time, Voter, wire,
+    Answer, Ask, Asked, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Open, Opening,
+    PeerId, REMEMBERED_MAX, Series, State, Time, Voter, wire,
 };
+use crate::output::Output;
+use crate::step::{Step, Told};
 
 /// What is being found out.
 #[derive(Clone, Debug)]
@@ -22,49 +24,34 @@ pub(super) enum Work {
 impl State {
     pub(super) fn ask_lineage(
         &mut self,
-        now: Time,
+        step: &mut Step<'_>,
         (from, sought): (PeerId, Head),
         base: u64,
-        out: &mut Vec<Output>,
     ) {
-        self.asked.insert(from, now + super::ASK_INTERVAL);
+        self.asked.insert(from, Asked::now(step));
         self.work = Some(Work::Lineage { from, sought, base, links: Vec::new() });
-        out.push(Output::Ask(from, Ask::Lineage { from_epoch: base.saturating_add(1) }));
+        step.put(Output::Ask(from, Ask::Lineage { from_epoch: base.saturating_add(1) }));
     }
 
-    pub(super) fn ask_chain(
-        &mut self,
-        now: Time,
-        from: PeerId,
-        target: Head,
-        out: &mut Vec<Output>,
-    ) {
+    pub(super) fn ask_chain(&mut self, step: &mut Step<'_>, from: PeerId, target: Head) {
         let shared = self.head.epoch.min(target.epoch);
         let from_epoch = shared.saturating_sub(CHAIN_MAX as u64 / 2).max(1);
-        self.ask_chain_from(now, from, target, from_epoch, out);
+        self.ask_chain_from(step, from, target, from_epoch);
     }
 
-    fn ask_chain_from(
-        &mut self,
-        now: Time,
-        from: PeerId,
-        target: Head,
-        from_epoch: u64,
-        out: &mut Vec<Output>,
-    ) {
-        self.asked.insert(from, now + super::ASK_INTERVAL);
+    fn ask_chain_from(&mut self, step: &mut Step<'_>, from: PeerId, target: Head, from_epoch: u64) {
+        self.asked.insert(from, Asked::now(step));
         self.work = Some(Work::Chain { from, target, from_epoch });
-        out.push(Output::Ask(from, Ask::Chain { from_epoch }));
+        step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
 
     pub(super) fn on_answer(
         &mut self,
-        now: Time,
-        roll: &Roll,
+        step: &mut Step<'_>,
+        open: Open<'_>,
         from: PeerId,
         answer: Option<&Answer>,
-        open: Open<'_>,
-        out: &mut Vec<Output>,
+        majority: bool,
     ) {
         let expected = match &self.work {
             Some(Work::Lineage { from, .. } | Work::Chain { from, .. }) => Some(*from),
@@ -82,56 +69,53 @@ impl State {
             ) => {
                 if sought.exceeds(&self.head) && !head.exceeds(&self.head) {
                     // It has told of a head that it does not have.
-                    self.asked.insert(from, now + roll.grace);
+                    self.asked.insert(from, Asked::in_vain(step));
                 }
-                let told = Told { from, head: *head, sought, openings, open };
-                self.on_lineage(now, roll, &told, base, links, more, out);
+                let told = Reply { from, head: *head, sought, openings, open, majority };
+                self.on_lineage(step, &told, base, links, more);
             }
             (Some(Work::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
                 let chain: Vec<_> =
                     chain.iter().map(|link| (link.epoch, link.state, link.r)).collect();
-                self.on_chain(now, from, target, from_epoch, &chain, out);
+                self.on_chain(step, from, target, from_epoch, &chain);
             }
             (_, Some(_)) => {
-                out.push(Output::Fault(from, Fault::Answer("answers another question")));
+                step.put(Output::Fault(from, Fault::Answer("answers another question")));
             }
             // R25: its head may be a lie, or it has died; others may have it too.
-            (_, None) => drop(self.asked.insert(from, now + roll.grace)),
+            (_, None) => drop(self.asked.insert(from, Asked::in_vain(step))),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the open question and its answer, one of each")]
     fn on_lineage(
         &mut self,
-        now: Time,
-        roll: &Roll,
-        told: &Told<'_>,
+        step: &mut Step<'_>,
+        told: &Reply<'_>,
         base: u64,
         mut links: Vec<Link>,
         more: &[Link],
-        out: &mut Vec<Output>,
     ) {
-        let Told { from, head: target, sought, .. } = *told;
+        let Reply { from, head: target, sought, .. } = *told;
         let Some(common) = self.head_at(base) else { return };
         if links.is_empty() && more.first().is_some_and(|l| l.receipt.series.parent != common.state)
         {
-            self.ask_chain(now, from, target, out);
+            self.ask_chain(step, from, target);
             return;
         }
         for link in more {
             match self.check_next(common, links.last(), link) {
                 Ok(()) => links.push(link.clone()),
                 Err(fault) => {
-                    out.push(Output::Fault(from, fault));
+                    step.put(Output::Fault(from, fault));
                     return;
                 }
             }
         }
         let Some(last) = links.last() else {
             if target == self.head {
-                out.push(Output::Openings(from, told.openings.to_vec()));
+                step.tell(Told::Openings(from, told.openings.to_vec()));
             } else if target.epoch <= base {
-                self.ask_chain(now, from, target, out);
+                self.ask_chain(step, from, target);
             }
             return;
         };
@@ -139,16 +123,16 @@ impl State {
         if reached < target.epoch && !more.is_empty() {
             self.work = Some(Work::Lineage { from, sought, base, links });
             let from_epoch = reached.saturating_add(1);
-            out.push(Output::Ask(from, Ask::Lineage { from_epoch }));
+            step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
             return;
         }
         let tokens =
             links.iter().fold(common.tokens, |sum, link| sum.saturating_add(link.receipt.tokens()));
         if reached != target.epoch || tokens != target.tokens {
-            out.push(Output::Fault(from, Fault::Answer("a head that its links do not reach")));
+            step.put(Output::Fault(from, Fault::Answer("a head that its links do not reach")));
             return;
         }
-        self.follow(now, roll, told, base, links, out);
+        self.follow(step, told, base, links);
     }
 
     /// Whether `link` follows on `before`, or on the common head where there is none.
@@ -163,23 +147,15 @@ impl State {
             None => common.state,
         };
         let base = Series { epoch: epoch.saturating_add(1), parent, regroup: None };
-        self.config.law.check_link(base, &voters, link)
+        self.law.check_link(base, &voters, link)
     }
 
     /// A verified greater head: R23, R24, R16.
-    fn follow(
-        &mut self,
-        now: Time,
-        roll: &Roll,
-        told: &Told<'_>,
-        base: u64,
-        links: Vec<Link>,
-        out: &mut Vec<Output>,
-    ) {
-        let Told { from, head: target, open, .. } = *told;
+    fn follow(&mut self, step: &mut Step<'_>, told: &Reply<'_>, base: u64, links: Vec<Link>) {
+        let Reply { from, head: target, open, .. } = *told;
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         // Whoever is two epochs behind does not wait for the update of the first one alone.
-        let Standing { decided, applying, .. } = open.standing;
+        let Open { decided, applying, .. } = open;
         if !target.exceeds(&self.head) || applying || (decided && one_longer) {
             return;
         }
@@ -190,27 +166,27 @@ impl State {
             !link.openings.iter().all(|opening| ours.contains(opening))
         });
         let on_ours = base == self.head.epoch;
-        if one_longer && regrouped && open.majority {
-            self.put_aside(target.state, now + super::ASK_INTERVAL);
+        if one_longer && regrouped && told.majority {
+            self.put_aside(target.state, step.now + super::ASK_INTERVAL);
             return;
         }
-        if self.is_outvoted(roll, &target, &links) {
-            self.put_aside(target.state, now + roll.grace);
+        if self.is_outvoted(step, &target, &links) {
+            self.put_aside(target.state, step.now + step.roll.grace);
             return;
         }
-        let waited = self.ahead_since.is_some_and(|since| now >= since + LINK_WAIT);
+        let waited = self.ahead_since.is_some_and(|since| step.now >= since + LINK_WAIT);
         if let ([link], true, false) = (links.as_slice(), on_ours, waited) {
-            out.push(Output::Link(from, Box::new(link.clone())));
+            step.tell(Told::Link(from, Box::new(link.clone())));
             return;
         }
         let links = links.into();
-        self.set_out(now, roll, Way { from, target, base, links }, out);
+        self.set_out(step, Way { from, target, base, links });
     }
 
     /// Without the links that we have taken ourselves since we asked.
     fn beyond_ours(&self, base: u64, links: Vec<Link>) -> (u64, Vec<Link>) {
         let ours = links.iter().zip(base.saturating_add(1)..).take_while(|(link, epoch)| {
-            let r = || wire::receipt_digest(&self.config.law.run, &link.receipt);
+            let r = || wire::receipt_digest(&self.law.run, &link.receipt);
             self.entry(*epoch).is_some_and(|entry| entry.r == r())
         });
         let ours = ours.count();
@@ -219,9 +195,9 @@ impl State {
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where
     /// more of its voters say another one than this, it is not followed.
-    fn is_outvoted(&self, roll: &Roll, target: &Head, links: &[Link]) -> bool {
+    fn is_outvoted(&self, step: &Step<'_>, target: &Head, links: &[Link]) -> bool {
         let voters = links.last().map(|last| last.receipt.voters()).unwrap_or_default();
-        let heads = voters.iter().filter_map(|voter| roll.peers.get(&voter.peer));
+        let heads = voters.iter().filter_map(|voter| step.roll.peers.get(&voter.peer));
         let same = heads
             .map(|seen| seen.beat.head)
             .filter(|head| (head.epoch, head.tokens) == (target.epoch, target.tokens));
@@ -232,16 +208,15 @@ impl State {
     /// R26: the first epoch in which two chains differ.
     fn on_chain(
         &mut self,
-        now: Time,
+        step: &mut Step<'_>,
         from: PeerId,
         target: Head,
         from_epoch: u64,
         chain: &[(u64, Digest, Digest)],
-        out: &mut Vec<Output>,
     ) {
         let in_order = chain.iter().zip(from_epoch..).all(|((epoch, ..), at)| *epoch == at);
         if !in_order {
-            out.push(Output::Fault(from, Fault::Answer("a chain out of order")));
+            step.put(Output::Fault(from, Fault::Answer("a chain out of order")));
             return;
         }
         let ours = |epoch: u64| self.state_after(epoch);
@@ -249,38 +224,38 @@ impl State {
         let Some((first_epoch, state, r)) = parted.copied() else {
             // It has followed us since, and its head is all that tells of where it was.
             if ours(target.epoch).is_some_and(|state| state != target.state) {
-                self.tell_fork(target.epoch, target, out);
+                self.tell_fork(step, target.epoch, target);
             }
             self.remember(target.state);
             return;
         };
         if first_epoch == from_epoch && from_epoch > 1 {
             let earlier = from_epoch.saturating_sub(CHAIN_MAX as u64 / 2).max(1);
-            self.ask_chain_from(now, from, target, earlier, out);
+            self.ask_chain_from(step, from, target, earlier);
             return;
         }
         let mine = self.entry(first_epoch);
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
             let (mine, theirs) = (mine.head.state, state);
-            out.push(Output::Event(Event::Diverged { who: from, mine, theirs }));
+            step.put(Output::Event(Event::Diverged { who: from, mine, theirs }));
             self.remember(target.state);
             self.put_aside(target.state, Time(u64::MAX));
             return;
         }
         if target.exceeds(&self.head) {
-            self.ask_lineage(now, (from, target), first_epoch.saturating_sub(1), out);
+            self.ask_lineage(step, (from, target), first_epoch.saturating_sub(1));
         } else if mine.is_some() && ours(target.epoch) != Some(target.state) {
             // Else it has parted since it told of its head, and the next one will show where.
-            self.tell_fork(first_epoch, target, out);
+            self.tell_fork(step, first_epoch, target);
         }
     }
 
     /// R26: another lineage exists, and ours stays.
-    fn tell_fork(&mut self, first_epoch: u64, theirs: Head, out: &mut Vec<Output>) {
+    fn tell_fork(&mut self, step: &mut Step<'_>, first_epoch: u64, theirs: Head) {
         if !self.told.contains(&theirs.state) {
             self.remember(theirs.state);
             let mine = self.head;
-            out.push(Output::Event(Event::Fork { first_epoch, mine, theirs, undone: 0 }));
+            step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone: 0 }));
         }
     }
 
@@ -293,19 +268,13 @@ impl State {
 }
 
 /// What came with an answer.
-struct Told<'a> {
+struct Reply<'a> {
     from: PeerId,
     head: Head,
     sought: Head,
     openings: &'a [Opening],
+    /// Our open epoch.
     open: Open<'a>,
-}
-
-/// Our open epoch, when an answer comes.
-#[derive(Clone, Copy)]
-pub(super) struct Open<'a> {
-    pub(super) standing: Standing,
     /// Whether a majority of its voters is present (R24).
-    pub(super) majority: bool,
-    pub(super) openings: &'a [Opening],
+    majority: bool,
 }

@@ -7,7 +7,9 @@ use super::{
 use super::{Happening, LogId, Rule, Time, World, log_id};
 use crate::disk::{Damage, Kept, Restored};
 use crate::rings::{Loss, Sends};
+use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::log::Recovered;
+use intellect_protocol::{epoch, sync};
 
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
@@ -78,27 +80,31 @@ impl World {
 
     fn config(&self, host: usize, log: LogId, recovered: Option<Recovered>) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
-        let founders = (0..self.setup.founders)
-            .map(|i| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) })
-            .collect();
+        let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
-            run: self.run,
-            genesis: self.genesis.digest(),
-            peers_min: self.setup.peers_min,
-            founders: (self.setup.founders > 0).then_some(founders),
+            law: Law {
+                run: self.run,
+                key: Keypair::simulated(place.name),
+                peers_min: self.setup.peers_min,
+                majority_only: self.setup.founders > 0,
+                elements: ELEMENTS as u64,
+            },
+            me: Me { peer: place.name, log, incarnation: place.incarnation },
+            epoch: epoch::Config {
+                ready_grace: Duration::from_secs(30),
+                weight_max: WEIGHT_MAX,
+                weight_medians: None,
+                update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
+                without: self.setup.without,
+            },
+            sync: sync::Config {
+                genesis: self.genesis.digest(),
+                founders: (0..self.setup.founders).map(voter).collect(),
+                replay_max: REPLAY_MAX,
+            },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
-            ready_grace: Duration::from_secs(30),
             minority_grace: Duration::from_millis(self.setup.grace_ms),
-            weight_max: WEIGHT_MAX,
-            weight_medians: None,
-            elements: ELEMENTS as u64,
-            update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
-            replay_max: REPLAY_MAX,
-            key: Keypair::simulated(place.name),
-            log,
-            incarnation: place.incarnation,
             recovered,
-            without: self.setup.without,
         }
     }
 

@@ -1,0 +1,62 @@
+//! One ballot: a roster, and what was said of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::id::{Digest, PeerId};
+use crate::message::{Message, Roster};
+use crate::sign::{Signature, Verified};
+
+/// A roster, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ballot {
+    pub(super) roster: Option<Arc<Roster>>,
+    /// As its proposer signed it, to pass on.
+    pub(super) signed: Option<Arc<Verified<Message>>>,
+    pub(super) accepts: BTreeSet<PeerId>,
+    pub(super) dones: BTreeMap<PeerId, Vote>,
+    pub(super) ring: RingState,
+    /// The update that our own ring gave.
+    pub(super) computed: Option<Digest>,
+}
+
+/// A `Done`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vote {
+    pub(super) r: Digest,
+    pub(super) update: Digest,
+    pub(super) signature: Signature,
+}
+
+/// Whether our ring of a roster runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RingState {
+    #[default]
+    Closed,
+    Running,
+    Lost,
+}
+
+impl Ballot {
+    /// The value that most have voted for. One roster has one value (R11): with honest voters, all.
+    pub(super) fn value(&self) -> Option<Vote> {
+        let first = self.dones.values().next()?;
+        let count = |vote: &Vote| self.dones.values().filter(|other| other.r == vote.r).count();
+        if count(first) == self.dones.len() {
+            return Some(*first);
+        }
+        self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
+    }
+
+    /// Whether `peer` has voted for `r`.
+    pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
+        self.dones.get(peer).is_some_and(|vote| vote.r == r)
+    }
+
+    /// R11: whether nobody has voted for another value than the others.
+    pub(super) fn has_one_value(&self) -> bool {
+        let mut values = self.dones.values().map(|vote| vote.r);
+        let first = values.next();
+        values.all(|r| Some(r) == first)
+    }
+}

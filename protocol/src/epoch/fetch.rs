@@ -1,0 +1,98 @@
+//! Which updates of the open epoch are here, and who may serve one that is not (R5, R6, R8).
+
+use std::collections::BTreeSet;
+
+use crate::id::{Digest, PeerId};
+use crate::output::Output;
+use crate::step::Step;
+
+use super::ballot::RingState;
+use super::{Kept, State};
+
+/// The updates of the open epoch that are here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    flushed: BTreeSet<Digest>,
+    /// Those that the disk does not take.
+    unflushed: BTreeSet<Digest>,
+}
+
+impl Held {
+    pub(super) fn insert(&mut self, update: Digest) {
+        self.flushed.insert(update);
+    }
+
+    pub(super) fn insert_unflushed(&mut self, update: Digest) {
+        self.unflushed.insert(update);
+    }
+
+    /// Whether it may be voted for (R5).
+    pub(super) fn contains(&self, update: &Digest) -> bool {
+        self.flushed.contains(update)
+    }
+
+    /// Whether it can be applied.
+    pub(super) fn is_here(&self, update: &Digest) -> bool {
+        self.contains(update) || self.unflushed.contains(update)
+    }
+}
+
+impl State {
+    pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
+        if self.slot.term.fetching == Some(update)
+            || step.now < self.slot.term.fetch_after
+            || from.is_empty()
+        {
+            return;
+        }
+        self.slot.term.fetching = Some(update);
+        step.put(Output::FetchUpdate(update, from));
+    }
+
+    pub(super) fn on_update_held(&mut self, update: Digest, kept: Kept) {
+        match kept {
+            Kept::Flushed => self.slot.held.insert(update),
+            Kept::InMemory => self.slot.held.insert_unflushed(update),
+        }
+        self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
+    }
+
+    pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
+        self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
+        self.slot.term.fetch_after = step.now + self.repeat_interval(step);
+    }
+
+    /// Who can serve an update: who voted for it, and who was heard to have.
+    pub(super) fn holders(&self, update: Digest) -> Vec<PeerId> {
+        let mut from: Vec<PeerId> = Vec::new();
+        for ballot in self.slot.ballots.values() {
+            let voted = ballot.dones.iter().filter(|(_, vote)| vote.update == update);
+            from.extend(voted.map(|(peer, _)| *peer));
+        }
+        for roster in self.slot.ballots.values().filter_map(|ballot| ballot.roster.as_ref()) {
+            if roster.adopt.as_ref().is_some_and(|receipt| receipt.update == update) {
+                from.push(roster.proposer);
+                from.extend(roster.heard.iter().map(|voter| voter.peer));
+            }
+        }
+        let forced = self.slot.forced.as_ref().is_some_and(|f| f.receipt.update == update);
+        if forced {
+            from.extend(self.voters().iter().map(|voter| voter.peer));
+        }
+        let mut seen = BTreeSet::from([self.me.peer]);
+        from.retain(|peer| seen.insert(*peer));
+        from.truncate(HOLDERS_MAX);
+        from
+    }
+
+    pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
+        self.slot.held.insert(update);
+        if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
+            ballot.computed = Some(update);
+            ballot.ring = RingState::Closed;
+        }
+    }
+}
+
+/// Peers named in one fetch.
+const HOLDERS_MAX: usize = 32;

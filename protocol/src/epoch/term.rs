@@ -1,0 +1,115 @@
+//! What lives as long as one series of an epoch: a Regroup that opens makes it anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::id::{Digest, PeerId};
+use crate::message::{Message, Series, Status, Voter};
+use crate::sign::Verified;
+use crate::time::Time;
+
+use super::commit::Decided;
+use super::propose::Adopted;
+use super::regroup::Gathering;
+
+/// One series.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    pub(super) series: Series,
+    pub(super) voters: Vec<Voter>,
+    pub(super) entered: Time,
+    pub(super) stage: Stage,
+    /// Highest attempt seen from anyone.
+    pub(super) attempt_seen: u32,
+    pub(super) asking: Option<Asking>,
+    pub(super) gathering: Gathering,
+    /// When everyone was Ready, or the grace had passed: turns count from here.
+    pub(super) turn_since: Option<Time>,
+    /// Rings that did not end in time although nobody was lost (R40).
+    pub(super) stalled: u32,
+    /// The values that we have adopted, by update, and whose votes they were (R8).
+    pub(super) adopted: BTreeMap<Digest, Adopted>,
+    /// Who refuses for ever, having joined a Regroup of this series (R13).
+    pub(super) closed: BTreeSet<PeerId>,
+    pub(super) replied: BTreeMap<(PeerId, u8), Time>,
+    pub(super) fetching: Option<Digest>,
+    pub(super) fetch_after: Time,
+    pub(super) repeat_at: Time,
+    pub(super) stuck_told: bool,
+}
+
+/// Where a series stands.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// No roster yet. `patience`: when to ask, after rosters were seen that leave us out.
+    Idle { patience: Option<Time> },
+    /// An attempt is under way: its roster is accepted.
+    Open { roster: Digest, progress: Progress, until: Time },
+    /// The next attempt is due, by whose turn comes first after `since`.
+    Recover { attempt: u32, since: Time },
+    /// Bound to a Regroup that has not opened.
+    Joined { regroup: Digest, until: Time },
+    /// A certificate is in hand.
+    Decided(Box<Decided>),
+    /// The outer step runs.
+    Applying(Box<Decided>),
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The other Accepts are awaited.
+    Accepted,
+    /// The update is being computed or fetched.
+    Reduce,
+    /// The update is held, the certificate awaited.
+    Finished,
+}
+
+/// A question to the voters before an attempt (R7).
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    pub(super) attempt: u32,
+    pub(super) until: Time,
+    pub(super) statuses: BTreeMap<PeerId, Status>,
+    pub(super) query: Arc<Verified<Message>>,
+}
+
+impl Progress {
+    /// As events name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Reduce => "reduce",
+            Self::Finished => "finished",
+        }
+    }
+}
+
+impl Term {
+    pub(super) fn new(now: Time, series: Series, voters: Vec<Voter>) -> Self {
+        Self {
+            series,
+            voters,
+            entered: now,
+            stage: Stage::Idle { patience: None },
+            attempt_seen: 0,
+            asking: None,
+            gathering: Gathering::default(),
+            turn_since: None,
+            stalled: 0,
+            adopted: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            replied: BTreeMap::new(),
+            fetching: None,
+            fetch_after: now,
+            repeat_at: now,
+            stuck_told: false,
+        }
+    }
+
+    /// Whether the attempt of `roster` is under way, and has come so far.
+    pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
+        matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
+    }
+}
