@@ -193,6 +193,23 @@ impl State {
             }
         }
         self.repeat(step);
+        self.assert_sound();
+    }
+
+    /// What holds between two inputs, whatever others send.
+    fn assert_sound(&self) {
+        let Slot { openings, chain, base, term, .. } = &self.slot;
+        let entered = openings.last().map_or(base, |opening| &opening.regroup.members);
+        let of_series = chain.len() == openings.len() + 1 && chain.last() == Some(&term.series);
+        assert!(of_series && term.voters.len() == entered.len(), "S6: voters are of their series");
+        assert!(
+            term.series.epoch == self.slot.head.epoch.saturating_add(1),
+            "S3: an epoch follows on its head"
+        );
+        if let Stage::Open { roster, .. } = &term.stage {
+            assert!(self.roster(roster).is_some(), "R3: what is under way is known");
+        }
+        assert!(self.early.len() <= EARLY_MAX, "D1: what comes early is bounded");
     }
 
     fn on_message(&mut self, step: &mut Step<'_>, message: &Arc<Verified<Message>>) {

@@ -323,6 +323,7 @@ impl State {
     }
 
     fn push(&mut self, link: Arc<Link>, head: Head) {
+        assert!(head.epoch == self.head.epoch + 1, "S3: a head is only extended");
         let base = self.voters_at(head.epoch.saturating_sub(1));
         // A founding leaves nobody behind.
         let regroups = link.openings.iter().skip(usize::from(base.is_empty()));

@@ -181,6 +181,8 @@ impl State {
         };
         let Decided { link, by_commit, .. } = *decided;
         let receipt = &link.receipt;
+        let parent = receipt.series.parent == self.slot.head.state;
+        assert!(parent, "S1: what is committed was decided for the state that it is applied to");
         let tokens = self.slot.head.tokens.saturating_add(receipt.tokens());
         let head = Head { epoch: receipt.series.epoch, tokens, state };
         if self.slot.frozen.is_some() && !receipt.spends(&self.me.peer, self.me.incarnation) {

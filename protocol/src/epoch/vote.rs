@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::blocks::Blocks;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
@@ -24,8 +25,28 @@ use super::{Rule, State};
 impl State {
     /// R1: our votes change by nothing but what goes to the log.
     pub(super) fn log(&mut self, step: &mut Step<'_>, record: Record) {
+        self.assert_lawful(&record);
         self.votes.append(&self.law.run, &record);
         step.put(Output::Log(record));
+    }
+
+    /// S5: one roster per attempt, and nothing below a promise or in a closed series.
+    fn assert_lawful(&self, record: &Record) {
+        if self.config.without.is_some() {
+            return;
+        }
+        let (series, attempt) = match record {
+            Record::Accepted { roster } => (roster.series, roster.attempt),
+            Record::Voted { series, attempt, .. } => (*series, *attempt),
+            _ => return,
+        };
+        let bound = self.votes.of(series);
+        let again = match record {
+            Record::Accepted { .. } => bound.accepted(attempt).is_some(),
+            _ => bound.done(attempt).is_some(),
+        };
+        assert!(attempt >= bound.promised(), "S5: nothing below a promise, or in a closed series");
+        assert!(!again, "S5: one roster, and one vote, per attempt");
     }
 
     pub(super) fn promised(&self) -> u32 {
@@ -273,6 +294,8 @@ impl State {
         let until = step.now + self.accept_time(step, roster.attempt);
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
+        let logged = self.votes.of(roster.series).accepted(roster.attempt);
+        assert!(logged == Some(digest), "R1: an Accept is logged before it counts");
         let me = self.me.peer;
         self.ballot(digest).accepts.insert(me);
         step.put(Output::Gossip(self.accept_message(digest, roster)));
@@ -383,6 +406,9 @@ impl State {
         let layout = Layout::of(&roster, self.law.elements).filter(|_| roster.is_free());
         if let (Some(layout), Some(index)) = (layout, index) {
             let (members, keep) = (roster.ring().copied().collect(), roster.keep.clone());
+            let kept = keep.iter().fold(Blocks::default(), |all, keep| all.and(&keep.blocks()));
+            let all = kept.and(layout.redone()) == Blocks::all(self.law.elements);
+            assert!(all && !kept.overlaps(layout.redone()), "D3: each block once");
             let ring = Ring { roster: digest, members, index, layout, keep };
             step.put(Output::Ring(Arc::new(ring)));
             self.ballot(digest).ring = RingState::Running;
@@ -441,11 +467,15 @@ impl State {
         let done = self.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
-        self.ballot(digest).dones.insert(me, vote);
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
             self.log(step, Record::Voted { series, attempt, receipt });
         }
+        assert!(
+            self.votes.of(series).done(attempt).is_some(),
+            "R1: a vote is logged before it counts"
+        );
+        self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
     }
