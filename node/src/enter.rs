@@ -11,6 +11,7 @@ mod tokenizer;
 
 use std::convert::Infallible;
 use std::fs::File;
+use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +47,6 @@ use crate::worker::{self, Report, Snapshot};
 use genesis::Found;
 use needs::Needs;
 use recover::{Recovery, Rules};
-use tokenizer::Need;
 
 /// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
 const WEIGHT_FACTOR: u64 = 8;
@@ -175,14 +175,14 @@ async fn join(
         tell.say("nobody else is known: waiting to be found; --bootstrap names an entry point");
     }
     let mut net = net::start(net_config(local, home, known), stop.clone())?;
-    let (parts, reports, keep) = tokio::select! {
+    let (parts, reports, bring) = tokio::select! {
         prepared = prepare(local, home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
     let (driver, ring_events) = Driver::new(parts);
     tokio::select! {
         done = driver.run(net, reports, ring_events, interrupts) => Ok(done?),
-        never = keep => match never {},
+        never = async { bring.await; pending::<Infallible>().await } => match never {},
     }
 }
 
@@ -194,14 +194,14 @@ async fn prepare(
     net: &mut Net,
     tell: &mut Teller,
     stop: &CancellationToken,
-) -> Result<(Parts, mpsc::Receiver<Report>, impl Future<Output = Infallible> + use<>), EnterError> {
+) -> Result<(Parts, mpsc::Receiver<Report>, impl Future<Output = ()> + use<>), EnterError> {
     tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
     let manifest = Arc::new(choose::manifest(net, local, tell).await?);
     tell.set_run(manifest.id);
     check_machine(local, &manifest, tell)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
-    let tokenizer = Need::of(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
+    let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
     let source = open_data(local, &manifest).await?;
@@ -222,8 +222,8 @@ async fn prepare(
         figures::number_of(local.threads.get(), "thread")
     ));
     let first = home.identity.peer().as_bytes()[0];
-    let keep = tokenizer::keep(tokenizer, net.handle.clone(), store, tell.clone(), first);
-    Ok((parts, reports, keep))
+    let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
+    Ok((parts, reports, bring))
 }
 
 /// What was opened on this machine for the run.

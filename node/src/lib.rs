@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod driver;
 mod enter;
+mod fetch;
 mod figures;
 mod gauge;
 mod identity;
@@ -29,7 +30,6 @@ mod sim;
 mod store;
 mod tell;
 mod tools;
-mod transfer;
 mod worker;
 
 use std::{

@@ -29,7 +29,6 @@ mod pace;
 mod peers;
 mod reach;
 mod run;
-pub(crate) mod tokenizer;
 
 use std::{
     collections::HashMap,
@@ -319,37 +318,10 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// A part of the file with this digest, from the peer of the run whose turn it is: there is no order
-    /// among them, and each number means another one. The author of what has begun is asked for what
-    /// follows, any other one for the begin.
-    ///
-    /// # Errors
-    /// See [`FetchError`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn tokenizer(
-        &self,
-        digest: [u8; 32],
-        turn: usize,
-        begun: Option<tokenizer::Begun>,
-    ) -> Result<tokenizer::Part, FetchError> {
-        let (reply, answer) = oneshot::channel();
-        let command = Command::Tokenizer(tokenizer::Ask { digest, turn, begun, reply });
-        self.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
-        answer.await.unwrap_or(Err(FetchError::Stopped))
-    }
-
-    /// Hands a tokenizer out from now on, to whoever asks for its digest.
-    ///
-    /// # Errors
-    /// [`SendError::Stopped`] only.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn hand_out(&self, tokenizer: Vec<u8>) -> Result<(), SendError> {
-        let command = Command::HandOut { tokenizer: tokenizer::File::new(tokenizer) };
-        self.commands.send(command).await.map_err(|_| SendError::Stopped)
+    /// The members of the run that a control stream is open to.
+    pub(crate) fn members(&self) -> Vec<PeerId> {
+        let lines = self.shared.lines.read().unwrap_or_else(PoisonError::into_inner);
+        lines.keys().copied().collect()
     }
 
     /// Gives a message to everybody in the run. That nobody is there yet is no error.

@@ -19,7 +19,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Write as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -112,6 +112,11 @@ impl Store {
             .map_err(|source| failed("write", &path, source))
     }
 
+    /// At most `most` bytes of it, from `offset` on.
+    pub(crate) fn tokenizer_part(&self, offset: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        part_of(&self.tokenizer_path(), offset, most)
+    }
+
     /// Where it is kept.
     pub(crate) fn tokenizer_path(&self) -> PathBuf {
         self.folder.join(TOKENIZER)
@@ -183,6 +188,18 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let entries = fs::read_dir(folder).map_err(|source| failed("read", folder, source))?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     paths.collect::<io::Result<_>>().map_err(|source| failed("read", folder, source))
+}
+
+/// At most `most` bytes of a file, from `offset` on.
+fn part_of(path: &Path, offset: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = File::open(path)?;
+        let rest = file.metadata()?.len().saturating_sub(offset);
+        let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    };
+    read().map_err(|source| failed("read", path, source))
 }
 
 fn failed(what: &'static str, path: &Path, source: io::Error) -> StoreError {

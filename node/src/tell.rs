@@ -28,7 +28,7 @@ use meter::{Line, Meter};
 use waiting::Waiting;
 use work::{Brought, Pace};
 
-pub(crate) use waiting::{AGAIN, Lack};
+pub(crate) use waiting::Lack;
 
 /// Said once, on standard error.
 const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \

@@ -233,7 +233,13 @@ impl Table {
     /// The digest of the state.
     #[must_use]
     pub fn state(&self) -> Digest {
-        Digest::derive("intellect-node 1 state", &self.to_bytes())
+        Self::digest_of(&self.to_bytes())
+    }
+
+    /// The digest of the state whose `header ‖ piece digests` these are, if they are any.
+    #[must_use]
+    pub fn digest_of(bytes: &[u8]) -> Digest {
+        Digest::derive("intellect-node 1 state", bytes)
     }
 
     /// What the state is besides its numbers.

@@ -142,6 +142,8 @@ pub enum Output {
         number: u64,
         /// Who is asked.
         peer: PeerId,
+        /// Which part or piece.
+        part: usize,
         /// The first byte wanted.
         offset: u64,
         /// Bytes wanted; only the last part of a whole of unknown length may be shorter.
@@ -429,7 +431,7 @@ impl State {
         self.count += 1;
         self.open.insert(self.count, Request { donor, part, at: now });
         let peer = self.donors[donor].peer;
-        out.push(Output::Ask { number: self.count, peer, offset, length });
+        out.push(Output::Ask { number: self.count, peer, part, offset, length });
     }
 
     fn keeps(&self, rule: Rule) -> bool {

@@ -408,6 +408,13 @@ pub enum Request {
         /// The first byte wanted.
         offset: u64,
     },
+    /// Bytes of the file of the run's tokenizer from `offset` on.
+    File {
+        /// BLAKE3 of the whole.
+        file: Digest,
+        /// The first byte wanted.
+        offset: u64,
+    },
 }
 
 /// One epoch of a chain.

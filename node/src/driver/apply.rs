@@ -13,8 +13,8 @@ use intellect_protocol::wire;
 
 use super::outbox::{Item, Written};
 use super::{Done, Driver};
+use crate::fetch::{self, Notice};
 use crate::net::SendError;
-use crate::transfer::{self, Notice};
 
 impl Driver {
     /// Does what the state decided, once the disk has what it rests on.
@@ -97,7 +97,7 @@ impl Driver {
             Output::Ask(peer, ask) => {
                 let net = self.net.clone();
                 self.jobs
-                    .spawn(async move { Done::Answer(peer, transfer::ask(&net, peer, ask).await) });
+                    .spawn(async move { Done::Answer(peer, fetch::ask(&net, peer, ask).await) });
             }
             Output::Fetch { head, r, donors, spent } => self.fetch_state(head, r, donors, spent),
             Output::Replay { updates, donors } => self.replay(&updates, donors),
@@ -147,8 +147,8 @@ impl Driver {
                 Notice::Fault(peer, why) => net.fault(peer, why),
                 Notice::Disk(error) => tell.disk(&error),
             };
-            let found =
-                transfer::checkpoint(&net, &store, header, head.state, donors, notice).await;
+            let donors = || donors.borrow().clone();
+            let found = fetch::checkpoint(&net, &store, header, head.state, donors, notice).await;
             Done::Checkpoint(head, spent, found.ok().map(Box::new))
         });
     }

@@ -20,10 +20,10 @@ use intellect_protocol::ring::Layout;
 
 use super::updates::Origin;
 use super::{Done, Driver};
+use crate::fetch;
 use crate::net::Reply;
 use crate::ring::{self, Held};
 use crate::store::updates::Name;
-use crate::transfer;
 
 /// Rings whose bytes are kept: the last one, and the one that it repaired.
 const RINGS: usize = 2;
@@ -182,7 +182,7 @@ impl Driver {
             let finished = Finished { roster, chunk: kept.chunk, seal: kept.seal };
             let (net, ring, holders) = (self.net.clone(), ring.roster, kept.holders.clone());
             self.jobs.spawn(async move {
-                let found = transfer::chunk(&net, finished, length, &holders).await;
+                let found = fetch::chunk(&net, finished, length, holders).await;
                 Done::Chunk { ring, finished, found: found.map(Arc::new) }
             });
         }
@@ -279,7 +279,7 @@ impl Driver {
         reply: Reply,
     ) {
         if let Some(slice) = self.repairs.slice(self.manifest.run.codec, chunk) {
-            if let Some(part) = transfer::part_of(slice.get(), offset) {
+            if let Some(part) = fetch::part_of(slice.get(), offset) {
                 reply.send_at_once(part);
             }
         } else if self.repairs.sealed.contains(&chunk) && asked < ASKED_AGAIN {

@@ -11,9 +11,9 @@ use intellect_protocol::wire;
 
 use super::updates::DISK_PAUSE;
 use super::{Done, Driver};
+use crate::fetch;
 use crate::net::Reply;
 use crate::store::{CHECKPOINTS, Saved, StoreError};
-use crate::transfer;
 
 impl Driver {
     /// Answers a request; dropping `reply` refuses it.
@@ -39,7 +39,7 @@ impl Driver {
             }
             Request::Table { state, offset } => {
                 self.note_asked(&state);
-                self.table(&state).and_then(|table| transfer::part_of(&table, offset))
+                self.table(&state).and_then(|table| fetch::part_of(&table, offset))
             }
             Request::Chunk { roster, chunk, offset } => {
                 self.serve_chunk(from, (roster, chunk), offset, 0, reply);
@@ -47,6 +47,10 @@ impl Driver {
             }
             Request::Piece { state, index } => {
                 self.serve_piece(&state, index, reply);
+                return;
+            }
+            Request::File { file, offset } => {
+                self.serve_file(file, offset, reply);
                 return;
             }
         };
@@ -99,6 +103,20 @@ impl Driver {
             }
             Done::Progress
         });
+    }
+
+    /// The run's tokenizer, if it is here.
+    fn serve_file(&mut self, file: Digest, offset: u64, reply: Reply) {
+        let vocabulary = self.manifest.vocabulary();
+        if vocabulary.is_some_and(|vocabulary| vocabulary.digest == file.0) {
+            let store = Arc::clone(&self.store);
+            self.jobs.spawn_blocking(move || {
+                if let Ok(part) = store.tokenizer_part(offset, fetch::PART_BYTES) {
+                    reply.send(part);
+                }
+                Done::Progress
+            });
+        }
     }
 
     /// A fetched state is our head once it is on the disk.

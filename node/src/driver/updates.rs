@@ -19,7 +19,7 @@ use super::{Done, Driver, DriverError};
 use crate::net::Reply;
 use crate::store::StoreError;
 use crate::store::updates::Name;
-use crate::{transfer, worker};
+use crate::{fetch, worker};
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub(crate) const IN_MEMORY: usize = 4;
@@ -339,7 +339,7 @@ impl Driver {
                 self.living_first(&mut from);
                 let (net, length) = (self.net.clone(), self.update_bytes());
                 self.jobs.spawn(async move {
-                    let found = transfer::update(&net, name.digest, length, &from).await;
+                    let found = fetch::update(&net, name.digest, length, from).await;
                     Done::Update { name, found: found.map(Arc::new) }
                 });
             }
@@ -464,14 +464,14 @@ impl Driver {
             None => {}
             Some(Place::Memory(bytes)) => {
                 // It is of the open epoch, or the last few: a vote may wait for it.
-                if let Some(part) = transfer::part_of(&bytes, offset) {
+                if let Some(part) = fetch::part_of(&bytes, offset) {
                     reply.send_at_once(part);
                 }
             }
             Some(Place::Disk(name)) => {
                 let store = Arc::clone(&self.store);
                 self.jobs.spawn_blocking(move || {
-                    if let Ok(part) = store.update_part(name, offset, transfer::PART_BYTES) {
+                    if let Ok(part) = store.update_part(name, offset, fetch::PART_BYTES) {
                         reply.send(part);
                     }
                     Done::Progress

@@ -7,28 +7,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use intellect_protocol::checkpoint::{Header, Table};
-use intellect_protocol::id::{Digest, PeerId};
-use tokio::sync::watch;
+use intellect_protocol::checkpoint::Header;
+use intellect_protocol::id::Digest;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::EnterError;
 use crate::config::Local;
 use crate::driver::DriverError;
+use crate::fetch::{self, Notice};
 use crate::manifest::Manifest;
 use crate::net::{Event, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
-use crate::tell::{AGAIN, Teller};
-use crate::transfer::{self, Lack, Notice};
-
-/// Between two tries, while nobody who is there has the weights: they are fetching them too. What has
-/// come is read again each time, so it becomes longer, up to a minute.
-const RETRY: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(60);
+use crate::tell::Teller;
 
 /// Said while nobody who is there has them.
 const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; one \
@@ -74,14 +66,23 @@ pub(crate) async fn find(
         .await
         .map_err(|_| DriverError::Network)?;
     tell.say("this run begins with published weights: looking for peers that have them");
-    let (known, donors) = watch::channel(Vec::new());
     let mut reachability = None;
     let handle = net.handle.clone();
     let fetched = async {
+        let mut meter = tell.meter(0, 0);
+        let notice = |notice| match notice {
+            Notice::Progress(progress) => meter.show(progress),
+            Notice::Fault(peer, why) => handle.fault(peer, why),
+            Notice::Disk(error) => tell.disk(&error),
+        };
+        let in_vain = || tell.say(WAITING);
         let header = Header::published(parameters);
-        let (table, theta) = fetch(&handle, store, header, state, donors, tell).await?;
+        let found = fetch::checkpoint_at_last(&handle, store, header, state, notice, in_vain).await;
+        let useless = |why| EnterError::Genesis(PublishedError::Useless { state, why });
+        let (table, weights) = found.map_err(useless)?;
         let store = Arc::clone(store);
-        let published = spawn_blocking(move || store.save_genesis(table, theta)).await;
+        let save = move || store.save_genesis(table, weights.into_theta());
+        let published = spawn_blocking(save).await;
         Ok::<_, EnterError>(published.map_err(|error| DriverError::Worker(error.to_string()))??)
     };
     tokio::pin!(fetched);
@@ -92,7 +93,7 @@ pub(crate) async fn find(
             Some(stream) = net.rings.recv() => drop(stream),
             event = net.events.recv() => match event {
                 Some(Event::Reachability(now)) => reachability = Some(now),
-                Some(event) => note(net, event, &known, tell),
+                Some(event) => note(net, event, tell),
                 None => return Err(DriverError::Network.into()),
             },
         }
@@ -149,68 +150,11 @@ async fn kept(
     }
 }
 
-/// Fetches the weights from whoever is there, until somebody has them.
-async fn fetch(
-    net: &crate::net::Handle,
-    store: &Arc<Store>,
-    header: Header,
-    state: Digest,
-    mut donors: watch::Receiver<Vec<PeerId>>,
-    tell: &Teller,
-) -> Result<(Table, Vec<f32>), EnterError> {
-    let mut meter = tell.meter(0, 0);
-    let mut pause = RETRY;
-    loop {
-        somebody(&mut donors, tell).await?;
-        let notice = |notice| match notice {
-            Notice::Progress(progress) => meter.show(progress),
-            Notice::Fault(peer, why) => net.fault(peer, why),
-            Notice::Disk(error) => tell.disk(&error),
-        };
-        let fetched = transfer::checkpoint(net, store, header, state, donors.clone(), notice);
-        match fetched.await {
-            Ok((table, fetched)) => return Ok((table, fetched.into_theta())),
-            Err(Lack::Useless(why)) => {
-                return Err(EnterError::Genesis(PublishedError::Useless { state, why }));
-            }
-            Err(Lack::Nobody) => {}
-        }
-        if pause == RETRY || pause == RETRY_MAX {
-            tell.say(WAITING);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(RETRY_MAX);
-    }
-}
-
-/// Waits until somebody is there, and says so now and again.
-async fn somebody(
-    donors: &mut watch::Receiver<Vec<PeerId>>,
-    tell: &Teller,
-) -> Result<(), DriverError> {
-    loop {
-        match timeout(AGAIN, donors.wait_for(|donors| !donors.is_empty())).await {
-            Ok(there) => return there.map(drop).map_err(|_| DriverError::Network),
-            Err(_) => tell.say(WAITING),
-        }
-    }
-}
-
 /// Whoever is there may have the weights; for all else it is too early.
-fn note(net: &Net, event: Event, donors: &watch::Sender<Vec<PeerId>>, tell: &Teller) {
+fn note(net: &Net, event: Event, tell: &Teller) {
     match event {
-        Event::Connected { peer, link } => {
-            tell.connected(peer, &link);
-            donors.send_if_modified(|donors| {
-                let news = !donors.contains(&peer);
-                donors.extend(news.then_some(peer));
-                news
-            });
-        }
-        Event::Disconnected { peer, cause } => {
-            tell.disconnected(peer, &cause);
-            donors.send_modify(|donors| donors.retain(|donor| *donor != peer));
-        }
+        Event::Connected { peer, link } => tell.connected(peer, &link),
+        Event::Disconnected { peer, cause } => tell.disconnected(peer, &cause),
         Event::Listening => tell.listening(&net.handle.addresses()),
         Event::Incompatible { peer, version } => tell.incompatible(peer, version),
         Event::Fault { peer, why } => tell.fault(peer, &why),

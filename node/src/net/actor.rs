@@ -47,15 +47,12 @@ use super::{
     peers::{Connection, FAULTS_MAX, Peers, Purpose},
     reach::Evidence,
     run::Run,
-    tokenizer::{self, TOKENIZER},
 };
 
 /// From a handle.
 pub(crate) enum Command {
     Manifests { run: Option<RunId>, reply: oneshot::Sender<Result<Vec<Offer>, EnterError>> },
     Join { run: RunId, manifest: manifest::File },
-    Tokenizer(tokenizer::Ask),
-    HandOut { tokenizer: tokenizer::File },
     Gossip { topic: Topic, bytes: Vec<u8> },
     Verdict { token: GossipToken, verdict: Verdict },
     SendToAll { peer: Peer, bytes: Vec<u8> },
@@ -93,9 +90,6 @@ pub(super) struct Actor {
     pub(super) circuits: HashSet<ListenerId>,
     pub(super) relay_at: Instant,
     pub(super) knock_at: Instant,
-    /// The file of the run's tokenizer, where this node has it, and whom it is handed to.
-    pub(super) tokenizer: Option<tokenizer::File>,
-    pub(super) served: Arc<tokenizer::Served>,
     pub(super) tasks: JoinSet<()>,
     pub(super) notes: mpsc::Sender<Note>,
     noted: mpsc::Receiver<Note>,
@@ -150,8 +144,6 @@ impl Actor {
             circuits: HashSet::new(),
             relay_at: now,
             knock_at: now,
-            tokenizer: None,
-            served: Arc::default(),
             tasks: JoinSet::new(),
             notes,
             noted,
@@ -227,8 +219,6 @@ impl Actor {
                 self.on_tick(now);
             }
             Command::Join { run, manifest } => self.join(run, manifest, now),
-            Command::Tokenizer(ask) => self.ask_tokenizer(ask),
-            Command::HandOut { tokenizer } => self.tokenizer = Some(tokenizer),
             Command::Gossip { topic, bytes } => self.publish(topic, bytes),
             Command::Verdict { token, verdict } => self.on_verdict(token, verdict),
             Command::Knock { beat } => self.knock(&beat, now),
@@ -425,8 +415,6 @@ impl Actor {
                 let shared = self.shared.clone();
                 self.tasks.spawn(fetch::answer(peer, stream, notes, shared, permit));
             }
-        } else if protocol == TOKENIZER {
-            self.serve_tokenizer(peer, stream);
         } else if self.tasks.len() < TASKS_MAX {
             let offered = self.run.as_ref().map(|run| (run.id, run.manifest.clone()));
             self.tasks.spawn(async move {

@@ -23,14 +23,13 @@ use libp2p::{
 };
 
 use super::mute::Mute;
-use super::tokenizer::TOKENIZER;
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
 /// The frames of a ring.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
 /// Requests and answers.
-pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/1");
+pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
 /// See the module.
 #[derive(NetworkBehaviour)]
@@ -53,13 +52,7 @@ impl Node {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { far }),
             gossip: Mute::new(gossip()?),
-            streams: streams::Behaviour::new(&[
-                CONTROL,
-                RING,
-                FETCH,
-                TOKENIZER,
-                manifest::PROTOCOL,
-            ]),
+            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `/intellect/fetch/1`: one request, one answer, each a frame; a stream for each pair.
+//! `/intellect/fetch/2`: one request, one answer, each a frame; a stream for each pair.
 //!
 //! What they say is the driver's business. The answer is believed by digest, so nothing here needs
 //! to be trusted; a truncated one is an error, never an answer.

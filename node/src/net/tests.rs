@@ -14,10 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    tokenizer::{Begun, PART_BYTES},
-    *,
-};
+use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([9; 32]);
@@ -304,35 +301,6 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     nodes[1].hears(b"kept").await;
 }
 
-/// The last part is shorter than the others, and empty where the file ends with a whole one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tokenizer_comes_from_the_peer_that_has_it() {
-    let entry = entry(111, "/ip4/127.0.0.1/tcp/0").await;
-    let nodes = run_of(3, &entry).await;
-    let file = [vec![7; PART_BYTES], vec![8; PART_BYTES]].concat();
-    let digest = *blake3::hash(&file).as_bytes();
-    let asker = nodes[0].net.handle.clone();
-    let author = nodes[1].id;
-    let ask = async |digest, length| {
-        let begun = Some(Begun { author, length });
-        let both = [asker.tokenizer(digest, 4, begun), asker.tokenizer(digest, 5, begun)];
-        let [one, other] = both;
-        [one.await, other.await].into_iter().filter_map(Result::ok).collect::<Vec<_>>()
-    };
-    assert!(soon("two answers", ask(digest, 0)).await.is_empty(), "nobody has it");
-    nodes[1].net.handle.hand_out(file.clone()).await.unwrap();
-    for (offset, part) in [0, PART_BYTES, 2 * PART_BYTES - 3, 2 * PART_BYTES].map(|offset| {
-        (offset, file[offset..].chunks(PART_BYTES).next().unwrap_or_default().to_vec())
-    }) {
-        let answers = soon("two answers", ask(digest, offset as u64)).await;
-        assert!(answers == [(author, part)], "{offset}");
-    }
-    for (digest, offset) in [(digest, u64::MAX), (digest, 2 * PART_BYTES as u64 + 1), ([1; 32], 0)]
-    {
-        assert!(soon("two answers", ask(digest, offset)).await.is_empty(), "{offset}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -434,9 +402,7 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
     for (protocol, bytes) in [
         ("/intellect/ctl/1", vec![0xff; 64]),
         ("/intellect/ctl/1", flood),
-        ("/intellect/fetch/1", vec![0xff; 64]),
-        ("/intellect/tokenizer/2", vec![0xff; 64]),
-        ("/intellect/tokenizer/2", vec![3, 0, 0, 0, 1, 2, 3]),
+        ("/intellect/fetch/2", vec![0xff; 64]),
         ("/intellect/manifest/1", vec![0xff; 64]),
         ("/intellect/manifest/1", vec![3, 0, 0, 0, 1, 2, 3]),
     ] {

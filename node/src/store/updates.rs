@@ -7,13 +7,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use intellect_protocol::id::Digest;
 
-use super::{Store, StoreError, TEMPORARY, failed, files};
+use super::{Store, StoreError, TEMPORARY, failed, files, part_of};
 use crate::os;
 
 /// Which update a file holds.
@@ -98,15 +97,7 @@ impl Store {
         offset: u64,
         most: usize,
     ) -> Result<Vec<u8>, StoreError> {
-        let path = self.update_path(name);
-        let read = || -> io::Result<Vec<u8>> {
-            let file = File::open(&path)?;
-            let rest = file.metadata()?.len().saturating_sub(offset);
-            let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
-            file.read_exact_at(&mut bytes, offset)?;
-            Ok(bytes)
-        };
-        read().map_err(|source| failed("read", &path, source))
+        part_of(&self.update_path(name), offset, most)
     }
 
     /// Removes updates; one that is gone already is none the less.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::Teller;
 use super::events;
+use crate::fetch::Progress;
 use crate::figures::{bytes, number_of};
 use crate::os;
-use crate::transfer::Progress;
 
 /// How often the line is written over, and the event written.
 const OFTEN: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use crate::figures::number_of;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Between two sentences about the same.
-pub(crate) const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Who is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

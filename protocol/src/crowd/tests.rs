@@ -47,7 +47,7 @@ impl<F: FnMut(PeerId, u64, u32) -> Answer> Play<F> {
         self.state.handle(self.now, input, &mut out);
         for output in out {
             match output {
-                Output::Ask { number, peer, offset, length } => {
+                Output::Ask { number, peer, offset, length, .. } => {
                     self.asked.push((peer, offset));
                     if let Some((ms, answer)) = (self.answer)(peer, offset, length) {
                         self.coming.insert((Time(self.now.0 + ms), number), answer);

@@ -201,6 +201,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("table", Request::Table { state, offset }),
         ("piece", Request::Piece { state, index: 7 }),
         ("chunk", Request::Chunk { roster: digest(0x71), chunk: 1, offset }),
+        ("file", Request::File { file: digest(0x72), offset }),
     ]
 }
 

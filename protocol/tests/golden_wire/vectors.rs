@@ -193,6 +193,7 @@ pub(crate) const REQUESTS: &[(&str, &str)] = &[
     ("table", "02 e4*32 fc 00 00 10 00"),
     ("piece", "03 e4*32 07"),
     ("chunk", "04 71*32 01 fc 00 00 10 00"),
+    ("file", "05 72*32 fc 00 00 10 00"),
 ];
 
 pub(crate) const ANSWERS: &[(&str, &str)] = &[

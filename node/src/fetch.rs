@@ -1,0 +1,362 @@
+//! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights and
+//! tokenizers, each believed only by what it hashes to.
+//!
+//! Whom to ask for which bytes, and whom to believe, is decided by [`crowd`]; here its requests go over
+//! the net. An answer is at most 1 MiB (docs/FORMATS.md), and every answer but the last one of a thing is
+//! that long. Of a checkpoint its table comes first; then every piece is kept on disk as it arrives, so
+//! that a restart goes on where it was.
+
+mod asked;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_model::state::State;
+use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
+use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Answer, Ask, Finished, Request};
+use intellect_protocol::peer::ASK_TIMEOUT;
+use intellect_protocol::wire;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::net::Handle;
+use crate::store::genesis::Useless;
+use crate::store::incoming::Incoming;
+use crate::store::{Store, StoreError};
+
+use asked::Asked;
+
+/// Most bytes of an update, a chunk, a table or a file in one answer, and of a piece.
+pub(crate) const PART_BYTES: usize = 1 << 20;
+const _: () = assert!(PIECE_BYTES <= PART_BYTES);
+
+/// Between two tries, while nobody who is there has the whole: they are fetching it too.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What is told while a transfer goes on.
+pub(crate) enum Notice {
+    /// More has come.
+    Progress(Progress),
+    /// A donor sent something else than it was asked for.
+    Fault(PeerId, &'static str),
+    /// What comes is not kept on disk: a restart begins anew.
+    Disk(StoreError),
+}
+
+/// Why a checkpoint is not to be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Of those who were asked nobody has all of it.
+    Nobody,
+    /// Everybody has the same, and it is of no use.
+    Useless(Useless),
+}
+
+/// A state as it comes in.
+pub(crate) struct Progress {
+    /// Verified so far.
+    pub(crate) have_bytes: u64,
+    /// Size of all.
+    pub(crate) want_bytes: u64,
+    /// Who serves it.
+    pub(crate) donors: Vec<PeerId>,
+}
+
+/// A question about another peer's lineage; `None` if there is no good answer in time.
+pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
+    let request = wire::request(&Request::Ask(ask));
+    let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
+    wire::open_answer(&bytes)
+}
+
+/// The update of this digest and length, from as many of `from` as it takes; who sends other bytes is
+/// named by the network.
+pub(crate) async fn update(
+    net: &Handle,
+    update: Digest,
+    length: usize,
+    from: Vec<PeerId>,
+) -> Option<Vec<u8>> {
+    let mut asked = Asked::new(net, || from.clone());
+    let part = |_, offset| Request::Update { update, offset };
+    let fault = |peer, why| net.fault(peer, why);
+    whole(&mut asked, update, Length::Exactly(length as u64), &part, blake3_of, fault).await
+}
+
+/// The bytes of a finished chunk, `length` of them, from as many of `holders` as it takes.
+pub(crate) async fn chunk(
+    net: &Handle,
+    finished: Finished,
+    length: usize,
+    holders: Vec<PeerId>,
+) -> Option<Vec<u8>> {
+    let Finished { roster, chunk, seal } = finished;
+    let mut asked = Asked::new(net, || holders.clone());
+    let part = |_, offset| Request::Chunk { roster, chunk, offset };
+    let fault = |peer, why| net.fault(peer, why);
+    whole(&mut asked, seal.digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
+}
+
+/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one does,
+/// less often after each try in vain. Who sends another file is dropped. Those are asked first whose
+/// place follows `first`, so that not everybody asks the same one.
+///
+/// # Cancel safety
+/// Cancel safe; what has come of it is lost.
+pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> Vec<u8> {
+    let part = |_, offset| Request::File { file, offset };
+    let members = || {
+        let mut members = net.members();
+        members.sort_by_key(|peer| peer.as_bytes()[0].wrapping_sub(first));
+        members
+    };
+    let fault = |peer, why| net.drop_peer(peer, why);
+    let length = Length::AtMost(most as u64);
+    let mut pause = RETRY;
+    loop {
+        tokio::time::sleep(pause).await;
+        let mut asked = Asked::new(net, members);
+        if let Some(found) = whole(&mut asked, file, length, &part, blake3_of, fault).await {
+            return found;
+        }
+        pause = (pause + pause / 2).min(FILE_RETRY_MAX);
+    }
+}
+
+/// An answer that does not come in time costs a whole line, and nobody waits for a file.
+const FILE_RETRY_MAX: Duration = Duration::from_secs(600);
+
+fn blake3_of(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+/// What has this digest as a whole.
+async fn whole<D: Fn() -> Vec<PeerId>>(
+    asked: &mut Asked<'_, D>,
+    digest: Digest,
+    length: Length,
+    request: &impl Fn(usize, u64) -> Request,
+    hash: impl Fn(&[u8]) -> Digest,
+    mut fault: impl FnMut(PeerId, &'static str),
+) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    asked.input(Input::Fetch(Want::Whole(digest, length)));
+    loop {
+        match asked.next(request).await {
+            Output::Keep { offset, .. } => put(&mut whole, offset, asked.answer())?,
+            Output::Hash { length } => {
+                whole.truncate(usize::try_from(length).ok()?);
+                asked.input(Input::Hashed(hash(&whole)));
+            }
+            Output::Fault(peer, why) => fault(peer, why),
+            Output::Done => return Some(whole),
+            Output::Nobody => return None,
+            Output::Ask { .. } => {}
+        }
+    }
+}
+
+/// Puts a part at its place. Parts come in any order, and of a second donor once more.
+fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
+    let begin = usize::try_from(offset).ok()?;
+    let end = begin.checked_add(part.len())?;
+    if whole.len() < end {
+        whole.resize(end, 0);
+    }
+    whole.get_mut(begin..end)?.copy_from_slice(part);
+    Some(())
+}
+
+/// The checkpoint with this header and digest, from the `donors` that are known by then; what `store` has
+/// of it already is not fetched again.
+///
+/// # Cancel safety
+/// Cancel safe; what has come is kept.
+pub(crate) async fn checkpoint(
+    net: &Handle,
+    store: &Arc<Store>,
+    header: Header,
+    state: Digest,
+    donors: impl Fn() -> Vec<PeerId>,
+    mut tell: impl FnMut(Notice),
+) -> Result<(Table, State), Lack> {
+    let mut asked = Asked::new(net, donors);
+    let table = match kept_table(store, header, state).await {
+        Some(table) => Some(table),
+        None => table_of(&mut asked, header, state, &mut tell).await,
+    };
+    let table = table.ok_or(Lack::Nobody)?;
+    if header == Header::published(header.parameters) && table.has_momentum() {
+        return Err(Lack::Useless(Useless::Momentum));
+    }
+    let mut incoming = match open_incoming(store, &table).await {
+        Ok(incoming) => Some(incoming),
+        Err(error) => {
+            tell(Notice::Disk(error));
+            None
+        }
+    };
+    let kept = kept_pieces(&table, incoming.clone()).await;
+    let (mut fetched, held) = kept.ok_or(Lack::Nobody)?;
+    let pieces = pieces(&table);
+    let want_bytes = header.parameters.saturating_mul(8);
+    let mut have_bytes = held
+        .iter()
+        .filter_map(|piece| pieces.get(*piece))
+        .map(|piece| u64::from(piece.length))
+        .sum();
+    tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: asked.donors() }));
+    asked.input(Input::Fetch(Want::Pieces(pieces, held)));
+    let request =
+        |part, _| Request::Piece { state, index: u32::try_from(part).unwrap_or(u32::MAX) };
+    loop {
+        match asked.next(&request).await {
+            Output::Keep { part, .. } => {
+                let bytes = asked.answer();
+                // The right digest, and still no numbers.
+                fetched.put_piece(part, bytes).map_err(|_| Lack::Useless(Useless::NotFinite))?;
+                have_bytes += bytes.len() as u64;
+                let bytes = bytes.to_vec();
+                if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
+                    tell(Notice::Disk(error));
+                }
+                let donors = asked.active();
+                tell(Notice::Progress(Progress { have_bytes, want_bytes, donors }));
+            }
+            Output::Fault(peer, why) => tell(Notice::Fault(peer, why)),
+            Output::Done => return Ok((table, fetched)),
+            Output::Nobody => return Err(Lack::Nobody),
+            Output::Ask { .. } | Output::Hash { .. } => {}
+        }
+    }
+}
+
+/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is. What
+/// has come is read again each time, so the pause becomes longer, up to a minute.
+///
+/// # Cancel safety
+/// Cancel safe; what has come is kept.
+pub(crate) async fn checkpoint_at_last(
+    net: &Handle,
+    store: &Arc<Store>,
+    header: Header,
+    state: Digest,
+    mut tell: impl FnMut(Notice),
+    in_vain: impl Fn(),
+) -> Result<(Table, State), Useless> {
+    let (mut pause, mut told) = (RETRY, Instant::now());
+    loop {
+        while net.members().is_empty() {
+            tokio::time::sleep(ALONE).await;
+            if told.elapsed() >= RETRY_MAX {
+                in_vain();
+                told = Instant::now();
+            }
+        }
+        match checkpoint(net, store, header, state, || net.members(), &mut tell).await {
+            Ok(found) => return Ok(found),
+            Err(Lack::Useless(why)) => return Err(why),
+            Err(Lack::Nobody) => {}
+        }
+        if pause == RETRY || pause == RETRY_MAX {
+            in_vain();
+            told = Instant::now();
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(RETRY_MAX);
+    }
+}
+
+/// The longest pause between two tries to fetch what a node cannot begin without.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether somebody is there.
+const ALONE: Duration = Duration::from_millis(250);
+
+fn pieces(table: &Table) -> Vec<Piece> {
+    let piece = |(number, digest): (usize, &Digest)| {
+        let length = table.piece(number).map_or(0, |range| 4 * range.len());
+        Piece {
+            offset: table.offset(number).unwrap_or(u64::MAX),
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+            digest: *digest,
+        }
+    };
+    table.pieces().iter().enumerate().map(piece).collect()
+}
+
+async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
+    let store = Arc::clone(store);
+    let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
+    (*table.header() == header).then_some(table)
+}
+
+async fn table_of<D: Fn() -> Vec<PeerId>>(
+    asked: &mut Asked<'_, D>,
+    header: Header,
+    state: Digest,
+    tell: &mut impl FnMut(Notice),
+) -> Option<Table> {
+    let length = HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?;
+    let part = |_, offset| Request::Table { state, offset };
+    let fault = |peer, why| tell(Notice::Fault(peer, why));
+    let length = Length::Exactly(length as u64);
+    let bytes = whole(asked, state, length, &part, Table::digest_of, fault).await?;
+    let table = Table::from_bytes(&bytes, &state).ok()?;
+    (*table.header() == header).then_some(table)
+}
+
+async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming>, StoreError> {
+    let (store, table) = (Arc::clone(store), table.clone());
+    let opened = spawn_blocking(move || store.receive(&table)).await;
+    opened.map_err(|error| StoreError::Ended(error.to_string()))?.map(Arc::new)
+}
+
+/// The pieces that need not come, as far as they are known, and which those are: those that came before
+/// a restart are verified again, those of zeros are known by their digest (the momentum of published
+/// weights).
+async fn kept_pieces(
+    table: &Table,
+    kept: Option<Arc<Incoming>>,
+) -> Option<(State, BTreeSet<usize>)> {
+    let table = table.clone();
+    let read = move || {
+        let parameters = usize::try_from(table.header().parameters).ok()?;
+        let mut state = State::genesis(vec![0.0; parameters]);
+        let mut held = BTreeSet::new();
+        for (piece, is_zero) in table.zeros().enumerate() {
+            let bytes = || kept.as_ref().and_then(|kept| kept.get(&table, piece));
+            if is_zero || bytes().is_some_and(|bytes| state.put_piece(piece, &bytes).is_ok()) {
+                held.insert(piece);
+            }
+        }
+        Some((state, held))
+    };
+    spawn_blocking(read).await.ok()?
+}
+
+/// Keeps a piece on disk; after an error none any more.
+async fn keep(
+    incoming: &mut Option<Arc<Incoming>>,
+    table: &Table,
+    index: usize,
+    bytes: Vec<u8>,
+) -> Option<StoreError> {
+    let (kept, offset) = (Arc::clone(incoming.as_ref()?), table.offset(index)?);
+    let put = spawn_blocking(move || kept.put(offset, &bytes)).await;
+    let error = put.map_err(|error| StoreError::Ended(error.to_string())).flatten().err()?;
+    *incoming = None;
+    Some(error)
+}
+
+/// The part of `bytes` that begins at `offset`, as it is served.
+pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
+    let rest = bytes.get(usize::try_from(offset).ok()?..)?;
+    Some(rest.get(..rest.len().min(PART_BYTES))?.to_vec())
+}
+
+#[cfg(test)]
+mod tests;

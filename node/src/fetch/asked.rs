@@ -1,0 +1,116 @@
+//! The crowd of one transfer over the net: its requests are asked, their answers given to it.
+
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use intellect_bootstrap::frame::FrameError;
+use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, Patience, State};
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::Request;
+use intellect_protocol::time::Time;
+use intellect_protocol::wire;
+use std::collections::VecDeque;
+use tokio::time::{Instant, sleep_until};
+
+use super::PART_BYTES;
+use crate::net::{FetchError, Handle};
+
+/// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
+pub(super) struct Asked<'a, D> {
+    net: &'a Handle,
+    donors: D,
+    crowd: State,
+    began: Instant,
+    open: FuturesUnordered<BoxFuture<'a, (u64, Result<Vec<u8>, FetchError>)>>,
+    /// What it has decided and nobody has done yet.
+    out: VecDeque<Output>,
+    /// The bytes of the last answer.
+    answer: Vec<u8>,
+}
+
+impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
+    pub(super) fn new(net: &'a Handle, donors: D) -> Self {
+        let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
+        let config = Config { patience: Patience::OF_PARTS, part_bytes, without: None };
+        let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
+        let (crowd, began) = (State::new(config), Instant::now());
+        let mut asked = Self { net, donors, crowd, began, open, out, answer };
+        asked.input(Input::Donors((asked.donors)()));
+        asked
+    }
+
+    /// Gives one input to the crowd.
+    pub(super) fn input(&mut self, input: Input) {
+        let mut out = Vec::new();
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.crowd.handle(Time(elapsed), input, &mut out);
+        self.out.extend(out);
+    }
+
+    /// The bytes that the last [`Output::Keep`] is about.
+    pub(super) fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+
+    /// Who may have what is wanted.
+    pub(super) fn donors(&self) -> Vec<PeerId> {
+        (self.donors)()
+    }
+
+    /// Who has delivered something.
+    pub(super) fn active(&self) -> Vec<PeerId> {
+        self.crowd.active().collect()
+    }
+
+    /// The next thing to do, but for questions, which are asked: `request` makes one of the number of a
+    /// part and its first byte.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self, request: &impl Fn(usize, u64) -> Request) -> Output {
+        loop {
+            while let Some(output) = self.out.pop_front() {
+                let Output::Ask { number, peer, part, offset, .. } = output else { return output };
+                let answer = self.net.fetch(peer, wire::request(&request(part, offset)));
+                self.open.push(answer.map(move |answer| (number, answer)).boxed());
+            }
+            let due = self.crowd.deadline().unwrap_or_default().since(Time::ZERO);
+            tokio::select! {
+                Some((number, answer)) = self.open.next() => self.on_answer(number, answer),
+                () = sleep_until(self.began + due + MOMENT) => {
+                    self.input(Input::Donors((self.donors)()));
+                    self.input(Input::Tick { line_full: self.net.is_line_full() });
+                }
+            }
+        }
+    }
+
+    fn on_answer(&mut self, number: u64, answer: Result<Vec<u8>, FetchError>) {
+        let answer = match answer {
+            Ok(bytes) => {
+                let digest = Digest(*blake3::hash(&bytes).as_bytes());
+                self.answer = bytes;
+                Ok(Bytes { length: self.answer.len() as u64, digest })
+            }
+            Err(error) => Err(failure(&error)),
+        };
+        self.input(Input::Answer(number, answer));
+    }
+}
+
+fn failure(error: &FetchError) -> Failure {
+    match error {
+        FetchError::Busy => Failure::Busy,
+        FetchError::Timeout => Failure::Silent,
+        FetchError::Frame(FrameError::TooLong { .. }) => Failure::TooLong,
+        FetchError::NotConnected
+        | FetchError::Open(_)
+        | FetchError::Refused
+        | FetchError::Frame(_)
+        | FetchError::Stopped => Failure::Refused,
+    }
+}
+
+/// Below a millisecond the clock of the crowd would not have moved.
+const MOMENT: Duration = Duration::from_millis(1);
