@@ -205,18 +205,13 @@ impl Work {
         bytes
     }
 
-    /// The lines of docs/FORMATS.md about the three tables.
+    /// Of each key of the three tables its full name, what `manifest new` proposes, its bounds, and what it
+    /// means.
     #[must_use]
-    pub fn reference() -> String {
+    pub fn keys() -> Vec<[String; 4]> {
         let Self { model, data, train } = Self::synthetic();
-        let train = Train::reference(&train.to_toml());
-        format!("{}{}{train}", Model::reference(&model.to_toml()), Data::reference(&data.to_toml()))
-    }
-
-    /// Every key of the three tables: `model.layers`.
-    #[must_use]
-    pub fn keys() -> Vec<String> {
-        [Model::names(), Data::names(), Train::names()].concat()
+        let model = Model::described(&model.to_toml());
+        [model, Data::described(&data.to_toml()), Train::described(&train.to_toml())].concat()
     }
 
     /// Tokens that one inner step of one peer trains on.

@@ -377,8 +377,9 @@ pub(crate) enum BenchCommand {
     },
     /// Tokens per second, memory and time by part of training a small model
     Train {
-        /// Architecture: llama, eagle, finch or goldfinch
-        #[arg(long, value_name = "NAME", default_value = "llama")]
+        /// Architecture, as a manifest names it
+        #[arg(long, value_name = "NAME", default_value = "llama",
+            help = format!("Architecture: {}", Family::ALL.map(Family::name).join(", ")))]
         family: Family,
         /// One JSON object instead of a table
         #[arg(long)]

@@ -259,7 +259,8 @@ impl Draft {
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));
-    let known = manifest::keys().into_iter().chain(Work::keys());
+    let keys = manifest::keys().into_iter().chain(Work::keys()).map(|[name, ..]| name);
+    let known = keys.chain(manifest::TABLES.map(str::to_owned));
     match known.min_by_key(away) {
         Some(near) if 2 * away(&near).0 <= last(key).len() => format!("did you mean {near}?"),
         _ => "`manifest new` writes every key that there is".to_owned(),

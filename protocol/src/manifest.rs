@@ -256,16 +256,11 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     Ok(Unverified { run, table, signature })
 }
 
-/// Every key of a manifest but those of the work, and the names of all tables.
+/// Of each key but those of the work its full name, what `manifest new` proposes for organiser and seed 0,
+/// its bounds, and what it means.
 #[must_use]
-pub fn keys() -> Vec<String> {
-    text::keys()
-}
-
-/// The lines of docs/FORMATS.md about a manifest; `work` are those about the tables that are not read here.
-#[must_use]
-pub fn reference(work: &str) -> String {
-    text::Tables::of(&Run::new(PeerId([0; 32]), 0), None).reference(work)
+pub fn keys() -> Vec<[String; 4]> {
+    text::Tables::of(&Run::new(PeerId([0; 32]), 0), None).described()
 }
 
 impl ManifestError {
@@ -389,8 +384,8 @@ const TAG: &str = "manifest";
 const FORMAT_INTEGER: i64 = 1;
 const _: () = assert!(FORMAT_INTEGER.cast_unsigned() == FORMAT);
 
-/// The tables of a manifest.
-const TABLES: [&str; 7] = ["model", "data", "train", "epoch", "outer", "ring", "members"];
+/// The tables of a manifest, in their order.
+pub const TABLES: [&str; 7] = ["model", "data", "train", "epoch", "outer", "ring", "members"];
 
 #[cfg(test)]
 mod tests;

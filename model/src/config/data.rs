@@ -191,12 +191,8 @@ impl Data {
         self.written().to_toml()
     }
 
-    pub(super) fn reference(proposed: &toml::Table) -> String {
-        Written::reference(proposed)
-    }
-
-    pub(super) fn names() -> Vec<String> {
-        Written::names()
+    pub(super) fn described(proposed: &toml::Table) -> Vec<[String; 4]> {
+        Written::described(proposed)
     }
 
     pub(super) fn hash_into(&self, bytes: &mut Vec<u8>) {

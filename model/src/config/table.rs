@@ -88,28 +88,22 @@ pub(crate) trait Table: Keys {
         true
     }
 
-    /// Its keys behind its own name.
-    fn names() -> Vec<String> {
-        Self::KEYS.iter().map(|key| format!("{}.{}", Self::TABLE, key.name)).collect()
-    }
-
     /// As a manifest has it.
     fn to_toml(&self) -> toml::Table {
         let row = self.row().into_iter().filter(|(key, _)| self.applies(key));
         row.filter_map(|(key, field)| Some((key.to_owned(), field?.to_toml()))).collect()
     }
 
-    /// Its lines in docs/FORMATS.md, beside the values of a table that is proposed.
-    fn reference(proposed: &toml::Table) -> String {
+    /// Of each key its full name, the value in a table that is proposed, its bounds, and what it means.
+    fn described(proposed: &toml::Table) -> Vec<[String; 4]> {
         let line = |key: &Key| {
             let value = proposed.get(key.name).map(ToString::to_string).unwrap_or_default();
             let only =
                 Self::only(key.name).map(|only| format!("{only} only: ")).unwrap_or_default();
-            let Key { name, meaning, .. } = key;
-            format!("| `{name}` | {value} | {} | {only}{meaning} |\n", (key.bounds)())
+            let name = format!("{}.{}", Self::TABLE, key.name);
+            [name, value, (key.bounds)(), format!("{only}{}", key.meaning)]
         };
-        let lines: String = Self::KEYS.iter().map(line).collect();
-        format!("| **`[{}]`** | | | |\n{lines}", Self::TABLE)
+        Self::KEYS.iter().map(line).collect()
     }
 
     /// Adds the bytes that are hashed.

@@ -312,7 +312,8 @@ fn every_field_changes_the_canonical_bytes() {
 fn an_unknown_key_is_named() {
     assert_eq!(refusal(&with("model.layer", 3)), "unknown key model.layer");
     let known = Work::keys();
-    assert!(every_key(&written()).iter().all(|key| known.contains(key)));
+    let known = |key| known.iter().any(|[name, ..]| name == key);
+    assert!(every_key(&written()).iter().all(known));
 }
 
 #[test]

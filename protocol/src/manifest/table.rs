@@ -87,25 +87,13 @@ pub(super) trait Keys: Sized {
         self.row().into_iter().flat_map(|(.., bytes)| bytes).collect()
     }
 
-    /// Its keys, the table's name before them.
-    fn names() -> impl Iterator<Item = String> {
-        Self::KEYS.iter().map(|key| full(Self::TABLE, key.name))
-    }
-
-    /// Its lines in docs/FORMATS.md, with its own values as proposed.
-    fn reference(&self) -> String {
-        let line = |(key, (_, value, _)): (&Key, (&str, Option<String>, Vec<u8>))| {
-            let Key { name, meaning, .. } = key;
-            format!(
-                "| `{name}` | {} | {} | {meaning} |\n",
-                value.unwrap_or_default(),
-                (key.bounds)()
-            )
+    /// Of each key its full name, its value here, its bounds, and what it means.
+    fn described(&self) -> Vec<[String; 4]> {
+        let line = |(key, (_, value, _)): (&Key, (_, Option<String>, _))| {
+            let name = full(Self::TABLE, key.name);
+            [name, value.unwrap_or_default(), (key.bounds)(), key.meaning.to_owned()]
         };
-        let lines = Self::KEYS.iter().zip(self.row()).map(line);
-        let header =
-            (!Self::TABLE.is_empty()).then(|| format!("| **`[{}]`** | | | |\n", Self::TABLE));
-        header.into_iter().chain(lines).collect()
+        Self::KEYS.iter().zip(self.row()).map(line).collect()
     }
 }
 

@@ -205,22 +205,12 @@ impl Tables {
         [older, wire::canonical(&work), tables.concat(), top.genesis.hashed()].concat()
     }
 
-    /// The lines of docs/FORMATS.md, those of the work in their place.
-    pub(super) fn reference(&self, work: &str) -> String {
+    /// As [`keys`](super::keys).
+    pub(super) fn described(&self) -> Vec<[String; 4]> {
         let Self { top, epoch, outer, ring, members } = self;
-        let tables = [epoch.reference(), outer.reference(), ring.reference(), members.reference()];
-        let organiser = top.organiser.text();
-        let top = top.reference().replace(&format!("\"{organiser}\""), "from the key");
-        let top = top.replace("| `seed` | 0 |", "| `seed` | random |");
-        format!("{top}{work}{}", tables.concat())
+        let tables = [epoch.described(), outer.described(), ring.described(), members.described()];
+        [top.described(), tables.concat()].concat()
     }
-}
-
-/// Every key, and the names of the tables.
-pub(super) fn keys() -> Vec<String> {
-    let tables = EpochTable::names().chain(OuterTable::names()).chain(RingTable::names());
-    let all = Top::names().chain(tables).chain(MembersTable::names());
-    all.chain(super::TABLES.map(str::to_owned)).collect()
 }
 
 /// The settings and the signature of a manifest.
