@@ -229,9 +229,10 @@ pub(super) fn product(
 /// [`product`], each element of which is one [`dot_lanes`].
 fn product_of_dots(mut dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>) {
     if a.cols == 0 {
-        return if write == Write::Replace {
-            dst.zero()
-        };
+        if write == Write::Replace {
+            dst.zero();
+        }
+        return;
     }
     let (rows, columns) = (a.to_vec(), b.t().to_vec());
     for (row, x) in rows.chunks_exact(a.cols).enumerate() {
