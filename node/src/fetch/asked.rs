@@ -1,5 +1,6 @@
 //! The crowd of one transfer over the net: its requests are asked, their answers given to it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -10,11 +11,13 @@ use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Request;
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
-use std::collections::VecDeque;
 use tokio::time::{Instant, sleep_until};
 
 use super::PART_BYTES;
 use crate::net::{FetchError, Handle};
+
+/// The answer to the question of that number.
+type Answered<'a> = BoxFuture<'a, (u64, Result<Vec<u8>, FetchError>)>;
 
 /// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
 pub(super) struct Asked<'a, D> {
@@ -22,7 +25,7 @@ pub(super) struct Asked<'a, D> {
     donors: D,
     crowd: State,
     began: Instant,
-    open: FuturesUnordered<BoxFuture<'a, (u64, Result<Vec<u8>, FetchError>)>>,
+    open: FuturesUnordered<Answered<'a>>,
     /// What it has decided and nobody has done yet.
     out: VecDeque<Output>,
     /// The bytes of the last answer.
