@@ -10,12 +10,14 @@ use e2e::Process;
 use intellect_bootstrap::frame;
 use intellect_protocol::{
     codec::Codec,
-    epoch::Ring,
+    epoch::{self, Ring},
     exchange::frame::{Header, Kind, Preamble},
     id::{Digest, LogId, PeerId},
+    lineage::{Law, Me},
     message::Message,
     peer::{Config, Input, Output, State},
     ring::{Cut, Half},
+    sync,
     time::Time,
     wire,
 };
@@ -53,24 +55,27 @@ impl Rogue {
         assert_eq!(beat.head.epoch, 0, "the run has begun without it");
         let started = one.wait_for(super::PATIENCE, |event| event["event"] == "started").unwrap();
         let parameters = usize::try_from(started["parameters"].as_u64().unwrap()).unwrap();
+        let key = stranger.key.clone();
         let config = Config {
-            run: stranger.run,
-            genesis: beat.head.state,
-            peers_min: 3,
-            founders: None,
+            me: Me { peer: key.peer(), log: LogId([seed; 16]), incarnation: 1 },
+            law: Law {
+                run: stranger.run,
+                key,
+                peers_min: 3,
+                majority_only: false,
+                elements: parameters as u64,
+            },
+            epoch: epoch::Config {
+                ready_grace: Duration::from_secs(30),
+                weight_max: 8 * WEIGHT,
+                weight_medians: None,
+                update_bytes: u64::try_from(Codec::Int8.encoded_bytes(parameters)).unwrap(),
+                without: None,
+            },
+            sync: sync::Config { genesis: beat.head.state, founders: Vec::new(), replay_max: 32 },
             heartbeat: Duration::from_millis(200),
-            ready_grace: Duration::from_secs(30),
             minority_grace: Duration::from_secs(8),
-            weight_max: 8 * WEIGHT,
-            weight_medians: None,
-            elements: parameters as u64,
-            replay_max: 32,
-            update_bytes: u64::try_from(Codec::Int8.encoded_bytes(parameters)).unwrap(),
-            key: stranger.key.clone(),
-            log: LogId([seed; 16]),
-            incarnation: 1,
             recovered: None,
-            without: None,
         };
         let (arrivals, inbox) = mpsc::channel(256);
         let mut rogue = Self {
