@@ -1,0 +1,82 @@
+//! Which file of a crate imports which, and the circles among them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One file as a module: its path, and the paths that its `use` lines name, both from the crate's root.
+pub(crate) struct Module {
+    path: Vec<String>,
+    uses: Vec<Vec<String>>,
+}
+
+impl Module {
+    /// The module in `file`, named from the crate's `src/`, with that code.
+    pub(crate) fn new(file: &str, code: &str) -> Self {
+        let path: Vec<String> = match file.trim_end_matches(".rs") {
+            "lib" | "main" => Vec::new(),
+            inner => inner.split('/').map(str::to_owned).collect(),
+        };
+        let lines = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
+        let trees = lines.map(|(tree, _)| tree.split_whitespace().collect::<Vec<_>>().join(" "));
+        let uses = trees.flat_map(|tree| expand(&tree)).map(|names| absolute(&path, &names));
+        Self { uses: uses.collect(), path }
+    }
+}
+
+/// Every path that a `use` tree names.
+fn expand(tree: &str) -> Vec<String> {
+    let Some((prefix, rest)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap_or_default().trim().to_owned()];
+    };
+    let inner = rest.trim_end().strip_suffix('}').unwrap_or(rest);
+    let (mut depth, mut part, mut out) = (0, String::new(), Vec::new());
+    for c in inner.chars().chain([',']) {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if c == ',' && depth == 0 {
+            out.extend(expand(part.trim()).into_iter().map(|path| format!("{prefix}{path}")));
+            part.clear();
+        } else {
+            part.push(c);
+        }
+    }
+    out
+}
+
+/// A path as seen from the crate's root.
+fn absolute(module: &[String], path: &str) -> Vec<String> {
+    let names: Vec<&str> = path.split("::").collect();
+    let up = names.iter().take_while(|name| **name == "super").count();
+    let (base, rest) = match names.first() {
+        Some(&"crate") => (&module[..0], &names[1..]),
+        Some(&"self") => (module, &names[1..]),
+        _ => (&module[..module.len().saturating_sub(up)], &names[up..]),
+    };
+    base.iter().cloned().chain(rest.iter().map(|name| (*name).to_owned())).collect()
+}
+
+/// The largest sets of modules that all reach one another, each by name.
+pub(crate) fn circles(modules: &[Module]) -> Vec<Vec<String>> {
+    let places: BTreeMap<&[String], usize> =
+        modules.iter().enumerate().map(|(at, module)| (&module.path[..], at)).collect();
+    let home = |path: &[String]| (1..=path.len()).rev().find_map(|n| places.get(&path[..n]));
+    let edges: Vec<BTreeSet<usize>> = modules
+        .iter()
+        .map(|module| module.uses.iter().filter_map(|path| home(path).copied()).collect())
+        .collect();
+    let reached: Vec<BTreeSet<usize>> =
+        (0..modules.len()).map(|from| reach(&edges, from)).collect();
+    let mut out: BTreeSet<Vec<String>> = BTreeSet::new();
+    for from in 0..modules.len() {
+        let circle = reached[from].iter().filter(|to| reached[**to].contains(&from));
+        out.insert(circle.map(|at| modules[*at].path.join("::")).collect());
+    }
+    out.into_iter().collect()
+}
+
+/// Whom a module reaches by one import or more.
+fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
+    let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
+    while let Some(at) = left.pop() {
+        left.extend(edges[at].iter().filter(|to| seen.insert(**to)));
+    }
+    seen
+}
