@@ -1,7 +1,7 @@
 //! The closed list of architectures.
 //!
 //! A family is a file here and a line of the list in `config/model.rs`. Its file has the
-//! [`Facts`](family::Facts) about it (the list of its parameters with their names, shapes and starts,
+//! [`Facts`] about it (the list of its parameters with their names, shapes and starts,
 //! what a token costs, its words elsewhere) and its model, a [`Pass`]. The weights themselves are
 //! a plain list of tensors in canonical order, owned by whoever trains or evaluates them; for one
 //! pass the list becomes a typed model. So there is no other order of parameters than the one that

@@ -1,7 +1,7 @@
 //! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights and
 //! tokenizers, each believed only by what it hashes to.
 //!
-//! Whom to ask for which bytes, and whom to believe, is decided by [`crowd`]; here its requests go over
+//! Whom to ask for which bytes, and whom to believe, is decided by [`intellect_protocol::crowd`]; here its requests go over
 //! the net. An answer is at most 1 MiB (docs/FORMATS.md), and every answer but the last one of a thing is
 //! that long. Of a checkpoint its table comes first; then every piece is kept on disk as it arrives, so
 //! that a restart goes on where it was.

@@ -34,15 +34,15 @@ pub enum Output {
     Apply(Arc<Apply>),
     /// Fetch these updates from any of these peers, the first one first, as the `Apply` of each will
     /// follow once that of the one before is done. One that nobody delivers is
-    /// [`peer::Input::UpdateMissing`], when its `Apply` has come.
+    /// [`crate::peer::Input::UpdateMissing`], when its `Apply` has come.
     Replay {
         /// Epoch and digest of each.
         updates: Vec<(u64, Digest)>,
         /// Who serves them.
         donors: Vec<PeerId>,
     },
-    /// Ask a peer about its lineage; answer with [`peer::Input::Answer`], at the latest after
-    /// [`peer::ASK_TIMEOUT`].
+    /// Ask a peer about its lineage; answer with [`crate::peer::Input::Answer`], at the latest after
+    /// [`crate::peer::ASK_TIMEOUT`].
     Ask(PeerId, Ask),
     /// Fetch and load the checkpoint of a verified head from any of these peers. An `Apply` that still
     /// waits for its update is void.
