@@ -209,10 +209,10 @@ async fn prepare(
     let identity = &home.identity;
     let begun = store.begin(identity.log_id(), identity.origin(), unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
-    let (parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
+    let (mut parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
     let micro_batch = micro_batch(local, &parts.manifest) as u64;
     let means = Means { device: device.to_string(), micro_batch };
-    tell.started(&parts.newest, means, parts.journal.start());
+    parts.tell.started(&parts.newest, means, parts.journal.start());
     let manifest = &parts.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
