@@ -51,8 +51,9 @@ impl Interrupts {
     }
 }
 
-/// Whether this process ignores SIGHUP. Where the system does not tell, it does not.
-fn is_hangup_ignored() -> bool {
+/// Whether this process ignores SIGHUP, as whatever it starts will. Where the system does not tell, it does not.
+#[must_use]
+pub fn is_hangup_ignored() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 

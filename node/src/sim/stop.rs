@@ -38,10 +38,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_terminal_is_a_wish_that_stays() {
+    fn a_polite_kill_is_a_wish_that_stays() {
         let mut stop = Stop::listen().unwrap();
         assert!(!stop.is_wanted_within(Duration::from_millis(1)));
-        kill_process(getpid(), Signal::HUP).unwrap();
+        kill_process(getpid(), Signal::TERM).unwrap();
         assert!(stop.is_wanted_within(Duration::from_secs(60)));
         assert!(stop.is_wanted_within(Duration::ZERO));
     }

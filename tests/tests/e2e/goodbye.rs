@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use e2e::{SMALL, Story};
+use intellect_bootstrap::interrupts::is_hangup_ignored;
 
 use crate::story;
 
@@ -10,9 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether a closed terminal is heard: who runs the tests under `nohup` hands that on to every program.
 fn terminals_are_heard() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    let heard = u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 0;
+    let heard = !is_hangup_ignored();
     if !heard {
         println!("skipped: SIGHUP is ignored here, as under nohup");
     }
