@@ -296,7 +296,10 @@ impl State {
         let repeated =
             room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
         let mine = known.joins.get(&me).map(|(join, _)| join.clone());
+        // One that we have joined before another is not to be opened with us: we would not follow.
+        let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
+            && last == Some(digest)
             && self.may_reply(step, from, 3)
         {
             step.put(Output::Send(from, self.seal(Message::Join(join))));
