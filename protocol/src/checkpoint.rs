@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::codec::{Codec, DecodeError, EncodeError};
 use crate::id::{Digest, RunId};
+use crate::message::Head;
 
 /// Elements of a piece; the last one of θ and of v is shorter.
 pub const PIECE: usize = 1 << 18;
@@ -240,6 +241,12 @@ impl Table {
     #[must_use]
     pub fn digest_of(bytes: &[u8]) -> Digest {
         Digest::derive("intellect-node 1 state", bytes)
+    }
+
+    /// The head that it is the state of.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        Head { epoch: self.header.epoch, tokens: self.header.tokens, state: self.state() }
     }
 
     /// What the state is besides its numbers.

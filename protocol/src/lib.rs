@@ -34,3 +34,4 @@ pub mod exchange;
 pub mod crowd;
 
 pub mod peer;
+pub mod holdings;

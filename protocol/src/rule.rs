@@ -14,8 +14,12 @@ pub enum Rule {
     R19,
     R30,
     R34,
-    /// A `Done` is on disk before it is sent.
+    /// What is said is on disk before it leaves.
     Durable,
+    /// An update that a vote binds stays on disk until another one is committed (R19).
+    Bound,
+    /// An update that is decided is on disk before anything more is said (R21).
+    Owed,
     /// What a donor sent is believed only by its digest.
     Checked,
     /// What has come already is not fetched again.

@@ -538,7 +538,7 @@ const WIRE: [&str; 4] = [
     "protocol/src/wire.rs",
 ];
 /// The modules of `protocol`: values, functions, machines, the root.
-const LAYERS: [&[&str]; 4] = [
+const LAYERS: [&[&str]; 5] = [
     &[
         "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "rule", "seal",
         "sign", "time", "wire",
@@ -557,6 +557,7 @@ const LAYERS: [&[&str]; 4] = [
     ],
     &["view", "epoch", "sync", "exchange", "crowd"],
     &["peer"],
+    &["holdings"],
 ];
 const MACHINE: usize = 2;
 const DRAWERS: [&str; 9] =

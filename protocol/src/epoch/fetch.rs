@@ -26,6 +26,11 @@ impl Held {
         self.unflushed.insert(update);
     }
 
+    pub(super) fn remove(&mut self, update: &Digest) {
+        self.flushed.remove(update);
+        self.unflushed.remove(update);
+    }
+
     /// Whether it may be voted for (R5).
     pub(super) fn contains(&self, update: &Digest) -> bool {
         self.flushed.contains(update)
@@ -58,6 +63,7 @@ impl State {
     }
 
     pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
+        self.slot.held.remove(&update);
         self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
         self.slot.term.fetch_after = step.now + self.repeat_interval(step);
     }

@@ -79,7 +79,7 @@ pub enum Input {
     UpdateHeld(Digest),
     /// An update is here, but the disk does not take it: it may be applied, not voted for.
     UpdateUnflushed(Digest),
-    /// None of the peers asked delivered the update.
+    /// None of the peers asked delivered the update; or it was held, and had to give way to others.
     UpdateMissing(Digest),
     /// The outer step of [`crate::output::Output::Apply`] gave this state digest.
     Applied {

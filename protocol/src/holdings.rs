@@ -1,0 +1,494 @@
+//! What a peer holds: which updates, chunks and states are here, safe, served, owed, and may go; and the
+//! peer itself, since all that it decides rests on what is on its disk.
+//!
+//! The caller owns clock, network, files, worker and bytes, and does what each [`Output`] says, in
+//! order: send, write, read, fetch, compute. Bytes are named, never carried: the caller keeps those that
+//! come in memory under a name ([`Buffer`]) until [`Output::Release`] or [`Output::Drop`].
+//!
+//! An update comes out of our ring, or from other peers. It is flushed to disk before the peer hears
+//! that it is held, because it votes for what it holds (R5). Where the disk takes no more, room is made
+//! by giving up updates that a checkpoint holds, and it is tried again. Until it succeeds the peer gives
+//! no vote for that update, but it is served from memory and, once others have decided it, the outer
+//! step is taken, silently (`outbox`).
+
+mod checkpoints;
+mod interface;
+mod keep;
+mod outbox;
+mod repair;
+mod updates;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::codec::Codec;
+use crate::epoch::Ring;
+use crate::id::{Digest, PeerId};
+use crate::log::Record;
+use crate::message::{Finished, Head, Request};
+use crate::peer;
+use crate::rule::Rule;
+use crate::time::Time;
+
+pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, restore};
+pub use interface::{
+    Buffer, Chunk, Config, Disk, Input, Location, Name, Origin, Output, Slice, Slices, Ticket,
+};
+pub use outbox::BATCH_BYTES;
+pub use updates::{IN_MEMORY, OPEN};
+
+use checkpoints::Checkpoints;
+use outbox::{Effect, Outbox, Ruling};
+use repair::Repairs;
+use updates::{Steps, Updates, Writing};
+
+/// One peer, and what it holds.
+#[derive(Clone, Debug)]
+pub struct State {
+    peer: peer::State,
+    codec: Codec,
+    elements: u64,
+    without: Option<Rule>,
+    /// The run's tokenizer, if there is one; it is on disk.
+    file: Option<Digest>,
+    outbox: Outbox,
+    updates: Updates,
+    /// Updates that go to disk.
+    writing: BTreeMap<Digest, Writing>,
+    steps: Steps,
+    repairs: Repairs,
+    checkpoints: Checkpoints,
+    /// When a checkpoint that was refused is tried again.
+    resave_at: Option<Time>,
+    /// Updates of the open epoch that an earlier start has voted for.
+    held: Vec<Digest>,
+    /// What the peer hears next.
+    inbox: VecDeque<peer::Input>,
+    /// When the peer began to stand still, if it does.
+    stuck_since: Option<Time>,
+    /// Who may serve the state that is being fetched.
+    donors: Vec<PeerId>,
+}
+
+/// The pause before a full disk is tried again.
+const DISK_PAUSE: Duration = Duration::from_secs(2);
+
+impl State {
+    /// A peer at the head that its disk has restored. [`Input::Start`] lets it begin.
+    #[must_use]
+    pub fn new(now: Time, config: Config) -> Self {
+        let Config { peer, codec, newest, saved, published, file, updates, held } = config;
+        let (elements, without) = (peer.law.elements, peer.epoch.without);
+        Self {
+            peer: peer::State::new(now, peer),
+            codec,
+            elements,
+            without,
+            file,
+            outbox: Outbox::default(),
+            updates: Updates::new(updates),
+            writing: BTreeMap::new(),
+            steps: Steps::default(),
+            repairs: Repairs::default(),
+            checkpoints: Checkpoints::new(newest, saved, published),
+            resave_at: None,
+            held,
+            inbox: VecDeque::new(),
+            stuck_since: None,
+            donors: Vec::new(),
+        }
+    }
+
+    /// The peer, to look at.
+    #[must_use]
+    pub fn peer(&self) -> &peer::State {
+        &self.peer
+    }
+
+    /// Whether a state is being written.
+    #[must_use]
+    pub fn is_saving(&self) -> bool {
+        self.checkpoints.is_saving()
+    }
+
+    /// Whether records are being written, by a disk that takes them.
+    #[must_use]
+    pub fn is_logging(&self) -> bool {
+        self.outbox.is_open()
+    }
+
+    /// Records that were decided and not handed out yet.
+    pub fn unwritten(&self) -> impl Iterator<Item = &Record> {
+        self.outbox.records()
+    }
+
+    /// When to call with a tick if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let peer = self.peer.deadline().filter(|_| !self.outbox.is_stuck());
+        let kept = self.writing.values().filter_map(|writing| writing.retry_at).min();
+        let steps = self.steps.refetch_at;
+        let all =
+            [peer, kept, steps, self.resave_at, self.outbox.deadline(), self.repairs.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    /// Takes one input. The caller does what every output says, in order, before the next.
+    pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        self.on_time(now, out);
+        match input {
+            Input::Start => self.start(out),
+            Input::Peer(input) => self.inbox.push_back(input),
+            Input::Written(disk) => self.on_written(now, disk, out),
+            Input::Kept(name, disk) => self.on_kept(now, name, disk, out),
+            Input::UpdateCame(name) => self.on_update(now, name, out),
+            Input::UpdateMissed(name) => self.on_update_missed(now, name, out),
+            Input::ChunkCame { ring, finished } => self.on_chunk(ring, finished, out),
+            Input::ChunkMissed { ring, finished: Finished { roster, chunk, .. } } => {
+                if self.concerns(&ring) {
+                    self.inbox.push_back(peer::Input::ChunkMissing(ring, (roster, chunk)));
+                }
+            }
+            Input::Sealed(finished) => {
+                if self.concerns(&finished.roster) {
+                    self.repairs.seal((finished.roster, finished.chunk));
+                    self.inbox.push_back(peer::Input::ChunkHeld(finished));
+                }
+            }
+            Input::RingEnded(roster) => self.on_ring_ended(now, roster, out),
+            Input::RingHeld { roster, update, send_rate } => {
+                self.on_ring_held(now, roster, update, send_rate, out);
+            }
+            Input::Joined { roster, update } => self.on_joined(roster, update, out),
+            Input::State(head, origin) => self.on_state(head, origin, out),
+            Input::Saved(disk) => self.on_saved(now, disk, out),
+            Input::Asked(ticket, request) => self.on_asked(now, ticket, &request, out),
+        }
+        self.drain(now, out);
+    }
+
+    /// Gives the peer what it has to hear, and does what it decides, until nothing is left. While the
+    /// disk takes nothing, and as much waits for it as may, what others say is not heard and time does
+    /// not pass: the peer stands still, like a process that was stopped.
+    fn drain(&mut self, now: Time, out: &mut Vec<Output>) {
+        let mut decided = Vec::new();
+        while let Some(input) = self.inbox.pop_front() {
+            self.stuck_since = self.stuck_since.or(Some(now)).filter(|_| self.outbox.is_stuck());
+            let from_outside = matches!(input, peer::Input::Message(_) | peer::Input::Tick);
+            if self.stuck_since.is_none() || !from_outside {
+                self.peer.handle(self.stuck_since.unwrap_or(now), input, &mut decided);
+            }
+            decided.drain(..).for_each(|decision| self.decide(now, decision, out));
+        }
+        out.extend(self.outbox.due(now).map(Output::Write));
+        if let Some(donors) = self.peer.donors(now).map(|donors| self.living_first(now, donors))
+            && donors != self.donors
+        {
+            self.donors.clone_from(&donors);
+            out.push(Output::Donors(donors));
+        }
+    }
+
+    /// Goes on from what was restored.
+    fn start(&mut self, out: &mut Vec<Output>) {
+        let held = std::mem::take(&mut self.held);
+        self.inbox.extend(held.into_iter().map(peer::Input::UpdateHeld));
+        self.inbox.push_back(peer::Input::Tick);
+        self.save(out);
+    }
+
+    /// What was put off, and is due.
+    fn on_time(&mut self, now: Time, out: &mut Vec<Output>) {
+        let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
+        if due(&mut self.steps.refetch_at) {
+            self.fetch_unapplied(now, out);
+        }
+        if due(&mut self.resave_at) {
+            self.save(out);
+        }
+        let refused =
+            self.writing.values_mut().filter_map(|w| due(&mut w.retry_at).then_some(w.name));
+        for name in refused.collect::<Vec<_>>() {
+            self.keep_again(name, out);
+        }
+        for (ticket, part) in self.repairs.answered(now, self.codec) {
+            out.push(answer(ticket, part.map(Location::Memory)));
+        }
+        out.extend(self.checkpoints.forget(now).into_iter().map(Output::Retire));
+    }
+
+    /// Does what the peer decided, once the disk has what it rests on.
+    fn decide(&mut self, now: Time, decision: peer::Output, out: &mut Vec<Output>) {
+        match decision {
+            peer::Output::Log(record) => self.log(record),
+            decision => self.admit(now, Effect::Decision(Box::new(decision)), out),
+        }
+    }
+
+    /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
+    fn log(&mut self, record: Record) {
+        match &record {
+            Record::Voted { receipt, .. } if self.without != Some(Rule::Bound) => {
+                self.updates.vote(&receipt.update);
+            }
+            Record::Decided { link } if self.without != Some(Rule::Owed) => {
+                let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
+                if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
+                    self.outbox.owe(epoch, update);
+                }
+            }
+            Record::Voted { .. }
+            | Record::Decided { .. }
+            | Record::Promised { .. }
+            | Record::Accepted { .. }
+            | Record::Joined { .. }
+            | Record::Opened { .. }
+            | Record::Committed { .. }
+            | Record::Rewound { .. } => {}
+        }
+        self.outbox.log(record);
+    }
+
+    fn admit(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
+        if self.without == Some(Rule::Durable) {
+            return self.perform(now, item, out);
+        }
+        match self.outbox.admit(now, item) {
+            Ruling::Now(item) => self.perform(now, item, out),
+            Ruling::Never(Effect::Answer(ticket)) => out.push(Output::Refuse(ticket)),
+            Ruling::Never(Effect::Decision(_)) | Ruling::Later => {}
+        }
+    }
+
+    fn on_written(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
+        let (ready, never) = self.outbox.written(now, disk);
+        ready.into_iter().for_each(|item| self.perform(now, item, out));
+        for item in never {
+            if let Effect::Answer(ticket) = item {
+                out.push(Output::Refuse(ticket));
+            }
+        }
+    }
+
+    fn perform(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
+        let decision = match item {
+            Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Lineage)),
+            Effect::Decision(decision) => *decision,
+        };
+        match decision {
+            peer::Output::Log(record) => self.log(record),
+            peer::Output::Gossip(message) => out.push(Output::Gossip(message)),
+            peer::Output::Send(to, message) => out.push(Output::Send(to, message)),
+            peer::Output::Ring(ring) => self.start_ring(ring, out),
+            peer::Output::Abandon(roster) => {
+                out.push(Output::Abandon(roster));
+                out.extend(self.repairs.abandon(&roster).into_iter().map(Output::Release));
+            }
+            peer::Output::FetchUpdate(digest, from) => {
+                self.fetch(now, Name { epoch: self.open_epoch(), digest }, from, out);
+            }
+            peer::Output::Apply(apply) => self.apply(now, apply, out),
+            peer::Output::Ask(peer, ask) => out.push(Output::Ask(peer, ask)),
+            peer::Output::Fetch { head, r, donors, spent } => {
+                self.steps.end_replay();
+                let donors = self.living_first(now, donors);
+                self.donors.clone_from(&donors);
+                out.push(Output::Fetch { head, r, donors, spent });
+            }
+            peer::Output::Replay { updates, donors } => {
+                let name = |(epoch, digest)| Name { epoch, digest };
+                self.steps.ahead = updates.into_iter().map(name).collect();
+                self.steps.donors = donors;
+                self.fetch_ahead(now, out);
+            }
+            peer::Output::Train { epoch, tokens } => {
+                self.steps.end_replay();
+                let (bytes, asked) = self.repairs.clear();
+                out.extend(bytes.into_iter().map(Output::Release));
+                out.extend(asked.into_iter().map(Output::Refuse));
+                self.drop_obsolete(out);
+                out.push(Output::Train { epoch, tokens });
+            }
+            peer::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
+            peer::Output::Event(event) => out.push(Output::Event(event)),
+            peer::Output::Left => out.push(Output::Left),
+        }
+    }
+
+    /// The epoch after the head.
+    fn open_epoch(&self) -> u64 {
+        self.peer.head().epoch + 1
+    }
+
+    /// Who is heard comes first: a dead donor costs its patience.
+    fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
+        donors.sort_by_key(|donor| !self.peer.roll().alive(donor, now));
+        donors
+    }
+}
+
+/// Rings.
+impl State {
+    fn concerns(&self, roster: &Digest) -> bool {
+        self.repairs.concerns(roster, self.open_epoch())
+    }
+
+    fn start_ring(&mut self, ring: Arc<Ring>, out: &mut Vec<Output>) {
+        let epoch = self.open_epoch();
+        let lacking = self.repairs.begin(epoch, &ring, self.codec, self.elements);
+        let roster = ring.roster;
+        out.push(Output::Ring(ring));
+        out.extend(lacking.into_iter().map(|lack| Output::FetchChunk {
+            ring: roster,
+            finished: lack.finished,
+            length: lack.length,
+            holders: lack.holders,
+        }));
+    }
+
+    fn on_ring_ended(&mut self, now: Time, roster: Digest, out: &mut Vec<Output>) {
+        if !self.concerns(&roster) {
+            return out.push(Output::Release(Buffer::Ring(roster)));
+        }
+        let (old, spare) = self.repairs.keep(roster);
+        self.inbox.extend(old.map(peer::Input::ChunksGone));
+        out.extend(spare.into_iter().map(Output::Release));
+        for (ticket, part) in self.repairs.answered(now, self.codec) {
+            out.push(answer(ticket, part.map(Location::Memory)));
+        }
+    }
+
+    /// A ring has computed what it had to.
+    fn on_ring_held(
+        &mut self,
+        now: Time,
+        roster: Digest,
+        update: Digest,
+        send_rate: u64,
+        out: &mut Vec<Output>,
+    ) {
+        self.on_ring_ended(now, roster, out);
+        let concerns = self.concerns(&roster);
+        if concerns && !self.repairs.put_ring(&roster, send_rate) {
+            let name = Name { epoch: self.open_epoch(), digest: update };
+            return self.keep(name, Some((roster, send_rate)), out);
+        }
+        // It is none, or a part of one.
+        if !self.updates.is_in_memory(&update) {
+            out.push(Output::Release(Buffer::Update(update)));
+        }
+        self.conclude_repair(out);
+    }
+
+    /// A kept chunk has come. The attempt may be over: then it matters to the next one.
+    fn on_chunk(&mut self, ring: Digest, finished: Finished, out: &mut Vec<Output>) {
+        let chunk = (finished.roster, finished.chunk);
+        if !self.concerns(&ring) {
+            return out.push(Output::Release(Buffer::Chunk(chunk)));
+        }
+        self.repairs.put(&ring, chunk);
+        self.inbox.push_back(peer::Input::ChunkHeld(finished));
+        self.conclude_repair(out);
+    }
+
+    fn conclude_repair(&mut self, out: &mut Vec<Output>) {
+        let Some((ring, parts)) = self.repairs.join() else { return };
+        out.push(Output::Join { ring, parts });
+    }
+
+    fn on_joined(&mut self, roster: Digest, update: Option<Digest>, out: &mut Vec<Output>) {
+        let (send_rate, spare) = self.repairs.conclude(&roster);
+        out.extend(spare.into_iter().map(Output::Release));
+        match update {
+            Some(digest) if self.concerns(&roster) => {
+                let name = Name { epoch: self.open_epoch(), digest };
+                self.keep(name, Some((roster, send_rate)), out);
+            }
+            Some(update) => out.push(Output::Release(Buffer::Update(update))),
+            // What we hold of a ring is not what its owner sealed: our memory, or the program.
+            None => {
+                let (rings, bytes) = self.repairs.distrust();
+                self.inbox.extend(rings.into_iter().map(peer::Input::ChunksGone));
+                out.extend(bytes.into_iter().map(Output::Release));
+            }
+        }
+    }
+}
+
+/// States, and what others ask for.
+impl State {
+    fn on_state(&mut self, head: Head, origin: Origin, out: &mut Vec<Output>) {
+        self.checkpoints.newest = head;
+        self.steps.taken();
+        match origin {
+            Origin::Applied => self.inbox.push_back(peer::Input::Applied { state: head.state }),
+            Origin::Loaded => {
+                self.checkpoints.load(head);
+                self.note_loaded();
+            }
+        }
+        self.save(out);
+    }
+
+    /// A fetched state is our head once it is on the disk.
+    fn note_loaded(&mut self) {
+        self.inbox.extend(self.checkpoints.take_loaded().map(peer::Input::Loaded));
+    }
+
+    fn save(&mut self, out: &mut Vec<Output>) {
+        out.extend(self.checkpoints.due().map(Output::Save));
+    }
+
+    /// A checkpoint is on disk, or is not: training goes on either way. Only a state that was fetched
+    /// is no head of ours before.
+    fn on_saved(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
+        match disk {
+            Disk::Took => {
+                let retired = self.checkpoints.saved();
+                out.extend(retired.into_iter().map(Output::Retire));
+                self.outbox.saved(self.checkpoints.whole());
+                self.note_loaded();
+                self.save(out);
+            }
+            Disk::Refused => {
+                self.checkpoints.refused();
+                self.make_room(out);
+                let needed = self.checkpoints.is_loading() || self.outbox.is_owing();
+                self.resave_at = self.resave_at.or(Some(now + DISK_PAUSE)).filter(|_| needed);
+            }
+        }
+    }
+
+    fn on_asked(&mut self, now: Time, ticket: Ticket, request: &Request, out: &mut Vec<Output>) {
+        let place = match *request {
+            Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),
+            Request::Update { update, .. } => self.updates.place(&update),
+            Request::Chunk { roster, chunk, .. } => {
+                let part = self.repairs.part(self.codec, (roster, chunk));
+                if part.is_none() && self.repairs.wait(now, ticket, (roster, chunk)) {
+                    return;
+                }
+                part.map(Location::Memory)
+            }
+            Request::File { file, .. } => (self.file == Some(file)).then_some(Location::File),
+            Request::Table { state, .. } | Request::Piece { state, .. } => {
+                self.checkpoints.ask(now, state)
+            }
+        };
+        out.push(answer(ticket, place));
+    }
+}
+
+fn answer(ticket: Ticket, place: Option<Location>) -> Output {
+    place.map_or(Output::Refuse(ticket), |place| Output::Serve(ticket, place))
+}
+
+fn drop_updates(old: Vec<Name>, out: &mut Vec<Output>) {
+    if !old.is_empty() {
+        out.push(Output::Drop(old));
+    }
+}
+
+#[cfg(test)]
+mod tests;

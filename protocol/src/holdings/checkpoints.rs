@@ -1,0 +1,242 @@
+//! States: which are on disk and served, which one is written next, and what an earlier start left.
+//!
+//! The newest three on disk are served. A slow joiner needs longer than three epochs for one, so one
+//! that was asked for within the last minute is *pinned*: its file has no name any more, but stays open.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::interface::{Location, Name};
+use crate::id::Digest;
+use crate::log::{self, Record, Recovered};
+use crate::message::{Head, Link};
+use crate::time::Time;
+
+/// Checkpoints that are kept on disk.
+pub const CHECKPOINTS: usize = 3;
+
+/// Pinned at once: each is a checkpoint on disk beyond those that are kept.
+pub const PINNED_MAX: usize = 2;
+
+/// Who still fetches one asks for a piece of it within this time: as long as a request may take, twice.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The states that are here.
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoints {
+    /// In memory.
+    pub(super) newest: Head,
+    /// On disk, the newest last.
+    saved: VecDeque<Head>,
+    /// The published weights that the run begins with; of no run by themselves.
+    published: Option<Digest>,
+    asked: BTreeMap<Digest, Time>,
+    pinned: Vec<Digest>,
+    /// The one that is being written.
+    saving: Option<Head>,
+    /// A state that was fetched and is not on disk yet.
+    loaded: Option<Head>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(newest: Head, saved: Option<Head>, published: Option<Digest>) -> Self {
+        Self {
+            newest,
+            saved: saved.into_iter().collect(),
+            published,
+            asked: BTreeMap::new(),
+            pinned: Vec::new(),
+            saving: None,
+            loaded: None,
+        }
+    }
+
+    /// The epoch of the newest whole checkpoint.
+    pub(super) fn whole(&self) -> u64 {
+        self.saved.back().map_or(0, |saved| saved.epoch)
+    }
+
+    pub(super) fn is_saving(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    /// A state was fetched: it is our head once it is on disk.
+    pub(super) fn load(&mut self, head: Head) {
+        self.loaded = Some(head);
+    }
+
+    /// Whether a state that was fetched waits for the disk.
+    pub(super) fn is_loading(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// The fetched state that is our head now.
+    pub(super) fn take_loaded(&mut self) -> Option<Head> {
+        let saved = self.saved.back().map(|saved| saved.state);
+        self.loaded.take_if(|head| saved == Some(head.state))
+    }
+
+    /// The state to write now, if one is due: while one is being written, only the newest of the next
+    /// waits. Genesis is on every disk.
+    pub(super) fn due(&mut self) -> Option<Head> {
+        let saved = self.saved.back().map(|saved| saved.state);
+        let newest = self.newest;
+        if self.saving.is_some() || newest.epoch == 0 || saved == Some(newest.state) {
+            return None;
+        }
+        self.saving = Some(newest);
+        Some(newest)
+    }
+
+    /// The state that was being written is on disk. Which ones are served no more.
+    pub(super) fn saved(&mut self) -> Vec<Digest> {
+        let before: BTreeSet<Digest> = self.on_disk().collect();
+        self.saved.extend(self.saving.take());
+        while self.saved.len() > CHECKPOINTS {
+            let old = self.saved.pop_front().map(|old| old.state);
+            self.pinned.extend(old.filter(|old| self.asked.contains_key(old)));
+        }
+        let asked = &self.asked;
+        self.pinned.sort_by_key(|state| std::cmp::Reverse(asked.get(state).copied()));
+        self.pinned.truncate(PINNED_MAX);
+        let after: BTreeSet<Digest> = self.on_disk().collect();
+        before.difference(&after).copied().collect()
+    }
+
+    /// The state that was being written is not on disk.
+    pub(super) fn refused(&mut self) {
+        self.saving = None;
+    }
+
+    /// Where a state is, if it is here: who asks for it will ask again.
+    pub(super) fn ask(&mut self, now: Time, state: Digest) -> Option<Location> {
+        let here = self.newest.state == state || self.on_disk().any(|saved| saved == state);
+        if here {
+            self.asked.insert(state, now);
+        }
+        let newest = self.newest.state == state;
+        here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
+    }
+
+    /// Forgets who has stopped asking. Which states are served no more for it.
+    pub(super) fn forget(&mut self, now: Time) -> Vec<Digest> {
+        self.asked.retain(|_, at| now < *at + ASKED_WITHIN);
+        let asked = &self.asked;
+        self.pinned.extract_if(.., |state| !asked.contains_key(state)).collect()
+    }
+
+    fn on_disk(&self) -> impl Iterator<Item = Digest> {
+        let saved = self.saved.iter().map(|saved| saved.state);
+        saved.chain(self.pinned.iter().copied()).chain(self.published)
+    }
+}
+
+/// What a disk still proves of an earlier start (R19–R21).
+#[derive(Clone, Debug)]
+pub struct Restored<S> {
+    /// The state at the head.
+    pub state: S,
+    /// For the machine: the lineage up to that head, and the votes.
+    pub recovered: Recovered,
+    /// The epoch that the receipts lead to; above that of the state, the rest has to be fetched.
+    pub known: u64,
+    /// Updates beyond that head that the votes name and that are readable.
+    pub held: BTreeSet<Digest>,
+    /// Whether the log of votes counts as lost: then [`Recovered::votes`] is empty.
+    pub is_lost: bool,
+}
+
+/// What `votes` and a `lineage` lead to from the newest whole checkpoint on it, which is `from`, of
+/// `epoch`: the state after all later updates, each the one that its receipt names. `step` gives the
+/// state after one more epoch, if its update is there and leads to that head; where one is missing, the
+/// head is the one before, and others are asked for the rest (R21).
+///
+/// The votes bind as before, unless one of them is for an update beyond that head of which `reads` says
+/// that it cannot be read and applied, or the head lies behind `forgotten`, up to which the log of votes
+/// has dropped epochs: then the log is lost (R19).
+pub fn restore<S>(
+    mut lineage: Vec<(Head, Link)>,
+    (mut epoch, from): (u64, S),
+    votes: Vec<Record>,
+    forgotten: u64,
+    mut step: impl FnMut(&S, &Head, &Link) -> Option<S>,
+    mut reads: impl FnMut(Name) -> bool,
+) -> Restored<S> {
+    let known = lineage.last().map_or(0, |(head, _)| head.epoch);
+    let place = |epoch| usize::try_from(epoch).unwrap_or(usize::MAX);
+    let mut state = from;
+    for (head, link) in lineage.get(place(epoch)..).unwrap_or_default() {
+        let Some(next) = step(&state, head, link) else { break };
+        (epoch, state) = (head.epoch, next);
+    }
+    lineage.truncate(place(epoch));
+    let named: BTreeSet<Name> = votes
+        .iter()
+        .filter_map(|vote| match vote {
+            Record::Voted { series, receipt, .. } if series.epoch > epoch => {
+                Some(Name { epoch: series.epoch, digest: receipt.update })
+            }
+            _ => None,
+        })
+        .collect();
+    let held = named.into_iter().filter(|name| reads(*name)).map(|name| name.digest).collect();
+    let is_lost = log::unreadable(&votes, epoch, &held).is_some() || epoch < forgotten;
+    let votes = if is_lost { Vec::new() } else { votes };
+    Restored { state, recovered: Recovered { lineage, votes }, known, held, is_lost }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(epoch: u8) -> Head {
+        Head { epoch: epoch.into(), tokens: 9, state: Digest([epoch; 32]) }
+    }
+
+    #[test]
+    fn what_is_being_fetched_stays_served_and_no_more_than_two() {
+        let mut states = Checkpoints::new(head(0), None, Some(Digest([99; 32])));
+        let at = |s| Time::ZERO + Duration::from_secs(s);
+        let save = |states: &mut Checkpoints, epoch: u8, s| {
+            states.newest = head(epoch);
+            assert_eq!(states.due(), Some(head(epoch)));
+            assert_eq!(states.due(), None, "one at a time");
+            states.forget(at(s));
+            states.saved()
+        };
+        for epoch in 1..=3 {
+            assert!(save(&mut states, epoch, 0).is_empty());
+            assert!(states.ask(at(epoch.into()), Digest([epoch; 32])).is_some());
+        }
+        assert!(save(&mut states, 4, 5).is_empty() && save(&mut states, 5, 5).is_empty());
+        assert_eq!(states.whole(), 5);
+        // The third one in need of a pin takes that of whoever asked longest ago.
+        assert_eq!(save(&mut states, 6, 5), [Digest([1; 32])]);
+        assert_eq!(save(&mut states, 7, 5), [Digest([4; 32])], "nobody asked for it");
+        assert_eq!(
+            states.ask(at(40), Digest([3; 32])),
+            Some(Location::Checkpoint(Digest([3; 32])))
+        );
+        assert_eq!(states.ask(at(40), Digest([7; 32])), Some(Location::Newest));
+        assert_eq!(
+            states.ask(at(40), Digest([99; 32])),
+            Some(Location::Checkpoint(Digest([99; 32])))
+        );
+        assert_eq!(states.ask(at(40), Digest([1; 32])), None);
+        assert_eq!(states.forget(at(63)), [Digest([2; 32])]);
+        assert_eq!(states.ask(at(63), Digest([2; 32])), None);
+    }
+
+    #[test]
+    fn a_fetched_state_is_the_head_once_it_is_on_disk() {
+        let mut states = Checkpoints::new(head(1), Some(head(1)), None);
+        assert_eq!(states.due(), None, "it is there");
+        states.newest = head(5);
+        states.load(head(5));
+        assert!(states.due().is_some() && states.take_loaded().is_none());
+        states.refused();
+        assert!(states.is_loading() && states.due().is_some());
+        states.saved();
+        assert_eq!((states.take_loaded(), states.is_loading()), (Some(head(5)), false));
+    }
+}

@@ -1,0 +1,190 @@
+//! The way of an update: into memory, onto the disk, to the peer, into the outer step, and away.
+
+use std::sync::Arc;
+
+use super::interface::{Buffer, Disk, Location, Name, Output};
+use super::updates::{AHEAD, FETCH_PAUSE, FETCHES, Writing};
+use super::{DISK_PAUSE, State, drop_updates};
+use crate::epoch::Apply;
+use crate::id::{Digest, PeerId};
+use crate::peer;
+use crate::rule::Rule;
+use crate::time::Time;
+
+impl State {
+    /// Keeps an update that is in memory: at once, and on disk.
+    pub(super) fn keep(&mut self, name: Name, ring: Option<(Digest, u64)>, out: &mut Vec<Output>) {
+        self.hold(name, out);
+        if !self.writing.contains_key(&name.digest) {
+            out.push(Output::Keep(name));
+        }
+        let new = || Writing { name, rings: Vec::new(), retry_at: None };
+        self.writing.entry(name.digest).or_insert_with(new).rings.extend(ring);
+    }
+
+    /// An update is in memory. What has to go for it is held no more: it must not be voted for (R5).
+    pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
+        let old = self.updates.hold(name);
+        self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
+        drop_updates(old, out);
+    }
+
+    pub(super) fn on_kept(&mut self, now: Time, name: Name, disk: Disk, out: &mut Vec<Output>) {
+        let update = name.digest;
+        match disk {
+            Disk::Took => {
+                let writing = self.writing.remove(&update);
+                let rings = writing.map(|writing| writing.rings).unwrap_or_default();
+                self.on_flushed(name, rings, out);
+            }
+            Disk::Refused => {
+                self.make_room(out);
+                self.inbox.push_back(peer::Input::UpdateUnflushed(update));
+                if let Some(writing) = self.writing.get_mut(&update) {
+                    writing.retry_at = Some(now + DISK_PAUSE);
+                }
+            }
+        }
+        self.steps.under_way.remove(&update);
+        self.on_arrived(now, update, out);
+    }
+
+    /// An update is on the disk: it may be voted for.
+    pub(super) fn on_flushed(
+        &mut self,
+        name: Name,
+        rings: Vec<(Digest, u64)>,
+        out: &mut Vec<Output>,
+    ) {
+        let update = name.digest;
+        self.updates.flushed(&update);
+        match self.updates.place(&update) {
+            Some(_) => self.outbox.kept(&update),
+            // Another one was decided meanwhile, or it came too late.
+            None => out.push(Output::Drop(vec![name])),
+        }
+        let fetched = rings.is_empty() || self.steps.under_way.contains(&update);
+        let finished =
+            |(roster, send_rate)| peer::Input::RingFinished { roster, update, send_rate };
+        self.inbox.extend(rings.into_iter().map(finished));
+        self.inbox.extend(fetched.then_some(peer::Input::UpdateHeld(update)));
+    }
+
+    /// Tries a full disk again, while the update may still be decided, or others wait to hear from us
+    /// until it is kept.
+    pub(super) fn keep_again(&mut self, name: Name, out: &mut Vec<Output>) {
+        let open = name.epoch >= self.open_epoch() || self.outbox.owes(&name.digest);
+        if open && self.updates.is_in_memory(&name.digest) {
+            out.push(Output::Keep(name));
+        } else {
+            self.writing.remove(&name.digest);
+            self.steps.under_way.remove(&name.digest);
+        }
+    }
+
+    /// The disk refuses something.
+    pub(super) fn make_room(&mut self, out: &mut Vec<Output>) {
+        let old = self.updates.make_room(self.checkpoints.whole());
+        drop_updates(old, out);
+    }
+
+    /// Once the last commit is durable, what it was chosen over can go.
+    pub(super) fn drop_obsolete(&mut self, out: &mut Vec<Output>) {
+        if self.outbox.is_settled() {
+            drop_updates(std::mem::take(&mut self.steps.obsolete), out);
+        }
+    }
+
+    /// Brings an update into memory, from disk or other peers.
+    pub(super) fn fetch(
+        &mut self,
+        now: Time,
+        name: Name,
+        from: Vec<PeerId>,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.steps.under_way.insert(name.digest) {
+            return;
+        }
+        match self.updates.place(&name.digest) {
+            Some(Location::Update(name)) => out.push(Output::Read(name)),
+            Some(_) => self.on_update(now, name, out),
+            None => out.push(Output::FetchUpdate(name, self.living_first(now, from))),
+        }
+    }
+
+    pub(super) fn on_update(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
+        if !self.updates.is_on_disk(&name.digest) {
+            return self.keep(name, None, out);
+        }
+        self.hold(name, out);
+        self.on_kept(now, name, Disk::Took, out);
+    }
+
+    /// It is damaged, if it was on disk.
+    pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
+        let update = name.digest;
+        self.steps.under_way.remove(&update);
+        drop_updates(self.updates.forget(vec![update]), out);
+        self.inbox.push_back(peer::Input::UpdateMissing(update));
+        self.on_arrived(now, update, out);
+    }
+
+    /// Fetches what a replay will need, in its order.
+    pub(super) fn fetch_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
+        while self.steps.under_way.len() + self.updates.open_count() < AHEAD {
+            let Some(name) = self.steps.ahead.pop_front() else { return };
+            if !self.updates.is_in_memory(&name.digest) {
+                self.fetch(now, name, self.steps.donors.clone(), out);
+            }
+        }
+    }
+
+    pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
+        if !self.updates.is_in_memory(&apply.update) {
+            // It is on its way, or was one of very many of this epoch: whoever has decided it has it.
+            self.steps.unapplied = Some((apply, 0));
+            return self.fetch_unapplied(now, out);
+        }
+        let name = Name { epoch: apply.epoch, digest: apply.update };
+        let gone = self.updates.commit(name, self.checkpoints.whole());
+        out.extend(gone.released.into_iter().map(|update| Output::Release(Buffer::Update(update))));
+        if self.without == Some(Rule::Bound) {
+            drop_updates(gone.dropped, out);
+        } else {
+            // A vote may name one of them: they go once the commit is on disk.
+            self.steps.obsolete.extend(gone.dropped);
+        }
+        out.push(Output::Apply(apply));
+        self.fetch_ahead(now, out);
+    }
+
+    /// Fetches what the outer step waits for, if it does.
+    pub(super) fn fetch_unapplied(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Some((apply, fetches)) = &mut self.steps.unapplied else { return };
+        let name = Name { epoch: apply.epoch, digest: apply.update };
+        if self.steps.under_way.contains(&name.digest) {
+            return;
+        }
+        *fetches += 1;
+        let mut from = self.steps.donors.clone();
+        let living = self.peer.roll().live(now).map(|(peer, _)| *peer);
+        from.extend(living.filter(|peer| !self.steps.donors.contains(peer)));
+        self.fetch(now, name, from, out);
+    }
+
+    /// An update has come, or not; the outer step may be waiting for it.
+    pub(super) fn on_arrived(&mut self, now: Time, update: Digest, out: &mut Vec<Output>) {
+        self.fetch_ahead(now, out);
+        let waiting = |(apply, _): &mut (Arc<Apply>, u32)| apply.update == update;
+        let Some((apply, fetches)) = self.steps.unapplied.take_if(waiting) else { return };
+        if self.updates.place(&update).is_some() {
+            self.apply(now, apply, out);
+        } else if fetches < FETCHES {
+            self.steps.unapplied = Some((apply, fetches));
+            self.steps.refetch_at = Some(now + FETCH_PAUSE);
+        } else {
+            out.push(Output::Lost { epoch: apply.epoch });
+        }
+    }
+}

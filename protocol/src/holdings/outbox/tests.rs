@@ -1,0 +1,245 @@
+//! What leaves, and when.
+
+use super::*;
+use crate::event::Event;
+use crate::id::{LogId, RunId};
+use crate::message::{Head, Heartbeat, Leaving, Phase, Series};
+use crate::sign::Keypair;
+use crate::wire;
+
+const RUN: RunId = RunId([1; 32]);
+const SERIES: Series = Series { epoch: 1, parent: Digest([2; 32]), regroup: None };
+
+/// An outbox, and what a disk has taken of it.
+#[derive(Default)]
+struct Bench {
+    outbox: Outbox,
+    disk: Vec<Record>,
+    now: Time,
+}
+
+impl Bench {
+    /// Whether it may happen now.
+    fn admits(&mut self, output: Output) -> bool {
+        let item = Effect::Decision(Box::new(output));
+        matches!(self.outbox.admit(self.now, item), Ruling::Now(_))
+    }
+
+    /// Writes what is due: what happens then.
+    fn write(&mut self) -> Vec<String> {
+        let batch = self.outbox.due(self.now).unwrap();
+        self.take(&batch)
+    }
+
+    fn take(&mut self, batch: &[Record]) -> Vec<String> {
+        self.disk.extend_from_slice(batch);
+        let (items, never) = self.outbox.written(self.now, Disk::Took);
+        assert!(never.is_empty(), "{never:?}");
+        items.iter().map(name).collect()
+    }
+
+    /// The disk refuses what is due: what happens then, and what never does.
+    fn fail(&mut self) -> (Vec<String>, Vec<String>) {
+        assert!(self.outbox.due(self.now).is_some());
+        let (items, never) = self.outbox.written(self.now, Disk::Refused);
+        (items.iter().map(name).collect(), never.iter().map(name).collect())
+    }
+}
+
+fn name(item: &Effect) -> String {
+    match item {
+        Effect::Answer(..) => "answer".to_owned(),
+        Effect::Decision(output) => match &**output {
+            Output::Gossip(message) => format!("gossip {}", message.body().tag()),
+            Output::Send(..) => "send".to_owned(),
+            Output::Train { epoch, .. } => format!("train {epoch}"),
+            other => format!("{other:?}"),
+        },
+    }
+}
+
+/// R21: a head that its own disk could not lead to again is not told.
+#[test]
+fn nothing_leaves_while_a_decided_update_is_not_on_the_disk() {
+    let update = |n| Digest([n; 32]);
+    let mut bench = Bench::default();
+    bench.outbox.owe(4, update(4));
+    bench.outbox.owe(5, update(5));
+    assert!(bench.outbox.owes(&update(4)) && !bench.outbox.owes(&update(6)));
+    assert!(!bench.admits(heartbeat()) && !bench.admits(message()));
+    assert!(bench.admits(Output::Train { epoch: 5, tokens: 1 }), "it follows");
+    bench.outbox.kept(&update(4));
+    assert!(!bench.admits(heartbeat()));
+    bench.outbox.saved(4);
+    assert!(!bench.admits(heartbeat()));
+    bench.outbox.kept(&update(5));
+    assert!(bench.admits(heartbeat()) && bench.admits(message()));
+    bench.outbox.owe(6, update(6));
+    bench.outbox.owe(7, update(7));
+    bench.outbox.saved(6);
+    assert!(!bench.admits(heartbeat()));
+    bench
+        .outbox
+        .log(Record::Rewound { epoch: 6, to: Head { epoch: 6, tokens: 9, state: update(9) } });
+    assert!(!bench.outbox.is_owing(), "it is given up");
+}
+
+/// A disk that takes nothing for a day costs memory up to a bound; then all of it is written, in parts.
+#[test]
+fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
+    let mut bench = Bench::default();
+    let length = length(&promised(1));
+    let count = WAITING_BYTES_MAX / length + 1;
+    let number = |index: usize| promised(u32::try_from(index % 200).unwrap());
+    bench.outbox.log(number(0));
+    bench.fail();
+    assert!(!bench.outbox.is_stuck());
+    (1..count).for_each(|index| bench.outbox.log(number(index)));
+    assert!(bench.outbox.is_stuck());
+    bench.now = bench.now + RETRY;
+    let mut batches = 0;
+    while let Some(batch) = bench.outbox.due(bench.now) {
+        bench.take(&batch);
+        assert!(!bench.outbox.is_stuck());
+        batches += 1;
+    }
+    // The one that was refused, and the rest.
+    assert_eq!(batches, 1 + (count - 1).div_ceil(BATCH_BYTES / length));
+    assert!(bench.disk.iter().enumerate().all(|(index, record)| *record == number(index)));
+    assert_eq!(bench.disk.len(), count);
+}
+
+fn promised(attempt: u32) -> Record {
+    Record::Promised { series: SERIES, attempt }
+}
+
+fn committed(epoch: u64) -> Record {
+    Record::Committed { head: Head { epoch, tokens: 1, state: Digest([4; 32]) } }
+}
+
+fn gossip(message: Message) -> Output {
+    Output::Gossip(Arc::new(wire::seal(&Keypair::from_seed(&[5; 32]), &RUN, message)))
+}
+
+fn message() -> Output {
+    let head = Head { epoch: 0, tokens: 0, state: Digest([2; 32]) };
+    gossip(Message::Leaving(Leaving { head, incarnation: 1 }))
+}
+
+fn heartbeat() -> Output {
+    gossip(Message::Heartbeat(Heartbeat {
+        count: 1,
+        head: Head { epoch: 0, tokens: 0, state: Digest([2; 32]) },
+        series: SERIES,
+        joined: None,
+        log: LogId([3; 16]),
+        incarnation: 1,
+        phase: Phase::Train,
+        attempt: 0,
+        ready: 0,
+        direct: true,
+        round_trips: Vec::new(),
+        send_rate: 0,
+        serves: 0,
+    }))
+}
+
+fn train(epoch: u64) -> Output {
+    Output::Train { epoch, tokens: 0 }
+}
+
+#[test]
+fn nothing_waits_where_nothing_is_logged() {
+    let mut bench = Bench::default();
+    for output in [message(), train(1), heartbeat()] {
+        assert!(bench.admits(output));
+    }
+    assert!(bench.outbox.due(bench.now).is_none() && !bench.outbox.is_open());
+}
+
+/// One flush for records that follow each other, and everything after them in order.
+#[test]
+fn what_comes_after_a_record_waits_until_it_is_on_the_disk() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(1));
+    bench.outbox.log(promised(2));
+    assert!(!bench.admits(message()) && !bench.admits(train(1)));
+    let batch = bench.outbox.due(bench.now).unwrap();
+    // While it is being written, more is decided.
+    assert!(bench.outbox.due(bench.now).is_none());
+    bench.outbox.log(promised(3));
+    assert!(!bench.admits(train(2)));
+    assert_eq!(bench.take(&batch), ["gossip leaving", "train 1"]);
+    assert!(bench.outbox.is_open() && !bench.admits(message()));
+    assert_eq!(bench.write(), ["train 2", "gossip leaving"]);
+    assert!(bench.admits(message()));
+    assert_eq!(bench.disk.len(), 3);
+}
+
+#[test]
+fn an_answer_about_the_lineage_waits_for_the_lineage() {
+    let mut bench = Bench::default();
+    bench.outbox.log(committed(1));
+    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Ticket(7)));
+    assert!(matches!(ruling, Ruling::Later));
+    assert_eq!(bench.write(), ["answer"]);
+    // Who asks while the disk takes nothing is not left waiting.
+    bench.outbox.log(committed(2));
+    bench.outbox.admit(bench.now, Effect::Answer(Ticket(8)));
+    assert_eq!(bench.fail().1, ["answer"]);
+    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Ticket(9)));
+    assert!(matches!(ruling, Ruling::Never(Effect::Answer(Ticket(9)))));
+}
+
+/// Who votes says that it lives meanwhile; who has a new head says so only when it is sure.
+#[test]
+fn a_heartbeat_overtakes_votes_and_no_head() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(1));
+    assert!(!bench.admits(message()) && bench.admits(heartbeat()));
+    bench.outbox.log(committed(1));
+    assert!(!bench.admits(heartbeat()));
+    assert_eq!(bench.write(), ["gossip leaving", "gossip heartbeat"]);
+    bench.outbox.log(promised(2));
+    let batch = bench.outbox.due(bench.now).unwrap();
+    assert!(bench.admits(heartbeat()));
+    bench.now = bench.now + OVERTAKE;
+    assert!(!bench.admits(heartbeat()), "others would wait for its votes");
+    assert_eq!(bench.take(&batch), ["gossip heartbeat"]);
+    assert!(bench.admits(heartbeat()));
+}
+
+/// A full disk: no vote and no promise leaves, the rest goes on, and nothing is lost.
+#[test]
+fn after_a_write_that_failed_nothing_leaves_until_all_of_it_is_written() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(1));
+    assert!(!bench.admits(message()) && !bench.admits(train(1)) && !bench.admits(message()));
+    let (items, never) = bench.fail();
+    assert_eq!(items, ["train 1"]);
+    // Dropped, not kept: the peer repeats what matters.
+    assert_eq!(never, ["gossip leaving", "gossip leaving"]);
+    assert!(!bench.admits(message()) && bench.admits(train(2)));
+    assert!(!bench.admits(heartbeat()), "others would wait for its votes");
+    bench.outbox.log(committed(1));
+    assert!(bench.outbox.due(bench.now).is_none(), "the disk is left alone for a while");
+    assert_eq!(bench.outbox.deadline(), Some(bench.now + RETRY));
+    assert!(!bench.outbox.is_open(), "nobody who leaves waits for it");
+    bench.now = bench.now + RETRY;
+    bench.fail();
+    bench.now = bench.now + RETRY;
+    assert!(bench.write().is_empty() && bench.write().is_empty());
+    assert_eq!(bench.disk, [promised(1), committed(1)]);
+    assert!(bench.admits(message()) && bench.admits(heartbeat()));
+}
+
+#[test]
+fn the_queue_is_bounded_and_loses_no_work() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(1));
+    for _ in 0..2 * QUEUE_MAX {
+        bench.admits(message());
+    }
+    assert!(!bench.admits(train(7)) && !bench.admits(Output::Event(Event::Leaving)));
+    assert_eq!(bench.outbox.queue.len(), QUEUE_MAX + 2);
+}

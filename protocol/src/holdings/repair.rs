@@ -1,0 +1,286 @@
+//! What the rings of the open epoch have finished, for this peer and for others, and an update that is
+//! put together of kept chunks and a ring (R10, R32).
+//!
+//! A chunk can be served from the moment at which its ring has ended. Of one ring the bytes lie in one
+//! buffer, which the chunks share; only the newest few rings are kept, and all goes with the epoch.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::interface::{Buffer, Chunk, Slice, Slices, Ticket};
+use crate::codec::Codec;
+use crate::epoch::Ring;
+use crate::id::{Digest, PeerId};
+use crate::message::Finished;
+use crate::ring::Layout;
+use crate::time::Time;
+
+/// Rings whose bytes are kept: the last one, and the one that it repaired.
+const RINGS: usize = 2;
+
+/// How long somebody who asks for a chunk of a ring that is just ending waits for its end.
+const ASKED_WAIT: Duration = Duration::from_secs(2);
+
+/// Questions for such chunks that wait.
+const ASKED_MAX: usize = 256;
+
+/// What rings of the open epoch left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Repairs {
+    /// That of the rings.
+    epoch: u64,
+    layouts: BTreeMap<Digest, Layout>,
+    /// The rings that have ended and whose bytes are kept, the newest last.
+    made: VecDeque<Digest>,
+    sealed: BTreeSet<Chunk>,
+    /// Chunks that came from others.
+    fetched: BTreeSet<Chunk>,
+    open: Option<Open>,
+    /// Bytes of rings that are given up as soon as no update is put together of them.
+    spare: Vec<Buffer>,
+    /// Who asked for chunks that are sealed and whose ring has not ended; until when they wait.
+    asked: Vec<(Time, Ticket, Chunk)>,
+}
+
+/// An update that is being put together.
+#[derive(Clone, Debug)]
+struct Open {
+    ring: Arc<Ring>,
+    /// Kept chunks that are here.
+    parts: BTreeMap<Chunk, Slice>,
+    /// Bytes per second that we sent in the ring, once that has ended.
+    send_rate: Option<u64>,
+    /// Whether it is being put together.
+    is_joining: bool,
+}
+
+/// A kept chunk that is not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lack {
+    pub(super) finished: Finished,
+    pub(super) length: usize,
+    pub(super) holders: Vec<PeerId>,
+}
+
+impl Repairs {
+    /// Another epoch has begun: what is not needed any more, and who is not answered.
+    pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Ticket>) {
+        let Self { made, fetched, spare, asked, .. } = std::mem::take(self);
+        let rings = made.into_iter().map(Buffer::Ring);
+        let bytes = rings.chain(fetched.into_iter().map(Buffer::Chunk)).chain(spare).collect();
+        (bytes, asked.into_iter().map(|(_, ticket, _)| ticket).collect())
+    }
+
+    /// Whether a ring is of the open epoch, this one. What one of an earlier epoch still has to tell
+    /// concerns nobody, and would pass for a result of this one.
+    pub(super) fn concerns(&self, roster: &Digest, epoch: u64) -> bool {
+        self.epoch == epoch && self.layouts.contains_key(roster)
+    }
+
+    /// A ring of this epoch begins. Returns the chunks to fetch for what it keeps.
+    pub(super) fn begin(
+        &mut self,
+        epoch: u64,
+        ring: &Arc<Ring>,
+        codec: Codec,
+        elements: u64,
+    ) -> Vec<Lack> {
+        self.epoch = epoch;
+        self.layouts.insert(ring.roster, ring.layout.clone());
+        if ring.keep.is_empty() {
+            return Vec::new();
+        }
+        let (mut parts, mut lacking) = (BTreeMap::new(), Vec::new());
+        for (roster, kept) in ring.keep.iter().flat_map(|k| k.chunks.iter().map(|c| (k.roster, c)))
+        {
+            let chunk = (roster, kept.chunk);
+            if let Some(part) = self.part(codec, chunk) {
+                parts.insert(chunk, part);
+                continue;
+            }
+            lacking.push(Lack {
+                finished: Finished { roster, chunk: kept.chunk, seal: kept.seal },
+                length: codec.encoded_bytes(kept.blocks.element_count(elements)),
+                holders: kept.holders.clone(),
+            });
+        }
+        self.open =
+            Some(Open { ring: Arc::clone(ring), parts, send_rate: None, is_joining: false });
+        lacking
+    }
+
+    /// A ring is given up: what is not needed any more.
+    pub(super) fn abandon(&mut self, roster: &Digest) -> Vec<Buffer> {
+        match self.open.take_if(|open| open.ring.roster == *roster) {
+            Some(_) => std::mem::take(&mut self.spare),
+            None => Vec::new(),
+        }
+    }
+
+    /// A chunk is finished and sealed; it can be kept when its ring has ended.
+    pub(super) fn seal(&mut self, chunk: Chunk) {
+        self.sealed.insert(chunk);
+    }
+
+    /// A ring has ended; the bytes of a few are kept. Which one is given up for it, and what is not
+    /// needed any more.
+    pub(super) fn keep(&mut self, roster: Digest) -> (Option<Digest>, Vec<Buffer>) {
+        self.made.retain(|known| *known != roster);
+        self.made.push_back(roster);
+        let old = (self.made.len() > RINGS).then(|| self.made.pop_front()).flatten();
+        if let Some(old) = old {
+            self.sealed.retain(|(of, _)| *of != old);
+            self.spare.push(Buffer::Ring(old));
+        }
+        let free = self.open.is_none();
+        (old, if free { std::mem::take(&mut self.spare) } else { Vec::new() })
+    }
+
+    /// The ring of an update that is being put together has ended; false if none is.
+    pub(super) fn put_ring(&mut self, roster: &Digest, send_rate: u64) -> bool {
+        let open = self.open.as_mut().filter(|open| open.ring.roster == *roster);
+        open.map(|open| open.send_rate = Some(send_rate)).is_some()
+    }
+
+    /// A kept chunk has come from another peer.
+    pub(super) fn put(&mut self, ring: &Digest, chunk: Chunk) {
+        self.fetched.insert(chunk);
+        if let Some(open) = self.open.as_mut().filter(|open| open.ring.roster == *ring) {
+            open.parts.insert(chunk, Slice { buffer: Buffer::Chunk(chunk), range: None });
+        }
+    }
+
+    /// The update all of whose parts are here, to put it together, once.
+    pub(super) fn join(&mut self) -> Option<(Arc<Ring>, Slices)> {
+        let open = self.open.as_mut()?;
+        let kept: usize = open.ring.keep.iter().map(|keep| keep.chunks.len()).sum();
+        if open.send_rate.is_none() || open.parts.len() < kept || open.is_joining {
+            return None;
+        }
+        open.is_joining = true;
+        Some((Arc::clone(&open.ring), std::mem::take(&mut open.parts).into_iter().collect()))
+    }
+
+    /// An update was put together: how fast we sent in its ring, and what is not needed any more.
+    pub(super) fn conclude(&mut self, roster: &Digest) -> (u64, Vec<Buffer>) {
+        let open = self.open.take_if(|open| open.ring.roster == *roster);
+        let spare = if open.is_some() { std::mem::take(&mut self.spare) } else { Vec::new() };
+        (open.and_then(|open| open.send_rate).unwrap_or(0), spare)
+    }
+
+    /// What is held does not fit together: nothing of it is kept. The rings of which, and the bytes.
+    pub(super) fn distrust(&mut self) -> (Vec<Digest>, Vec<Buffer>) {
+        self.sealed.clear();
+        let made: Vec<Digest> = self.made.drain(..).collect();
+        let mut bytes: Vec<Buffer> = made.iter().copied().map(Buffer::Ring).collect();
+        bytes.extend(std::mem::take(&mut self.fetched).into_iter().map(Buffer::Chunk));
+        (made, bytes)
+    }
+
+    /// Where a chunk is, if it is here.
+    pub(super) fn part(&self, codec: Codec, chunk: Chunk) -> Option<Slice> {
+        if self.fetched.contains(&chunk) {
+            return Some(Slice { buffer: Buffer::Chunk(chunk), range: None });
+        }
+        let (roster, number) = chunk;
+        let here = self.sealed.contains(&chunk) && self.made.contains(&roster);
+        let layout = self.layouts.get(&roster).filter(|_| here)?;
+        let elements = layout.cut().chunk(usize::try_from(number).ok()?);
+        let place = codec.encoded_bytes(elements.start)..codec.encoded_bytes(elements.end);
+        Some(Slice { buffer: Buffer::Ring(roster), range: Some(place) })
+    }
+
+    /// Lets somebody wait for a chunk whose ring is ending; false if there is nothing to wait for.
+    pub(super) fn wait(&mut self, now: Time, ticket: Ticket, chunk: Chunk) -> bool {
+        let waits = self.sealed.contains(&chunk) && self.asked.len() < ASKED_MAX;
+        if waits {
+            self.asked.push((now + ASKED_WAIT, ticket, chunk));
+        }
+        waits
+    }
+
+    /// Those whose wait has ended: with the chunk, or without.
+    pub(super) fn answered(&mut self, now: Time, codec: Codec) -> Vec<(Ticket, Option<Slice>)> {
+        let mut over = Vec::new();
+        for (until, ticket, chunk) in std::mem::take(&mut self.asked) {
+            match self.part(codec, chunk) {
+                None if now < until => self.asked.push((until, ticket, chunk)),
+                part => over.push((ticket, part)),
+            }
+        }
+        over
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.asked.iter().map(|(until, ..)| *until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::LogId;
+    use crate::message::{Head, Member, Roster, Series};
+
+    fn layout(elements: u64) -> Layout {
+        let [member, other] = [1, 2].map(|n| Member {
+            peer: PeerId([n; 32]),
+            log: LogId([1; 16]),
+            incarnation: 1,
+            weight: 1,
+        });
+        let head = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
+        let roster = Roster {
+            series: Series::after(&head),
+            attempt: 1,
+            proposer: member.peer,
+            members: vec![member, other],
+            heard: Vec::new(),
+            adopt: None,
+            keep: Vec::new(),
+        };
+        Layout::of(&roster, elements).unwrap()
+    }
+
+    #[test]
+    fn only_sealed_chunks_of_the_newest_rings_are_served() {
+        let mut repairs = Repairs::default();
+        let codec = Codec::F32;
+        for n in 1..=3 {
+            let roster = Digest([n; 32]);
+            repairs.layouts.insert(roster, layout(4 * 256));
+            repairs.seal((roster, 1));
+            assert!(repairs.part(codec, (roster, 1)).is_none(), "its ring has not ended");
+            assert!(repairs.wait(Time::ZERO, Ticket(n.into()), (roster, 1)));
+            let old = (n == 3).then_some(Digest([1; 32]));
+            assert_eq!(repairs.keep(roster), (old, old.map(Buffer::Ring).into_iter().collect()));
+            let part = repairs.part(codec, (roster, 1)).unwrap();
+            assert_eq!(
+                (part.buffer, part.range.clone()),
+                (Buffer::Ring(roster), Some(2_048..4_096))
+            );
+            let answered = repairs.answered(Time::ZERO, codec);
+            assert_eq!(answered, [(Ticket(n.into()), Some(part))]);
+            assert!(repairs.part(codec, (roster, 0)).is_none(), "nobody has sealed it");
+            assert!(!repairs.wait(Time::ZERO, Ticket(0), (roster, 0)));
+        }
+        assert!(repairs.part(codec, (Digest([1; 32]), 1)).is_none());
+        assert!(repairs.concerns(&Digest([3; 32]), 0) && !repairs.concerns(&Digest([3; 32]), 1));
+        let (bytes, _) = repairs.clear();
+        assert_eq!(bytes, [2, 3].map(|n| Buffer::Ring(Digest([n; 32]))));
+        assert!(repairs.part(codec, (Digest([3; 32]), 1)).is_none());
+        assert!(!repairs.concerns(&Digest([3; 32]), 0), "it is of an epoch that is over");
+    }
+
+    #[test]
+    fn who_asks_for_a_chunk_of_a_ring_that_never_ends_waits_for_a_while_only() {
+        let (mut repairs, chunk) = (Repairs::default(), (Digest([1; 32]), 0));
+        repairs.seal(chunk);
+        assert!(repairs.wait(Time::ZERO, Ticket(7), chunk));
+        let until = repairs.deadline().unwrap();
+        assert!(repairs.answered(until - Duration::from_millis(1), Codec::F32).is_empty());
+        assert_eq!(repairs.answered(until, Codec::F32), [(Ticket(7), None)]);
+        assert_eq!(repairs.deadline(), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of updates that are decided, and of those that the disk refuses.
+
+use super::updates::{FETCH_PAUSE, FETCHES};
+use super::*;
+use crate::blocks::Blocks;
+use crate::epoch::Apply;
+use crate::id::{LogId, RunId};
+use crate::lineage::{Law, Me};
+use crate::sign::Keypair;
+use crate::{epoch, sync};
+
+const NAME: Name = Name { epoch: 1, digest: Digest([5; 32]) };
+
+/// A peer at genesis that is alone.
+fn state() -> State {
+    let newest = Head { epoch: 0, tokens: 0, state: Digest([1; 32]) };
+    let key = Keypair::from_seed(&[1; 32]);
+    let peer = peer::Config {
+        me: Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
+        law: Law { run: RunId([1; 32]), key, peers_min: 2, majority_only: false, elements: 256 },
+        epoch: epoch::Config {
+            ready_grace: Duration::from_secs(30),
+            weight_max: 1_000,
+            weight_medians: None,
+            update_bytes: 1_024,
+            without: None,
+        },
+        sync: sync::Config { genesis: newest.state, founders: Vec::new(), replay_max: 7 },
+        heartbeat: Duration::from_millis(500),
+        minority_grace: Duration::from_secs(8),
+        recovered: None,
+    };
+    State::new(
+        Time::ZERO,
+        Config {
+            peer,
+            codec: Codec::F32,
+            newest,
+            saved: None,
+            published: None,
+            file: None,
+            updates: Vec::new(),
+            held: Vec::new(),
+        },
+    )
+}
+
+fn apply() -> peer::Output {
+    let Name { epoch, digest: update } = NAME;
+    let (r, tokens) = (Digest([6; 32]), 9);
+    peer::Output::Apply(Arc::new(Apply { epoch, r, tokens, update, spent: Blocks::default() }))
+}
+
+/// What concerns the update among what comes out.
+fn step(state: &mut State, now: Time, input: Input) -> Vec<String> {
+    let mut out = Vec::new();
+    state.handle(now, input, &mut out);
+    told(&out)
+}
+
+fn told(out: &[Output]) -> Vec<String> {
+    let about = out.iter().filter_map(|output| match output {
+        Output::FetchUpdate(name, _) => Some(format!("fetch {}", name.epoch)),
+        Output::Keep(name) => Some(format!("keep {}", name.epoch)),
+        Output::Apply(apply) => Some(format!("apply {}", apply.epoch)),
+        Output::Lost { epoch } => Some(format!("lost {epoch}")),
+        _ => None,
+    });
+    about.collect()
+}
+
+fn tick() -> Input {
+    Input::Peer(peer::Input::Tick)
+}
+
+#[test]
+fn a_decided_update_that_is_not_here_is_fetched_and_then_applied() {
+    let (mut state, mut out, now) = (state(), Vec::new(), Time::ZERO);
+    state.decide(now, apply(), &mut out);
+    assert_eq!(told(&out), ["fetch 1"]);
+    assert!(step(&mut state, now, Input::UpdateMissed(NAME)).is_empty());
+    assert!(step(&mut state, now, tick()).is_empty(), "a pause");
+    assert_eq!(step(&mut state, now + FETCH_PAUSE, tick()), ["fetch 1"]);
+    assert_eq!(step(&mut state, now + FETCH_PAUSE, Input::UpdateCame(NAME)), ["keep 1"]);
+    let kept = Input::Kept(NAME, Disk::Took);
+    assert_eq!(step(&mut state, now + FETCH_PAUSE, kept), ["apply 1"]);
+}
+
+/// Who restarts fetches the state instead.
+#[test]
+fn a_decided_update_that_nobody_has_is_lost() {
+    let (mut state, mut out, mut now) = (state(), Vec::new(), Time::ZERO);
+    state.decide(now, apply(), &mut out);
+    for _ in 1..FETCHES {
+        assert!(step(&mut state, now, Input::UpdateMissed(NAME)).is_empty());
+        now = now + FETCH_PAUSE;
+        assert_eq!(step(&mut state, now, tick()), ["fetch 1"]);
+    }
+    assert_eq!(step(&mut state, now, Input::UpdateMissed(NAME)), ["lost 1"]);
+}
+
+/// R5: the outer step is taken without the disk, which is tried again.
+#[test]
+fn an_update_that_the_disk_refuses_is_applied_and_kept_later() {
+    let (mut state, mut out, now) = (state(), Vec::new(), Time::ZERO);
+    state.decide(now, apply(), &mut out);
+    assert_eq!(step(&mut state, now, Input::UpdateCame(NAME)), ["keep 1"]);
+    assert_eq!(step(&mut state, now, Input::Kept(NAME, Disk::Refused)), ["apply 1"]);
+    assert!(step(&mut state, now, tick()).is_empty(), "a pause");
+    assert_eq!(step(&mut state, now + DISK_PAUSE, tick()), ["keep 1"]);
+}
+
+#[test]
+fn what_is_not_here_is_refused_and_an_update_is_served_from_where_it_is() {
+    let (mut state, now) = (state(), Time::ZERO);
+    let ask = |state: &mut State, number| {
+        let (mut out, update) = (Vec::new(), NAME.digest);
+        let request = Request::Update { update, offset: 0 };
+        state.handle(now, Input::Asked(Ticket(number), request), &mut out);
+        out.into_iter().find_map(|output| match output {
+            Output::Serve(Ticket(of), place) if of == number => Some(Some(place)),
+            Output::Refuse(Ticket(of)) if of == number => Some(None),
+            _ => None,
+        })
+    };
+    assert_eq!(ask(&mut state, 1), Some(None));
+    step(&mut state, now, Input::UpdateCame(NAME));
+    let part = Slice { buffer: Buffer::Update(NAME.digest), range: None };
+    assert_eq!(ask(&mut state, 2), Some(Some(Location::Memory(part))));
+}
+
+/// R5: a peer votes for what it holds; what had to give way is held no more.
+#[test]
+fn r5_the_peer_hears_what_it_holds_no_more() {
+    let mut state = state();
+    for n in 0..=u8::try_from(OPEN).unwrap() {
+        state.keep(Name { epoch: 1, digest: Digest([n; 32]) }, None, &mut Vec::new());
+    }
+    let [peer::Input::UpdateMissing(gone)] = *state.inbox.make_contiguous() else { unreachable!() };
+    assert_eq!(gone, Digest([0; 32]));
+}

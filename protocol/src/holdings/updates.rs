@@ -1,0 +1,317 @@
+//! Updates: which are kept, in memory and on disk, and which may go; and the outer step that waits for
+//! one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::interface::{Buffer, Location, Name, Slice};
+use crate::epoch::Apply;
+use crate::id::{Digest, PeerId};
+use crate::peer::UPDATES_KEPT;
+use crate::time::Time;
+
+/// Committed updates that stay in memory, for peers that were too slow for the ring.
+pub const IN_MEMORY: usize = 4;
+
+/// Updates of one epoch that are not decided: one per attempt, of which honest peers need few.
+pub const OPEN: usize = 16;
+
+/// What is kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Updates {
+    open: VecDeque<Digest>,
+    committed: VecDeque<Digest>,
+    kept: BTreeMap<Digest, Kept>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    epoch: u64,
+    /// A vote of ours names it (R19).
+    voted: bool,
+    in_memory: bool,
+    on_disk: bool,
+}
+
+/// What is not kept any more.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    /// In memory and on disk.
+    pub(super) dropped: Vec<Name>,
+    /// In memory only.
+    pub(super) released: Vec<Digest>,
+}
+
+impl Updates {
+    /// With what is on disk from before; all of it is old.
+    pub(super) fn new(found: Vec<Name>) -> Self {
+        let mut updates = Self::default();
+        for Name { epoch, digest } in found {
+            let kept = Kept { epoch, voted: false, in_memory: false, on_disk: true };
+            updates.kept.insert(digest, kept);
+            updates.committed.push_back(digest);
+        }
+        updates
+    }
+
+    /// Keeps an update that is in memory and may be decided. Returns what has to go for it.
+    pub(super) fn hold(&mut self, Name { epoch, digest }: Name) -> Vec<Name> {
+        let new = Kept { epoch, voted: false, in_memory: true, on_disk: false };
+        self.kept.entry(digest).or_insert(new).in_memory = true;
+        if !self.open.contains(&digest) && !self.committed.contains(&digest) {
+            self.open.push_back(digest);
+        }
+        let above = self.open.len().saturating_sub(OPEN);
+        let voted = |open: &Digest| self.kept.get(open).is_some_and(|kept| kept.voted);
+        let spare = self.open.iter().copied().filter(|open| *open != digest && !voted(open));
+        let old: Vec<Digest> = spare.take(above).collect();
+        self.open.retain(|open| !old.contains(open));
+        self.forget(old)
+    }
+
+    /// We vote for it: it stays until its epoch is decided.
+    pub(super) fn vote(&mut self, digest: &Digest) {
+        if let Some(kept) = self.kept.get_mut(digest) {
+            kept.voted = true;
+        }
+    }
+
+    /// It is on disk now.
+    pub(super) fn flushed(&mut self, digest: &Digest) {
+        if let Some(kept) = self.kept.get_mut(digest) {
+            kept.on_disk = true;
+        }
+    }
+
+    /// One is decided; the others of its epoch are not needed any more. Nothing of an epoch after
+    /// `whole`, that of the newest whole checkpoint, may go: our state could not be had without it
+    /// (R21).
+    pub(super) fn commit(&mut self, Name { epoch, digest }: Name, whole: u64) -> Gone {
+        self.committed.retain(|known| *known != digest);
+        self.committed.push_back(digest);
+        let mut old = Vec::new();
+        let kept = &self.kept;
+        self.open.retain(|open| {
+            let later = kept.get(open).is_some_and(|kept| kept.epoch > epoch);
+            if !later && *open != digest {
+                old.push(*open);
+            }
+            later
+        });
+        old.extend(self.give_up(self.committed.len().saturating_sub(UPDATES_KEPT), whole));
+        let mut gone = Gone { dropped: self.forget(old), released: Vec::new() };
+        // What is not on disk is kept for as long as it is likely to be asked for.
+        let above = self.committed.len().saturating_sub(IN_MEMORY);
+        for digest in self.committed.range(..above) {
+            let kept = self.kept.get_mut(digest).filter(|kept| kept.in_memory);
+            if let Some(kept) = kept {
+                kept.in_memory = false;
+                gone.released.push(*digest);
+            }
+        }
+        self.kept.retain(|_, kept| kept.in_memory || kept.on_disk);
+        let kept = &self.kept;
+        self.committed.retain(|digest| kept.contains_key(digest));
+        gone
+    }
+
+    /// Gives up the older half of what is committed, as far as a checkpoint holds it.
+    pub(super) fn make_room(&mut self, whole: u64) -> Vec<Name> {
+        let old = self.give_up(self.committed.len() / 2, whole);
+        self.forget(old)
+    }
+
+    /// Of the `count` oldest committed ones those up to epoch `whole`.
+    fn give_up(&mut self, count: usize, whole: u64) -> Vec<Digest> {
+        let held = |old: &Digest| self.kept.get(old).is_none_or(|kept| kept.epoch <= whole);
+        let old: Vec<Digest> = self.committed.iter().take(count).copied().filter(held).collect();
+        self.committed.retain(|committed| !old.contains(committed));
+        old
+    }
+
+    /// Does not know these any more; returns those that were known.
+    pub(super) fn forget(&mut self, old: Vec<Digest>) -> Vec<Name> {
+        let gone = old.into_iter().filter_map(|digest| Some((digest, self.kept.remove(&digest)?)));
+        gone.map(|(digest, kept)| Name { epoch: kept.epoch, digest }).collect()
+    }
+
+    /// Where an update is, if it is here.
+    pub(super) fn place(&self, digest: &Digest) -> Option<Location> {
+        let kept = self.kept.get(digest)?;
+        Some(match kept.in_memory {
+            true => Location::Memory(Slice { buffer: Buffer::Update(*digest), range: None }),
+            false => Location::Update(Name { epoch: kept.epoch, digest: *digest }),
+        })
+    }
+
+    /// Those that no outer step has taken.
+    pub(super) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn is_in_memory(&self, digest: &Digest) -> bool {
+        self.kept.get(digest).is_some_and(|kept| kept.in_memory)
+    }
+
+    pub(super) fn is_on_disk(&self, digest: &Digest) -> bool {
+        self.kept.get(digest).is_some_and(|kept| kept.on_disk)
+    }
+
+    /// Whether it is here, and a power cut would lose it.
+    pub(super) fn is_unflushed(&self, digest: &Digest) -> bool {
+        self.kept.get(digest).is_some_and(|kept| !kept.on_disk)
+    }
+}
+
+/// An update that goes to disk.
+#[derive(Clone, Debug)]
+pub(super) struct Writing {
+    pub(super) name: Name,
+    /// The rings that gave it, and how fast we sent in each.
+    pub(super) rings: Vec<(Digest, u64)>,
+    /// The disk refused it; when it is tried again.
+    pub(super) retry_at: Option<Time>,
+}
+
+/// Outer steps that are due, and what is on its way for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    /// The outer step that waits for its update, and how often that was fetched.
+    pub(super) unapplied: Option<(Arc<Apply>, u32)>,
+    /// When it is fetched again.
+    pub(super) refetch_at: Option<Time>,
+    /// Updates that are replayed: those still to fetch, and from whom.
+    pub(super) ahead: VecDeque<Name>,
+    pub(super) donors: Vec<PeerId>,
+    /// Updates that are on their way, or being read or written.
+    pub(super) under_way: BTreeSet<Digest>,
+    /// Those that nobody needs once the open commit is durable.
+    pub(super) obsolete: Vec<Name>,
+}
+
+/// How often the update of an outer step is asked for, of everybody, before the process gives up, and
+/// the pause between: who restarts fetches the state instead.
+pub(super) const FETCHES: u32 = 5;
+pub(super) const FETCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Updates that are replayed are fetched so far ahead of the outer step.
+pub(super) const AHEAD: usize = 2;
+
+impl Steps {
+    /// An outer step is taken: nothing waits for it any more.
+    pub(super) fn taken(&mut self) {
+        (self.unapplied, self.refetch_at) = (None, None);
+    }
+
+    /// A replay is over, well or not.
+    pub(super) fn end_replay(&mut self) {
+        self.taken();
+        self.ahead.clear();
+        self.donors.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(n: u8) -> Digest {
+        Digest([n; 32])
+    }
+
+    fn name(epoch: u64, n: u8) -> Name {
+        Name { epoch, digest: digest(n) }
+    }
+
+    fn commit(updates: &mut Updates, epoch: u64, n: u8, whole: u64) -> Vec<Name> {
+        updates.commit(name(epoch, n), whole).dropped
+    }
+
+    fn in_memory(updates: &Updates) -> usize {
+        updates.kept.values().filter(|kept| kept.in_memory).count()
+    }
+
+    #[test]
+    fn committed_updates_outlive_the_open_ones_and_both_are_bounded() {
+        let mut updates = Updates::default();
+        for n in 0..40 {
+            updates.hold(name(1, n));
+            updates.flushed(&digest(n));
+        }
+        assert_eq!(updates.kept.len(), OPEN);
+        assert_eq!(commit(&mut updates, 1, 39, 0).len(), OPEN - 1);
+        assert_eq!(updates.kept.len(), 1);
+        for n in 50..90 {
+            updates.hold(name(n.into(), n));
+            updates.flushed(&digest(n));
+            let gone = updates.commit(name(n.into(), n), u64::MAX);
+            assert_eq!(gone.dropped.is_empty(), n <= 80, "{n}: {gone:?}");
+            let released = if n == 50 + 3 { 39 } else { n.wrapping_sub(4) };
+            assert_eq!(gone.released, [digest(released)][..usize::from(n >= 53)]);
+        }
+        assert_eq!((updates.kept.len(), in_memory(&updates)), (UPDATES_KEPT, IN_MEMORY));
+        assert!(updates.is_in_memory(&digest(89)));
+        assert_eq!(updates.place(&digest(58)), Some(Location::Update(name(58, 58))));
+        assert!(updates.place(&digest(57)).is_none());
+        assert_eq!(updates.make_room(u64::MAX)[0], name(58, 58));
+        assert_eq!(updates.kept.len(), UPDATES_KEPT / 2);
+    }
+
+    #[test]
+    fn an_update_fetched_ahead_survives_the_commit_before_it() {
+        let mut updates = Updates::default();
+        for n in 1..4 {
+            updates.hold(name(n.into(), n));
+        }
+        assert_eq!(commit(&mut updates, 2, 2, 0), [name(1, 1)]);
+        assert!(updates.place(&digest(3)).is_some());
+    }
+
+    /// A disk that takes nothing: what memory can hold is served, and no more.
+    #[test]
+    fn what_never_reaches_the_disk_is_bounded_too() {
+        let mut updates = Updates::default();
+        for n in 0..40 {
+            updates.hold(name(n.into(), n));
+            commit(&mut updates, n.into(), n, 0);
+        }
+        assert_eq!((updates.kept.len(), updates.committed.len()), (IN_MEMORY, IN_MEMORY));
+        assert!(updates.place(&digest(39)).is_some());
+    }
+
+    /// R19: a vote without its update costs the log, so a vote pins it, however many others come.
+    #[test]
+    fn r19_what_was_voted_for_outlives_every_other_open_update() {
+        let mut updates = Updates::default();
+        updates.hold(name(1, 0));
+        updates.vote(&digest(0));
+        let dropped: Vec<Digest> =
+            (1..40).flat_map(|n| updates.hold(name(1, n))).map(|name| name.digest).collect();
+        assert_eq!(dropped, (1..=24).map(digest).collect::<Vec<_>>());
+        assert!(updates.place(&digest(0)).is_some() && updates.kept.len() == OPEN);
+        assert!(commit(&mut updates, 1, 39, 0).contains(&name(1, 0)));
+    }
+
+    /// R21: what no checkpoint holds can be had from updates alone.
+    #[test]
+    fn r21_room_is_made_of_what_a_checkpoint_holds() {
+        let mut updates = Updates::default();
+        for n in 1..9 {
+            updates.hold(name(n.into(), n));
+            updates.flushed(&digest(n));
+            commit(&mut updates, n.into(), n, 0);
+        }
+        assert!(updates.make_room(0).is_empty());
+        let gone: Vec<u64> = updates.make_room(3).iter().map(|name| name.epoch).collect();
+        assert_eq!(gone, [1, 2, 3]);
+        // However many they are.
+        for n in 9..60 {
+            updates.hold(name(n.into(), n));
+            updates.flushed(&digest(n));
+            assert!(commit(&mut updates, n.into(), n, 3).is_empty());
+        }
+        let gone: Vec<u64> = updates.make_room(8).iter().map(|name| name.epoch).collect();
+        assert_eq!(gone, [4, 5, 6, 7, 8]);
+    }
+}
