@@ -6,7 +6,8 @@
 
 use std::{io::Write, ops::Range, str::FromStr};
 
-use intellect_protocol_sim::{self as sim, Faults, report::Summary};
+use intellect_protocol_sim::report::{Count, Summary};
+use intellect_protocol_sim::{self as sim, Faults};
 
 use crate::{cli::SimArgs, figures, os};
 
@@ -53,15 +54,15 @@ const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  f
 fn row(summary: &Summary, enough: bool) -> String {
     let Summary { faults, held, total, failures } = summary;
     let seeds = format!("{held} of {}", held + failures.len() as u64);
-    let (class, commits) = (faults.to_string(), figures::count(total.commits));
-    let restarts = total.resumed + total.blank;
+    let (class, commits) = (faults.to_string(), figures::count(total.of(Count::Commits)));
+    let restarts = total.of(Count::Resumed) + total.of(Count::Blank);
     let struck = figures::count(total.faults.values().sum());
     let mut text = format!(
         "{class:<11}  {seeds:>10}  {commits:>7}  {:>12}  {:>8}  {:>5}  {restarts:>8}  {struck:>6}  {:>11.1}  \
          {:>11.1} s\n",
-        total.attempts,
-        total.regroups,
-        total.forks,
+        total.of(Count::Attempts),
+        total.of(Count::Regroups),
+        total.of(Count::Forks),
         total.virtual_ms as f64 / 60_000.0,
         total.progress_ms as f64 / 1_000.0,
     );

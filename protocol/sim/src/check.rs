@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::toy::Frozen;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter,
@@ -30,7 +31,7 @@ use intellect_protocol::wire;
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: `S1` … `S7`, `L1`, `L2`, `fault` or `diverged`.
+    /// Which: `S1` … `S7`, `R5`, `R19`, `L1`, `L2`, `durable`, `serve`, `fault` or `diverged`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,
@@ -88,7 +89,7 @@ impl Process {
     }
 
     /// S3: a change of lineage is never silent.
-    pub(super) fn owes_no_fork(&self) -> Verdict {
+    fn owes_no_fork(&self) -> Verdict {
         self.fork_owed.as_ref().map_or(Ok(()), |what| require(false, "S3", || what.clone()))
     }
 
@@ -176,18 +177,16 @@ impl Check {
         who.earned(now_ms, self.grace_ms, &voters, regroup)
     }
 
-    /// A process sends a message for the first time, or again. `frozen` is its delta, if it has one.
-    pub(super) fn sent(
-        &mut self,
-        who: &Process,
-        message: &Message,
-        frozen: Option<&Frozen>,
-    ) -> Verdict {
+    /// A process freezes a delta for the epoch after `head`.
+    pub(super) fn froze(&mut self, who: &Process, head: &Head, frozen: &Frozen) -> Verdict {
+        self.lineage.on_frozen(who.voter.peer, who.incarnation, head.state, frozen)
+    }
+
+    /// A process sends a message for the first time, or again.
+    pub(super) fn sent(&mut self, who: &Process, message: &Message) -> Verdict {
         let voter = who.voter;
         match message {
-            Message::Ready(ready) => {
-                self.lineage.on_ready(voter.peer, who.incarnation, ready, frozen)
-            }
+            Message::Ready(ready) => self.lineage.on_ready(voter.peer, who.incarnation, ready),
             Message::Status(status) => self.votes.on_status(voter, status),
             Message::Roster(roster) => {
                 let digest = wire::roster_digest(&self.run, roster);
@@ -211,7 +210,7 @@ impl Check {
             }
             Message::Heartbeat(beat) => {
                 self.said.insert(voter.peer, beat.head);
-                Ok(())
+                if beat.head == who.head { who.owes_no_fork() } else { Ok(()) }
             }
             Message::Query(_)
             | Message::Refuse(_)
@@ -306,13 +305,13 @@ impl Check {
         &mut self,
         who: &Process,
         lineage: &[(Head, Link)],
-        updates: &[(Digest, Arc<Vec<u8>>)],
+        updates: &[(Name, Arc<Vec<u8>>)],
         damaged: bool,
     ) -> Verdict {
         for (head, link) in lineage {
             let receipt = link.receipt.clone();
             if !self.lineage.knows(&head.state) {
-                let held = updates.iter().find(|(update, _)| *update == receipt.update);
+                let held = updates.iter().find(|(name, _)| name.digest == receipt.update);
                 let r = wire::receipt_digest(&self.run, &receipt);
                 let regrouped = !link.openings.is_empty();
                 let update = held.map(|(_, bytes)| bytes);

@@ -9,22 +9,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::toy::Anchor;
+use super::toy::{self, Anchor};
+use intellect_protocol::crowd::Piece;
 use intellect_protocol::epoch::Apply;
+use intellect_protocol::holdings::{self, CHECKPOINTS, Name, Restored};
 use intellect_protocol::id::{Digest, RunId};
-use intellect_protocol::log::{self, Record, Recovered};
+use intellect_protocol::log::{self, Record};
 use intellect_protocol::message::{Commit, Head, Link, Message, Series};
-use intellect_protocol::peer::UPDATES_KEPT;
 use intellect_protocol::wire;
-
-/// Checkpoints kept.
-const CHECKPOINTS_KEPT: usize = 3;
 
 /// A file of its own.
 #[derive(Clone, Debug)]
 pub(super) enum File {
-    /// The bytes of an update, and the epoch that it is for.
-    Update(Digest, u64, Arc<Vec<u8>>),
+    /// The bytes of an update.
+    Update(Name, Arc<Vec<u8>>),
     /// A whole checkpoint.
     Checkpoint(Arc<Anchor>),
 }
@@ -68,14 +66,33 @@ pub(super) struct Disk {
     pub(super) logs: u64,
     votes: Vec<Record>,
     receipts: Vec<Record>,
-    updates: BTreeMap<Digest, (u64, Arc<Vec<u8>>)>,
+    updates: BTreeMap<Digest, (Name, Arc<Vec<u8>>)>,
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
+    /// A state that is on its way.
+    received: Option<Received>,
     pending: Pending,
     /// Whether it takes nothing but records any more.
     pub(super) full: bool,
     /// Whether something was lost since it was last read, and whether the log of votes was.
     pub(super) damaged: bool,
     pub(super) lost_votes: bool,
+}
+
+/// What has come of a state: its table, and its numbers with holes where pieces are missing.
+#[derive(Clone, Debug)]
+struct Received {
+    table: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+/// A crash that is to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doom {
+    pub(crate) host: usize,
+    /// How many points pass before.
+    pub(crate) points: u64,
+    /// Which of the writes that were not flushed are kept, if there are as many; else all.
+    pub(crate) kept: Kept,
 }
 
 /// What is written and not flushed.
@@ -86,28 +103,21 @@ struct Pending {
     files: Vec<File>,
 }
 
-/// What a process starts from.
-#[derive(Debug)]
-pub(super) struct Restored {
-    pub(super) recovered: Recovered,
-    pub(super) anchor: Arc<Anchor>,
-    /// Older states that it can serve.
-    pub(super) served: Vec<Arc<Anchor>>,
-    pub(super) updates: Vec<(Digest, Arc<Vec<u8>>)>,
-}
-
 impl Disk {
-    pub(super) fn write(&mut self, file: File) {
-        if self.full {
-            self.damaged = true;
-            return;
+    /// Begins to write a file. Returns whether there is room for it.
+    pub(super) fn write(&mut self, file: File) -> bool {
+        if !self.full {
+            self.pending.files.push(file);
         }
-        self.pending.files.push(file);
+        !self.full
     }
 
-    pub(super) fn append(&mut self, record: Record) {
+    /// Begins to write records.
+    pub(super) fn append(&mut self, records: &[Record]) {
         let Pending { votes, receipts, .. } = &mut self.pending;
-        if record.is_of_lineage() { receipts.push(record) } else { votes.push(record) }
+        for record in records.iter().cloned() {
+            if record.is_of_lineage() { receipts.push(record) } else { votes.push(record) }
+        }
     }
 
     /// How many writes a crash may lose.
@@ -116,13 +126,25 @@ impl Disk {
         Kept { votes: votes.len(), receipts: receipts.len(), files: files.len() }
     }
 
-    /// Whether a crash would lose nothing.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.unflushed() == Kept { votes: 0, receipts: 0, files: 0 }
+    /// Flushes the records that were begun.
+    pub(super) fn flush_records(&mut self) {
+        self.votes.append(&mut self.pending.votes);
+        self.receipts.append(&mut self.pending.receipts);
     }
 
-    pub(super) fn flush(&mut self) {
-        self.crash(Kept::ALL);
+    /// Flushes an update that was begun.
+    pub(super) fn flush_update(&mut self, digest: &Digest) {
+        self.flush(|file| matches!(file, File::Update(name, _) if name.digest == *digest));
+    }
+
+    /// Flushes a checkpoint that was begun.
+    pub(super) fn flush_checkpoint(&mut self, state: &Digest) {
+        self.flush(|file| matches!(file, File::Checkpoint(anchor) if anchor.digest() == *state));
+    }
+
+    fn flush(&mut self, which: impl Fn(&File) -> bool) {
+        let files: Vec<File> = self.pending.files.extract_if(.., |file| which(file)).collect();
+        files.into_iter().for_each(|file| self.keep(file));
     }
 
     /// The power fails: of what was not flushed, so many writes are there.
@@ -130,26 +152,51 @@ impl Disk {
         let Pending { votes, receipts, files } = std::mem::take(&mut self.pending);
         files.into_iter().take(kept.files).for_each(|file| self.keep(file));
         self.votes.extend(votes.into_iter().take(kept.votes));
-        for record in receipts.into_iter().take(kept.receipts) {
-            if let Record::Committed { head } = &record {
-                self.updates.retain(|_, (epoch, _)| *epoch + UPDATES_KEPT as u64 > head.epoch);
-            }
-            self.receipts.push(record);
-        }
+        self.receipts.extend(receipts.into_iter().take(kept.receipts));
     }
 
     fn keep(&mut self, file: File) {
         match file {
-            File::Update(digest, epoch, bytes) => {
-                self.updates.insert(digest, (epoch, bytes));
-            }
+            File::Update(name, bytes) => drop(self.updates.insert(name.digest, (name, bytes))),
             File::Checkpoint(anchor) => {
                 self.checkpoints.insert((anchor.epoch, anchor.digest()), anchor);
-                while self.checkpoints.len() > CHECKPOINTS_KEPT {
+                while self.checkpoints.len() > CHECKPOINTS {
                     self.checkpoints.pop_first();
                 }
             }
         }
+    }
+
+    /// Removes updates.
+    pub(super) fn drop_updates(&mut self, names: &[Name]) {
+        self.updates.retain(|_, (name, _)| !names.contains(name));
+    }
+
+    /// The bytes of an update.
+    pub(super) fn update(&self, digest: &Digest) -> Option<Arc<Vec<u8>>> {
+        self.updates.get(digest).map(|(_, bytes)| Arc::clone(bytes))
+    }
+
+    /// Every update, the oldest first.
+    pub(super) fn updates(&self) -> Vec<(Name, Arc<Vec<u8>>)> {
+        let mut updates: Vec<_> = self.updates.values().cloned().collect();
+        updates.sort_by_key(|(name, _)| *name);
+        updates
+    }
+
+    /// R19: whether a vote binds an update of an epoch beyond the head that the disk leads to.
+    pub(super) fn binds(&self, name: &Name) -> bool {
+        let committed = self.receipts.iter().rev().find_map(|record| match record {
+            Record::Committed { head } => Some(head.epoch),
+            _ => None,
+        });
+        name.epoch > committed.unwrap_or(0)
+            && self.votes.iter().any(|record| match record {
+                Record::Voted { series, receipt, .. } => {
+                    (series.epoch, receipt.update) == (name.epoch, name.digest)
+                }
+                _ => false,
+            })
     }
 
     /// Whether a message says nothing but what is on disk, as far as it binds its author.
@@ -158,7 +205,8 @@ impl Disk {
         match message {
             Message::Heartbeat(beat) => {
                 let there = |record: &Record| *record == Record::Committed { head: beat.head };
-                beat.head.epoch == 0 || self.receipts.iter().rev().any(there)
+                let told = beat.head.epoch == 0 || self.receipts.iter().rev().any(there);
+                told && self.leads_to(&beat.head)
             }
             Message::Query(query) => self.promised(query.series, query.attempt),
             Message::Status(status) => self.promised(status.series, status.attempt),
@@ -198,6 +246,17 @@ impl Disk {
         }
     }
 
+    /// R21: whether a start could come back to a head that was committed or loaded last.
+    fn leads_to(&self, head: &Head) -> bool {
+        let decided = self.receipts.iter().rev().find_map(|record| match record {
+            Record::Decided { link } if link.receipt.series.epoch == head.epoch => Some(link),
+            _ => None,
+        });
+        let saved = self.checkpoints.values().any(|anchor| anchor.epoch >= head.epoch);
+        let kept = decided.is_some_and(|link| self.updates.contains_key(&link.receipt.update));
+        head.epoch == 0 || saved || kept
+    }
+
     /// R2, R3: nothing below `attempt` is voted for in `of` any more.
     fn promised(&self, of: Series, least: u32) -> bool {
         self.votes.iter().rev().any(|record| match record {
@@ -205,11 +264,6 @@ impl Disk {
             Record::Accepted { roster } => roster.series == of && roster.attempt >= least,
             _ => false,
         })
-    }
-
-    /// Loses the votes given although they were flushed, as a disk does that lies about it.
-    pub(super) fn forget_votes(&mut self) {
-        self.votes.retain(|record| !matches!(record, Record::Voted { .. }));
     }
 
     pub(super) fn damage(&mut self, damage: Damage) {
@@ -225,44 +279,79 @@ impl Disk {
                 self.receipts.clear();
                 self.updates.clear();
                 self.checkpoints.clear();
+                self.received = None;
             }
         }
     }
 
-    /// R19, R21: the state that the disk still proves, and the log of votes, if that is whole. Whether
-    /// it counts as lost for want of an update comes with it.
-    pub(super) fn restore(&mut self, run: &RunId, genesis: &Arc<Anchor>) -> (Restored, bool) {
-        let first = Head { epoch: 0, tokens: 0, state: genesis.digest() };
-        let mut lineage = log::lineage(first, reread(&self.receipts));
-        let on_it = |anchor: &&Arc<Anchor>| {
-            let at = usize::try_from(anchor.epoch.saturating_sub(1)).unwrap_or(usize::MAX);
-            lineage.get(at).is_some_and(|(head, _)| head.state == anchor.digest())
-        };
-        let newest = self.checkpoints.values().rfind(on_it);
-        let mut anchor = Arc::clone(newest.unwrap_or(genesis));
-        let mut served = vec![Arc::clone(&anchor)];
-        while let Some(next) = self.step(run, &lineage, &anchor) {
-            anchor = Arc::new(next);
-            served.push(Arc::clone(&anchor));
-        }
-        lineage.truncate(usize::try_from(anchor.epoch).unwrap_or(usize::MAX));
-        let votes = reread(&self.votes);
-        let readable: BTreeSet<Digest> = self.updates.keys().copied().collect();
-        let lost = log::unreadable(&votes, anchor.epoch, &readable).is_some();
-        let updates =
-            self.updates.iter().map(|(digest, (_, b))| (*digest, Arc::clone(b))).collect();
-        let recovered = Recovered { lineage, votes };
-        (Restored { recovered, anchor, served, updates }, lost)
+    /// The state that is on its way.
+    pub(super) fn received_state(&self) -> Option<Digest> {
+        self.received.as_ref().map(|received| toy::table_digest(&received.table))
     }
 
-    /// R21: the state after the next epoch, if its update is there, and leads to what was committed.
-    fn step(&self, run: &RunId, lineage: &[(Head, Link)], from: &Anchor) -> Option<Anchor> {
-        let (head, link) = lineage.get(usize::try_from(from.epoch).ok()?)?;
-        let (_, bytes) = self.updates.get(&link.receipt.update)?;
+    /// The table of a state, if that is on its way.
+    pub(super) fn received_table(&self, state: &Digest) -> Option<Vec<u8>> {
+        let received = self.received.as_ref()?;
+        (self.received_state().as_ref() == Some(state)).then(|| received.table.clone())
+    }
+
+    /// Begins a state, or goes on with it: its numbers, and which pieces of them are here.
+    pub(super) fn receive(&mut self, table: &[u8], pieces: &[Piece]) -> (Vec<u8>, BTreeSet<usize>) {
+        if self.received.as_ref().is_none_or(|received| received.table != table) {
+            let (table, bytes) = (table.to_vec(), vec![0; toy::STATE_BYTES]);
+            self.received = Some(Received { table, bytes });
+        }
+        let bytes = self.received.as_ref().map_or(Vec::new(), |received| received.bytes.clone());
+        let here = |piece: &Piece| {
+            let begin = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+            let slice = bytes.get(begin..).unwrap_or_default().iter().take(piece.length as usize);
+            blake3::hash(&slice.copied().collect::<Vec<u8>>()).as_bytes() == piece.digest.as_bytes()
+        };
+        let held = pieces.iter().enumerate().filter(|(_, piece)| here(piece));
+        let held = held.map(|(number, _)| number).collect();
+        (bytes, held)
+    }
+
+    /// A piece of it has come.
+    pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
+        let Some(received) = self.received.as_mut().filter(|_| !self.full) else { return };
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+        received.bytes[begin..begin + piece.len()].copy_from_slice(piece);
+    }
+
+    /// It is a checkpoint of its own now.
+    pub(super) fn drop_received(&mut self) {
+        self.received = None;
+    }
+
+    /// The state that the disk still proves, the votes that bind, and the newest checkpoint that it has.
+    pub(super) fn restore(
+        &self,
+        run: &RunId,
+        genesis: &Arc<Anchor>,
+    ) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>) {
+        let lineage = log::lineage(genesis.head(), reread(&self.receipts));
+        let on_it = |anchor: &&Arc<Anchor>| lineage.iter().any(|(head, _)| *head == anchor.head());
+        let saved = self.checkpoints.values().rfind(on_it);
+        let from = Arc::clone(saved.unwrap_or(genesis));
+        let restored = holdings::restore(
+            lineage,
+            (from.epoch, from),
+            reread(&self.votes),
+            0,
+            |anchor, head, link| self.step(run, anchor, head, link).map(Arc::new),
+            |name| self.updates.contains_key(&name.digest),
+        );
+        (restored, saved.cloned())
+    }
+
+    /// The state after the next epoch, if its update is there, and leads to what was committed.
+    fn step(&self, run: &RunId, from: &Anchor, head: &Head, link: &Link) -> Option<Anchor> {
+        let bytes = self.update(&link.receipt.update)?;
         let Head { epoch, tokens, .. } = *head;
         let (update, r) = (link.receipt.update, wire::receipt_digest(run, &link.receipt));
         let next =
-            from.step(&Apply { epoch, r, tokens, update, spent: Default::default() }, bytes)?;
+            from.step(&Apply { epoch, r, tokens, update, spent: Default::default() }, &bytes)?;
         (next.digest() == head.state).then_some(next)
     }
 }

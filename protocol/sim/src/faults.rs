@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 use plan::{Kind, Links, Planned};
 
 use super::Faults;
-use super::disk::{Damage, Kept};
+use super::disk::{Damage, Doom, Kept};
 use super::report::Moment;
 use super::world::World;
-use super::world::crash::Doom;
 use intellect_protocol::rng::Rng;
 
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.

@@ -27,8 +27,8 @@ use faults::Director;
 use report::{Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
-use intellect_protocol::epoch::Rule;
 use intellect_protocol::message::Head;
+use intellect_protocol::rule::Rule;
 
 /// Which class of faults strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,19 @@ use std::collections::BTreeSet;
 
 use intellect_protocol::rng::Rng;
 
+/// What becomes of one message on one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It takes its usual time.
+    Deliver,
+    /// It never arrives.
+    Drop,
+    /// It arrives so many milliseconds later.
+    Delay(u64),
+    /// It takes its usual time, and arrives once more so many milliseconds later.
+    Again(u64),
+}
+
 /// Links, and what is wrong with them now.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {

@@ -53,6 +53,51 @@ impl Moment {
     ];
 }
 
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Count {
+    /// Commits, of every peer.
+    Commits,
+    /// Rosters of an attempt from the second on.
+    Attempts,
+    /// Attempts for which more than one roster was proposed.
+    Duels,
+    /// Rosters that adopt a value.
+    Adopted,
+    /// Members without a place in committed rosters.
+    Placeless,
+    /// Chunks that rosters keep of rings that did not end.
+    Kept,
+    /// Committed epochs of which a part was kept so.
+    Mended,
+    /// Regroups that opened, but foundings.
+    Regroups,
+    /// Restarts with the log of votes.
+    Resumed,
+    /// Restarts that found no log of votes, or one that counts as lost (R19).
+    Blank,
+    /// Crashes before or after a flush, or between two outputs of one step.
+    Crashes,
+    /// Times that a peer withdrew from a lineage of its own for a greater one.
+    Forks,
+    /// Tokens of peers' own unshared work that were lost with a lineage given up.
+    Forgone,
+    /// Epochs that were caught up with by their updates.
+    Replayed,
+    /// Checkpoints that were loaded.
+    Loaded,
+    /// Pieces of checkpoints that were fetched.
+    Pieces,
+    /// Commits that somebody else's `Commit` brought.
+    ByCommit,
+    /// Times that 256 attempts were not enough.
+    Stuck,
+    /// Messages that arrived.
+    Messages,
+    /// Bytes of messages sent, each counted once.
+    Bytes,
+}
+
 /// What one seed, or many, did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -60,46 +105,9 @@ pub struct Report {
     pub seed: u64,
     /// Epochs of the greatest head, summed over seeds.
     pub epochs: u64,
-    /// Commits, of every peer.
-    pub commits: u64,
-    /// Rosters of an attempt from the second on.
-    pub attempts: u64,
-    /// Attempts for which more than one roster was proposed.
-    pub duels: u64,
-    /// Rosters that adopt a value.
-    pub adopted: u64,
-    /// Members without a place in committed rosters.
-    pub placeless: u64,
-    /// Chunks that rosters keep of rings that did not end.
-    pub kept: u64,
-    /// Committed epochs of which a part was kept so.
-    pub mended: u64,
-    /// Regroups that opened, but foundings.
-    pub regroups: u64,
-    /// Restarts with the log of votes, and without it.
-    pub resumed: u64,
-    /// Restarts that found no log of votes, or one that counts as lost (R19).
-    pub blank: u64,
-    /// Crashes before or after a flush, or between two outputs of one step.
-    pub crashes: u64,
-    /// Times that a peer withdrew from a lineage of its own for a greater one.
-    pub forks: u64,
-    /// Tokens of peers' own unshared work that were lost with a lineage given up.
-    pub forgone: u64,
-    /// Epochs that were caught up with by their updates.
-    pub replayed: u64,
-    /// Checkpoints that were loaded.
-    pub loaded: u64,
-    /// Commits that somebody else's `Commit` brought.
-    pub by_commit: u64,
-    /// Times that 256 attempts were not enough.
-    pub stuck: u64,
+    counts: BTreeMap<Count, u64>,
     /// Faults injected, by the moment at which they struck.
     pub faults: BTreeMap<Moment, u64>,
-    /// Messages that arrived.
-    pub messages: u64,
-    /// Bytes of messages sent, each counted once.
-    pub bytes: u64,
     /// Virtual time.
     pub virtual_ms: u64,
     /// The longest time from the end of the faults to the next commit of every peer.
@@ -115,49 +123,43 @@ impl Report {
         Self { seed, ..Self::default() }
     }
 
+    /// How often that happened.
+    #[must_use]
+    pub fn of(&self, count: Count) -> u64 {
+        self.counts.get(&count).copied().unwrap_or(0)
+    }
+
+    pub(super) fn count(&mut self, count: Count, times: u64) {
+        *self.counts.entry(count).or_default() += times;
+    }
+
     pub(super) fn count_roster(&mut self, digest: &Digest, roster: &Roster) {
         let same = self.rosters.entry((roster.series, roster.attempt)).or_default();
         if !same.insert(*digest) {
             return;
         }
-        self.duels += u64::from(same.len() == 2);
-        self.attempts += u64::from(roster.attempt > 1);
-        self.adopted += u64::from(!roster.is_free());
-        self.kept += roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum::<u64>();
+        let duel = same.len() == 2;
+        self.count(Count::Duels, u64::from(duel));
+        self.count(Count::Attempts, u64::from(roster.attempt > 1));
+        self.count(Count::Adopted, u64::from(!roster.is_free()));
+        self.count(Count::Kept, roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum());
     }
 
     pub(super) fn count_commit(&mut self, committed: &Committed) {
-        self.commits += 1;
-        self.by_commit += u64::from(committed.by_commit);
+        self.count(Count::Commits, 1);
+        self.count(Count::ByCommit, u64::from(committed.by_commit));
         self.epochs = self.epochs.max(committed.head.epoch);
         if self.receipts.insert(committed.head.state) {
             let members = committed.receipt.members.iter();
-            self.placeless += members.filter(|member| member.weight == 0).count() as u64;
-            self.mended += u64::from(!committed.receipt.parts.is_empty());
+            let placeless = members.filter(|member| member.weight == 0).count() as u64;
+            self.count(Count::Placeless, placeless);
+            self.count(Count::Mended, u64::from(!committed.receipt.parts.is_empty()));
         }
     }
 
     fn add(&mut self, other: &Self) {
         self.epochs += other.epochs;
-        self.commits += other.commits;
-        self.attempts += other.attempts;
-        self.duels += other.duels;
-        self.adopted += other.adopted;
-        self.placeless += other.placeless;
-        self.kept += other.kept;
-        self.mended += other.mended;
-        self.regroups += other.regroups;
-        self.resumed += other.resumed;
-        self.blank += other.blank;
-        self.crashes += other.crashes;
-        self.forks += other.forks;
-        self.forgone += other.forgone;
-        self.replayed += other.replayed;
-        self.loaded += other.loaded;
-        self.by_commit += other.by_commit;
-        self.stuck += other.stuck;
-        self.messages += other.messages;
-        self.bytes += other.bytes;
+        other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
         self.virtual_ms += other.virtual_ms;
         self.progress_ms = self.progress_ms.max(other.progress_ms);
         self.state = other.state;
@@ -177,25 +179,25 @@ impl fmt::Display for Report {
              without, {} crashes on the way to disk, {} faults, \
              {} messages, {} KiB, {} virtual s, progress within {} ms",
             self.epochs,
-            self.commits,
-            self.by_commit,
-            self.attempts,
-            self.duels,
-            self.adopted,
-            self.kept,
-            self.mended,
-            self.placeless,
-            self.regroups,
-            self.forks,
-            self.forgone,
-            self.replayed,
-            self.loaded,
-            self.resumed,
-            self.blank,
-            self.crashes,
+            self.of(Count::Commits),
+            self.of(Count::ByCommit),
+            self.of(Count::Attempts),
+            self.of(Count::Duels),
+            self.of(Count::Adopted),
+            self.of(Count::Kept),
+            self.of(Count::Mended),
+            self.of(Count::Placeless),
+            self.of(Count::Regroups),
+            self.of(Count::Forks),
+            self.of(Count::Forgone),
+            self.of(Count::Replayed),
+            self.of(Count::Loaded),
+            self.of(Count::Resumed),
+            self.of(Count::Blank),
+            self.of(Count::Crashes),
             self.faults.values().sum::<u64>(),
-            self.messages,
-            self.bytes >> 10,
+            self.of(Count::Messages),
+            self.of(Count::Bytes) >> 10,
             self.virtual_ms / 1_000,
             self.progress_ms,
         )
@@ -264,21 +266,25 @@ impl Summary {
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let total = &self.total;
-        let each = [("commits", total.commits), ("members without a place", total.placeless)];
-        let disturbed = [
-            ("attempts from the second on", total.attempts),
-            ("two proposers at one attempt", total.duels),
-            ("adopted Dones", total.adopted),
-            ("commits by gossip", total.by_commit),
+        let each = [
+            ("commits", total.of(Count::Commits)),
+            ("members without a place", total.of(Count::Placeless)),
         ];
-        let mended = ("epochs mended with kept chunks", total.mended);
-        let parted = [("forks healed", total.forks), ("Regroups", total.regroups)];
+        let disturbed = [
+            ("attempts from the second on", total.of(Count::Attempts)),
+            ("two proposers at one attempt", total.of(Count::Duels)),
+            ("adopted Dones", total.of(Count::Adopted)),
+            ("commits by gossip", total.of(Count::ByCommit)),
+        ];
+        let mended = ("epochs mended with kept chunks", total.of(Count::Mended));
+        let parted =
+            [("forks healed", total.of(Count::Forks)), ("Regroups", total.of(Count::Regroups))];
         let restarted = [
-            ("restarts with a log", total.resumed),
-            ("restarts without a log", total.blank),
-            ("crashes on the way to disk", total.crashes),
-            ("epochs replayed", total.replayed),
-            ("checkpoints loaded", total.loaded),
+            ("restarts with a log", total.of(Count::Resumed)),
+            ("restarts without a log", total.of(Count::Blank)),
+            ("crashes on the way to disk", total.of(Count::Crashes)),
+            ("epochs replayed", total.of(Count::Replayed)),
+            ("checkpoints loaded", total.of(Count::Loaded)),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;
         let wanted: Vec<(&'static str, u64)> = match self.faults {

@@ -9,6 +9,7 @@
 //! [`reduce`]: intellect_protocol::codec::reduce
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::toy::CODEC;
@@ -45,6 +46,8 @@ pub(crate) enum Notice {
     Finish,
     /// It lost a neighbour.
     Lose(PeerId),
+    /// It has waited for its predecessor to begin.
+    Wait(PeerId),
 }
 
 /// A notice on its way.
@@ -118,7 +121,7 @@ impl Rings {
         });
         run.deltas[index] = Some(Arc::new(repair::gather(&delta, ring.layout.redone())));
         if run.broken || run.deltas.iter().any(Option::is_none) {
-            return vec![run.due(QUIET_MS, index, Notice::Lose(run.before(index)))];
+            return vec![run.due(QUIET_MS, index, Notice::Wait(run.before(index)))];
         }
         run.bytes = run.reduce().map(Arc::new);
         let hops = 2 * (count as u64 - 1);
@@ -154,7 +157,13 @@ impl Rings {
         open.flat_map(|run| run.part(loss, &carries)).collect()
     }
 
-    /// Takes a notice at its time: what the host is told, and the update's bytes where it finished.
+    /// Where a chunk lies in the bytes of its ring.
+    pub(crate) fn place(&self, roster: &Digest, chunk: u32) -> Option<Range<usize>> {
+        let elements = self.runs.get(roster)?.layout.cut().chunk(usize::try_from(chunk).ok()?);
+        Some(CODEC.encoded_bytes(elements.start)..CODEC.encoded_bytes(elements.end))
+    }
+
+    /// Takes a notice at its time: what the host is told, and the bytes that the ring computes.
     pub(crate) fn take(
         &mut self,
         roster: &Digest,
@@ -166,14 +175,15 @@ impl Rings {
         let told = match notice {
             Notice::Chunk(_) | Notice::Finish => started,
             Notice::Lose(_) => !started,
+            Notice::Wait(_) => run.bytes.is_none(),
         };
-        if let (true, Notice::Chunk(chunk)) = (told && !run.over.contains(&host), notice) {
-            return Some((notice.clone(), run.chunk(chunk.0)));
+        let bytes = run.bytes.clone();
+        if told && !run.over.contains(&host) && matches!(notice, Notice::Chunk(_)) {
+            return Some((notice.clone(), bytes));
         }
         if !told || !run.over.insert(host) {
             return None;
         }
-        let bytes = run.bytes.clone().filter(|_| matches!(notice, Notice::Finish));
         if run.over.len() == run.hosts.len() {
             self.runs.remove(roster);
         }
@@ -241,13 +251,6 @@ impl Run {
             }
         }
         due
-    }
-
-    fn chunk(&self, chunk: u32) -> Option<Arc<Vec<u8>>> {
-        let chunk = usize::try_from(chunk).ok()?;
-        let elements = self.layout.cut().chunk(chunk);
-        let place = CODEC.encoded_bytes(elements.start)..CODEC.encoded_bytes(elements.end);
-        Some(Arc::new(self.bytes.as_ref()?.get(place)?.to_vec()))
     }
 
     /// The bytes of the ring: each chunk goes round once and is finished by its owner.

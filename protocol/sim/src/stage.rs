@@ -5,30 +5,17 @@
 //! each step as in any other simulated run.
 
 use super::check::Violation;
-use super::disk::{Damage, Kept};
+use super::disk::{Damage, Doom, Kept};
+pub use super::network::Fate;
 use super::report::Report;
 pub use super::rings::Sends;
-use super::world::crash::Doom;
 use super::world::{Setup, World};
 use super::{GRACE_MS, HEARTBEAT_MS};
-use intellect_protocol::epoch::Rule;
 use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::fault::Fault;
 use intellect_protocol::id::{PeerId, RunId};
 use intellect_protocol::message::{Answer, Head, Message, Phase};
-
-/// What becomes of one message on one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It takes its usual time.
-    Deliver,
-    /// It never arrives.
-    Drop,
-    /// It arrives so many milliseconds later.
-    Delay(u64),
-    /// It takes its usual time, and arrives once more so many milliseconds later.
-    Again(u64),
-}
+use intellect_protocol::rule::Rule;
 
 /// The peer that a stranger is.
 #[must_use]
@@ -63,12 +50,12 @@ impl Stage {
 
     /// Decides the fate of every message from now on: from which host, to which.
     pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
-        self.world.filter = Some(Box::new(fate));
+        self.world.script.filter = Some(Box::new(fate));
     }
 
     /// Changes every answer about a lineage from now on: of which host, to which.
     pub fn forge(&mut self, forge: impl FnMut(usize, usize, &mut Answer) + 'static) {
-        self.world.forger = Some(Box::new(forge));
+        self.world.script.forger = Some(Box::new(forge));
     }
 
     /// A stranger, whose name is made of `name`, says something to some hosts.
@@ -92,8 +79,8 @@ impl Stage {
 
     /// Lets every message and answer through again, as it is.
     pub fn relent(&mut self) {
-        self.world.forger = None;
-        self.world.filter = None;
+        self.world.script.forger = None;
+        self.world.script.filter = None;
     }
 
     /// Starts processes, from what their disks have.
@@ -153,6 +140,11 @@ impl Stage {
         self.world.withhold_chunks(host);
     }
 
+    /// Lets a host answer every request for bytes with other bytes.
+    pub fn lie(&mut self, host: usize) {
+        self.world.lie(host);
+    }
+
     /// Lets a host accept rosters and then send in no ring, or just often enough to be heard.
     pub fn send_in_rings(&mut self, host: usize, sends: Sends) {
         self.world.set_sends(host, sends);
@@ -176,9 +168,19 @@ impl Stage {
         self.world.set_loading(host, loading_ms);
     }
 
-    /// Fills the disk of a host: what it holds from now on is not flushed.
+    /// Fills the disk of a host: it takes records, and no update and no checkpoint any more.
     pub fn fill_disk(&mut self, host: usize) {
-        self.world.fill_disk(host);
+        self.world.set_full(host, true);
+    }
+
+    /// Makes room on the disk of a host.
+    pub fn clear_disk(&mut self, host: usize) {
+        self.world.set_full(host, false);
+    }
+
+    /// Sets how long a flush takes on a host: none, until told.
+    pub fn flush_in(&mut self, host: usize, flush_ms: u64) {
+        self.world.set_flushing(host, flush_ms);
     }
 
     /// Plays until `done`, at most for `limit_ms`; whether it came to that.

@@ -9,16 +9,15 @@
 //! v ← μ·v + d̄;  θ ← θ − η·(d̄ + μ·v)
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use intellect_protocol::blocks::{BLOCK, Blocks};
 use intellect_protocol::codec::Codec;
+use intellect_protocol::crowd::Piece;
 use intellect_protocol::epoch::Apply;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Head;
-use intellect_protocol::peer::UPDATES_KEPT;
 use intellect_protocol::rng::Rng;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
@@ -29,8 +28,13 @@ pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
 pub(crate) const CODEC: Codec = Codec::Int8;
 /// The greatest weight that a Ready may declare.
 pub(crate) const WEIGHT_MAX: u64 = 8 * 100;
-/// Committed states that a process keeps and serves.
-const KEPT: usize = 3;
+/// Bytes of a state.
+pub(crate) const STATE_BYTES: usize = 8 * ELEMENTS;
+/// Bytes of a piece of a state; the last one is shorter.
+const PIECE_BYTES: usize = 2_048;
+/// Bytes of what stands before the digests in a table, and of a table.
+const TABLE_HEADER_BYTES: usize = 48;
+pub(crate) const TABLE_BYTES: usize = TABLE_HEADER_BYTES + 32 * STATE_BYTES.div_ceil(PIECE_BYTES);
 const ETA: f32 = 0.7;
 const MU: f32 = 0.6;
 
@@ -40,6 +44,7 @@ pub(crate) struct Anchor {
     pub(crate) epoch: u64,
     pub(crate) tokens: u64,
     r: Digest,
+    state: Digest,
     theta: Vec<f32>,
     velocity: Vec<f32>,
 }
@@ -49,19 +54,49 @@ impl Anchor {
     pub(crate) fn genesis(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let theta = (0..ELEMENTS).map(|_| number(&mut rng)).collect();
-        Self { epoch: 0, tokens: 0, r: Digest::ZERO, theta, velocity: vec![0.0; ELEMENTS] }
+        let (r, state, velocity) = (Digest::ZERO, Digest::ZERO, vec![0.0; ELEMENTS]);
+        Self { epoch: 0, tokens: 0, r, state, theta, velocity }.named()
     }
 
     /// The state digest.
     pub(crate) fn digest(&self) -> Digest {
-        let mut bytes = Vec::with_capacity(8 * ELEMENTS + 48);
+        self.state
+    }
+
+    fn named(mut self) -> Self {
+        self.state = table_digest(&self.table());
+        self
+    }
+
+    /// What the digest is made of: epoch, tokens, receipt, and the digest of every piece.
+    pub(crate) fn table(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(TABLE_BYTES);
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
         bytes.extend_from_slice(&self.tokens.to_le_bytes());
         bytes.extend_from_slice(self.r.as_bytes());
-        for value in self.theta.iter().chain(&self.velocity) {
-            bytes.extend_from_slice(&value.to_le_bytes());
+        for piece in self.numbers().chunks(PIECE_BYTES) {
+            bytes.extend_from_slice(blake3::hash(piece).as_bytes());
         }
-        Digest::derive("intellect-node 1 simulated state", &bytes)
+        bytes
+    }
+
+    /// Its numbers, as they travel: in pieces.
+    pub(crate) fn numbers(&self) -> Vec<u8> {
+        self.theta.iter().chain(&self.velocity).flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    /// The state that a head and its receipt name, of the numbers that came.
+    pub(crate) fn of(head: &Head, r: Digest, numbers: &[u8]) -> Self {
+        let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let mut theta: Vec<f32> = numbers.chunks(4).map(value).collect();
+        let velocity = theta.split_off(ELEMENTS.min(theta.len()));
+        let (Head { epoch, tokens, .. }, state) = (*head, Digest::ZERO);
+        Self { epoch, tokens, r, state, theta, velocity }.named()
+    }
+
+    /// The head that it is the state of.
+    pub(crate) fn head(&self) -> Head {
+        Head { epoch: self.epoch, tokens: self.tokens, state: self.digest() }
     }
 
     /// The state after the outer step of `apply`.
@@ -74,7 +109,7 @@ impl Anchor {
             *velocity = MU * *velocity + d;
             *theta -= ETA * (d + MU * *velocity);
         }
-        Some(next)
+        Some(next.named())
     }
 }
 
@@ -99,14 +134,6 @@ impl Frozen {
 #[derive(Clone, Debug)]
 pub(crate) struct Toy {
     pub(crate) anchor: Arc<Anchor>,
-    /// Committed states, by digest; the newest [`KEPT`].
-    served: BTreeMap<(u64, Digest), Arc<Anchor>>,
-    /// Digests of committed updates; the newest [`UPDATES_KEPT`].
-    committed: VecDeque<Digest>,
-    /// Bytes of these and of those of the open epoch, by digest.
-    pub(crate) updates: BTreeMap<Digest, Arc<Vec<u8>>>,
-    /// Finished chunks of the open epoch, by roster and number.
-    pub(crate) chunks: BTreeMap<(Digest, u32), Arc<Vec<u8>>>,
     pub(crate) frozen: Option<Frozen>,
     unspent: Vec<f32>,
     /// Tokens that some block has spent, and those that each block has.
@@ -124,10 +151,6 @@ impl Toy {
         let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(incarnation);
         Self {
             anchor: genesis,
-            served: BTreeMap::new(),
-            committed: VecDeque::new(),
-            updates: BTreeMap::new(),
-            chunks: BTreeMap::new(),
             frozen: None,
             unspent: vec![0.0; ELEMENTS],
             spent: 0,
@@ -150,39 +173,18 @@ impl Toy {
         frozen
     }
 
-    /// Takes an outer step; `None` when the update is not held, or cannot be decoded.
-    pub(crate) fn apply(&mut self, apply: &Apply) -> Option<Digest> {
-        let next = self.anchor.step(apply, self.updates.get(&apply.update)?)?;
+    /// Takes an outer step; `None` when the update cannot be decoded.
+    pub(crate) fn apply(&mut self, apply: &Apply, update: &[u8]) -> Option<()> {
+        let next = self.anchor.step(apply, update)?;
         self.settle(&apply.spent);
-        self.committed.retain(|digest| *digest != apply.update);
-        self.committed.push_back(apply.update);
-        if self.committed.len() > UPDATES_KEPT {
-            self.committed.pop_front();
-        }
-        let committed = &self.committed;
-        self.updates.retain(|digest, _| committed.contains(digest));
-        Some(self.enter(Arc::new(next)))
+        self.anchor = Arc::new(next);
+        Some(())
     }
 
     /// Continues from a fetched state.
     pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: &Blocks) {
         self.settle(spent);
-        self.enter(anchor);
-    }
-
-    /// States that a disk still has, older than the one that it starts from.
-    pub(crate) fn keep(&mut self, states: Vec<Arc<Anchor>>) {
-        for anchor in states {
-            self.served.insert((anchor.epoch, anchor.digest()), anchor);
-            if self.served.len() > KEPT {
-                self.served.pop_first();
-            }
-        }
-    }
-
-    /// The committed state that `head` and `r` name, if it is still kept.
-    pub(crate) fn serve(&self, head: &Head, r: &Digest) -> Option<Arc<Anchor>> {
-        self.served.get(&(head.epoch, head.state)).filter(|anchor| anchor.r == *r).cloned()
+        self.anchor = anchor;
     }
 
     /// Which of its tokens each block has that it has trained and not spent.
@@ -202,17 +204,25 @@ impl Toy {
             self.spent_in[usize::try_from(block).unwrap_or(0)] = self.trained;
         }
     }
+}
 
-    fn enter(&mut self, anchor: Arc<Anchor>) -> Digest {
-        let state = anchor.digest();
-        self.chunks.clear();
-        self.served.insert((anchor.epoch, state), Arc::clone(&anchor));
-        while self.served.len() > KEPT {
-            self.served.pop_first();
+/// The digest of the state whose table this is.
+pub(crate) fn table_digest(table: &[u8]) -> Digest {
+    Digest::derive("intellect-node 1 simulated state", table)
+}
+
+/// The pieces that a table names.
+pub(crate) fn pieces(table: &[u8]) -> Vec<Piece> {
+    let digests = table.get(TABLE_HEADER_BYTES..).unwrap_or_default().chunks_exact(32);
+    let piece = |(number, digest): (usize, &[u8])| {
+        let offset = number * PIECE_BYTES;
+        Piece {
+            offset: offset as u64,
+            length: u32::try_from(PIECE_BYTES.min(STATE_BYTES - offset)).unwrap_or(0),
+            digest: Digest(digest.try_into().unwrap_or_default()),
         }
-        self.anchor = anchor;
-        state
-    }
+    };
+    digests.take(STATE_BYTES.div_ceil(PIECE_BYTES)).enumerate().map(piece).collect()
 }
 
 /// A number in [−1, 1).

@@ -3,51 +3,60 @@
 //!
 //! Time is virtual: the queue jumps from one happening to the next, in the order of (time, number), so
 //! a seed alone determines a run. A process has its own clock, which starts with it. What a process
-//! asks of its node (fetching, the outer step, training) takes time too ([`work`]); what a fault does
-//! to it is in [`acts`].
+//! asks of its machine takes time too ([`work`], [`ring`], [`fetch`]); what a fault does to it is in
+//! [`acts`].
 
 mod acts;
 mod look;
 mod queue;
 pub(super) mod crash;
 mod work;
-mod mend;
+mod fetch;
+mod ring;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fetch::{Asking, Fetch, Questions, Wanted};
 use queue::{Entry, Happening};
 
 use super::check::{Check, Process, Violation};
-use super::disk::Disk;
-use super::network::Network;
-use super::report::{Moment, Report};
+use super::disk::{Disk, Doom};
+use super::network::{Fate, Network};
+use super::report::{Count, Moment, Report};
 use super::rings::{Rings, Sends};
-use super::stage::Fate;
 use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
 use intellect_protocol::blocks::Blocks;
-use intellect_protocol::epoch::Rule;
 use intellect_protocol::event::Event;
 use intellect_protocol::fault::Fault;
+use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{Answer, Head, Message, Phase, Voter};
-use intellect_protocol::peer::{self, Input, Output};
-use intellect_protocol::repair::Repair;
+use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
+use intellect_protocol::rule::Rule;
 use intellect_protocol::sign::{Keypair, Verified};
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
-
-use crash::Doom;
 
 /// Decides the fate of a message from one host to another.
 pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
 
 /// Changes what a host answers to another one.
 pub(super) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
+
+/// What somebody outside has in mind for this world, and waits for.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) filter: Option<Filter>,
+    pub(super) forger: Option<Forger>,
+    pub(super) doom: Option<Doom>,
+    /// Hosts that have crashed, until somebody asks.
+    pub(super) crashed: Vec<usize>,
+}
 
 /// How a world is set up.
 #[derive(Clone, Debug)]
@@ -76,6 +85,10 @@ struct Host {
     training_ms: u64,
     /// How long a checkpoint takes to arrive, in milliseconds; an update takes an eighth.
     loading_ms: u64,
+    /// Until when its line is busy with what it fetches.
+    line_ms: u64,
+    /// How long a flush takes, in milliseconds, before jitter.
+    flush_ms: u64,
     disk: Disk,
     process: Option<Box<Running>>,
 }
@@ -83,30 +96,44 @@ struct Host {
 /// One process on a host.
 #[derive(Debug)]
 struct Running {
-    machine: peer::State,
+    holdings: holdings::State,
     judged: Process,
     toy: Toy,
+    /// Bytes in memory: what it holds, and what rings that still run have computed.
+    bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
+    rings: BTreeMap<Digest, Arc<Vec<u8>>>,
+    /// States on disk that it serves.
+    states: BTreeMap<Digest, Arc<Anchor>>,
     /// When the next tick is due.
     tick_ms: Option<u64>,
     /// What happened to it while it was stopped.
     paused: Option<Vec<Happening>>,
     /// When the training under way has used up its budget.
     training: Option<u64>,
-    /// Counts fetches: an older one is abandoned, and so is an outer step that waits for its update.
+    /// Counts fetches of a state: an older one is abandoned, and so is an outer step that has not begun.
+    loads: u64,
+    /// Counts transfers.
     fetches: u64,
-    /// Who serves the updates that are replayed; nobody when none are.
-    donors: Vec<PeerId>,
+    /// What is on its way, by that number.
+    fetching: BTreeMap<u64, Fetch>,
+    /// A fetched state that is not on disk: in which blocks its work is spent, and what was unspent.
+    loading: Option<Settled>,
+    /// Regroups that it has joined.
+    joined: BTreeSet<Digest>,
     /// Whether it serves the chunks that it holds.
     withholds: bool,
+    /// Whether what it serves is something else than what was asked for.
+    lies: bool,
     /// How it sends in rings.
     sends: Sends,
-    /// Updates that are being put together, by roster.
-    repairs: BTreeMap<Digest, Repair>,
     /// What the last outer step took as spent or carried: which tokens.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
     /// How far its clock has leapt ahead, in milliseconds.
     leapt_ms: u64,
 }
+
+/// A head, the blocks of our work that are spent in it, and the tokens of each block before.
+type Settled = (Head, Blocks, Vec<Range<u64>>);
 
 /// Everything that is simulated.
 pub(super) struct World {
@@ -127,14 +154,11 @@ pub(super) struct World {
     pub(super) moments: Vec<(usize, u64, Moment)>,
     /// What hosts have told, when somebody wants to read it.
     pub(super) told: Option<Vec<(usize, Event)>>,
-    pub(super) filter: Option<Filter>,
-    pub(super) forger: Option<Forger>,
+    pub(super) script: Script,
     /// Who that is nobody here was found at fault.
     pub(super) blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
-    doom: Option<Doom>,
-    /// Hosts that have crashed, until somebody asks.
-    crashed: Vec<usize>,
+    questions: Questions,
     spare: Vec<Output>,
 }
 
@@ -150,7 +174,16 @@ impl World {
                 let name = PeerId(derive("peer", setup.seed, index, 0));
                 let training_ms = 400 + rng.below(20 * setup.jitter_ms);
                 let disk = Disk::default();
-                Host { name, incarnation: 0, training_ms, loading_ms: 0, disk, process: None }
+                Host {
+                    name,
+                    incarnation: 0,
+                    training_ms,
+                    loading_ms: 0,
+                    line_ms: 0,
+                    flush_ms: 0,
+                    disk,
+                    process: None,
+                }
             })
             .collect();
         let names = hosts.iter().enumerate().map(|(index, host)| (host.name, index)).collect();
@@ -174,12 +207,10 @@ impl World {
             report: Report::new(setup.seed),
             moments: Vec::new(),
             told: None,
-            filter: None,
-            forger: None,
+            script: Script::default(),
             blamed: Vec::new(),
             broken: None,
-            doom: None,
-            crashed: Vec::new(),
+            questions: Questions::default(),
             spare: Vec::new(),
             setup,
         }
@@ -210,7 +241,7 @@ impl World {
         }
         match happening {
             Happening::Input(input) => {
-                if let Input::Message(message) = &input {
+                if let Input::Peer(peer::Input::Message(message)) = &input {
                     process.judged.hears(now_ms, message);
                 }
                 self.feed(host, input);
@@ -219,26 +250,24 @@ impl World {
                 let due = process.tick_ms.is_some_and(|at| at <= now_ms);
                 if due {
                     process.tick_ms = None;
-                    self.feed(host, Input::Tick);
+                    self.tell(host, peer::Input::Tick);
                 }
             }
             Happening::Measure => self.measure(host),
             Happening::Trained { epoch } => self.on_trained(host, epoch),
-            Happening::Step { serial, apply } => self.on_step(host, serial, apply),
-            Happening::TryChunk { ring, finished, holders } => {
-                self.on_try_chunk(host, ring, finished, holders);
+            Happening::Step { serial, apply } => self.on_step(host, serial, &apply),
+            Happening::Written => self.on_written(host),
+            Happening::Kept(name) => self.on_kept(host, name),
+            Happening::Saved(anchor) => self.on_saved(host, anchor),
+            Happening::Came { bytes, content, input } => {
+                process.bytes.insert(bytes, content);
+                self.feed(host, input);
             }
-            Happening::TryUpdate { update, donors } => self.on_try_update(host, update, donors),
-            Happening::TryStep { serial, apply, donors } => {
-                self.on_try_step(host, serial, apply, donors);
-            }
-            Happening::TryLoad { serial, head, r, donors, spent } => {
-                self.on_try_load(host, serial, head, r, donors, spent);
-            }
-            Happening::Load { serial, head, anchor, spent } => {
-                self.on_load(host, serial, head, anchor, spent);
-            }
-            Happening::Asked { donor, ask } => self.on_asked(host, donor, &ask),
+            Happening::Ask(donor, asking) => self.on_ask(host, donor, asking),
+            Happening::Unanswered(ticket) => self.on_unanswered(host, ticket),
+            Happening::Fetch(wanted, donors) => self.fetch(host, wanted, donors),
+            Happening::Look(fetch) => self.on_look(host, fetch),
+            Happening::Part { fetch, number, answer } => self.on_part(host, fetch, number, answer),
             Happening::Ringing { roster, notice } => self.on_ringing(host, roster, &notice),
         }
     }
@@ -246,7 +275,7 @@ impl World {
     fn schedule_tick(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(deadline) = process.machine.deadline() else { return };
+        let Some(deadline) = process.holdings.deadline() else { return };
         // A deadline that a Tick did not move is late by a millisecond, so that time always passes.
         let due_ms = process.judged.started_ms + deadline.0;
         let at_ms = due_ms.saturating_sub(process.leapt_ms).max(now_ms + 1);
@@ -258,8 +287,30 @@ impl World {
 
     fn apply(&mut self, host: usize, output: Output) {
         match output {
-            // Written before it comes to this.
-            Output::Log(_) => {}
+            Output::Write(records) => self.write(host, &records),
+            Output::Keep(name) => self.keep(host, name),
+            Output::Read(name) => self.read(host, name),
+            Output::FetchUpdate(name, donors) => {
+                self.fetch_soon(host, Wanted::Update(name), donors);
+            }
+            Output::FetchChunk { ring, finished, holders, length } => {
+                self.fetch_soon(host, Wanted::Chunk { ring, finished, length }, holders);
+            }
+            Output::Join { ring, parts } => self.join(host, &ring, &parts),
+            Output::Drop(names) => self.drop_updates(host, &names),
+            Output::Release(bytes) => {
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.bytes.remove(&bytes);
+                }
+            }
+            Output::Save(_) => self.save(host),
+            Output::Retire(state) => {
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.states.remove(&state);
+                }
+            }
+            Output::Serve(ticket, place) => self.serve(host, ticket, &place),
+            Output::Refuse(ticket) => self.refuse(ticket),
             Output::Gossip(message) => {
                 self.note_sent(host, &message);
                 self.gossip(host, &message);
@@ -276,26 +327,25 @@ impl World {
                 }
             }
             Output::Ring(ring) => self.ring(host, &ring),
-            Output::Abandon(roster) => {
-                self.give_up_repair(host, &roster);
-                let due = self.rings.lose(host, super::rings::Loss::Closed, Some(roster));
-                self.notify(due);
-            }
-            Output::FetchUpdate(update, donors) => self.fetch_update(host, update, donors),
+            Output::Abandon(roster) => self.abandon(host, roster),
             Output::Apply(apply) => self.step_soon(host, apply),
-            Output::Ask(donor, ask) => self.push_soon(host, Happening::Asked { donor, ask }),
+            Output::Ask(donor, ask) => {
+                self.push_soon(host, Happening::Ask(donor, Asking::Lineage(ask)));
+            }
             Output::Fetch { head, r, donors, spent } => {
-                self.load(host, head, r, donors, spent);
+                let Some(process) = &mut self.hosts[host].process else { return };
+                process.loads += 1;
+                let serial = process.loads;
+                self.fetch_soon(host, Wanted::State { serial, head, r, spent }, donors);
             }
-            Output::Replay { donors, .. } => {
-                if let Some(process) = &mut self.hosts[host].process {
-                    process.donors = donors;
-                }
-            }
+            Output::Donors(donors) => self.welcome(host, &donors),
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.end(host, super::disk::Kept::ALL),
+            Output::Lost { epoch } => {
+                self.break_with("L1", format!("nobody has the update of epoch {epoch}"));
+            }
         }
     }
 
@@ -309,7 +359,7 @@ impl World {
     }
 
     fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
-        let fate = match &mut self.filter {
+        let fate = match &mut self.script.filter {
             Some(filter) => filter(from, to, message.body()),
             None => Fate::Deliver,
         };
@@ -321,8 +371,8 @@ impl World {
         };
         for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
             for later_ms in again_ms.into_iter().chain([first_ms]) {
-                self.report.messages += 1;
-                let input = Input::Message(Arc::clone(message));
+                self.report.count(Count::Messages, 1);
+                let input = Input::Peer(peer::Input::Message(Arc::clone(message)));
                 self.push(delay_ms + later_ms, to, Happening::Input(input));
             }
         }
@@ -330,12 +380,14 @@ impl World {
 
     /// Counts and judges a message at its author's.
     fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
-        self.report.bytes += wire::envelope(message).len() as u64;
+        self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
         let Some(process) = &self.hosts[host].process else { return };
-        let frozen = process.toy.frozen.as_ref();
-        let verdict = self.check.sent(&process.judged, message.body(), frozen);
+        let verdict = self.check.sent(&process.judged, message.body());
         self.judge(verdict);
-        self.check_flushed(host, message.body());
+        // Without a rule that writes, what becomes of it has to be noticed.
+        if !matches!(self.setup.without, Some(Rule::Durable | Rule::R2)) {
+            self.check_flushed(host, message.body());
+        }
         self.note_moment(host, message.body());
     }
 
@@ -367,13 +419,13 @@ impl World {
         let mut update = None;
         match &event {
             Event::Committed(committed) => {
-                update = process.toy.updates.get(&committed.receipt.update).cloned();
+                update = process.bytes.get(&Buffer::Update(committed.receipt.update)).cloned();
                 self.report.count_commit(committed);
                 self.moments.push((host, committed.head.epoch, Moment::Committed));
             }
-            Event::Fork { undone, .. } => self.report.forks += u64::from(*undone > 0),
-            Event::Stuck { .. } => self.report.stuck += 1,
-            Event::Replayed { .. } => self.report.replayed += 1,
+            Event::Fork { undone, .. } => self.report.count(Count::Forks, u64::from(*undone > 0)),
+            Event::Stuck { .. } => self.report.count(Count::Stuck, 1),
+            Event::Replayed { .. } => self.report.count(Count::Replayed, 1),
             Event::PeerFound { .. }
             | Event::PeerLost { .. }
             | Event::Roster { .. }

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use intellect_protocol::epoch::Rule;
-use intellect_protocol_sim::report::Failure;
+use intellect_protocol::rule::Rule;
+use intellect_protocol_sim::report::{Count, Failure};
 use intellect_protocol_sim::{self as sim, Config, Faults};
 
 /// Seeds of each class; a failure prints the command that repeats it.
@@ -56,7 +56,11 @@ fn two_hundred_peers_commit_three_epochs() {
     let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
     let report = sim::run(&config).unwrap();
     println!("{report}");
-    assert_eq!((report.epochs, report.commits, report.duels), (3, 600, 0), "{report}");
+    assert_eq!(
+        (report.epochs, report.of(Count::Commits), report.of(Count::Duels)),
+        (3, 600, 0),
+        "{report}"
+    );
 }
 
 #[test]

@@ -50,24 +50,27 @@ impl History {
         self.nodes.contains_key(state)
     }
 
-    /// R31: a Ready declares what is frozen, and one epoch has one frozen delta.
-    pub(super) fn on_ready(
+    /// R31: one epoch has one frozen delta.
+    pub(super) fn on_frozen(
         &mut self,
         peer: PeerId,
         incarnation: u64,
-        ready: &Ready,
-        frozen: Option<&Frozen>,
+        parent: Digest,
+        frozen: &Frozen,
     ) -> Verdict {
-        let Some(frozen) = frozen else {
-            return require(false, "S4", || format!("{peer} is Ready, with nothing frozen"));
-        };
-        require(ready.weight == frozen.weight() && ready.incarnation == incarnation, "S4", || {
-            format!("{peer} declares {}, has frozen {}", ready.weight, frozen.weight())
-        })?;
-        let key = ((peer, incarnation), ready.series.parent);
+        let key = ((peer, incarnation), parent);
         let before = self.frozen.entry(key).or_insert_with(|| frozen.clone());
         require((&before.span, &before.from) == (&frozen.span, &frozen.from), "S4", || {
             format!("{peer} freezes {:?} and {:?} for one epoch", before.span, frozen.span)
+        })
+    }
+
+    /// R31: a Ready declares what is frozen.
+    pub(super) fn on_ready(&self, peer: PeerId, incarnation: u64, ready: &Ready) -> Verdict {
+        let frozen = self.frozen.get(&((peer, incarnation), ready.series.parent));
+        let weight = frozen.map(Frozen::weight);
+        require(weight == Some(ready.weight) && ready.incarnation == incarnation, "S4", || {
+            format!("{peer} declares {}, has frozen {weight:?}", ready.weight)
         })
     }
 

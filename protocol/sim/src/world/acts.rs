@@ -1,12 +1,14 @@
 //! What happens to processes from outside: starts, deaths, pauses, cuts.
 
 use super::{
-    Arc, BTreeMap, CODEC, Duration, ELEMENTS, Fault, Head, Input, Keypair, Message, PeerId,
-    Process, RunId, Running, Toy, Voter, WEIGHT_MAX, peer, wire,
+    Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
+    PeerId, Process, RunId, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
-use crate::disk::{Damage, Kept, Restored};
+use crate::disk::{Damage, Kept};
+use crate::report::Count;
 use crate::rings::{Loss, Sends};
+use intellect_protocol::holdings::Restored;
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::log::Recovered;
 use intellect_protocol::{epoch, sync};
@@ -28,54 +30,76 @@ impl World {
         let place = &mut self.hosts[host];
         place.incarnation += 1;
         let (name, incarnation, damaged) = (place.name, place.incarnation, place.disk.damaged);
-        let (restored, log) = self.restore(host);
-        let Restored { recovered, anchor, served, updates } = restored;
-        let head = Head { epoch: anchor.epoch, tokens: anchor.tokens, state: anchor.digest() };
+        let (restored, saved, log) = self.restore(host);
+        let Restored { recovered, state: anchor, held, .. } = restored;
+        let head = anchor.head();
         let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
+        let updates = self.hosts[host].disk.updates();
         let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
         self.judge(verdict);
-        let config = self.config(host, log, Some(recovered));
-        let mut toy = Toy::new(anchor, &name, incarnation);
-        toy.keep(served);
-        let machine = peer::State::new(Time::ZERO, config);
+        let config = holdings::Config {
+            peer: self.config(host, log, Some(recovered)),
+            codec: CODEC,
+            newest: head,
+            saved: saved.as_ref().map(|saved| saved.head()),
+            published: None,
+            file: None,
+            updates: updates.into_iter().map(|(name, _)| name).collect(),
+            held: held.into_iter().collect(),
+        };
         self.hosts[host].process = Some(Box::new(Running {
-            machine,
+            holdings: holdings::State::new(Time::ZERO, config),
             judged,
-            toy,
+            toy: Toy::new(anchor, &name, incarnation),
+            bytes: BTreeMap::new(),
+            rings: BTreeMap::new(),
+            states: saved.into_iter().map(|saved| (saved.digest(), saved)).collect(),
             tick_ms: None,
             paused: None,
             training: None,
+            loads: 0,
             fetches: 0,
-            donors: Vec::new(),
+            fetching: BTreeMap::new(),
+            loading: None,
+            joined: BTreeSet::new(),
             withholds: false,
+            lies: false,
             sends: Sends::AsItShould,
-            repairs: BTreeMap::new(),
             settled: None,
             leapt_ms: 0,
         }));
-        self.show_updates(host, updates);
-        self.feed(host, Input::Tick);
+        self.hosts[host].line_ms = now_ms;
+        if let Some(state) = self.hosts[host].disk.received_state() {
+            self.tell(host, peer::Input::Partial(state));
+        }
+        self.feed(host, Input::Start);
         self.train(host);
         self.push_soon(host, Happening::Measure);
     }
 
-    /// What the disk of a host still proves, and the log that binds its next process.
-    fn restore(&mut self, host: usize) -> (Restored, LogId) {
+    /// What the disk of a host still proves, its newest checkpoint, and the log that binds its next
+    /// process.
+    fn restore(&mut self, host: usize) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>, LogId) {
         let reused = self.setup.without == Some(Rule::R19);
         let place = &mut self.hosts[host];
         let (disk, first) = (&mut place.disk, place.incarnation == 1);
-        let (mut restored, unreadable) = disk.restore(&self.run, &self.genesis);
-        let lost = disk.lost_votes || unreadable;
+        let (restored, saved) = disk.restore(&self.run, &self.genesis);
+        let lost = disk.lost_votes || restored.is_lost;
+        let blameless = restored.is_lost && !disk.damaged;
         if first || (lost && !reused) {
             disk.damage(Damage::Votes);
-            restored.recovered.votes.clear();
             disk.logs += 1;
         }
         if !first {
-            *(if lost { &mut self.report.blank } else { &mut self.report.resumed }) += 1;
+            self.report.count(if lost { Count::Blank } else { Count::Resumed }, 1);
         }
         (disk.lost_votes, disk.damaged) = (false, false);
-        (restored, log_id(self.setup.seed, host, disk.logs))
+        let log = log_id(self.setup.seed, host, disk.logs);
+        if blameless {
+            let what = format!("{} cannot read back what it voted for", self.name(host));
+            self.break_with("R19", what);
+        }
+        (restored, saved, log)
     }
 
     fn config(&self, host: usize, log: LogId, recovered: Option<Recovered>) -> peer::Config {
@@ -128,7 +152,11 @@ impl World {
         for other in self.running() {
             if self.network.linked(host, other) {
                 let delay_ms = self.network.delay_ms(host, other, &mut self.rng);
-                self.push(delay_ms, other, Happening::Input(Input::Unlinked(name)));
+                self.push(
+                    delay_ms,
+                    other,
+                    Happening::Input(Input::Peer(peer::Input::Unlinked(name))),
+                );
             }
         }
     }
@@ -136,7 +164,8 @@ impl World {
     /// Lets a message of nobody here arrive at a process, at once.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
-        self.push(0, host, Happening::Input(Input::Message(Arc::new(sealed))));
+        let input = Input::Peer(peer::Input::Message(Arc::new(sealed)));
+        self.push(0, host, Happening::Input(input));
     }
 
     /// Nobody here does wrong, whoever says so; a stranger may.
@@ -156,7 +185,7 @@ impl World {
 
     /// Asks a process to leave.
     pub(crate) fn leave(&mut self, host: usize) {
-        self.push(0, host, Happening::Input(Input::Leave));
+        self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
     }
 
     /// Stops a process without ending it: nothing closes, nothing is answered.
@@ -179,7 +208,7 @@ impl World {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         process.leapt_ms += least_ms + length_ms;
-        self.push(0, host, Happening::Input(Input::Tick));
+        self.push(0, host, Happening::Input(Input::Peer(peer::Input::Tick)));
     }
 
     /// Puts hosts on another side of a partition than the others.
@@ -204,11 +233,11 @@ impl World {
     pub(super) fn measure(&mut self, host: usize) {
         for other in self.running() {
             if other != host && self.network.linked(host, other) {
-                let sample = Input::RoundTrip(
+                let sample = peer::Input::RoundTrip(
                     self.hosts[other].name,
                     self.network.round_trip_ms(host, other),
                 );
-                self.feed(host, sample);
+                self.tell(host, sample);
             }
         }
         self.push(MEASURE_MS, host, Happening::Measure);

@@ -1,6 +1,6 @@
 //! What can be seen of a simulated world: who runs, and where each process stands.
 
-use super::{Head, PeerId, Phase, Report, Voter, World};
+use super::{Count, Head, PeerId, Phase, Report, Voter, World};
 
 impl World {
     /// Hosts whose process runs, stopped or not.
@@ -15,7 +15,7 @@ impl World {
 
     /// Where a host's process stands in its open epoch.
     pub(crate) fn phase(&self, host: usize) -> Option<(Phase, u32)> {
-        self.hosts[host].process.as_ref().map(|process| process.machine.phase())
+        self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
     }
 
     /// The peer that a host is.
@@ -31,7 +31,7 @@ impl World {
     /// The voters of a host's open series; empty where no process runs.
     pub(crate) fn voters(&self, host: usize) -> &[Voter] {
         let process = self.hosts[host].process.as_ref();
-        process.map_or(&[], |process| process.machine.series().1)
+        process.map_or(&[], |process| process.holdings.peer().series().1)
     }
 
     /// Whether two hosts' heads lie on one lineage.
@@ -45,8 +45,8 @@ impl World {
     /// Where a host's process stands, for whoever reads of a failure.
     pub(crate) fn describe(&self, host: usize) -> String {
         let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
-        let (head, (series, voters)) = (process.judged.head(), process.machine.series());
-        let (phase, attempt) = process.machine.phase();
+        let (head, (series, voters)) = (process.judged.head(), process.holdings.peer().series());
+        let (phase, attempt) = process.holdings.peer().phase();
         format!(
             "{host}: {}/{} {phase:?} {attempt} in {:?} of {} voters",
             head.epoch,
@@ -59,8 +59,8 @@ impl World {
     /// Closes the counts.
     pub(crate) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
-        self.report.regroups = self.check.regroup_count();
-        self.report.forgone = self.check.forgone();
+        self.report.count(Count::Regroups, self.check.regroup_count());
+        self.report.count(Count::Forgone, self.check.forgone());
         self.report
     }
 }

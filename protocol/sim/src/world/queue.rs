@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use super::fetch::{Asking, Wanted};
 use crate::rings::Notice;
 use crate::toy::Anchor;
-use intellect_protocol::blocks::Blocks;
+use intellect_protocol::crowd::Failure;
 use intellect_protocol::epoch::Apply;
+use intellect_protocol::holdings::{Buffer, Input, Name, Ticket};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Ask, Finished, Head};
-use intellect_protocol::peer::Input;
 
 /// What happens to a process.
 #[derive(Clone, Debug)]
@@ -16,15 +16,41 @@ pub(super) enum Happening {
     Input(Input),
     Tick,
     Measure,
-    Trained { epoch: u64 },
-    Step { serial: u64, apply: Arc<Apply> },
-    TryChunk { ring: Digest, finished: Finished, holders: Vec<PeerId> },
-    TryUpdate { update: Digest, donors: Vec<PeerId> },
-    TryStep { serial: u64, apply: Arc<Apply>, donors: Vec<PeerId> },
-    TryLoad { serial: u64, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks },
-    Load { serial: u64, head: Head, anchor: Arc<Anchor>, spent: Blocks },
-    Asked { donor: PeerId, ask: Ask },
-    Ringing { roster: Digest, notice: Notice },
+    Trained {
+        epoch: u64,
+    },
+    Step {
+        serial: u64,
+        apply: Arc<Apply>,
+    },
+    /// The disk has flushed what was begun: records, an update, a state.
+    Written,
+    Kept(Name),
+    Saved(Arc<Anchor>),
+    /// Bytes are in memory, and an input says so.
+    Came {
+        bytes: Buffer,
+        content: Arc<Vec<u8>>,
+        input: Input,
+    },
+    /// Begins to fetch something of these donors.
+    Fetch(Wanted, Vec<PeerId>),
+    /// Looks who is late with a transfer.
+    Look(u64),
+    /// The end of a request of a transfer.
+    Part {
+        fetch: u64,
+        number: u64,
+        answer: Result<Vec<u8>, Failure>,
+    },
+    /// Asks a donor.
+    Ask(PeerId, Asking),
+    /// A donor has said nothing.
+    Unanswered(Ticket),
+    Ringing {
+        roster: Digest,
+        notice: Notice,
+    },
 }
 
 /// A happening in the queue: which process of which host.

@@ -1,20 +1,22 @@
-//! What a process asks of its node: training, rings, the outer step, and fetching from others.
+//! What a process has its machine do: train, take the outer step, write to disk. All of it takes time.
 
 use std::sync::Arc;
 
 use super::{Anchor, Happening, World};
-use crate::report::Moment;
+use crate::disk::File;
+use crate::report::{Count, Moment};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::epoch::Apply;
-use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Ask, Head};
-use intellect_protocol::peer::{ASK_TIMEOUT, Input};
-use intellect_protocol::wire;
+use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
+use intellect_protocol::log::Record;
+use intellect_protocol::message::Head;
+use intellect_protocol::peer;
 
 /// Tokens of one epoch's budget, before a peer's own share.
 const BUDGET: u64 = 50;
-/// How long a donor that says nothing holds up a fetch, in milliseconds.
-pub(super) const SILENT_DONOR_MS: u64 = 1_000;
+/// What a checkpoint takes to be written, in milliseconds: longer than some epochs, so that a start has
+/// updates to replay.
+const SAVE_MS: u64 = 2_000;
 
 impl World {
     /// Sets how long an epoch's training takes on a host, in milliseconds.
@@ -33,9 +35,14 @@ impl World {
         self.hosts[host].loading_ms = loading_ms;
     }
 
-    /// Fills the disk of a host.
-    pub(crate) fn fill_disk(&mut self, host: usize) {
-        self.hosts[host].disk.full = true;
+    /// Fills the disk of a host, or makes room on it.
+    pub(crate) fn set_full(&mut self, host: usize, full: bool) {
+        self.hosts[host].disk.full = full;
+    }
+
+    /// Sets how long a flush takes on a host, in milliseconds.
+    pub(crate) fn set_flushing(&mut self, host: usize, flush_ms: u64) {
+        self.hosts[host].flush_ms = flush_ms;
     }
 
     /// Begins the budget that is under way anew, if there is one.
@@ -53,11 +60,9 @@ impl World {
         let budget_ms = self.hosts[host].training_ms + jitter_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         process.toy.frozen = None;
-        process.donors.clear();
-        process.repairs.clear();
         let until_ms = process.training.unwrap_or(now_ms + budget_ms).max(now_ms);
         process.training = Some(until_ms);
-        let epoch = process.judged.head().epoch + 1;
+        let epoch = process.holdings.peer().head().epoch + 1;
         self.moments.push((host, epoch, Moment::Training));
         self.push(until_ms - now_ms, host, Happening::Trained { epoch });
     }
@@ -67,159 +72,42 @@ impl World {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         let ended = process.training.is_some_and(|until_ms| until_ms <= now_ms);
-        if ended && process.judged.head().epoch + 1 == epoch {
+        let head = process.holdings.peer().head();
+        if ended && head.epoch + 1 == epoch {
             process.training = None;
-            let tokens = process.toy.freeze(tokens).weight();
-            self.feed(host, Input::Trained { tokens, norm: 1.0 });
+            let frozen = process.toy.freeze(tokens);
+            let verdict = self.check.froze(&process.judged, &head, &frozen);
+            self.judge(verdict);
+            let tokens = frozen.weight();
+            self.tell(host, peer::Input::Trained { tokens, norm: 1.0 });
         }
     }
 
     pub(super) fn step_soon(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &self.hosts[host].process else { return };
-        let serial = process.fetches;
+        let serial = process.loads;
         self.push_soon(host, Happening::Step { serial, apply });
     }
 
-    pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: Arc<Apply>) {
+    pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: &Apply) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        if process.fetches != serial {
+        if process.loads != serial {
             return;
-        }
-        if !process.donors.is_empty() && !process.toy.updates.contains_key(&apply.update) {
-            let donors = process.donors.clone();
-            return self.on_try_step(host, serial, apply, donors);
         }
         let unspent = process.toy.unspent();
         let any = unspent.iter().any(|unspent| !unspent.is_empty());
         process.settled = any.then(|| (apply.spent.clone(), unspent));
-        match process.toy.apply(&apply) {
-            Some(state) => {
-                self.checkpoint(host, false);
-                self.feed(host, Input::Applied { state });
+        let update = process.bytes.get(&Buffer::Update(apply.update)).cloned();
+        match update.and_then(|update| process.toy.apply(apply, &update)) {
+            Some(()) => {
+                let head = process.toy.anchor.head();
+                self.feed(host, Input::State(head, Origin::Applied));
             }
             None => {
                 let what = format!("{} applies an update that it lacks", self.name(host));
                 self.break_with("S4", what);
             }
         }
-    }
-
-    /// Fetches an update that is replayed.
-    pub(super) fn on_try_step(
-        &mut self,
-        host: usize,
-        serial: u64,
-        apply: Arc<Apply>,
-        mut donors: Vec<PeerId>,
-    ) {
-        if self.hosts[host].process.as_ref().is_none_or(|process| process.fetches != serial) {
-            return;
-        }
-        if donors.is_empty() {
-            return self.feed(host, Input::UpdateMissing(apply.update));
-        }
-        let donor = donors.remove(0);
-        let Some((from, bytes)) = self.served(host, &donor, &apply.update) else {
-            if let Some(process) = &mut self.hosts[host].process {
-                process.donors.retain(|other| *other != donor);
-            }
-            let again = Happening::TryStep { serial, apply, donors };
-            return self.push(SILENT_DONOR_MS, host, again);
-        };
-        if self.keep_update(host, bytes).is_none() {
-            return;
-        }
-        let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
-        let length_ms = self.hosts[host].loading_ms / 8;
-        self.push(delay_ms + length_ms, host, Happening::Step { serial, apply });
-    }
-
-    /// The update that a donor serves, if it is reached.
-    fn served(
-        &mut self,
-        host: usize,
-        donor: &PeerId,
-        update: &Digest,
-    ) -> Option<(usize, Arc<Vec<u8>>)> {
-        let from = self.reach(host, donor)?;
-        let bytes = self.hosts[from].process.as_ref()?.toy.updates.get(update).cloned()?;
-        Some((from, bytes))
-    }
-
-    /// An update comes at once, unless the line of its host is slow.
-    pub(super) fn fetch_update(&mut self, host: usize, update: Digest, donors: Vec<PeerId>) {
-        let fetch = Happening::TryUpdate { update, donors };
-        match self.hosts[host].loading_ms / 8 {
-            0 => self.push_soon(host, fetch),
-            length_ms => self.push(length_ms, host, fetch),
-        }
-    }
-
-    pub(super) fn on_try_update(&mut self, host: usize, update: Digest, mut donors: Vec<PeerId>) {
-        let Some(process) = &self.hosts[host].process else { return };
-        let held = match self.hosts[host].disk.full {
-            true => Input::UpdateUnflushed(update),
-            false => Input::UpdateHeld(update),
-        };
-        if process.toy.updates.contains_key(&update) {
-            return self.feed(host, held);
-        }
-        if donors.is_empty() {
-            return self.feed(host, Input::UpdateMissing(update));
-        }
-        let donor = donors.remove(0);
-        match self.served(host, &donor, &update) {
-            Some((from, bytes)) => {
-                if self.keep_update(host, bytes).is_none() {
-                    return;
-                }
-                let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
-                self.push(delay_ms, host, Happening::Input(held));
-            }
-            None => self.push(SILENT_DONOR_MS, host, Happening::TryUpdate { update, donors }),
-        }
-    }
-
-    pub(super) fn load(
-        &mut self,
-        host: usize,
-        head: Head,
-        r: Digest,
-        donors: Vec<PeerId>,
-        spent: Blocks,
-    ) {
-        let Some(process) = &mut self.hosts[host].process else { return };
-        process.fetches += 1;
-        let serial = process.fetches;
-        self.push_soon(host, Happening::TryLoad { serial, head, r, donors, spent });
-    }
-
-    pub(super) fn on_try_load(
-        &mut self,
-        host: usize,
-        serial: u64,
-        head: Head,
-        r: Digest,
-        mut donors: Vec<PeerId>,
-        spent: Blocks,
-    ) {
-        if self.hosts[host].process.as_ref().is_none_or(|process| process.fetches != serial) {
-            return;
-        }
-        if donors.is_empty() {
-            return self.feed(host, Input::LoadFailed(head));
-        }
-        let donor = donors.remove(0);
-        let anchor = self
-            .reach(host, &donor)
-            .and_then(|from| self.hosts[from].process.as_ref()?.toy.serve(&head, &r));
-        let Some(anchor) = anchor else {
-            let again = Happening::TryLoad { serial, head, r, donors, spent };
-            return self.push(SILENT_DONOR_MS, host, again);
-        };
-        // A donor keeps what somebody is fetching.
-        let loading_ms = self.hosts[host].loading_ms;
-        self.push(loading_ms, host, Happening::Load { serial, head, anchor, spent });
     }
 
     pub(super) fn on_load(
@@ -231,43 +119,115 @@ impl World {
         spent: Blocks,
     ) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        if process.fetches != serial {
+        if process.loads != serial {
             return;
         }
-        self.report.loaded += 1;
         let unspent = process.toy.unspent();
-        let verdict = self.check.loaded(&mut process.judged, head, &spent, &unspent);
         process.toy.load(anchor, &spent);
-        self.judge(verdict);
-        self.checkpoint(host, true);
-        self.feed(host, Input::Loaded(head));
-        let verdict = self.hosts[host].process.as_ref().map_or(Ok(()), |p| p.judged.owes_no_fork());
-        self.judge(verdict);
+        process.loading = Some((head, spent, unspent));
+        self.feed(host, Input::State(head, Origin::Loaded));
     }
 
-    pub(super) fn on_asked(&mut self, host: usize, donor: PeerId, ask: &Ask) {
-        let answer = self.reach(host, &donor).and_then(|from| {
-            let mut answer = self.hosts[from].process.as_ref()?.machine.answer(ask);
-            if let Some(forger) = &mut self.forger {
-                forger(from, host, &mut answer);
-            }
-            wire::open_answer(&wire::answer(&answer)).map(|answer| (from, Arc::new(answer)))
-        });
-        let (delay_ms, answer) = match answer {
-            Some((from, answer)) => {
-                let delay_ms = 2 * self.network.delay_ms(from, host, &mut self.rng);
-                (delay_ms + self.hosts[host].loading_ms / 64, Some(answer))
-            }
-            None => (u64::try_from(ASK_TIMEOUT.as_millis()).unwrap_or(u64::MAX), None),
+    // ---- the disk ------------------------------------------------------------------------------
+
+    pub(super) fn write(&mut self, host: usize, records: &[Record]) {
+        self.hosts[host].disk.append(records);
+        self.push_flush(host, Happening::Written);
+    }
+
+    pub(super) fn on_written(&mut self, host: usize) {
+        if self.pass(host) {
+            self.hosts[host].disk.flush_records();
+            self.pass(host);
+            self.feed(host, Input::Written(Disk::Took));
+        }
+    }
+
+    /// Writes an update to the disk, which may be full.
+    pub(super) fn keep(&mut self, host: usize, name: Name) {
+        let place = &mut self.hosts[host];
+        let Some(process) = &place.process else { return };
+        let Some(bytes) = process.bytes.get(&Buffer::Update(name.digest)).cloned() else {
+            return self.break_with("R5", "an update is to be kept that is not here".to_owned());
         };
-        self.push(delay_ms, host, Happening::Input(Input::Answer(donor, answer)));
+        match place.disk.write(File::Update(name, bytes)) {
+            true => self.push_flush(host, Happening::Kept(name)),
+            false => self.push_flush(host, Happening::Input(Input::Kept(name, Disk::Refused))),
+        }
     }
 
-    /// The host that `name` is, if a request reaches it and its answer would come back.
-    pub(super) fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
-        let from = self.host(name)?;
-        let process = self.hosts[from].process.as_ref()?;
-        let up = process.paused.is_none() && self.network.linked(host, from);
-        (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
+    /// Reads an update into memory.
+    pub(super) fn read(&mut self, host: usize, name: Name) {
+        let happening = match self.hosts[host].disk.update(&name.digest) {
+            Some(content) => {
+                let (bytes, input) = (Buffer::Update(name.digest), Input::UpdateCame(name));
+                Happening::Came { bytes, content, input }
+            }
+            None => Happening::Input(Input::UpdateMissed(name)),
+        };
+        self.push_flush(host, happening);
+    }
+
+    pub(super) fn on_kept(&mut self, host: usize, name: Name) {
+        if self.pass(host) {
+            self.hosts[host].disk.flush_update(&name.digest);
+            self.pass(host);
+            self.feed(host, Input::Kept(name, Disk::Took));
+        }
+    }
+
+    /// Writes the newest state to the disk, which may be full.
+    pub(super) fn save(&mut self, host: usize) {
+        let place = &mut self.hosts[host];
+        let Some(process) = &place.process else { return };
+        let (anchor, fetched) = (Arc::clone(&process.toy.anchor), process.loading.is_some());
+        if !place.disk.write(File::Checkpoint(Arc::clone(&anchor))) {
+            return self.push_flush(host, Happening::Input(Input::Saved(Disk::Refused)));
+        }
+        let save_ms = if fetched { 1 } else { SAVE_MS + self.rng.below(20 * self.setup.jitter_ms) };
+        self.push(save_ms, host, Happening::Saved(anchor));
+    }
+
+    pub(super) fn on_saved(&mut self, host: usize, anchor: Arc<Anchor>) {
+        if !self.pass(host) {
+            return;
+        }
+        self.hosts[host].disk.flush_checkpoint(&anchor.digest());
+        self.pass(host);
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let loaded = process.loading.take_if(|(head, ..)| head.state == anchor.digest());
+        if loaded.is_some() {
+            self.hosts[host].disk.drop_received();
+        }
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.states.insert(anchor.digest(), anchor);
+        if let Some((head, spent, unspent)) = loaded {
+            self.report.count(Count::Loaded, 1);
+            let verdict = self.check.loaded(&mut process.judged, head, &spent, &unspent);
+            self.judge(verdict);
+        }
+        self.feed(host, Input::Saved(Disk::Took));
+    }
+
+    /// R19: what a vote binds stays.
+    pub(super) fn drop_updates(&mut self, host: usize, names: &[Name]) {
+        let place = &mut self.hosts[host];
+        if let Some(bound) = names.iter().find(|name| place.disk.binds(name)) {
+            let what = format!("{} drops {bound:?}, which it has voted for", place.name);
+            self.break_with("R19", what);
+        }
+        let place = &mut self.hosts[host];
+        place.disk.drop_updates(names);
+        if let Some(process) = &mut place.process {
+            process
+                .bytes
+                .retain(|bytes, _| !names.iter().any(|name| *bytes == Buffer::Update(name.digest)));
+        }
+    }
+
+    /// A flush takes a few milliseconds, or none.
+    fn push_flush(&mut self, host: usize, happening: Happening) {
+        let flush_ms = self.hosts[host].flush_ms + self.rng.below(self.setup.jitter_ms / 3);
+        self.push(flush_ms, host, happening);
     }
 }

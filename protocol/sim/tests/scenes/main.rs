@@ -20,11 +20,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use intellect_protocol::epoch::Rule;
 use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Done, Message};
+use intellect_protocol::rule::Rule;
 use intellect_protocol_sim::check::Violation;
+use intellect_protocol_sim::report::Count;
 use intellect_protocol_sim::stage::{Fate, Sends, Stage};
 
 type Played = Result<(), Violation>;

@@ -6,26 +6,41 @@ use intellect_protocol_sim::stage::{Fate, Stage};
 
 use super::*;
 
-/// R5: one whose disk is full votes for nothing that it cannot keep, and goes on with the others.
-#[test]
-fn full_disk_gives_no_vote() -> Played {
-    let (mut stage, all) = founded(3, 0, None)?;
+/// R5, R21: one whose disk is full votes for nothing that it cannot keep, and follows the others without
+/// a word. When there is room again it takes part again.
+fn full_disk(without: Option<Rule>) -> Played {
+    let (mut stage, all) = founded(3, 0, without)?;
     let full = all[1];
     stage.fill_disk(full);
-    let voted = counter();
-    let seen = Rc::clone(&voted);
+    let said = Noted::<Vec<u64>>::default();
+    let noted = said.clone();
     stage.direct(move |from, _, message| {
-        if from == full && done(message).is_some_and(|done| done.series.epoch > 2) {
-            count(&seen);
-        }
+        let head = match message {
+            Message::Heartbeat(beat) => Some(beat.head.epoch),
+            _ => done(message).map(|done| done.series.epoch),
+        };
+        noted.borrow_mut().extend(head.filter(|_| from == full));
         Fate::Deliver
     });
     reach(&mut stage, &all, 6)?;
-    assert_eq!(voted.get(), 0);
-    for epoch in 3..=6 {
-        assert!(weight(&stage, &commit(&stage, full, epoch), full).is_some_and(|w| w > 0));
-    }
+    assert!(said.borrow().iter().all(|epoch| *epoch < 3), "{said:?}");
+    stage.clear_disk(full);
+    let again = |stage: &mut Stage| {
+        let epoch = stage.epoch(full);
+        epoch > 6 && weight(stage, &commit(stage, full, epoch), full).is_some_and(|w| w > 0)
+    };
+    assert!(stage.until(END_MS, again)?, "it takes part again");
     Ok(())
+}
+
+#[test]
+fn full_disk_gives_no_vote() -> Played {
+    full_disk(None)
+}
+
+#[test]
+fn an_owed_update_that_is_forgotten_is_missed() {
+    assert_eq!(full_disk(Some(Rule::Owed)).unwrap_err().invariant, "durable");
 }
 
 #[test]

@@ -1,0 +1,482 @@
+//! What processes fetch from each other: the crowd that a node ships with asks donors, which answer with
+//! what their holdings say, over a line that takes time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Happening, World};
+use crate::report::Count;
+use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
+use intellect_protocol::blocks::Blocks;
+use intellect_protocol::crowd::{self, Failure, Length, Patience, Want};
+use intellect_protocol::fault::Fault;
+use intellect_protocol::holdings::{Buffer, Input, Location, Name, Slice, Ticket};
+use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::{Ask, Finished, Head, Request};
+use intellect_protocol::peer::{self, ASK_TIMEOUT};
+use intellect_protocol::time::Time;
+use intellect_protocol::wire;
+
+/// How long a donor that says nothing holds up a request, in milliseconds.
+const SILENT_DONOR_MS: u64 = 1_000;
+/// How long one is waited for that has been reached.
+const ANSWER_MS: u64 = ASK_TIMEOUT.as_millis() as u64;
+/// Bytes of a part of an update, a chunk or a table.
+const PART_BYTES: u32 = 512;
+
+/// What a process fetches, and what for.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Update(Name),
+    Chunk {
+        ring: Digest,
+        finished: Finished,
+        length: usize,
+    },
+    /// The checkpoint of a head; an older fetch of one is abandoned.
+    State {
+        serial: u64,
+        head: Head,
+        r: Digest,
+        spent: Blocks,
+    },
+}
+
+/// A transfer of one process.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    wanted: Wanted,
+    crowd: crowd::State,
+    bytes: Vec<u8>,
+    /// Of a state, once it is here.
+    table: Option<Vec<u8>>,
+    look_ms: Option<u64>,
+}
+
+/// What a donor is asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Asking {
+    Lineage(Ask),
+    /// The request of a transfer.
+    Part {
+        fetch: u64,
+        number: u64,
+        part: usize,
+        offset: u64,
+        length: u32,
+    },
+}
+
+/// A question that a donor has not answered.
+#[derive(Debug)]
+struct Question {
+    /// Who asks.
+    host: usize,
+    incarnation: u64,
+    /// Who is asked.
+    donor: PeerId,
+    asking: Asking,
+}
+
+/// Questions that donors have not answered, and how many there were.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    open: BTreeMap<Ticket, Question>,
+    asked: u64,
+}
+
+impl Questions {
+    fn ask(&mut self, question: Question) -> Ticket {
+        self.asked += 1;
+        self.open.insert(Ticket(self.asked), question);
+        Ticket(self.asked)
+    }
+}
+
+impl Fetch {
+    /// Of a state the table comes first.
+    fn want(&self) -> Want {
+        let (digest, length) = match &self.wanted {
+            Wanted::Update(name) => (name.digest, CODEC.encoded_bytes(ELEMENTS)),
+            Wanted::Chunk { finished, length, .. } => (finished.seal.digest, *length),
+            Wanted::State { head, .. } => (head.state, TABLE_BYTES),
+        };
+        Want::Whole(digest, Length::Exactly(length as u64))
+    }
+
+    fn request(&self, part: usize, offset: u64) -> Request {
+        match &self.wanted {
+            Wanted::Update(name) => Request::Update { update: name.digest, offset },
+            Wanted::Chunk { finished: Finished { roster, chunk, .. }, .. } => {
+                Request::Chunk { roster: *roster, chunk: *chunk, offset }
+            }
+            Wanted::State { head, .. } => match self.table {
+                None => Request::Table { state: head.state, offset },
+                Some(_) => {
+                    let index = u32::try_from(part).unwrap_or(u32::MAX);
+                    Request::Piece { state: head.state, index }
+                }
+            },
+        }
+    }
+}
+
+impl World {
+    /// Is about to fetch something.
+    pub(super) fn fetch_soon(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
+        self.push_soon(host, Happening::Fetch(wanted, donors));
+    }
+
+    /// Begins to fetch something of these donors.
+    pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
+        let (patience, without) = (Patience::OF_PARTS, self.setup.without);
+        let crowd = crowd::State::new(crowd::Config { patience, part_bytes: PART_BYTES, without });
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let state = match wanted {
+            Wanted::State { serial, .. } if serial != process.loads => return,
+            Wanted::State { head, .. } => Some(head.state),
+            Wanted::Update(_) | Wanted::Chunk { .. } => None,
+        };
+        if state.is_some() {
+            // One that is on its way already is abandoned.
+            process.fetching.retain(|_, fetch| !matches!(fetch.wanted, Wanted::State { .. }));
+        }
+        process.fetches += 1;
+        let fetch = process.fetches;
+        let begun = Fetch { wanted, crowd, bytes: Vec::new(), table: None, look_ms: None };
+        let want = begun.want();
+        process.fetching.insert(fetch, begun);
+        self.drive(host, fetch, crowd::Input::Donors(donors), &[]);
+        match state.and_then(|state| self.hosts[host].disk.received_table(&state)) {
+            Some(table) => self.fetch_pieces(host, fetch, table),
+            None => self.drive(host, fetch, crowd::Input::Fetch(want), &[]),
+        }
+    }
+
+    /// More peers serve the state that is being fetched.
+    pub(super) fn welcome(&mut self, host: usize, donors: &[PeerId]) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let states = process.fetching.iter();
+        let states = states.filter(|(_, fetch)| matches!(fetch.wanted, Wanted::State { .. }));
+        let states: Vec<u64> = states.map(|(number, _)| *number).collect();
+        for fetch in states {
+            self.drive(host, fetch, crowd::Input::Donors(donors.to_vec()), &[]);
+        }
+    }
+
+    /// The table is here: what is on the disk of the pieces is not fetched again.
+    fn fetch_pieces(&mut self, host: usize, fetch: u64, table: Vec<u8>) {
+        let pieces = toy::pieces(&table);
+        let place = &mut self.hosts[host];
+        let (bytes, held) = place.disk.receive(&table, &pieces);
+        let Some(process) = &mut place.process else { return };
+        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
+        (on_the_way.bytes, on_the_way.table) = (bytes, Some(table));
+        self.drive(host, fetch, crowd::Input::Fetch(Want::Pieces(pieces, held)), &[]);
+    }
+
+    /// Gives one input to a crowd and does what it decides; `came` are the bytes of an answer.
+    fn drive(&mut self, host: usize, fetch: u64, input: crowd::Input, came: &[u8]) {
+        let (now, mut out) = (Time(self.now_ms), Vec::new());
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
+        on_the_way.crowd.handle(now, input, &mut out);
+        for output in out {
+            match output {
+                crowd::Output::Ask { number, peer, part, offset, length } => {
+                    self.on_ask(host, peer, Asking::Part { fetch, number, part, offset, length });
+                }
+                crowd::Output::Keep { offset, .. } => self.put(host, fetch, offset, came),
+                crowd::Output::Hash { .. } => self.hash(host, fetch),
+                crowd::Output::Fault(donor, why) => self.blame_donor(host, donor, why),
+                crowd::Output::Done => self.on_whole(host, fetch),
+                crowd::Output::Nobody => self.missed(host, fetch),
+            }
+        }
+        self.schedule_look(host, fetch);
+    }
+
+    fn schedule_look(&mut self, host: usize, fetch: u64) {
+        let now_ms = self.now_ms;
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
+        let Some(Time(due_ms)) = on_the_way.crowd.deadline() else { return };
+        if on_the_way.look_ms.is_none_or(|look| due_ms < look) {
+            on_the_way.look_ms = Some(due_ms);
+            self.push(due_ms.saturating_sub(now_ms).max(1), host, Happening::Look(fetch));
+        }
+    }
+
+    /// It is time to see who is late.
+    pub(super) fn on_look(&mut self, host: usize, fetch: u64) {
+        let line_full = self.hosts[host].line_ms > self.now_ms;
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if let Some(on_the_way) = process.fetching.get_mut(&fetch) {
+            on_the_way.look_ms = None;
+            self.drive(host, fetch, crowd::Input::Tick { line_full }, &[]);
+        }
+    }
+
+    /// Asks a donor.
+    pub(super) fn on_ask(&mut self, host: usize, name: PeerId, asking: Asking) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let request = match &asking {
+            Asking::Lineage(ask) => Request::Ask(ask.clone()),
+            Asking::Part { fetch, part, offset, .. } => match process.fetching.get(fetch) {
+                Some(fetch) => fetch.request(*part, *offset),
+                None => return,
+            },
+        };
+        let Some(donor) = self.reach(host, &name) else {
+            return self.silent(host, name, &asking);
+        };
+        let incarnation = self.hosts[host].incarnation;
+        let ticket = self.questions.ask(Question { host, incarnation, donor: name, asking });
+        self.feed(donor, Input::Asked(ticket, request));
+        if self.questions.open.contains_key(&ticket) {
+            self.push(ANSWER_MS, host, Happening::Unanswered(ticket));
+        }
+    }
+
+    /// A donor has nothing to say, which is noticed a while later.
+    fn silent(&mut self, host: usize, donor: PeerId, asking: &Asking) {
+        match asking {
+            Asking::Lineage(_) => {
+                let input = Input::Peer(peer::Input::Answer(donor, None));
+                self.push(ANSWER_MS, host, Happening::Input(input));
+            }
+            Asking::Part { fetch, number, .. } => {
+                let (fetch, number, answer) = (*fetch, *number, Err(Failure::Refused));
+                self.push(SILENT_DONOR_MS, host, Happening::Part { fetch, number, answer });
+            }
+        }
+    }
+
+    /// A donor does not serve what it is asked for.
+    pub(super) fn refuse(&mut self, ticket: Ticket) {
+        let Some(Question { host, incarnation, donor, asking }) =
+            self.questions.open.remove(&ticket)
+        else {
+            return;
+        };
+        if self.hosts[host].incarnation == incarnation {
+            self.silent(host, donor, &asking);
+        }
+    }
+
+    pub(super) fn on_unanswered(&mut self, host: usize, ticket: Ticket) {
+        let Some(Question { donor, asking, .. }) = self.questions.open.remove(&ticket) else {
+            return;
+        };
+        match asking {
+            Asking::Lineage(_) => self.tell(host, peer::Input::Answer(donor, None)),
+            Asking::Part { fetch, number, .. } => {
+                self.on_part(host, fetch, number, Err(Failure::Silent));
+            }
+        }
+    }
+
+    /// A donor answers with what lies at a place of its own.
+    pub(super) fn serve(&mut self, donor: usize, ticket: Ticket, place: &Location) {
+        let Some(question) = self.questions.open.get(&ticket) else { return };
+        let host = question.host;
+        if self.hosts[host].incarnation != question.incarnation {
+            self.questions.open.remove(&ticket);
+            return;
+        }
+        match question.asking.clone() {
+            Asking::Lineage(ask) => {
+                let name = question.donor;
+                self.questions.open.remove(&ticket);
+                self.answer(donor, host, name, &ask);
+            }
+            Asking::Part { fetch, number, offset, length, .. } => {
+                let range = (offset, length);
+                let Some(answer) = self.part_of(host, fetch, donor, place, range) else {
+                    return self.refuse(ticket);
+                };
+                self.questions.open.remove(&ticket);
+                let at_ms = self.carry(donor, host, answer.len());
+                let (delay_ms, answer) = (at_ms - self.now_ms, Ok(answer));
+                self.push(delay_ms, host, Happening::Part { fetch, number, answer });
+            }
+        }
+    }
+
+    fn answer(&mut self, donor: usize, host: usize, name: PeerId, ask: &Ask) {
+        let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
+        let Some(process) = &self.hosts[donor].process else { return };
+        let mut answer = process.holdings.peer().answer(ask);
+        if let Some(forger) = &mut self.script.forger {
+            forger(donor, host, &mut answer);
+        }
+        let answer = wire::open_answer(&wire::answer(&answer)).map(Arc::new);
+        let input = Input::Peer(peer::Input::Answer(name, answer));
+        let length_ms = self.hosts[host].loading_ms / 64;
+        self.push(delay_ms + length_ms, host, Happening::Input(input));
+    }
+
+    /// When so many bytes are there: after the way there and back, and their share of the line.
+    fn carry(&mut self, donor: usize, host: usize, bytes: usize) -> u64 {
+        let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
+        let place = &mut self.hosts[host];
+        let length_ms = place.loading_ms * bytes as u64 / STATE_BYTES as u64;
+        let at_ms = place.line_ms.max(self.now_ms + delay_ms) + length_ms;
+        if length_ms > 0 {
+            place.line_ms = at_ms;
+        }
+        at_ms
+    }
+
+    /// The bytes that lie at a place of a donor, as far as they are asked for.
+    fn part_of(
+        &self,
+        host: usize,
+        fetch: u64,
+        donor: usize,
+        place: &Location,
+        (offset, length): (u64, u32),
+    ) -> Option<Vec<u8>> {
+        let on_the_way = self.hosts[host].process.as_ref()?.fetching.get(&fetch)?;
+        let process = self.hosts[donor].process.as_ref()?;
+        let withheld = process.withholds && matches!(on_the_way.wanted, Wanted::Chunk { .. });
+        let of = |anchor: &Anchor| match on_the_way.table {
+            None => anchor.table(),
+            Some(_) => anchor.numbers(),
+        };
+        let whole = match place {
+            _ if withheld => return None,
+            Location::Memory(part) => process.part(part)?,
+            Location::Update(name) => self.hosts[donor].disk.update(&name.digest)?.to_vec(),
+            Location::Newest => of(&process.toy.anchor),
+            Location::Checkpoint(state) => of(process.states.get(state)?),
+            Location::Lineage | Location::File => return None,
+        };
+        let begin = usize::try_from(offset).ok()?;
+        let end = begin.checked_add(usize::try_from(length).ok()?)?;
+        let mut part = whole.get(begin..end)?.to_vec();
+        if process.lies {
+            part.iter_mut().for_each(|byte| *byte = !*byte & 0x3f);
+        }
+        Some(part)
+    }
+
+    /// The end of a request of a transfer.
+    pub(super) fn on_part(
+        &mut self,
+        host: usize,
+        fetch: u64,
+        number: u64,
+        answer: Result<Vec<u8>, Failure>,
+    ) {
+        let bytes = answer.clone().unwrap_or_default();
+        let named = crowd::Bytes { length: bytes.len() as u64, digest: hash(&bytes) };
+        self.drive(host, fetch, crowd::Input::Answer(number, answer.map(|_| named)), &bytes);
+    }
+
+    fn put(&mut self, host: usize, fetch: u64, offset: u64, came: &[u8]) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = begin.saturating_add(came.len());
+        if on_the_way.bytes.len() < end {
+            on_the_way.bytes.resize(end, 0);
+        }
+        on_the_way.bytes[begin..end].copy_from_slice(came);
+        if on_the_way.table.is_some() {
+            self.report.count(Count::Pieces, 1);
+            self.hosts[host].disk.put_piece(offset, came);
+        }
+    }
+
+    fn hash(&mut self, host: usize, fetch: u64) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let Some(on_the_way) = process.fetching.get(&fetch) else { return };
+        let digest = match on_the_way.wanted {
+            Wanted::State { .. } => toy::table_digest(&on_the_way.bytes),
+            Wanted::Update(_) | Wanted::Chunk { .. } => hash(&on_the_way.bytes),
+        };
+        self.drive(host, fetch, crowd::Input::Hashed(digest), &[]);
+    }
+
+    /// Who lies is found out; nobody else is.
+    fn blame_donor(&mut self, host: usize, donor: PeerId, why: &'static str) {
+        let process = self.host(&donor).and_then(|of| self.hosts[of].process.as_ref());
+        match process.is_some_and(|process| process.lies) {
+            true => self.blamed.push((donor, Fault::Answer(why))),
+            false => self.blame(host, donor, Fault::Answer(why)),
+        }
+    }
+
+    /// All of it is here, or the table of a state.
+    fn on_whole(&mut self, host: usize, fetch: u64) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if let Some(on_the_way) = process.fetching.get_mut(&fetch)
+            && let (Wanted::State { .. }, None) = (&on_the_way.wanted, &on_the_way.table)
+        {
+            let table = std::mem::take(&mut on_the_way.bytes);
+            return self.fetch_pieces(host, fetch, table);
+        }
+        let Some(Fetch { wanted, bytes: content, .. }) = process.fetching.remove(&fetch) else {
+            return;
+        };
+        let (bytes, input) = match wanted {
+            Wanted::Update(name) => (Buffer::Update(name.digest), Input::UpdateCame(name)),
+            Wanted::Chunk { ring, finished, .. } => {
+                let input = Input::ChunkCame { ring, finished };
+                (Buffer::Chunk((finished.roster, finished.chunk)), input)
+            }
+            Wanted::State { serial, head, r, spent } => {
+                let anchor = Arc::new(Anchor::of(&head, r, &content));
+                return self.on_load(host, serial, head, anchor, spent);
+            }
+        };
+        self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
+    }
+
+    /// None of the donors has it.
+    fn missed(&mut self, host: usize, fetch: u64) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };
+        let input = match wanted {
+            Wanted::Update(name) => Input::UpdateMissed(name),
+            Wanted::Chunk { ring, finished, .. } => Input::ChunkMissed { ring, finished },
+            Wanted::State { head, .. } => Input::Peer(peer::Input::LoadFailed(head)),
+        };
+        self.feed(host, input);
+    }
+
+    /// The host that `name` is, if a request reaches it and its answer would come back.
+    fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
+        let from = self.host(name)?;
+        let process = self.hosts[from].process.as_ref()?;
+        let up = process.paused.is_none() && self.network.linked(host, from);
+        (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
+    }
+
+    /// Makes a process serve no finished chunk.
+    pub(crate) fn withhold_chunks(&mut self, host: usize) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.withholds = true;
+        }
+    }
+
+    /// Makes a liar of a process: what it serves is wrong.
+    pub(crate) fn lie(&mut self, host: usize) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.lies = true;
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+impl super::Running {
+    /// Bytes in memory.
+    pub(super) fn part(&self, Slice { buffer, range }: &Slice) -> Option<Vec<u8>> {
+        let all = self.bytes.get(buffer)?;
+        Some(all.get(range.clone().unwrap_or(0..all.len()))?.to_vec())
+    }
+}

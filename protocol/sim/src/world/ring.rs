@@ -1,0 +1,127 @@
+//! Rings of processes: what they compute, and what a process makes of that.
+
+use std::sync::Arc;
+
+use super::{Happening, World};
+use crate::report::Moment;
+use crate::rings::{CRAWL_MS, Due, Loss, Notice, Sends};
+use crate::toy::{CODEC, ELEMENTS};
+use intellect_protocol::epoch::Ring;
+use intellect_protocol::holdings::{Buffer, Chunk, Input, Slice};
+use intellect_protocol::id::Digest;
+use intellect_protocol::message::Finished;
+use intellect_protocol::peer;
+use intellect_protocol::repair::Repair;
+use intellect_protocol::seal::Seal;
+use intellect_protocol::sign::Keypair;
+
+impl World {
+    pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let epoch = process.judged.head().epoch + 1;
+        let Some(frozen) = &process.toy.frozen else {
+            return self.break_with("S4", "a ring without a frozen delta".to_owned());
+        };
+        if process.sends == Sends::Never {
+            return;
+        }
+        let delta = Arc::clone(&frozen.delta);
+        let hosts: Vec<usize> =
+            ring.members.iter().filter_map(|member| self.host(&member.peer)).collect();
+        let slowest = hosts.iter().zip(hosts.iter().cycle().skip(1));
+        let network = &self.network;
+        let rng = &mut self.rng;
+        let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
+        // One slow hop does not slow them all as much: frames follow each other.
+        let hop_ms = hop_ms.min(100);
+        let crawls = |host: &usize| {
+            let process = self.hosts[*host].process.as_ref();
+            process.is_some_and(|process| process.sends == Sends::Slowly)
+        };
+        let hop_ms = if hosts.iter().any(crawls) { CRAWL_MS } else { hop_ms };
+        let carries = |a: usize, b: usize| network.linked(a, b);
+        let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
+        self.moments.push((host, epoch, Moment::Reduce));
+        self.notify(due);
+    }
+
+    /// Puts what the members of a ring will notice into the queue.
+    pub(super) fn notify(&mut self, due: Vec<Due>) {
+        for Due { delay_ms, host, roster, notice } in due {
+            self.push(delay_ms, host, Happening::Ringing { roster, notice });
+        }
+    }
+
+    pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
+        let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
+        match (notice, bytes) {
+            (Notice::Lose(neighbour) | Notice::Wait(neighbour), _) => {
+                self.ring_ended(host, roster);
+                self.tell(host, peer::Input::RingLost { roster, neighbour });
+            }
+            (Notice::Chunk((chunk, owner)), Some(bytes)) => {
+                let place = self.rings.place(&roster, chunk).and_then(|place| bytes.get(place));
+                let digest = Digest(*blake3::hash(place.unwrap_or_default()).as_bytes());
+                let seal = Seal::new(&Keypair::simulated(owner), &self.run, &roster, chunk, digest);
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.rings.insert(roster, bytes);
+                }
+                self.feed(host, Input::Sealed(Finished { roster, chunk, seal }));
+            }
+            (Notice::Finish, Some(bytes)) => {
+                let Some(process) = &mut self.hosts[host].process else { return };
+                let update = Digest(*blake3::hash(&bytes).as_bytes());
+                process.rings.remove(&roster);
+                process.bytes.insert(Buffer::Ring(roster), Arc::clone(&bytes));
+                process.bytes.insert(Buffer::Update(update), bytes);
+                self.feed(host, Input::RingHeld { roster, update, send_rate: 1_000_000 });
+            }
+            (Notice::Chunk(_) | Notice::Finish, None) => {}
+        }
+    }
+
+    /// A process gives a ring up.
+    pub(super) fn abandon(&mut self, host: usize, roster: Digest) {
+        let due = self.rings.lose(host, Loss::Closed, Some(roster));
+        self.notify(due);
+        let process = self.hosts[host].process.as_mut();
+        if let Some(content) = process.and_then(|process| process.rings.remove(&roster)) {
+            let (bytes, input) = (Buffer::Ring(roster), Input::RingEnded(roster));
+            self.push(0, host, Happening::Came { bytes, content, input });
+        }
+    }
+
+    /// What a ring has sealed before it ended is kept.
+    fn ring_ended(&mut self, host: usize, roster: Digest) {
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if let Some(bytes) = process.rings.remove(&roster) {
+            process.bytes.insert(Buffer::Ring(roster), bytes);
+            self.feed(host, Input::RingEnded(roster));
+        }
+    }
+
+    /// Puts an update together.
+    pub(super) fn join(&mut self, host: usize, ring: &Ring, parts: &[(Chunk, Slice)]) {
+        let Some(process) = &self.hosts[host].process else { return };
+        let mut repair = Repair::new(CODEC, ELEMENTS as u64, &ring.layout, &ring.keep);
+        let rest = Slice { buffer: Buffer::Ring(ring.roster), range: None };
+        let fits = process.part(&rest).is_some_and(|bytes| repair.put_ring(&bytes))
+            && parts.iter().all(|((roster, chunk), part)| {
+                process.part(part).is_some_and(|bytes| repair.put(*roster, *chunk, &bytes))
+            });
+        let Some(content) = repair.take().filter(|_| fits) else {
+            return self.break_with("S4", "kept chunks that do not fit together".to_owned());
+        };
+        let update = Digest(*blake3::hash(&content).as_bytes());
+        let input = Input::Joined { roster: ring.roster, update: Some(update) };
+        let (bytes, content) = (Buffer::Update(update), Arc::new(content));
+        self.push(0, host, Happening::Came { bytes, content, input });
+    }
+
+    /// Sets how a process sends in the rings that it accepts.
+    pub(crate) fn set_sends(&mut self, host: usize, sends: Sends) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.sends = sends;
+        }
+    }
+}
