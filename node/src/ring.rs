@@ -30,6 +30,7 @@ use std::{
 };
 
 use intellect_protocol::{
+    blocks::Blocks,
     codec::{Codec, reduce::ReduceError},
     exchange::{
         Config, FRAMES_MAX, Input, Item, Output, State,
@@ -72,8 +73,10 @@ pub(crate) struct Job {
     pub(crate) codec: Codec,
     /// Our key, to seal the chunk that we own.
     pub(crate) key: Keypair,
-    /// Our frozen delta, of what is cut.
+    /// Our frozen delta.
     pub(crate) delta: Arc<Vec<f32>>,
+    /// The blocks of it that are cut; all of it if `None`.
+    pub(crate) redone: Option<Blocks>,
     /// How long neighbours may be silent.
     pub(crate) patience: Patience,
 }

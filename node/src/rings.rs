@@ -14,6 +14,7 @@ use intellect_protocol::exchange::frame::Preamble;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Finished;
+use intellect_protocol::repair::gather;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -307,6 +308,13 @@ async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, 
     Ok(stream)
 }
 
+/// The job of a ring with the part of the delta that it redoes: that takes as long as copying it.
+async fn gathered(job: Job) -> Option<Job> {
+    let Some(redone) = job.redone.clone() else { return Some(job) };
+    let gather = move || Job { delta: Arc::new(gather(&job.delta, &redone)), ..job };
+    tokio::task::spawn_blocking(gather).await.ok()
+}
+
 /// Runs the exchange; what it returns is told last.
 async fn exchange(
     job: Job,
@@ -315,6 +323,7 @@ async fn exchange(
     stop: CancellationToken,
     events: &mpsc::Sender<Event>,
 ) -> Option<Event> {
+    let job = gathered(job).await?;
     let roster = job.roster;
     let (told, mut news) = mpsc::channel(NEWS);
     let tell = async {

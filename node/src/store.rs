@@ -28,10 +28,10 @@ use intellect_protocol::{codec::EncodeError, id::RunId};
 use crate::os;
 
 pub(crate) mod incoming;
-pub(crate) mod updates;
+mod updates;
 
-pub(crate) use checkpoints::{CHECKPOINTS, Look, Saved};
-pub(crate) use journal::{BATCH_BYTES, Begun, Journal, Start};
+pub(crate) use checkpoints::{Look, Saved};
+pub(crate) use journal::{Begun, Journal, Start};
 
 /// The folder of one run.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::codec::{Codec, DecodeError, EncodeError};
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::manifest::{Budget, Epoch};
+use intellect_protocol::message::Head;
 use tokio::sync::mpsc as tasks;
 
 use crate::os::{self, Priority};
@@ -138,6 +139,13 @@ pub(crate) struct Snapshot {
     pub(crate) table: Arc<Table>,
     /// θ and v; the worker's own, which it never writes to.
     pub(crate) state: Arc<State>,
+}
+
+impl Snapshot {
+    /// The head that it is the state of.
+    pub(crate) fn head(&self) -> Head {
+        self.table.head()
+    }
 }
 
 /// Why an update could not be applied.

@@ -1,146 +1,154 @@
-//! What the state decided, done.
+//! What was decided, done.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Header;
+use intellect_protocol::epoch::{Apply, Ring};
+use intellect_protocol::holdings::{Buffer, Input, Name, Output};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::log::Record;
-use intellect_protocol::message::Head;
-use intellect_protocol::peer::Output;
+use intellect_protocol::message::{Ask, Finished, Head, Message};
+use intellect_protocol::peer;
+use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
 
-use super::outbox::{Item, Written};
+use super::disk::update_came;
 use super::{Done, Driver};
 use crate::fetch::{self, Notice};
 use crate::net::SendError;
+use crate::{net, ring, worker};
 
 impl Driver {
-    /// Does what the state decided, once the disk has what it rests on.
     pub(super) fn apply(&mut self, output: Output) {
         match output {
-            Output::Log(record) => self.log(record),
-            output => self.decide(Item::Output(Box::new(output))),
-        }
-    }
-
-    /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
-    fn log(&mut self, record: Record) {
-        match &record {
-            Record::Voted { receipt, .. } => self.updates.vote(&receipt.update),
-            Record::Decided { link } => {
-                let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
-                if epoch > self.whole() && self.updates.is_unflushed(&update) {
-                    self.outbox.owe(epoch, update);
-                }
+            Output::Write(records) => self.write(records),
+            Output::Keep(name) => self.keep(name),
+            Output::Read(name) => self.read(name),
+            Output::FetchUpdate(name, from) => self.fetch_update(name, from),
+            Output::FetchChunk { ring, finished, length, holders } => {
+                self.fetch_chunk(ring, finished, length, holders);
             }
-            Record::Promised { .. }
-            | Record::Accepted { .. }
-            | Record::Joined { .. }
-            | Record::Opened { .. }
-            | Record::Committed { .. }
-            | Record::Rewound { .. } => {}
-        }
-        self.outbox.log(record);
-    }
-
-    pub(super) fn decide(&mut self, item: Item) {
-        if let Some(item) = self.outbox.admit(item, Instant::now()) {
-            self.perform(item);
-        }
-    }
-
-    /// Writes what the state wants logged, off the loop.
-    pub(super) fn write_log(&mut self) {
-        if let Some(batch) = self.outbox.due(Instant::now()) {
-            self.jobs.spawn_blocking(|| Done::Written(Box::new(batch.write())));
-        }
-    }
-
-    pub(super) fn on_written(&mut self, written: Written) {
-        let (items, news) = self.outbox.written(written, Instant::now());
-        match news {
-            Some(Err(error)) => self.tell.journal(&error),
-            Some(Ok(())) => self.tell.disk_again(),
-            None => {}
-        }
-        for item in items {
-            self.perform(item);
-        }
-        self.write_log();
-    }
-
-    fn perform(&mut self, item: Item) {
-        match item {
-            Item::Output(output) => self.act(*output),
-            Item::Answer(ask, reply) => self.answer(&ask, reply),
-        }
-    }
-
-    fn act(&mut self, output: Output) {
-        match output {
-            Output::Log(record) => self.log(record),
+            Output::Join { ring, parts } => self.join(&ring, parts),
+            Output::Drop(names) => self.drop_updates(names),
+            Output::Release(bytes) => drop(self.bulk.bytes.remove(&bytes)),
+            Output::Save(_) => self.save(),
+            Output::Retire(state) => drop(self.bulk.saved.remove(&state)),
+            Output::Serve(ticket, place) => self.serve(ticket, &place),
+            Output::Refuse(ticket) => drop(self.questions.take(ticket)),
             Output::Gossip(message) => self.gossip(0, &message),
-            Output::Send(to, message) => {
-                let sent = self.net.send(to, wire::envelope(&message));
-                let lost = sent == Err(SendError::NoStream);
-                if lost && self.budgets.answer(Instant::now()) {
-                    self.repeats = self.repeats.wrapping_add(1);
-                    self.gossip(self.repeats, &message);
-                }
-            }
+            Output::Send(to, message) => self.send(to, &message),
             Output::Ring(ring) => self.start_ring(&ring),
-            Output::Abandon(roster) => self.abandon_ring(roster),
-            Output::FetchUpdate(update, from) => self.fetch_update(update, from),
-            Output::Apply(apply) => self.apply_update(apply),
-            Output::Ask(peer, ask) => {
-                let net = self.net.clone();
-                self.jobs
-                    .spawn(async move { Done::Answer(peer, fetch::ask(&net, peer, ask).await) });
-            }
+            Output::Abandon(roster) => self.rings.abandon(roster),
+            Output::Apply(apply) => self.step(&apply),
+            Output::Ask(peer, ask) => self.ask(peer, ask),
             Output::Fetch { head, r, donors, spent } => self.fetch_state(head, r, donors, spent),
-            Output::Replay { updates, donors } => self.replay(&updates, donors),
-            Output::Train { epoch, tokens } => {
-                self.steps.end_replay();
-                self.repairs.clear();
-                self.drop_obsolete();
-                self.worker_train(epoch, tokens);
-            }
+            Output::Donors(donors) => drop(self.donors.send_replace(donors)),
+            Output::Train { epoch, tokens } => self.train(epoch, tokens),
             Output::Fault(peer, fault) => {
                 self.tell.fault(peer, &fault.to_string());
                 self.net.drop_peer(peer, fault.to_string());
             }
             Output::Event(event) => self.on_event(event),
             Output::Left => self.finish.left(),
+            Output::Lost { epoch } => self.finish.lost = Some(epoch),
         }
     }
 
-    pub(super) fn round_trip(&self) -> Duration {
-        self.peer.roll().round_trip(self.now())
+    fn send(&mut self, to: PeerId, message: &Verified<Message>) {
+        let sent = self.net.send(to, wire::envelope(message));
+        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now()) {
+            self.repeats = self.repeats.wrapping_add(1);
+            self.gossip(self.repeats, message);
+        }
     }
 
-    /// Who is heard comes first: a dead donor costs its patience.
-    pub(super) fn living_first(&self, donors: &mut [PeerId]) {
-        let (roll, now) = (self.peer.roll(), self.now());
-        donors.sort_by_key(|donor| !roll.alive(donor, now));
+    fn gossip(&self, repeat: u32, message: &Verified<Message>) {
+        let beat = matches!(message.body(), Message::Heartbeat(_));
+        if beat {
+            self.net.knock(wire::envelope(message));
+        }
+        let topic = if beat { net::Topic::Beat } else { net::Topic::Ctl };
+        if let Err(error) = self.net.gossip(topic, wire::gossip(repeat, message)) {
+            tracing::debug!(%error, "not gossiped");
+        }
     }
 
-    fn fetch_state(&mut self, head: Head, r: Digest, mut donors: Vec<PeerId>, spent: Blocks) {
-        self.steps.end_replay();
-        self.living_first(&mut donors);
-        let header = Header {
-            run: self.manifest.id,
-            epoch: head.epoch,
-            tokens: head.tokens,
-            r,
-            parameters: self.newest.table.header().parameters,
+    fn start_ring(&mut self, ring: &Ring) {
+        let Some(delta) = self.bulk.delta.clone() else {
+            tracing::error!("a ring without a frozen delta");
+            return;
         };
+        self.tell.ring_opened();
+        let round_trip = self.holdings.peer().roll().round_trip(self.now());
+        self.rings.start(ring::Job {
+            run: self.manifest.id,
+            roster: ring.roster,
+            cut: ring.layout.cut(),
+            redone: (!ring.keep.is_empty()).then(|| ring.layout.redone().clone()),
+            members: ring.members.clone(),
+            position: ring.index,
+            codec: self.manifest.run.codec,
+            key: self.key.clone(),
+            delta,
+            patience: ring::Patience::new(round_trip),
+        });
+    }
+
+    fn step(&mut self, apply: &Apply) {
+        let Some(update) = self.bulk.bytes.get(&Buffer::Update(apply.update)).cloned() else {
+            tracing::error!("an outer step without its update");
+            return;
+        };
+        // No ring of this epoch starts any more; the worker keeps what it needs.
+        self.bulk.delta = None;
+        self.tell.applied(!apply.spent.is_empty());
+        let Apply { epoch, r, tokens, ref spent, .. } = *apply;
+        let header = self.header(epoch, tokens, r);
+        self.command(worker::Command::Apply { header, update, spent: spent.clone() });
+    }
+
+    fn header(&self, epoch: u64, tokens: u64, r: Digest) -> Header {
+        let parameters = self.bulk.newest.table.header().parameters;
+        Header { run: self.manifest.id, epoch, tokens, r, parameters }
+    }
+
+    fn ask(&mut self, peer: PeerId, ask: Ask) {
+        let net = self.net.clone();
+        self.jobs.spawn(async move {
+            let answer = fetch::ask(&net, peer, ask).await.map(Arc::new);
+            Done::Input(Box::new(Input::Peer(peer::Input::Answer(peer, answer))))
+        });
+    }
+
+    fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
+        let (net, decodes) = (self.net.clone(), self.decodes());
+        let length = self.manifest.run.codec.encoded_bytes(self.bulk.newest.state.theta().len());
+        self.jobs.spawn(async move {
+            let found = fetch::update(&net, name.digest, length, from).await;
+            update_came(name, found.filter(|bytes| decodes(bytes)))
+        });
+    }
+
+    fn fetch_chunk(&mut self, ring: Digest, f: Finished, length: usize, holders: Vec<PeerId>) {
+        let net = self.net.clone();
+        self.jobs.spawn(async move {
+            let Some(content) = fetch::chunk(&net, f, length, holders).await else {
+                return Done::Input(Box::new(Input::ChunkMissed { ring, finished: f }));
+            };
+            let input = Box::new(Input::ChunkCame { ring, finished: f });
+            let bytes = Buffer::Chunk((f.roster, f.chunk));
+            Done::Came { bytes, content: Arc::new(content), input }
+        });
+    }
+
+    fn fetch_state(&mut self, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks) {
+        let header = self.header(head.epoch, head.tokens, r);
         self.donors.send_replace(donors);
         let (net, donors) = (self.net.clone(), self.donors.subscribe());
         let store = Arc::clone(&self.store);
-        let (tell, mut meter) =
-            (self.tell.clone(), self.tell.meter(self.peer.head().epoch, head.epoch));
+        let from_epoch = self.holdings.peer().head().epoch;
+        let (tell, mut meter) = (self.tell.clone(), self.tell.meter(from_epoch, head.epoch));
         self.jobs.spawn(async move {
             let notice = |notice| match notice {
                 Notice::Progress(progress) => meter.show(progress),
@@ -149,34 +157,23 @@ impl Driver {
             };
             let donors = || donors.borrow().clone();
             let found = fetch::checkpoint(&net, &store, header, head.state, donors, notice).await;
-            Done::Checkpoint(head, spent, found.ok().map(Box::new))
+            match found {
+                Ok((table, state)) => Done::Loaded(table, Box::new(state), spent),
+                Err(_) => Done::Input(Box::new(Input::Peer(peer::Input::LoadFailed(head)))),
+            }
         });
     }
 
-    /// Tells the transfer of a state of donors that were heard since it began.
-    pub(super) fn note_donors(&self) {
-        let Some(mut donors) = self.peer.donors(self.now()) else { return };
-        self.living_first(&mut donors);
-        self.donors.send_if_modified(|known| {
-            let news = *known != donors;
-            *known = donors;
-            news
-        });
-    }
-
-    /// Writes the newest state; while one is being written, only the newest of the next waits.
-    pub(super) fn save(&mut self) {
-        let table = &self.newest.table;
-        let newest = self.saved.back().map(|saved| saved.state);
-        if self.saving || table.header().epoch == 0 || newest == Some(table.state()) {
-            return;
+    pub(super) fn train(&mut self, epoch: u64, tokens: u64) {
+        if !self.finish.is_reached() {
+            self.command(worker::Command::Train { epoch, tokens });
         }
-        self.saving = true;
-        let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.newest));
-        self.jobs.spawn_blocking(move || {
-            let state = &snapshot.state;
-            let table = Arc::clone(&snapshot.table);
-            Done::Saved(store.save(table, state.theta(), state.momentum()))
-        });
+    }
+
+    pub(super) fn command(&mut self, command: worker::Command) {
+        if !self.worker.command(command) {
+            // The loop hears of its end by the channel of reports.
+            tracing::error!("the worker takes no command");
+        }
     }
 }

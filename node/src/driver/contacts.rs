@@ -16,7 +16,7 @@ impl Driver {
         let net = self.net.clone();
         self.jobs.spawn(async move {
             keep(net, data_dir).await;
-            Done::Progress
+            Done::Nothing
         });
     }
 }

@@ -4,14 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::event::Event;
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::Phase;
-use intellect_protocol::peer::Input;
 
-use super::Driver;
-use crate::net::{FETCH_TIMEOUT, Net};
-use crate::tell::Lack;
+use crate::net::FETCH_TIMEOUT;
 
 /// At the last epoch: who is behind has so long to ask for something, or to get on; so no answer is under
 /// way any more when we leave.
@@ -23,18 +18,17 @@ const LINGER_MAX: Duration = Duration::from_mins(10);
 /// After Ctrl-C: how long the open ring or vote is waited for; the state gives up before.
 const LEAVE: Duration = Duration::from_millis(4_300);
 
-/// For the last bytes to leave, and the last checkpoint to be written.
-const CLOSE: Duration = Duration::from_millis(500);
-
 /// Where the end stands.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
     /// The head at which the run, or the user's wish, is fulfilled.
-    epochs: Option<u64>,
+    pub(super) epochs: Option<u64>,
     stop_tokens: Option<u64>,
     lingering: Option<Linger>,
     leaving: Option<Instant>,
     over: bool,
+    /// The epoch whose update nobody has.
+    pub(super) lost: Option<u64>,
 }
 
 /// The wait for those who are behind.
@@ -98,88 +92,38 @@ impl Finish {
         }
         false
     }
-}
 
-impl Driver {
-    /// Tells of what the protocol reports, and notes where it got to.
-    pub(super) fn on_event(&mut self, event: Event) {
-        let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
-        self.tell.event(event, self.peer.roll());
-        if moved {
-            self.reach();
-        }
+    /// Begins to take leave; false if that has begun.
+    pub(super) fn leave(&mut self, now: Instant) -> bool {
+        self.lingering = None;
+        let begins = self.leaving.is_none();
+        self.leaving = self.leaving.or(Some(now + LEAVE));
+        begins
     }
 
-    /// Notes the head, and whether it is the last one.
-    pub(super) fn reach(&mut self) {
-        let head = self.peer.head();
-        if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
-            self.tell.reached(head.epoch, self.finish.epochs);
+    /// Notes the heads of those who are behind the last one, `epoch`. How many are far behind, if that is
+    /// more than before: heartbeats of the last epoch are on their way, further behind is really behind.
+    pub(super) fn note_behind(
+        &mut self,
+        now: Instant,
+        epoch: u64,
+        behind: BTreeMap<PeerId, u64>,
+    ) -> Option<usize> {
+        let linger = self.lingering.as_mut()?;
+        if behind.iter().all(|(peer, head)| linger.behind.get(peer) == Some(head)) {
+            return None;
         }
+        let far =
+            |heads: &BTreeMap<PeerId, u64>| heads.values().filter(|h| **h + 1 < epoch).count();
+        let (before, after) = (far(&linger.behind), far(&behind));
+        linger.extend(now);
+        linger.behind = behind;
+        (after > before).then_some(after)
     }
 
-    /// Says whom the run waits for here, if it does.
-    pub(super) fn tell_waiting(&mut self) {
-        let moves = self.finish.is_reached() || self.peer.phase().0 == Phase::Behind;
-        let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
-        let (me, now) = (self.key.peer(), self.now());
-        let lack = || Lack::of(me, self.peer.series(), peers_min, self.peer.roll(), now);
-        let lack = if moves { None } else { lack() };
-        self.tell.waiting(lack);
-    }
-
-    /// Ctrl-C: takes leave; false at the second one, which ends it now.
-    pub(super) fn interrupt(&mut self) -> bool {
-        if self.finish.leaving.is_some() {
-            return false;
-        }
-        self.take_leave();
-        true
-    }
-
-    fn take_leave(&mut self) {
-        self.finish.lingering = None;
-        self.finish.leaving = Some(Instant::now() + LEAVE);
-        self.tell.leaving();
-        self.input(Input::Leave);
-    }
-
-    /// At the last epoch: leaves when every live member is seen on that head, or none that is behind gets
-    /// on.
-    pub(super) fn consider_finishing(&mut self) {
-        let (epoch, now) = (self.peer.head().epoch, self.now());
-        let Some(linger) = &mut self.finish.lingering else { return };
-        let live = self.peer.roll().live(now).map(|(peer, seen)| (*peer, seen.beat.head.epoch));
-        let behind: BTreeMap<PeerId, u64> = live.filter(|(_, head)| *head < epoch).collect();
-        if behind.iter().any(|(peer, head)| linger.behind.get(peer) != Some(head)) {
-            // Heartbeats of the last epoch are on their way; further behind is really behind.
-            let far =
-                |heads: &BTreeMap<PeerId, u64>| heads.values().filter(|h| **h + 1 < epoch).count();
-            if far(&behind) > far(&linger.behind) {
-                self.tell.lingering(epoch, far(&behind));
-            }
-            linger.extend(Instant::now());
-            linger.behind.clone_from(&behind);
-        }
-        if (behind.is_empty() && !self.saving) || Instant::now() >= linger.until {
-            self.take_leave();
-        }
-    }
-
-    /// Lets the last messages leave and the last checkpoint be written.
-    pub(super) async fn close(mut self, net: Net) {
-        let until = tokio::time::Instant::now() + CLOSE;
-        while self.saving || self.outbox.is_open() {
-            match tokio::time::timeout_at(until, self.jobs.join_next()).await {
-                Ok(Some(Ok(super::Done::Saved(result)))) => self.on_saved(result),
-                Ok(Some(Ok(super::Done::Written(written)))) => self.on_written(*written),
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => break,
-            }
-        }
-        self.stop.cancel();
-        drop(tokio::time::timeout(CLOSE, net.task).await);
-        self.tell.left();
+    /// Whether those who are behind have had their time, if they are waited for.
+    pub(super) fn has_lingered(&self, now: Instant) -> Option<bool> {
+        self.lingering.as_ref().map(|linger| now >= linger.until)
     }
 }
 

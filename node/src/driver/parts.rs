@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use intellect_protocol::holdings::{self, Name};
 use intellect_protocol::id::Digest;
 use intellect_protocol::peer;
 use intellect_protocol::time::Time;
@@ -15,16 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::Driver;
 use super::budget::Budgets;
+use super::bulk::Bulk;
 use super::finish::Finish;
-use super::outbox::Outbox;
-use super::pins::Pins;
-use super::repair::Repairs;
+use super::questions::Questions;
 use super::twins::Twins;
-use super::updates::{Steps, Updates};
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
 use crate::rings;
-use crate::store::updates::Name;
 use crate::store::{Journal, Saved, Store};
 use crate::tell::Teller;
 use crate::worker::{self, Snapshot};
@@ -75,30 +73,30 @@ impl Driver {
         let run = &parts.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
         let twins = Twins::new(parts.peer.me.peer, parts.journal.start());
+        let key = parts.peer.law.key.clone();
+        let holdings = holdings::Config {
+            peer: parts.peer,
+            codec: run.codec,
+            newest: parts.newest.head(),
+            saved: parts.saved.as_ref().map(|saved| saved.table.head()),
+            published: parts.published.as_ref().map(|published| published.state),
+            file: parts.manifest.vocabulary().map(|vocabulary| Digest(vocabulary.digest)),
+            updates: parts.updates,
+            held: parts.held,
+        };
+        let saved = parts.saved.into_iter().chain(parts.published);
         let mut driver = Self {
-            key: parts.peer.law.key.clone(),
-            peer: peer::State::new(Time::ZERO, parts.peer),
+            key,
+            holdings: holdings::State::new(Time::ZERO, holdings),
             began: Instant::now(),
             entered: Instant::now(),
             rings: rings::Rings::new(parts.net.clone(), ring_outbox),
             net: parts.net,
             worker: parts.worker,
             store: parts.store,
-            outbox: Outbox::new(parts.journal),
             tell: parts.tell,
-            delta: None,
-            updates: Updates::new(parts.updates),
-            held: parts.held,
-            steps: Steps::default(),
-            repairs: Repairs::default(),
-            newest: parts.newest,
-            saved: parts.saved.into_iter().collect(),
-            published: parts.published,
-            pins: Pins::default(),
-            saving: false,
-            stuck_since: None,
-            resaving: false,
-            loaded: None,
+            bulk: Bulk::new(parts.newest, saved, parts.journal),
+            questions: Questions::default(),
             donors: watch::Sender::default(),
             jobs: JoinSet::new(),
             repeats: 0,

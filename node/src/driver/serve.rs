@@ -1,171 +1,93 @@
-//! What other peers ask for: lineages from the state, the newest checkpoint from memory, others from
-//! disk; updates are in `updates`.
+//! What other peers ask for: the holdings say whether it is served, and from where.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Ask, Request};
-use intellect_protocol::peer::Input;
+use intellect_protocol::holdings::{Input, Location, Ticket};
+use intellect_protocol::id::PeerId;
+use intellect_protocol::message::Request;
 use intellect_protocol::wire;
 
-use super::updates::DISK_PAUSE;
 use super::{Done, Driver};
-use crate::fetch;
+use crate::fetch::{PART_BYTES, part_of};
 use crate::net::Reply;
-use crate::store::{CHECKPOINTS, Saved, StoreError};
 
 impl Driver {
-    /// Answers a request; dropping `reply` refuses it.
-    pub(super) fn serve(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
+    /// Takes a request.
+    pub(super) fn on_request(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
         let Some(request) = wire::open_request(bytes) else {
             self.net.fault(from, "a request that cannot be decoded");
             return;
         };
         self.finish.helps(Instant::now());
-        let answer = match request {
-            Request::Ask(ask) => {
-                if let Some(wait) = self.budgets.ask(from, Instant::now()) {
-                    self.jobs.spawn(async move {
-                        tokio::time::sleep(wait).await;
-                        Done::Asked(ask, reply)
-                    });
-                }
-                return;
-            }
-            Request::Update { update, offset } => {
-                self.serve_update(&update, offset, reply);
-                return;
-            }
-            Request::Table { state, offset } => {
-                self.note_asked(&state);
-                self.table(&state).and_then(|table| fetch::part_of(&table, offset))
-            }
-            Request::Chunk { roster, chunk, offset } => {
-                self.serve_chunk(from, (roster, chunk), offset, 0, reply);
-                return;
-            }
-            Request::Piece { state, index } => {
-                self.serve_piece(&state, index, reply);
-                return;
-            }
-            Request::File { file, offset } => {
-                self.serve_file(file, offset, reply);
-                return;
-            }
-        };
-        if let Some(answer) = answer {
-            reply.send(answer);
+        if !matches!(request, Request::Ask(_)) {
+            let ticket = self.questions.ask(request.clone(), reply);
+            return self.input(Input::Asked(ticket, request));
         }
-    }
-
-    /// Answers a question about our lineage whose turn has come.
-    pub(super) fn answer(&self, ask: &Ask, reply: Reply) {
-        reply.send_at_once(wire::answer(&self.peer.answer(ask)));
-    }
-
-    fn table(&self, state: &Digest) -> Option<Vec<u8>> {
-        if self.newest.table.state() == *state {
-            return Some(self.newest.table.to_bytes());
-        }
-        self.saved_of(state).map(|saved| saved.table.to_bytes())
-    }
-
-    fn saved_of(&self, state: &Digest) -> Option<&Saved> {
-        let kept = self.saved.iter().find(|saved| saved.state == *state);
-        let published = || self.published.as_ref().filter(|saved| saved.state == *state);
-        kept.or_else(|| self.pins.get(state)).or_else(published)
-    }
-
-    /// What is served here and asked for now stays served.
-    fn note_asked(&mut self, state: &Digest) {
-        if self.newest.table.state() == *state || self.saved_of(state).is_some() {
-            self.pins.note(*state, Instant::now());
-        }
-    }
-
-    /// From memory the newest, from disk the others, off the loop.
-    fn serve_piece(&mut self, state: &Digest, index: u32, reply: Reply) {
-        let Ok(index) = usize::try_from(index) else { return };
-        self.note_asked(state);
-        let newest = (self.newest.table.state() == *state).then(|| Arc::clone(&self.newest));
-        let saved = self.saved_of(state).cloned();
-        if newest.is_none() && saved.is_none() {
-            return;
-        }
-        self.jobs.spawn_blocking(move || {
-            let piece = match (newest, saved) {
-                (Some(newest), _) => newest.state.piece(index).ok(),
-                (None, saved) => saved.and_then(|saved| saved.piece(index).ok()),
-            };
-            if let Some(piece) = piece {
-                reply.send(piece);
-            }
-            Done::Progress
+        let Some(wait) = self.budgets.ask(from, Instant::now()) else { return };
+        let ticket = self.questions.ask(request.clone(), reply);
+        self.jobs.spawn(async move {
+            tokio::time::sleep(wait).await;
+            Done::Input(Box::new(Input::Asked(ticket, request)))
         });
     }
 
-    /// The run's tokenizer, if it is here.
-    fn serve_file(&mut self, file: Digest, offset: u64, reply: Reply) {
-        let vocabulary = self.manifest.vocabulary();
-        if vocabulary.is_some_and(|vocabulary| vocabulary.digest == file.0) {
-            let store = Arc::clone(&self.store);
-            self.jobs.spawn_blocking(move || {
-                if let Ok(part) = store.tokenizer_part(offset, fetch::PART_BYTES) {
+    /// Answers with what lies at a place; what is on disk is read off the loop.
+    pub(super) fn serve(&mut self, ticket: Ticket, place: &Location) {
+        let Some((request, reply)) = self.questions.take(ticket) else { return };
+        match (place, request) {
+            (Location::Lineage, Request::Ask(ask)) => {
+                reply.send_at_once(wire::answer(&self.holdings.peer().answer(&ask)));
+            }
+            // It is of the open epoch, or the last few: a vote may wait for it.
+            (
+                Location::Memory(part),
+                Request::Update { offset, .. } | Request::Chunk { offset, .. },
+            ) => {
+                let part = self.bulk.slice(part);
+                if let Some(part) = part.and_then(|part| part_of(part.get(), offset)) {
+                    reply.send_at_once(part);
+                }
+            }
+            (Location::Update(name), Request::Update { offset, .. }) => {
+                let (store, name) = (Arc::clone(&self.store), *name);
+                self.read_for(reply, move || store.update_part(name, offset, PART_BYTES).ok());
+            }
+            (Location::Newest, Request::Table { offset, .. }) => {
+                if let Some(part) = part_of(&self.bulk.newest.table.to_bytes(), offset) {
                     reply.send(part);
                 }
-                Done::Progress
-            });
-        }
-    }
-
-    /// A fetched state is our head once it is on the disk.
-    pub(super) fn note_loaded(&mut self) {
-        let saved = self.saved.back().map(|saved| saved.state);
-        if let Some(head) = self.loaded.take_if(|head| saved == Some(head.state)) {
-            self.input(Input::Loaded(head));
-        }
-    }
-
-    /// A checkpoint is on disk, or is not: training goes on either way. Only a state that was fetched
-    /// is no head of ours before.
-    pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
-        self.saving = false;
-        match result {
-            Ok(saved) => {
-                self.drop_received(saved.state);
-                self.outbox.saved(saved.table.header().epoch);
-                self.saved.push_back(saved);
-                self.note_loaded();
-                while self.saved.len() > CHECKPOINTS {
-                    if let Some(old) = self.saved.pop_front() {
-                        self.pins.retire(old, Instant::now());
-                    }
-                }
-                self.save();
             }
-            Err(error) => {
-                self.tell.disk(&error);
-                self.make_room();
-                let needed = self.loaded.is_some() || self.outbox.is_owing();
-                if needed && !std::mem::replace(&mut self.resaving, true) {
-                    self.jobs.spawn(async {
-                        tokio::time::sleep(DISK_PAUSE).await;
-                        Done::Resave
-                    });
+            (Location::Newest, Request::Piece { index, .. }) => {
+                let newest = Arc::clone(&self.bulk.newest);
+                let piece = move || newest.state.piece(usize::try_from(index).ok()?).ok();
+                self.read_for(reply, piece);
+            }
+            (Location::Checkpoint(state), Request::Table { offset, .. }) => {
+                let table = self.bulk.saved.get(state).map(|saved| saved.table.to_bytes());
+                if let Some(part) = table.and_then(|table| part_of(&table, offset)) {
+                    reply.send(part);
                 }
             }
+            (Location::Checkpoint(state), Request::Piece { index, .. }) => {
+                let saved = self.bulk.saved.get(state).cloned();
+                let piece = move || saved?.piece(usize::try_from(index).ok()?).ok();
+                self.read_for(reply, piece);
+            }
+            (Location::File, Request::File { offset, .. }) => {
+                let store = Arc::clone(&self.store);
+                self.read_for(reply, move || store.tokenizer_part(offset, PART_BYTES).ok());
+            }
+            (place, request) => tracing::error!(?place, ?request, "an answer that does not fit"),
         }
     }
 
-    /// What was fetched is a checkpoint of our own now.
-    fn drop_received(&mut self, state: Digest) {
-        let store = Arc::clone(&self.store);
+    fn read_for(&mut self, reply: Reply, read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {
         self.jobs.spawn_blocking(move || {
-            if let Err(error) = store.drop_received(&state) {
-                tracing::warn!(%error, "a received checkpoint stays");
+            if let Some(bytes) = read() {
+                reply.send(bytes);
             }
-            Done::Progress
+            Done::Nothing
         });
     }
 }

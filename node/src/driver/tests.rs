@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use intellect_model::config::Work;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::epoch::Apply;
+use intellect_protocol::holdings::Output;
 use intellect_protocol::id::Digest;
 use intellect_protocol::manifest::Run;
-use intellect_protocol::peer::Output;
 
 use super::*;
 use crate::cli::{Cli, RunArgs};
@@ -52,50 +50,43 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     (Driver::new(parts).0, reports)
 }
 
-fn decide(driver: &mut Driver, update: Digest) {
-    let (r, tokens) = (Digest([6; 32]), 9);
-    let apply = Apply { epoch: 1, r, tokens, update, spent: Blocks::default() };
-    driver.apply(Output::Apply(Arc::new(apply)));
+async fn next(driver: &mut Driver) -> Done {
+    ended(driver.jobs.join_next().await.unwrap()).unwrap()
 }
 
+/// R5: an update that is fetched is told of once it is on the disk; what cannot be applied is none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_decided_update_that_was_not_kept_is_fetched_and_then_applied() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut driver, mut reports) = driver(folder.path()).await;
-    let (codec, elements) = (driver.manifest.run.codec, driver.newest.state.theta().len());
-    let mut update = vec![0; codec.encoded_bytes(elements)];
-    codec.encode(&vec![0.0; elements], &mut update).unwrap();
-    let digest = Digest(*blake3::hash(&update).as_bytes());
-    decide(&mut driver, digest);
-    // There is nobody to ask.
-    let done = driver.jobs.join_next().await.unwrap().unwrap();
-    let name = Name { epoch: 1, digest };
-    assert!(matches!(done, Done::Update { name: missing, found: None } if missing == name));
-    driver.on_done(done).unwrap();
-    driver.on_done(Done::Update { name, found: Some(Arc::new(update)) }).unwrap();
-    // It is applied once it is on the disk.
-    let kept = driver.jobs.join_next().await.unwrap().unwrap();
-    assert!(matches!(&kept, Done::Kept { name: kept, result: Ok(()), .. } if *kept == name));
-    assert_eq!(driver.store.updates().unwrap(), [name]);
-    driver.on_done(kept).unwrap();
-    let Some(Report::State(snapshot, worker::Origin::Applied)) = reports.recv().await else {
-        panic!("the outer step was not taken")
-    };
-    assert_eq!(snapshot.table.header().epoch, 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_decided_update_that_nobody_has_ends_the_node_with_the_remedy() {
+async fn an_update_is_fetched_checked_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut driver, _reports) = driver(folder.path()).await;
-    let digest = Digest([5; 32]);
-    decide(&mut driver, digest);
-    let end = (0..100).find_map(|_| {
-        let name = Name { epoch: 1, digest };
-        let missing = driver.on_done(Done::Update { name, found: None });
-        missing.and_then(|()| driver.on_done(Done::Refetch)).err()
-    });
-    let end = end.unwrap();
-    assert!(matches!(end, DriverError::UpdateLost { epoch: 1 }), "{end}");
-    assert!(end.to_string().contains("start the node again"), "{end}");
+    let (codec, elements) = (driver.manifest.run.codec, driver.bulk.newest.state.theta().len());
+    let mut update = vec![0; codec.encoded_bytes(elements)];
+    codec.encode(&vec![0.0; elements], &mut update).unwrap();
+    let name = Name { epoch: 1, digest: Digest(*blake3::hash(&update).as_bytes()) };
+    driver.apply(Output::FetchUpdate(name, Vec::new()));
+    let Done::Input(missed) = next(&mut driver).await else { panic!("there is nobody to ask") };
+    assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == name));
+    driver.on_done(disk::update_came(name, Some(update)));
+    let kept = next(&mut driver).await;
+    assert!(matches!(&kept, Done::Kept(kept, Ok(())) if *kept == name));
+    assert_eq!(driver.store.updates().unwrap(), [name]);
+    driver.on_done(kept);
+    let wrong = vec![0; 3];
+    let other = Name { epoch: 1, digest: Digest(*blake3::hash(&wrong).as_bytes()) };
+    driver.store.keep_update(other, &wrong).unwrap();
+    driver.apply(Output::Read(other));
+    let Done::Input(missed) = next(&mut driver).await else { panic!("it cannot be applied") };
+    assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == other));
+}
+
+/// A write that is swallowed would leave a node that trains on and never votes again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_panics_ends_the_node_with_what_it_was() {
+    let mut jobs: JoinSet<Done> = JoinSet::new();
+    jobs.spawn_blocking(|| panic!("the disk is made of cheese"));
+    let error = ended(jobs.join_next().await.unwrap()).err().unwrap();
+    assert!(matches!(error, DriverError::Job(_)));
+    let text = error.to_string();
+    assert!(text.contains("the disk is made of cheese"), "{text}");
+    assert!(text.contains("start the node again"), "{text}");
 }

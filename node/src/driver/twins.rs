@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 use intellect_protocol::id::PeerId;
 use intellect_protocol::message::Message;
 use intellect_protocol::sign::Verified;
-use intellect_protocol::wire;
 
-use super::{Driver, DriverError};
 use crate::store::Start;
 
 /// Peers that are looked at; as many as the view keeps.
@@ -74,10 +72,9 @@ impl Twins {
         Self { me, start, ours: None, latest: BTreeMap::new(), told: BTreeSet::new() }
     }
 
-    /// Ends a node whose key and log another program has.
-    pub(super) fn check(&self) -> Result<(), DriverError> {
-        let since = self.ours.map(unix_clock);
-        since.map_or(Ok(()), |since| Err(DriverError::Twin { since }))
+    /// The time of day at which another program began that has our key and log, if one has.
+    pub(super) fn since(&self) -> Option<String> {
+        self.ours.map(unix_clock)
     }
 
     /// Takes a message that the connection of `from` brought.
@@ -113,22 +110,6 @@ impl Twins {
     }
 }
 
-impl Driver {
-    /// Tells whoever runs with a key that another program has, as far as it is not this one.
-    pub(super) fn meet_twin(&mut self, from: PeerId, message: &Arc<Verified<Message>>) {
-        match self.twins.note(Instant::now(), from, message) {
-            Some(Twin::Ours) => self.tell.twin(message.author()),
-            Some(Twin::Theirs { proof, news }) => {
-                self.net.send_to_all(message.author(), wire::envelope(&proof));
-                if news {
-                    self.tell.twin(message.author());
-                }
-            }
-            None => {}
-        }
-    }
-}
-
 /// The time of day of Unix milliseconds, for people.
 fn unix_clock(ms: u64) -> String {
     let seconds = ms / 1_000 % 86_400;
@@ -142,6 +123,7 @@ mod tests {
     use intellect_protocol::sign::Keypair;
 
     use super::*;
+    use intellect_protocol::wire;
 
     fn key(number: u8) -> Keypair {
         Keypair::from_seed(&[number; 32])
@@ -174,10 +156,10 @@ mod tests {
     #[test]
     fn a_later_start_with_our_log_is_another_program() {
         let mut twins = twins();
-        twins.check().unwrap();
+        assert_eq!(twins.since(), None);
         let twin = twins.note(Instant::now(), key(2).peer(), &beat(1, 1, 101));
         assert!(matches!(twin, Some(Twin::Ours)));
-        assert!(twins.check().unwrap_err().to_string().contains("since 00:00:00 UTC"));
+        assert_eq!(twins.since().unwrap(), "00:00:00 UTC");
     }
 
     /// A stranger repeats what he has recorded of our earlier lives, and of this one.
@@ -187,7 +169,7 @@ mod tests {
         for old in [beat(1, 1, 99), beat(1, 1, 100), beat(1, 2, 101), beat(1, 2, 5)] {
             assert!(twins.note(Instant::now(), stranger, &old).is_none(), "{old:?}");
         }
-        twins.check().unwrap();
+        assert_eq!(twins.since(), None);
     }
 
     #[test]

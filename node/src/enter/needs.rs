@@ -7,11 +7,9 @@
 
 use intellect_model::config::Work;
 use intellect_model::train;
+use intellect_protocol::holdings::{IN_MEMORY, OPEN, PINNED_MAX};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
-
-use crate::driver::pins::PINNED_MAX;
-use crate::driver::updates::{IN_MEMORY, OPEN};
 
 /// Bytes of memory and of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,8 @@
-//! What an earlier start of this node left on its disk, as far as it can be proven (R19–R21).
-//!
-//! The state at head e is the newest whole checkpoint on the lineage of `receipts.log`, and all
-//! later updates, each the one that its receipt names, each leading to the state that the lineage
-//! names. Where one is missing the head is the one before, and others are asked for the rest. The
-//! votes bind as before, unless one of them is for an update beyond that head that cannot be read
-//! back, or the head lies behind what the log still has: then the log counts as lost.
+//! What an earlier start of this node left on its disk, read for [`holdings::restore`], which says how
+//! much of it counts (R19–R21).
 //!
 //! Runs before the network is joined, on a thread of its own: it takes as long as the disk.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +10,12 @@ use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::codec::Codec;
+use intellect_protocol::holdings::{self, Name, Restored};
 use intellect_protocol::id::{Digest, RunId};
-use intellect_protocol::log::{self, Record, Recovered};
+use intellect_protocol::log::{self, Recovered};
 use intellect_protocol::message::{Head, Link};
 use intellect_protocol::wire;
 
-use crate::store::updates::Name;
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
 use crate::tell::Teller;
 use crate::worker::Snapshot;
@@ -65,33 +59,43 @@ pub(crate) fn recover(
     begun: Begun,
     tell: &Teller,
 ) -> Result<Recovery, StoreError> {
-    let Begun { mut journal, mut votes, receipts, damaged } = begun;
+    let Begun { mut journal, votes, receipts, damaged } = begun;
     damaged.iter().for_each(|path| tell.damaged(path, "a record does not fit its check"));
-    let genesis = Head { epoch: 0, tokens: 0, state: rules.genesis.table.state() };
-    let mut lineage = log::lineage(genesis, receipts);
-    let (snapshot, saved) = newest(store, rules, &lineage, tell)?;
-    let snapshot = replay(store, rules, &lineage, snapshot, tell);
+    let lineage = log::lineage(rules.genesis.head(), receipts);
+    let (from, saved) = newest(store, rules, &lineage, tell)?;
+    let mut progress = Progress::new();
+    let restored = holdings::restore(
+        lineage,
+        (from.table.header().epoch, from),
+        votes,
+        journal.forgotten(),
+        |at, head, link| {
+            progress.show(|| {
+                tell.say(&format!("taking the outer steps on disk again: epoch {}", head.epoch));
+            });
+            step(store, rules, at, head, link, tell)
+        },
+        |name| {
+            let update = read(store, name, tell);
+            update.is_some_and(|update| rules.codec.validate(&update, rules.parameters()).is_ok())
+        },
+    );
+    let Restored { state: snapshot, recovered, known, held, is_lost } = restored;
     let epoch = snapshot.table.header().epoch;
-    let known = lineage.last().map_or(0, |(head, _)| head.epoch);
     if epoch < known {
         tell.say(&format!(
             "the state on disk is that of epoch {epoch}, of {known} that are known to be decided: \
              the rest is fetched from others"
         ));
     }
-    lineage.truncate(usize::try_from(epoch).unwrap_or(usize::MAX));
-    let held = held(store, rules, &votes, epoch, tell);
-    let unreadable = log::unreadable(&votes, epoch, &held);
-    if unreadable.is_some() || epoch < journal.forgotten() {
+    if is_lost {
         tell.say(
             "this node has voted for what it cannot read any more: it goes on as a new voter, and \
              its old log of votes is set aside",
         );
         store.renew(&mut journal)?;
-        votes.clear();
     }
     let (updates, held) = (store.updates()?, held.into_iter().collect());
-    let recovered = Recovered { lineage, votes };
     Ok(Recovery { journal, recovered, snapshot, saved, updates, held })
 }
 
@@ -122,33 +126,7 @@ fn newest(
     Ok((Snapshot { table: Arc::clone(&saved.table), state }, Some(saved)))
 }
 
-/// Takes the outer steps of `lineage` after `from`, as far as their updates are there and right.
-fn replay(
-    store: &Store,
-    rules: &Rules,
-    lineage: &[(Head, Link)],
-    from: Snapshot,
-    tell: &Teller,
-) -> Snapshot {
-    let mut progress = Progress::new();
-    let mut at = from;
-    let done = usize::try_from(at.table.header().epoch).unwrap_or(usize::MAX);
-    for (head, link) in lineage.get(done..).unwrap_or_default() {
-        let Some(next) = step(store, rules, &at, head, link, tell) else { break };
-        if next.table.state() != head.state {
-            let epoch = head.epoch;
-            tell.say(&format!("the outer step of epoch {epoch} does not lead where it did"));
-            break;
-        }
-        at = next;
-        progress.show(|| {
-            tell.say(&format!("taking the outer steps on disk again: epoch {}", head.epoch));
-        });
-    }
-    at
-}
-
-/// The state that the outer step of `link` leads to.
+/// The state that the outer step of `link` leads to, if its update is there and right.
 fn step(
     store: &Store,
     rules: &Rules,
@@ -166,29 +144,11 @@ fn step(
     let r = wire::receipt_digest(&rules.run, &link.receipt);
     let header = Header { epoch: head.epoch, tokens: head.tokens, r, ..*at.table.header() };
     let table = Table::of(header, state.theta(), state.momentum()).ok()?;
+    if table.state() != head.state {
+        tell.say(&format!("the outer step of epoch {} does not lead where it did", head.epoch));
+        return None;
+    }
     Some(Snapshot { table: Arc::new(table), state: Arc::new(state) })
-}
-
-/// The updates that `votes` name beyond `epoch`, as far as they can be read and applied.
-fn held(
-    store: &Store,
-    rules: &Rules,
-    votes: &[Record],
-    epoch: u64,
-    tell: &Teller,
-) -> BTreeSet<Digest> {
-    let named: BTreeSet<Name> = votes
-        .iter()
-        .filter_map(|vote| match vote {
-            Record::Voted { series, receipt, .. } if series.epoch > epoch => {
-                Some(Name { epoch: series.epoch, digest: receipt.update })
-            }
-            _ => None,
-        })
-        .collect();
-    let applies = |update: Vec<u8>| rules.codec.validate(&update, rules.parameters()).is_ok();
-    let held = named.into_iter().filter(|name| read(store, *name, tell).is_some_and(applies));
-    held.map(|name| name.digest).collect()
 }
 
 /// An update that was kept; one that is damaged is set aside.

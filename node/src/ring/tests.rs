@@ -41,6 +41,7 @@ fn job(position: usize, members: usize, elements: usize) -> Job {
         codec: Codec::Int8,
         key: key(position),
         delta: delta(position, elements),
+        redone: None,
         patience: patience(),
     }
 }

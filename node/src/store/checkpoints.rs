@@ -24,6 +24,7 @@ use std::{
 use intellect_protocol::{
     checkpoint::{Header, PIECE_BYTES, Table},
     codec::Codec,
+    holdings::CHECKPOINTS,
     id::{Digest, RunId},
 };
 
@@ -32,9 +33,6 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointError, Front},
     os,
 };
-
-/// Checkpoints that are kept.
-pub(crate) const CHECKPOINTS: usize = 3;
 
 /// Bytes of a checkpoint that wait for the disk: a tenth of a second of a slow one.
 const FLUSH_BYTES: usize = 8 << 20;

@@ -303,10 +303,6 @@ const VOTES_KEPT: u64 = 32;
 /// A `votes.log` below this length is left alone: half a day of epochs of a minute.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// Records that are appended at once, in bytes, unless one is longer: small parts find their place on a
-/// disk that is almost full, and it is soon told whether one is torn.
-pub(crate) const BATCH_BYTES: usize = 1 << 20;
-
 /// An incarnation, `u64` LE.
 const KIND_INCARNATION: u8 = 1;
 

@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::wire;
+use intellect_protocol::{holdings::BATCH_BYTES, wire};
 
 use crate::os;
 
@@ -230,7 +230,7 @@ const HEAD_BYTES: usize = 4 + CHECK_BYTES;
 
 /// Longest batch that is believed: what is appended at once, and the longest record of the protocol
 /// with its kind and length.
-const BATCH_BYTES_MAX: usize = super::journal::BATCH_BYTES + wire::RECORD_BYTES_MAX + 5;
+const BATCH_BYTES_MAX: usize = BATCH_BYTES + wire::RECORD_BYTES_MAX + 5;
 
 /// Bytes that are hashed in search of a batch in a tail: a second. A torn tail of a megabyte needs
 /// an eighth of it.

@@ -3,38 +3,29 @@
 //!
 //! One is written under another name, flushed, and renamed, before anybody hears that it is held
 //! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if
-//! it hashes to its name. Which ones are kept is the driver's business.
+//! it hashes to its name. Which ones are kept is decided in the protocol's `holdings`.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use intellect_protocol::holdings::Name;
 use intellect_protocol::id::Digest;
 
 use super::{Store, StoreError, TEMPORARY, failed, files, part_of};
 use crate::os;
 
-/// Which update a file holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    /// The epoch that it may be the result of.
-    pub(crate) epoch: u64,
-    /// Of its bytes.
-    pub(crate) digest: Digest,
+/// The name of the file that holds an update.
+fn file_of(name: Name) -> String {
+    format!("{}-{}.{EXTENSION}", name.epoch, name.digest.hex())
 }
 
-impl Name {
-    fn file(&self) -> String {
-        format!("{}-{}.{EXTENSION}", self.epoch, self.digest.hex())
-    }
-
-    fn parse(file: &str) -> Option<Self> {
-        let (epoch, rest) = file.split_once('-')?;
-        let digest = Digest::from_hex(rest.strip_suffix(EXTENSION)?.strip_suffix('.')?)?;
-        let name = Self { epoch: epoch.parse().ok()?, digest };
-        (name.file() == file).then_some(name)
-    }
+fn parse(file: &str) -> Option<Name> {
+    let (epoch, rest) = file.split_once('-')?;
+    let digest = Digest::from_hex(rest.strip_suffix(EXTENSION)?.strip_suffix('.')?)?;
+    let name = Name { epoch: epoch.parse().ok()?, digest };
+    (file_of(name) == file).then_some(name)
 }
 
 impl Store {
@@ -69,7 +60,7 @@ impl Store {
     pub(crate) fn updates(&self) -> Result<Vec<Name>, StoreError> {
         let paths = files(&self.updates_folder())?.into_iter();
         let mut names: Vec<Name> =
-            paths.filter_map(|path| Name::parse(path.file_name()?.to_str()?)).collect();
+            paths.filter_map(|path| parse(path.file_name()?.to_str()?)).collect();
         names.sort_unstable();
         Ok(names)
     }
@@ -123,7 +114,7 @@ impl Store {
     }
 
     fn update_path(&self, name: Name) -> PathBuf {
-        self.updates_folder().join(name.file())
+        self.updates_folder().join(file_of(name))
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use intellect_protocol::id::{LogId, PeerId};
+use intellect_protocol::log::Record;
 use intellect_protocol::message::{Certificate, Member, Receipt, Roster, Series};
 
 use super::*;

@@ -1,0 +1,157 @@
+//! Writing what the holdings want kept, reading what they want back, and putting updates together: all of it
+//! off the loop.
+
+use std::sync::Arc;
+
+use intellect_protocol::epoch::Ring;
+use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Slice, Slices};
+use intellect_protocol::id::Digest;
+use intellect_protocol::log::Record;
+use intellect_protocol::repair::Repair;
+
+use super::{Done, Driver};
+use crate::store::{Journal, Saved, StoreError};
+
+impl Driver {
+    /// Writes records off the loop.
+    pub(super) fn write(&mut self, records: Arc<Vec<Record>>) {
+        let Some(mut journal) = self.bulk.journal.take() else {
+            tracing::error!("two writes of records at once");
+            return;
+        };
+        self.jobs.spawn_blocking(move || {
+            let result = journal.append(&records);
+            Done::Written(Box::new(journal), result)
+        });
+    }
+
+    pub(super) fn on_written(&mut self, journal: Journal, result: Result<(), StoreError>) {
+        self.bulk.journal = Some(journal);
+        let refused = std::mem::replace(&mut self.bulk.refused_log, result.is_err());
+        match &result {
+            Err(error) if !refused => self.tell.journal(error),
+            Ok(()) if refused => self.tell.disk_again(),
+            Ok(()) | Err(_) => {}
+        }
+        self.input(Input::Written(taken(&result)));
+    }
+
+    /// Writes an update off the loop.
+    pub(super) fn keep(&mut self, name: Name) {
+        let Some(bytes) = self.bulk.bytes.get(&Buffer::Update(name.digest)).cloned() else {
+            tracing::error!("an update is to be kept that is not here");
+            return self.input(Input::UpdateMissed(name));
+        };
+        let store = Arc::clone(&self.store);
+        self.jobs.spawn_blocking(move || Done::Kept(name, store.keep_update(name, &bytes)));
+    }
+
+    pub(super) fn on_kept(&mut self, name: Name, result: Result<(), StoreError>) {
+        let refused = std::mem::replace(&mut self.bulk.refused_update, result.is_err());
+        match &result {
+            Err(error) if !refused => self.tell.update(error),
+            Ok(()) if refused => self.tell.disk_again(),
+            Ok(()) | Err(_) => {}
+        }
+        self.input(Input::Kept(name, taken(&result)));
+    }
+
+    /// Reads an update off the loop.
+    pub(super) fn read(&mut self, name: Name) {
+        let (store, decodes) = (Arc::clone(&self.store), self.decodes());
+        self.jobs.spawn_blocking(move || {
+            update_came(name, store.read_update(name).ok().filter(|bytes| decodes(bytes)))
+        });
+    }
+
+    /// Forgets updates, in memory and on disk.
+    pub(super) fn drop_updates(&mut self, names: Vec<Name>) {
+        for name in &names {
+            self.bulk.bytes.remove(&Buffer::Update(name.digest));
+        }
+        let store = Arc::clone(&self.store);
+        self.jobs.spawn_blocking(move || {
+            if let Err(error) = store.drop_updates(&names) {
+                tracing::warn!(%error, "an old update stays");
+            }
+            Done::Nothing
+        });
+    }
+
+    /// Puts an update together off the loop: that takes as long as hashing and copying all of it.
+    pub(super) fn join(&mut self, ring: &Ring, parts: Slices) {
+        let elements = self.bulk.newest.table.header().parameters;
+        let mut repair = Repair::new(self.manifest.run.codec, elements, &ring.layout, &ring.keep);
+        let (roster, bulk) = (ring.roster, &self.bulk);
+        let rest = bulk.slice(&Slice { buffer: Buffer::Ring(roster), range: None });
+        let parts: Option<Vec<_>> =
+            parts.into_iter().map(|(chunk, part)| Some((chunk, bulk.slice(&part)?))).collect();
+        self.jobs.spawn_blocking(move || {
+            let good = rest.is_some_and(|rest| repair.put_ring(rest.get()))
+                && parts.is_some_and(|parts| {
+                    parts
+                        .iter()
+                        .all(|((roster, chunk), part)| repair.put(*roster, *chunk, part.get()))
+                });
+            let Some(update) = repair.take().filter(|_| good) else {
+                tracing::error!("kept chunks that do not fit together");
+                return Done::Input(Box::new(Input::Joined { roster, update: None }));
+            };
+            let digest = Digest(*blake3::hash(&update).as_bytes());
+            let input = Box::new(Input::Joined { roster, update: Some(digest) });
+            Done::Came { bytes: Buffer::Update(digest), content: Arc::new(update), input }
+        });
+    }
+
+    /// Writes the newest state off the loop.
+    pub(super) fn save(&mut self) {
+        let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.bulk.newest));
+        self.jobs.spawn_blocking(move || {
+            let table = Arc::clone(&snapshot.table);
+            Done::Saved(store.save(table, snapshot.state.theta(), snapshot.state.momentum()))
+        });
+    }
+
+    /// A checkpoint is on disk, or is not: training goes on either way.
+    pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
+        let disk = taken(&result);
+        match result {
+            Ok(saved) => {
+                self.drop_received(saved.state);
+                self.bulk.saved.insert(saved.state, saved);
+            }
+            Err(error) => self.tell.disk(&error),
+        }
+        self.input(Input::Saved(disk));
+    }
+
+    /// What was fetched is a checkpoint of our own now.
+    fn drop_received(&mut self, state: Digest) {
+        let store = Arc::clone(&self.store);
+        self.jobs.spawn_blocking(move || {
+            if let Err(error) = store.drop_received(&state) {
+                tracing::warn!(%error, "a received checkpoint stays");
+            }
+            Done::Nothing
+        });
+    }
+
+    /// Whether bytes of the right digest can be applied: nobody votes for an update that cannot.
+    pub(super) fn decodes(&self) -> impl Fn(&Vec<u8>) -> bool + Send + use<> {
+        let (codec, elements) = (self.manifest.run.codec, self.bulk.newest.state.theta().len());
+        move |update| codec.validate(update, elements).is_ok()
+    }
+}
+
+/// What is told of an update that was read or fetched, or was not.
+pub(super) fn update_came(name: Name, found: Option<Vec<u8>>) -> Done {
+    let Some(content) = found.map(Arc::new) else {
+        return Done::Input(Box::new(Input::UpdateMissed(name)));
+    };
+    let (bytes, input) = (Buffer::Update(name.digest), Box::new(Input::UpdateCame(name)));
+    Done::Came { bytes, content, input }
+}
+
+fn taken<T>(result: &Result<T, StoreError>) -> Disk {
+    if result.is_ok() { Disk::Took } else { Disk::Refused }
+}

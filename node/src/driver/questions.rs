@@ -1,0 +1,29 @@
+//! Questions of other peers that are not answered yet.
+
+use std::collections::BTreeMap;
+
+use intellect_protocol::holdings::Ticket;
+use intellect_protocol::message::Request;
+
+use crate::net::Reply;
+
+/// Questions that are not answered yet.
+#[derive(Default)]
+pub(super) struct Questions {
+    asked: u64,
+    open: BTreeMap<Ticket, (Request, Reply)>,
+}
+
+impl Questions {
+    pub(super) fn ask(&mut self, request: Request, reply: Reply) -> Ticket {
+        self.asked += 1;
+        let ticket = Ticket(self.asked);
+        self.open.insert(ticket, (request, reply));
+        ticket
+    }
+
+    /// Dropping the reply refuses it.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<(Request, Reply)> {
+        self.open.remove(&ticket)
+    }
+}
