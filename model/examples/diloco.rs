@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Work;
-use intellect_model::data::{Source, Stream, text};
+use intellect_model::data::{Dataset, Stream, text};
 use intellect_model::eval::{self, evaluate};
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -38,7 +38,7 @@ struct Settings {
 fn main() -> Result<(), Box<dyn Error>> {
     let settings = Settings::read(std::env::args().skip(1))?;
     let work = Work::parse(&settings.work)?;
-    let source = Arc::new(Source::open(&work, settings.seed, settings.file.as_slice())?);
+    let source = Arc::new(Dataset::open(&work, settings.seed, settings.file.as_slice())?);
     println!("{} parameters, {:?}", work.model.parameter_count(), source.entropies());
     if let Some(yardsticks) = source.entropies().yardsticks() {
         println!("excess {yardsticks:?}");

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use intellect_model::config::Work;
-use intellect_model::data::{Source, Stream, text};
+use intellect_model::data::{Dataset, Stream, text};
 use intellect_model::eval::{self, evaluate};
 use intellect_model::sample::{self, sample};
 use intellect_model::tokenizer::Tokenizer;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed = 1;
     let page = text::describe(&path)?;
     let work = Work::text(page.digest, page.bytes);
-    let source = Arc::new(Source::open(&work, seed, &[path])?);
+    let source = Arc::new(Dataset::open(&work, seed, &[path])?);
     let mut trainer = trainer(&work, Arc::clone(&source), Device::Auto, None)?;
     trainer.load(&genesis::weights(seed, &arch::specs(&work.model)))?;
     println!("{} parameters, {} bytes of text", work.model.parameter_count(), page.bytes);
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let tokenizer = Tokenizer::of(&work.data, None)?;
     let mut decoder = tokenizer.decoder();
-    let settings = sample::Settings { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
+    let settings = sample::Sampling { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
     sample(trainer.as_ref(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {
         print!("{}", decoder.push(token));
         match io::stdout().flush() {

@@ -61,7 +61,7 @@ fn recurrence(tokens: usize) -> impl FnOnce() {
     let [r, k, v, w] = [1, 2, 3, 4].map(|seed| tensor(&[tokens, WIDTH], seed));
     let (u, state) = (tensor(&[WIDTH], 5), tensor(&[1, WIDTH / HEAD, HEAD, HEAD], 6));
     move || {
-        let [y, _] = A::split(Wkv, [r, k, v, w, u, state]);
+        let [y, _] = A::run_multi(Wkv, [r, k, v, w, u, state]);
         drop(A::backward(A::float_sum(y)));
     }
 }

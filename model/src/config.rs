@@ -9,20 +9,21 @@
 //! of the manifest, files or devices.
 
 mod data;
+mod error;
 mod hints;
 mod model;
 pub(crate) mod table;
 mod train;
+mod vocabulary;
 
-use thiserror::Error;
-
-pub use self::data::{Data, Part, Scheme, Source, Vocabulary};
+pub use self::data::{Component, Data, Fingerprint, Source};
+pub use self::error::WorkError;
 pub use self::hints::Hints;
 pub(crate) use self::model::with_families;
 pub use self::model::{Family, Model};
-use self::table::Table as _;
+use self::table::{TOKENS_MAX, Table as _};
 pub use self::train::{Decay, Train};
-use crate::data::text::File;
+pub use self::vocabulary::{Scheme, Vocabulary, Width};
 
 /// Everything that peers must share to compute the same thing.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,93 +34,6 @@ pub struct Work {
     pub data: Data,
     /// The inner optimisation.
     pub train: Train,
-}
-
-/// Why a manifest's work cannot be used: the author of the manifest must change it.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub enum WorkError {
-    /// A whole table is absent, or something else stands in its place.
-    #[error("the manifest has no table [{table}]: `manifest new` writes every one")]
-    MissingTable {
-        /// Name of the table.
-        table: &'static str,
-    },
-    /// A key that nobody knows.
-    #[error("unknown key {table}.{key}")]
-    UnknownKey {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The key as written.
-        key: String,
-    },
-    /// A field that applies is absent.
-    #[error("{table}.{key} is missing: every field that applies must be written out ({told})")]
-    MissingKey {
-        /// Table that it belongs in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// Its bounds and what it means.
-        told: String,
-    },
-    /// A field that does not apply is present.
-    #[error("{table}.{key} belongs to {only} only: remove it")]
-    NotApplicable {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// What it would belong to.
-        only: String,
-    },
-    /// A value of the wrong type.
-    #[error("{table}.{key} is {found}: it must be {expected}")]
-    WrongType {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// What it must be.
-        expected: &'static str,
-        /// What it is.
-        found: String,
-    },
-    /// A number outside its bounds.
-    #[error("{table}.{key} is {value}: choose {low} to {high}")]
-    OutOfBounds {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// As written.
-        value: String,
-        /// Smallest value allowed.
-        low: String,
-        /// Largest value allowed.
-        high: String,
-    },
-    /// A name that is not in a closed list.
-    #[error("{table}.{key} is \"{value}\": known are {known}")]
-    NotOneOf {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// As written.
-        value: String,
-        /// The closed list.
-        known: String,
-    },
-    /// Two fields that contradict each other.
-    #[error("{key} is {value}: {need}")]
-    Contradiction {
-        /// The field, with its table.
-        key: &'static str,
-        /// As written.
-        value: String,
-        /// What must hold, with the other field and its value.
-        need: String,
-    },
 }
 
 impl Work {
@@ -150,15 +64,10 @@ impl Work {
 
     /// What `manifest new` proposes for several token files: all have the same weight, to the end.
     #[must_use]
-    pub fn mix(vocabulary: Vocabulary, files: &[File]) -> Self {
-        let part = |&File { digest, bytes }: &File| Part {
-            digest,
-            bytes,
-            weight: 1.0,
-            anneal_weight: 1.0,
-        };
-        let parts = files.iter().map(part).collect();
-        let source = Source::Mix { vocabulary, parts, anneal_from: TOKENS_MAX };
+    pub fn mix(vocabulary: Vocabulary, files: &[Fingerprint]) -> Self {
+        let component = |&file| Component { file, weight: 1.0, anneal_weight: 1.0 };
+        let components = files.iter().map(component).collect();
+        let source = Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX };
         Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
     }
 
@@ -263,9 +172,6 @@ struct Sizes {
     ffn: usize,
     batch: usize,
 }
-
-/// Every whole number up to here is also a float, and TOML can write it.
-const TOKENS_MAX: u64 = 1 << 53;
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@
 use thiserror::Error;
 
 use crate::config::Work;
-use crate::data::{Batch, DataError, Entropies, Source};
+use crate::data::{Batch, DataError, Dataset, Entropies};
 use crate::tokenizer::Tokenizer;
 use crate::train::{Model, TrainError};
 
@@ -90,7 +90,7 @@ impl Entropies {
 /// If nothing is held out, the source or the model fails, or the model has diverged.
 pub fn evaluate(
     model: &dyn Model,
-    source: &Source,
+    source: &Dataset,
     work: &Work,
     tokens: usize,
 ) -> Result<Evaluation, EvalError> {
@@ -119,7 +119,7 @@ pub fn evaluate(
 /// # Errors
 /// If nothing is held out, or the source fails.
 pub fn bytes_per_token(
-    source: &Source,
+    source: &Dataset,
     work: &Work,
     tokenizer: &Tokenizer,
     tokens: usize,
@@ -136,7 +136,7 @@ pub fn bytes_per_token(
 
 /// The fixed set of at least `tokens` held-out tokens, a batch at a time.
 fn held_out(
-    source: &Source,
+    source: &Dataset,
     work: &Work,
     tokens: usize,
 ) -> impl Iterator<Item = Result<Batch, DataError>> {
@@ -155,7 +155,7 @@ struct Sums {
 
 impl Sums {
     /// Adds a batch and the model's scores of it. // scores [B·T, V]
-    fn add(&mut self, batch: &Batch, scores: &[f32], source: &Source) {
+    fn add(&mut self, batch: &Batch, scores: &[f32], source: &Dataset) {
         let vocab = scores.len() / batch.inputs.len();
         for (at, (scores, target)) in scores.chunks(vocab).zip(&batch.targets).enumerate() {
             let log = log_probabilities(scores);
@@ -196,7 +196,7 @@ mod tests {
 
     /// A model that knows the source, or believes in equal probabilities.
     struct Oracle<'a> {
-        source: &'a Source,
+        source: &'a Dataset,
         context: usize,
         vocab: usize,
         knows: bool,
@@ -238,7 +238,7 @@ mod tests {
 
     fn measure(knows: bool) -> (Evaluation, Entropies) {
         let work = Work::synthetic();
-        let source = Source::open(&work, 3, &[]).expect("opens");
+        let source = Dataset::open(&work, 3, &[]).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows };
         let evaluation = evaluate(&oracle, &source, &work, 20_000).expect("measured");
@@ -278,7 +278,7 @@ mod tests {
         writer.finish([0; 32]).expect("whole");
         let (header, file) = tokens::describe(&path).expect("a token file");
         let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
-        let source = Source::open(&work, 3, std::slice::from_ref(&path)).expect("opens");
+        let source = Dataset::open(&work, 3, std::slice::from_ref(&path)).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows: false };
         let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");

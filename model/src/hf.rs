@@ -18,14 +18,14 @@
 //! Momentum, epochs and whose run it was stay behind: a folder is a model and nothing else.
 
 pub mod config;
+pub mod conversion;
 pub mod export;
 pub mod import;
-pub mod reader;
 pub mod tokenizer;
 
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum Precision {
     /// As they are: whoever reads them back has the same bits.
     #[default]
     F32,
@@ -33,7 +33,7 @@ pub enum Format {
     Bf16,
 }
 
-impl Format {
+impl Precision {
     /// As PyTorch names it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -106,15 +106,15 @@ mod tests {
         assert_eq!(rounded(1.0 + 0.51 * step), 1.0 + step);
         assert_eq!(rounded(-0.0).to_bits(), (-0.0_f32).to_bits());
         assert_eq!(rounded(f32::from_bits(0x8001)), f32::from_bits(0x1_0000));
-        assert_eq!(Format::Bf16.encode(&[1.0, -2.0]), [0x80, 0x3f, 0x00, 0xc0]);
-        assert_eq!(Format::F32.encode(&[1.0]), 1.0_f32.to_le_bytes());
+        assert_eq!(Precision::Bf16.encode(&[1.0, -2.0]), [0x80, 0x3f, 0x00, 0xc0]);
+        assert_eq!(Precision::F32.encode(&[1.0]), 1.0_f32.to_le_bytes());
     }
 
     #[test]
     fn what_would_round_to_infinity_does_not_fit() {
-        assert!(Format::F32.holds(f32::MAX) && !Format::Bf16.holds(f32::MAX));
-        assert!(Format::Bf16.holds(3.38e38) && !Format::Bf16.holds(-f32::MAX));
-        for format in [Format::F32, Format::Bf16] {
+        assert!(Precision::F32.holds(f32::MAX) && !Precision::Bf16.holds(f32::MAX));
+        assert!(Precision::Bf16.holds(3.38e38) && !Precision::Bf16.holds(-f32::MAX));
+        for format in [Precision::F32, Precision::Bf16] {
             assert!(!format.holds(f32::NAN) && !format.holds(f32::NEG_INFINITY));
         }
     }

@@ -159,7 +159,7 @@ type Gpu = Autodiff<burn_cuda::Cuda<f32, i32>>;
 /// If the device cannot be used or there is nothing in a micro-batch.
 pub fn trainer(
     work: &config::Work,
-    source: Arc<data::Source>,
+    source: Arc<data::Dataset>,
     device: Device,
     micro_batch: Option<usize>,
 ) -> Result<Box<dyn Trainer>, TrainError> {

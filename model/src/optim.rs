@@ -19,34 +19,19 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor};
 use thiserror::Error;
 
-use crate::config;
+use crate::config::Train;
 use crate::ops::{AdamW, FusedOps, SquareSum};
 use crate::params::{self, ParamsError};
 
-/// Moments and settings.
+/// Moments, and what they are moved by.
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
-    settings: Settings,
-    /// of each parameter
+    train: Train,
+    /// Of each parameter.
     groups: Vec<Group>,
-    /// m and v of each parameter; empty before the first step
+    /// m and v of each parameter; empty before the first step.
     moments: Vec<[FloatTensor<B>; 2]>,
     steps: u64,
-}
-
-/// The numbers that do not change from step to step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// β₁
-    pub beta1: f64,
-    /// β₂
-    pub beta2: f64,
-    /// ε
-    pub eps: f64,
-    /// λ
-    pub weight_decay: f64,
-    /// c; 0 turns clipping off
-    pub clip: f64,
 }
 
 /// How one parameter differs from the others.
@@ -81,18 +66,11 @@ impl Group {
     pub const FREE: Self = Self { lr_factor: 1.0, decays: false };
 }
 
-impl From<&config::Train> for Settings {
-    fn from(train: &config::Train) -> Self {
-        let &config::Train { beta1, beta2, eps, weight_decay, clip, .. } = train;
-        Self { beta1, beta2, eps, weight_decay, clip }
-    }
-}
-
 impl<B: FusedOps> Optimizer<B> {
     /// Cold: no moments yet. One group for each tensor of parameters.
     #[must_use]
-    pub fn new(settings: Settings, groups: Vec<Group>) -> Self {
-        Self { settings, groups, moments: Vec::new(), steps: 0 }
+    pub fn new(train: &Train, groups: Vec<Group>) -> Self {
+        Self { train: train.clone(), groups, moments: Vec::new(), steps: 0 }
     }
 
     /// Steps taken since the moments were zero.
@@ -122,7 +100,7 @@ impl<B: FusedOps> Optimizer<B> {
         if self.moments.is_empty() {
             self.moments = parameters.iter().map(zero_moments::<B>).collect();
         }
-        let update = self.settings.update(norm, learning_rate, step);
+        let update = update(&self.train, norm, learning_rate, step);
         // Out of their lists and back, so that nobody else holds what is updated in place.
         let old = std::mem::take(parameters).into_iter().zip(std::mem::take(&mut self.moments));
         for (((p, [m, v]), g), group) in old.zip(gradients).zip(&self.groups) {
@@ -145,21 +123,20 @@ impl Group {
     }
 }
 
-impl Settings {
-    fn update(self, norm: f64, learning_rate: f64, step: u64) -> AdamW {
-        let clips = self.clip > 0.0 && norm > self.clip;
-        let scale = if clips { self.clip / norm } else { 1.0 };
-        let t = step as f64;
-        AdamW {
-            learning_rate: learning_rate as f32,
-            beta1: self.beta1 as f32,
-            beta2: self.beta2 as f32,
-            eps: self.eps as f32,
-            weight_decay: self.weight_decay as f32,
-            correction1: (1.0 - libm::pow(self.beta1, t)) as f32,
-            correction2: (1.0 - libm::pow(self.beta2, t)) as f32,
-            gradient_scale: scale as f32,
-        }
+/// The update of step `step`, counted from 1, by gradients of this norm.
+fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
+    let clips = train.clip > 0.0 && norm > train.clip;
+    let scale = if clips { train.clip / norm } else { 1.0 };
+    let t = step as f64;
+    AdamW {
+        learning_rate: learning_rate as f32,
+        beta1: train.beta1 as f32,
+        beta2: train.beta2 as f32,
+        eps: train.eps as f32,
+        weight_decay: train.weight_decay as f32,
+        correction1: (1.0 - libm::pow(train.beta1, t)) as f32,
+        correction2: (1.0 - libm::pow(train.beta2, t)) as f32,
+        gradient_scale: scale as f32,
     }
 }
 
@@ -182,9 +159,12 @@ mod tests {
     use burn_flex::Flex;
 
     use super::*;
+    use crate::config::Work;
 
-    const SETTINGS: Settings =
-        Settings { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: 1.0 };
+    fn train(clip: f64) -> Train {
+        let train = Work::synthetic().train;
+        Train { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip, ..train }
+    }
 
     /// Of the two tensors of the tests.
     const GROUPS: [Group; 2] = [Group::DECAYED, Group { lr_factor: 2.0, decays: false }];
@@ -202,7 +182,7 @@ mod tests {
     /// The equations of the module in f64, next to the optimiser over three steps of changing size.
     #[test]
     fn it_follows_the_equations() {
-        let mut optimizer = Optimizer::<Flex>::new(SETTINGS, GROUPS.to_vec());
+        let mut optimizer = Optimizer::<Flex>::new(&train(1.0), GROUPS.to_vec());
         let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
         let (mut p, mut m, mut v) = ([0.5, -1.0, 2.0, 0.0_f64], [0.0; 4], [0.0; 4]);
         for (t, size) in [(1, 4.0), (2, 0.1), (3, 1.0)] {
@@ -228,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_gradient_that_is_not_finite_changes_nothing() {
-        let mut optimizer = Optimizer::<Flex>::new(SETTINGS, GROUPS.to_vec());
+        let mut optimizer = Optimizer::<Flex>::new(&train(1.0), GROUPS.to_vec());
         let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
         optimizer.step(&mut theta, tensors(&[0.1; 4]), 0.1).unwrap();
         let before = values(&theta);
@@ -244,8 +224,7 @@ mod tests {
     #[test]
     fn without_a_bound_the_norm_does_not_matter() {
         let step = |clip: f64| {
-            let mut optimizer =
-                Optimizer::<Flex>::new(Settings { clip, ..SETTINGS }, GROUPS.to_vec());
+            let mut optimizer = Optimizer::<Flex>::new(&train(clip), GROUPS.to_vec());
             let mut theta = tensors(&[0.5, -1.0, 2.0, 0.0]);
             for size in [1.0, 50.0] {
                 optimizer.step(&mut theta, tensors(&[size; 4]), 0.1).unwrap();

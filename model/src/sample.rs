@@ -17,7 +17,7 @@ use crate::train::{Model, TrainError};
 
 /// How to draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct Sampling {
     /// τ, 0–100: above 1 more surprising, below 1 more likely text.
     pub temperature: f64,
     /// p, above 0 to 1: share of the probability that the nucleus has.
@@ -62,10 +62,10 @@ pub fn sample(
     model: &dyn Model,
     work: &Work,
     prompt: &[i32],
-    settings: Settings,
+    sampling: Sampling,
     on_token: &mut dyn FnMut(i32) -> ControlFlow<()>,
 ) -> Result<(), SampleError> {
-    let Settings { temperature, top_p, seed, tokens } = settings;
+    let Sampling { temperature, top_p, seed, tokens } = sampling;
     if prompt.is_empty() {
         return Err(SampleError::NoPrompt);
     }
@@ -83,7 +83,7 @@ pub fn sample(
         // A vocabulary may have more rows than there are tokens; those are never drawn.
         let known = scores.iter().take(work.data.tokens());
         let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
-        let token = pick(&scores, settings, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
+        let token = pick(&scores, sampling, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
         unread = vec![token];
         if on_token(token).is_break() {
             break;
@@ -94,8 +94,8 @@ pub fn sample(
 
 /// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the likeliest
 /// first; none if a score is not finite.
-fn pick(scores: &[f64], settings: Settings, place: f64) -> Option<usize> {
-    let Settings { temperature, top_p, .. } = settings;
+fn pick(scores: &[f64], sampling: Sampling, place: f64) -> Option<usize> {
+    let Sampling { temperature, top_p, .. } = sampling;
     if scores.iter().any(|score| !score.is_finite()) {
         return None;
     }
@@ -179,10 +179,10 @@ mod tests {
         work
     }
 
-    fn draw(certainty: f32, prompt: &[i32], settings: Settings) -> Result<Vec<i32>, SampleError> {
+    fn draw(certainty: f32, prompt: &[i32], sampling: Sampling) -> Result<Vec<i32>, SampleError> {
         let mut drawn = Vec::new();
         let model = Counter { vocab: 11, certainty };
-        sample(&model, &work(), prompt, settings, &mut |token| {
+        sample(&model, &work(), prompt, sampling, &mut |token| {
             drawn.push(token);
             ControlFlow::Continue(())
         })?;
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn at_temperature_zero_the_likeliest_comes() {
-        let settings = Settings { temperature: 0.0, top_p: 1.0, seed: 1, tokens: 40 };
-        let drawn = draw(0.1, &[6], settings).expect("drawn");
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 1, tokens: 40 };
+        let drawn = draw(0.1, &[6], sampling).expect("drawn");
         let counted: Vec<_> = (7..47).map(|token| token % 8).collect();
         assert_eq!(drawn, counted);
     }
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn tokens_come_as_often_as_expected() {
         for (temperature, expected) in [(1.0, 0.5), (2.0, 7_f64.sqrt() / (7.0 + 7_f64.sqrt()))] {
-            let settings = Settings { temperature, top_p: 1.0, seed: 1, tokens: 20_000 };
-            let drawn = draw(7_f32.ln(), &[0], settings).expect("drawn");
+            let sampling = Sampling { temperature, top_p: 1.0, seed: 1, tokens: 20_000 };
+            let drawn = draw(7_f32.ln(), &[0], sampling).expect("drawn");
             let hits = drawn.windows(2).filter(|pair| (pair[0] + 1) % 8 == pair[1]).count();
             let share = hits as f64 / 20_000.0;
             assert!((share - expected).abs() < 0.018, "{share} instead of {expected}");
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_seed_selects_the_draws() {
         let seeded = |seed| {
-            draw(0.0, &[0, 1], Settings { temperature: 1.0, top_p: 0.9, seed, tokens: 30 })
+            draw(0.0, &[0, 1], Sampling { temperature: 1.0, top_p: 0.9, seed, tokens: 30 })
                 .expect("drawn")
         };
         assert_eq!(seeded(1), seeded(1));
@@ -222,34 +222,34 @@ mod tests {
 
     #[test]
     fn it_stops_when_told() {
-        let settings = Settings { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1000 };
+        let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1000 };
         let mut count = 0;
         let mut stop = |_| {
             count += 1;
             if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let model = Counter { vocab: 11, certainty: 1.0 };
-        sample(&model, &work(), &[0], settings, &mut stop).expect("drawn");
+        sample(&model, &work(), &[0], sampling, &mut stop).expect("drawn");
         assert_eq!(count, 3);
     }
 
     #[test]
     fn what_cannot_be_drawn_is_refused() {
-        let settings = Settings { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1 };
-        assert!(matches!(draw(1.0, &[], settings), Err(SampleError::NoPrompt)));
+        let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1 };
+        assert!(matches!(draw(1.0, &[], sampling), Err(SampleError::NoPrompt)));
         for temperature in [-0.1, 100.1, f64::NAN] {
-            let settings = Settings { temperature, ..settings };
-            assert!(matches!(draw(1.0, &[0], settings), Err(SampleError::Temperature { .. })));
+            let sampling = Sampling { temperature, ..sampling };
+            assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::Temperature { .. })));
         }
         for certainty in [f32::NAN, f32::INFINITY] {
-            assert!(matches!(draw(certainty, &[0], settings), Err(SampleError::NotFinite)));
+            assert!(matches!(draw(certainty, &[0], sampling), Err(SampleError::NotFinite)));
         }
         for top_p in [0.0, -0.1, 1.1, f64::NAN] {
-            let settings = Settings { top_p, ..settings };
-            assert!(matches!(draw(1.0, &[0], settings), Err(SampleError::TopP { .. })));
+            let sampling = Sampling { top_p, ..sampling };
+            assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::TopP { .. })));
         }
-        assert_eq!(pick(&[], settings, 0.5), None);
-        assert_eq!(pick(&[0.0, 0.0], settings, 1.0), Some(1));
+        assert_eq!(pick(&[], sampling, 0.5), None);
+        assert_eq!(pick(&[0.0, 0.0], sampling, 1.0), Some(1));
     }
 
     /// Of shares 0.1, 0.6, 0.3 the nucleus of 0.6 has one token, that of 0.7 two, the likeliest
@@ -258,8 +258,8 @@ mod tests {
     fn only_the_nucleus_is_drawn_from() {
         let scores = [0.1_f64, 0.6, 0.3].map(f64::ln);
         let drawn = |top_p| {
-            let settings = Settings { temperature: 1.0, top_p, seed: 0, tokens: 0 };
-            [0.0, 0.5, 0.65, 0.75, 0.95].map(|place| pick(&scores, settings, place))
+            let sampling = Sampling { temperature: 1.0, top_p, seed: 0, tokens: 0 };
+            [0.0, 0.5, 0.65, 0.75, 0.95].map(|place| pick(&scores, sampling, place))
         };
         assert_eq!(drawn(0.59), [1; 5].map(Some));
         assert_eq!(drawn(0.7), [1, 1, 1, 2, 2].map(Some));

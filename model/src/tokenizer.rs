@@ -11,14 +11,16 @@ mod decoder;
 mod file;
 mod hugging_face;
 mod rwkv;
+mod unknown;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use thiserror::Error;
-
 pub use self::decoder::Decoder;
 pub use self::file::{FILE_BYTES_MAX, File, FileError, OpenError};
+pub use self::unknown::{EncodeError, Unknown};
+
+use crate::config::table::hex;
 use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;
@@ -31,38 +33,6 @@ pub struct Tokenizer {
     tokens: usize,
     /// What begins a document, where there are documents.
     bos: Option<u32>,
-}
-
-/// What becomes of a letter that a tokenizer does not know.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Unknown {
-    /// There is none: bytes have tokens.
-    Never,
-    /// This token stands for it, and it cannot be told from others.
-    Token(u32),
-    /// Nothing: it is not among the tokens.
-    Dropped,
-}
-
-/// Why a text has no tokens.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum EncodeError {
-    /// The synthetic source has no such symbol.
-    #[error("{letter:?} is no symbol of this run: they are {first} to {last}")]
-    NoSymbol {
-        /// As written.
-        letter: char,
-        /// The first symbol's letter.
-        first: char,
-        /// The last symbol's letter.
-        last: char,
-    },
-    /// The tokenizer's file has no token for something.
-    #[error("the tokenizer refuses the text: {why}")]
-    Refused {
-        /// What the library says.
-        why: String,
-    },
 }
 
 impl Tokenizer {
@@ -96,12 +66,12 @@ impl Tokenizer {
             }
             (Scheme::Rwkv | Scheme::HuggingFace, Some(path)) => path.to_owned(),
             (Scheme::Rwkv | Scheme::HuggingFace, None) => {
-                return Err(OpenError::NoFile { digest: hex(vocabulary.digest) });
+                return Err(OpenError::NoFile { digest: hex(&vocabulary.digest) });
             }
         };
         let file = File::open(&path)?;
         if file.digest() != vocabulary.digest {
-            let (found, digest) = (hex(file.digest()), hex(vocabulary.digest));
+            let (found, digest) = (hex(&file.digest()), hex(&vocabulary.digest));
             return Err(OpenError::AnotherFile { path, found, digest });
         }
         match Self::read(vocabulary.scheme, &file.bytes) {
@@ -280,10 +250,6 @@ impl Tokenizer {
             }
         }
     }
-}
-
-fn hex(digest: [u8; 32]) -> String {
-    blake3::Hash::from_bytes(digest).to_hex().to_string()
 }
 
 #[derive(Clone, Debug)]

@@ -24,9 +24,9 @@ use thiserror::Error;
 use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
-use crate::data::{Batch, DataError, Source, Stream};
+use crate::data::{Batch, DataError, Dataset, Stream};
 use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
-use crate::optim::{OptimError, Optimizer, Settings};
+use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
 use crate::schedule::Schedule;
 
@@ -163,7 +163,7 @@ pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,
     schedule: Schedule,
-    source: Arc<Source>,
+    source: Arc<Dataset>,
     micro_batch: usize,
 }
 
@@ -319,7 +319,7 @@ impl<A: TrainBackend> Learner<A> {
     /// A cold optimiser. Without `micro_batch` the batch is one.
     pub(crate) fn new(
         work: &Work,
-        source: Arc<Source>,
+        source: Arc<Dataset>,
         device: Device<A>,
         micro_batch: Option<usize>,
     ) -> Result<Self, TrainError> {
@@ -332,7 +332,7 @@ impl<A: TrainBackend> Learner<A> {
         let groups = session.arch.groups();
         Ok(Self {
             session,
-            optimizer: Optimizer::new(Settings::from(&work.train), groups),
+            optimizer: Optimizer::new(&work.train, groups),
             schedule: Schedule::new(&work.train),
             source,
             micro_batch,

@@ -18,7 +18,7 @@ use intellect_model::arch::{Arch, Rows};
 use intellect_model::config::{Family, Model, Work};
 use intellect_model::genesis::{self, Init};
 use intellect_model::hf::{
-    Format,
+    Precision,
     export::Export,
     import::{self, Imported},
 };
@@ -123,8 +123,13 @@ fn assert_same_logits_elsewhere(family: Family, shard_bytes: u64) {
     let work = work(family);
     let arch = Arch::new(&work.model);
     let theta = theta(&arch);
-    let export =
-        Export { work: &work, theta: &theta, tokenizer: None, format: Format::F32, shard_bytes };
+    let export = Export {
+        work: &work,
+        theta: &theta,
+        tokenizer: None,
+        precision: Precision::F32,
+        shard_bytes,
+    };
     export.write(&model).unwrap();
     let tokens: Vec<_> = (0..64).map(|t| (t * t * 37 + t) % 256).collect();
     write_ours(&ours, &tokens, &logits(&arch, &theta, &tokens));

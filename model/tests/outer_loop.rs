@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use intellect_model::config::Work;
-use intellect_model::data::{Source, Stream};
+use intellect_model::data::{Dataset, Stream};
 use intellect_model::eval::evaluate;
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
@@ -24,7 +24,7 @@ fn work() -> Work {
 
 /// What `peers` peers make of 8 epochs of 15 steps: the agreed parameters and their excess.
 fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
-    let source = Arc::new(Source::open(work, 1, &[]).expect("opens"));
+    let source = Arc::new(Dataset::open(work, 1, &[]).expect("opens"));
     let mut state = State::genesis(genesis::weights(1, &arch::specs(&work.model)));
     let new = |_| trainer(work, Arc::clone(&source), Device::Cpu, None).expect("a trainer");
     let mut trainers: Vec<_> = (0..peers).map(new).collect();
@@ -67,7 +67,7 @@ const OUTER: Outer = Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 };
 fn averaging_helps() {
     let work = work();
     let unigram = {
-        let source = Source::open(&work, 1, &[]).expect("opens");
+        let source = Dataset::open(&work, 1, &[]).expect("opens");
         source.entropies().yardsticks().expect("a known source").unigram
     };
     let (_, together) = run(&work, 4, OUTER);
@@ -84,7 +84,7 @@ fn the_identity_step_is_plain_training() {
     let identity = Outer { lr: 1.0, momentum: 0.0, momentum_ramp_epochs: 0 };
     let (outer, _) = run(&work, 1, identity);
 
-    let source = Arc::new(Source::open(&work, 1, &[]).expect("opens"));
+    let source = Arc::new(Dataset::open(&work, 1, &[]).expect("opens"));
     let mut plain = trainer(&work, source, Device::Cpu, None).expect("a trainer");
     plain.load(&genesis::weights(1, &arch::specs(&work.model))).expect("loaded");
     let mut tokens = 0;

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use intellect_model::config::{Family, Model, Work};
-use intellect_model::data::{Source, Stream};
+use intellect_model::data::{Dataset, Stream};
 use intellect_model::{Device, arch, genesis, trainer};
 use rayon::ThreadPoolBuilder;
 
@@ -46,7 +46,7 @@ fn work(family: Family) -> Work {
 fn digest(family: Family) -> String {
     let work = work(family);
     assert!(work.tokens_per_step() > 512 && work.model.ffn > 512);
-    let source = Arc::new(Source::open(&work, 1, &[]).expect("opens"));
+    let source = Arc::new(Dataset::open(&work, 1, &[]).expect("opens"));
     let mut trainer = trainer(&work, source, Device::Cpu, None).expect("a trainer");
     let mut theta = genesis::weights(1, &arch::specs(&work.model));
     trainer.load(&theta).expect("loaded");

@@ -232,7 +232,7 @@ pub(crate) struct Opened<'a> {
     pub(crate) home: &'a Home,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) store: Arc<Store>,
-    pub(crate) source: Arc<data::Source>,
+    pub(crate) source: Arc<data::Dataset>,
 }
 
 impl Opened<'_> {
@@ -344,9 +344,9 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
 pub(crate) async fn open_data(
     local: &Local,
     manifest: &Arc<Manifest>,
-) -> Result<Arc<data::Source>, EnterError> {
+) -> Result<Arc<data::Dataset>, EnterError> {
     let (manifest, named) = (Arc::clone(manifest), local.data.clone());
-    let open = move || data::Source::open(&manifest.work, manifest.run.seed, &named);
+    let open = move || data::Dataset::open(&manifest.work, manifest.run.seed, &named);
     let source = tokio::task::spawn_blocking(open).await;
     let source = source.map_err(|error| DriverError::Worker(error.to_string()))?;
     Ok(Arc::new(source.map_err(EnterError::Data)?))
@@ -356,7 +356,7 @@ fn start_worker(
     local: &Local,
     home: &Home,
     manifest: &Manifest,
-    source: Arc<data::Source>,
+    source: Arc<data::Dataset>,
     theta: Option<Vec<f32>>,
 ) -> Result<(worker::Handle, mpsc::Receiver<Report>), EnterError> {
     let seed = manifest.run.seed;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use intellect_model::{
     Device, arch,
-    data::{DataError, Entropies, Source},
+    data::{DataError, Dataset, Entropies},
     eval::{self, EvalError, Evaluation},
     genesis,
     tokenizer::Tokenizer,
@@ -28,7 +28,7 @@ pub(crate) struct Loaded {
 /// A model and what it is measured on.
 pub(crate) struct Gauge {
     loaded: Loaded,
-    source: Source,
+    source: Dataset,
 }
 
 /// Why nothing could be measured.
@@ -75,7 +75,7 @@ impl Gauge {
         named: &[PathBuf],
         device: Device,
     ) -> Result<Self, GaugeError> {
-        let source = Source::open(&manifest.work, manifest.run.seed, named)?;
+        let source = Dataset::open(&manifest.work, manifest.run.seed, named)?;
         Ok(Self { loaded: Loaded::new(manifest, device)?, source })
     }
 

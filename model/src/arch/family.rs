@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::rwkv::BlockState;
 use crate::config;
 use crate::genesis::Spec;
-use crate::hf::reader::Reader;
+use crate::hf::conversion::Conversion;
 use crate::ops::{Documents, FusedOps, Rope};
 
 /// What is told of a family outside of its model.
@@ -29,7 +29,7 @@ pub(crate) struct Facts {
     /// What else `config.json` says of it.
     pub(crate) describe: fn(&config::Model) -> Value,
     /// And how that is read.
-    pub(crate) read: fn(&mut Reader<'_>),
+    pub(crate) read: fn(&mut Conversion<'_>),
 }
 
 /// A model with its weights, for one pass.

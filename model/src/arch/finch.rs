@@ -25,7 +25,7 @@ use crate::genesis::Curve;
 use crate::ops::{DataMix, FusedOps, Pieces, Project, ShiftMix, TanhProject, Weighs};
 
 /// A Finch with its weights.
-pub type Finch<B> = Rwkv<B, TimeMix<B>>;
+pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
 
 /// The data-dependent token shift: five mixes of each row and the one before it.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Mixes<B: FusedOps> {
 
 /// Time mixing of a block.
 #[derive(Clone, Debug)]
-pub struct TimeMix<B: FusedOps> {
+pub struct DynamicTimeMix<B: FusedOps> {
     norm: Norm<B>,
     mixes: Mixes<B>,
     /// `[D]`
@@ -69,7 +69,7 @@ impl<B: FusedOps> Mixes<B> {
         let base = B::run(shift, [h.clone(), self.mu_x.clone(), before.clone()]);
         let features = B::run(TanhProject, [base, inwards]); // [N, 5R]
         let mix = DataMix { pieces: Pieces { first: 0, rank } };
-        B::split(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
+        B::run_multi(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
     }
 }
 
@@ -123,7 +123,7 @@ fn held_per_token(m: &config::Model) -> usize {
     m.layers * (15 * m.width + low_rank + held_states(m)) + rwkv::held_per_token(m)
 }
 
-impl<B: FusedOps> TimeMixing<B> for TimeMix<B> {
+impl<B: FusedOps> TimeMixing<B> for DynamicTimeMix<B> {
     const WEIGHS: Weighs = Weighs::Past;
 
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {

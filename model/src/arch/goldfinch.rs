@@ -381,7 +381,7 @@ impl<B: FusedOps> Attend<B> {
         let LowRank { inwards, outwards } = self.query_mix.clone();
         let features = B::run(TanhProject, [base, inwards]);
         let mix = DataMix { pieces: Pieces { first: 0, rank } };
-        let [mixed] = B::split(mix, [h, features, outwards, mu_q, before]);
+        let [mixed] = B::run_multi(mix, [h, features, outwards, mu_q, before]);
         self.query_norm.apply(B::run(Project, [mixed, self.query.clone()]))
     }
 
@@ -401,7 +401,7 @@ impl<B: FusedOps> Attend<B> {
         let features = B::run(TanhProject, [base, inwards]); // [B·S, 2R]
         let mix = |x: &FloatTensor<B>, mu, first| {
             let mix = DataMix { pieces: Pieces { first, rank } };
-            B::split(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
+            B::run_multi(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
         };
         let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
         let k = self.key_norm.apply(self.key_map.add(k.clone(), k));

@@ -26,7 +26,7 @@ use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
 use crate::arch::rwkv::BlockState;
 use crate::config;
 use crate::genesis::{Init, Spec};
-use crate::hf::reader::Reader;
+use crate::hf::conversion::Conversion;
 use crate::ops::{
     Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope, RopeScaling,
     Rotate, SwiGlu,
@@ -191,7 +191,7 @@ fn describe(m: &config::Model) -> Value {
 }
 
 /// Reads that. Older configurations lack some keys, whose meaning is transformers'.
-fn read(config: &mut Reader<'_>) {
+fn read(config: &mut Conversion<'_>) {
     match &config.config["num_key_value_heads"] {
         Value::Null => config.count("kv_heads", "num_attention_heads"),
         _ => config.count("kv_heads", "num_key_value_heads"),
@@ -219,7 +219,7 @@ fn read(config: &mut Reader<'_>) {
 }
 
 /// How frequencies are scaled, if they are.
-fn read_scaling(config: &mut Reader<'_>, key: &'static str) {
+fn read_scaling(config: &mut Conversion<'_>, key: &'static str) {
     let found = &config.config[key];
     let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
     if found.is_null() || kind.is_some_and(|kind| kind == "default") {

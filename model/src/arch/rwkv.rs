@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::family::{Arch, Declared, Pass, taker};
 use crate::config;
 use crate::genesis::{Curve, Init, Spec};
-use crate::hf::reader::Reader;
+use crate::hf::conversion::Conversion;
 use crate::ops::{
     Expand, FusedOps, GatedAdd, LayerNorm, NormGate, Project, ProjectAdd, ReluSquare, STATE_TOKENS,
     ShiftMix, TanhProject, Weighs, Wkv,
@@ -133,7 +133,7 @@ impl<B: FusedOps> BlockState<B> {
     ) -> FloatTensor<B> {
         #[expect(clippy::expect_used, reason = "an architecture knows which blocks have one")]
         let state = self.kv.take().expect("the state of a recurrence");
-        let [y, state] = B::split(Wkv, [r, k, v, w, u, state]);
+        let [y, state] = B::run_multi(Wkv, [r, k, v, w, u, state]);
         self.kv = Some(state);
         y
     }
@@ -164,7 +164,7 @@ pub(super) fn describe(model: &config::Model) -> Value {
 }
 
 /// Heads are counted here and measured there.
-pub(super) fn read(config: &mut Reader<'_>) {
+pub(super) fn read(config: &mut Conversion<'_>) {
     let sizes = ["hidden_size", "head_size"].map(|key| config.config[key].as_i64());
     match sizes {
         [Some(width), Some(size @ 1..)] if width % size == 0 => config.put("heads", width / size),

@@ -1,9 +1,11 @@
 //! `[data]`: where tokens come from.
 
-use super::hints::{Hints, Name, Url};
-use super::table::{Fields, Hex, Keys, Named, Table, outside, table};
-use super::{TOKENS_MAX, WorkError};
-use crate::data::tokens::header::Width;
+use super::error::WorkError;
+use super::hints::{Hints, NAME, URL};
+use super::table::{
+    DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, outside, table,
+};
+use super::vocabulary::{Scheme, Vocabulary, Width};
 
 table! {
     /// The table as it is written: every key of every source.
@@ -12,19 +14,19 @@ table! {
         tokenizer: Form, (), "of a synthetic source \"symbols\", of a text \"bytes\", else one of the other three";
         symbols: usize, 2..=256, "size of the alphabet";
         order: usize, 1..=3, "symbols that the next one depends on";
-        digest: Hex, (), "BLAKE3 of the file; another file is refused";
+        digest: String, DIGEST, "BLAKE3 of the file; another file is refused";
         bytes: u64, 1..=TOKENS_MAX, "its length";
         held_out: f64, 0.0..=0.5, "share that is never trained on: the end of a file; a synthetic source has a stream of its own for it";
-        tokenizer_digest: Option<Hex>, (), "BLAKE3 of the tokenizer's file; not of \"bytes\"";
+        tokenizer_digest: Option<String>, DIGEST, "BLAKE3 of the tokenizer's file; not of \"bytes\"";
         tokens: Option<usize>, 2..=1 << 20, "how many different tokens there are: one more than the greatest; of \"bytes\" 257";
         bos: Option<u64>, 0..=1 << 20, "the token that begins each document; of \"bytes\" 256";
-        digests: Option<Vec<Hex>>, (), "BLAKE3 of each token file, none twice; other files are refused";
+        digests: Option<Vec<String>>, DIGEST, "BLAKE3 of each token file, none twice; other files are refused";
         sizes: Option<Vec<u64>>, 1..=TOKENS_MAX, "their lengths";
         weights: Option<Vec<f64>>, 0.0..=1e6, "how often each file is drawn beside the others, not all 0";
         anneal_weights: Option<Vec<f64>>, 0.0..=1e6, "likewise from `anneal_from` on";
         anneal_from: Option<u64>, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
-        names: Option<Vec<Name>>, (), "what the files are called, one name for each, or absent; for people: a file is known by its digest";
-        url: Option<Url>, (), "where the files are to be had, or absent; with `names`";
+        names: Option<Vec<String>>, NAME, "what the files are called, one name for each, or absent; for people: a file is known by its digest";
+        url: Option<String>, URL, "where the files are to be had, or absent; with `names`";
     }
 }
 
@@ -71,48 +73,31 @@ pub enum Source {
         /// What all of them were made with.
         vocabulary: Vocabulary,
         /// The files, 1–64, none twice.
-        parts: Vec<Part>,
+        components: Vec<Component>,
         /// Committed tokens from which on the second weights hold: in every epoch that begins with
         /// as many.
         anneal_from: u64,
     },
 }
 
-/// A file of a mix.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
-    /// BLAKE3 of the file.
+/// What a manifest says of a file: whoever has one with this digest and length has the same file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fingerprint {
+    /// BLAKE3 of its bytes.
     pub digest: [u8; 32],
-    /// Its length.
+    /// Their number.
     pub bytes: u64,
+}
+
+/// A file of a mix, and how often it is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Component {
+    /// Which file it is.
+    pub file: Fingerprint,
     /// How often it is drawn beside the others, 0–1e6.
     pub weight: f64,
     /// The same from `anneal_from` on.
     pub anneal_weight: f64,
-}
-
-/// What a token file was made with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Vocabulary {
-    /// The form of the tokenizer.
-    pub scheme: Scheme,
-    /// BLAKE3 of its file; zeros where there is none.
-    pub digest: [u8; 32],
-    /// How many different tokens it has, 2–2^20: one more than the greatest.
-    pub tokens: usize,
-    /// The token that begins each document.
-    pub bos: u32,
-}
-
-/// The forms that a tokenizer of documents can have. A token file holds the number.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scheme {
-    /// One token per byte, and one that begins a document; there is no file.
-    Bytes = 2,
-    /// A vocabulary file of RWKV World.
-    Rwkv = 3,
-    /// A `tokenizer.json` of Hugging Face.
-    HuggingFace = 4,
 }
 
 impl Data {
@@ -143,8 +128,8 @@ impl Data {
             Source::Synthetic { .. } => return None,
             Source::Text { bytes, .. } => *bytes,
             Source::Tokens { bytes, vocabulary, .. } => bytes / width(vocabulary),
-            Source::Mix { vocabulary, parts, .. } => {
-                parts.iter().map(|part| part.bytes).sum::<u64>() / width(vocabulary)
+            Source::Mix { vocabulary, components, .. } => {
+                components.iter().map(|part| part.file.bytes).sum::<u64>() / width(vocabulary)
             }
         };
         Some((all as f64 * (1.0 - self.held_out)) as u64)
@@ -155,7 +140,7 @@ impl Data {
         let kind: Kind = fields.read("source", &())?;
         fields.restrict::<Written>(|key| kind.has(key))?;
         let form = Form::read(kind, &fields)?;
-        if kind.has("tokenizer_digest") && form == Form::Bytes {
+        if kind.has("tokenizer_digest") && form == Form::Of(Scheme::Bytes) {
             fields.refuse("tokenizer_digest", "a tokenizer with a file")?;
         }
         if !fields.has("names") {
@@ -171,15 +156,15 @@ impl Data {
                 check_strings(written.symbols, written.order)?;
                 Source::Synthetic { symbols: written.symbols, order: written.order }
             }
-            Kind::Text => Source::Text { digest: written.digest.bytes(), bytes: written.bytes },
+            Kind::Text => Source::Text { digest: digest_of(&written.digest), bytes: written.bytes },
             Kind::Tokens => Source::Tokens {
-                digest: written.digest.bytes(),
+                digest: digest_of(&written.digest),
                 bytes: written.bytes,
-                vocabulary: Vocabulary::of(&written)?,
+                vocabulary: written.vocabulary()?,
             },
             Kind::Mix => Source::Mix {
-                vocabulary: Vocabulary::of(&written)?,
-                parts: Part::all_of(&written)?,
+                vocabulary: written.vocabulary()?,
+                components: written.components()?,
                 anneal_from: written.anneal_from.unwrap_or_default(),
             },
         };
@@ -204,89 +189,58 @@ impl Data {
         let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
         match &self.source {
             &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
-            &Source::Text { digest, bytes } => Written {
+            Source::Text { digest, bytes } => Written {
                 source: Kind::Text,
-                tokenizer: Form::Bytes,
-                digest: Hex::new(digest),
-                bytes,
+                tokenizer: Form::Of(Scheme::Bytes),
+                digest: hex(digest),
+                bytes: *bytes,
                 ..none
             },
             Source::Tokens { digest, bytes, vocabulary } => Written {
                 source: Kind::Tokens,
-                digest: Hex::new(*digest),
+                digest: hex(digest),
                 bytes: *bytes,
-                ..vocabulary.written(none)
+                ..none.with(vocabulary)
             },
-            Source::Mix { vocabulary, parts, anneal_from } => Written {
+            Source::Mix { vocabulary, components: parts, anneal_from } => Written {
                 source: Kind::Mix,
-                digests: Some(parts.iter().map(|part| Hex::new(part.digest)).collect()),
-                sizes: Some(parts.iter().map(|part| part.bytes).collect()),
+                digests: Some(parts.iter().map(|part| hex(&part.file.digest)).collect()),
+                sizes: Some(parts.iter().map(|part| part.file.bytes).collect()),
                 weights: Some(parts.iter().map(|part| part.weight).collect()),
                 anneal_weights: Some(parts.iter().map(|part| part.anneal_weight).collect()),
                 anneal_from: Some(*anneal_from),
-                ..vocabulary.written(none)
+                ..none.with(vocabulary)
             },
         }
     }
 }
 
-impl Part {
-    fn all_of(written: &Written) -> Result<Vec<Self>, WorkError> {
-        let digests = written.digests.as_deref().unwrap_or_default();
-        let sizes = one_each("data.sizes", &written.sizes, digests)?;
-        let weights = one_each("data.weights", &written.weights, digests)?;
-        let anneal_weights = one_each("data.anneal_weights", &written.anneal_weights, digests)?;
+impl Written {
+    /// The files of a mix and their weights.
+    fn components(&self) -> Result<Vec<Component>, WorkError> {
+        let digests = self.digests.as_deref().unwrap_or_default();
+        let sizes = one_each("data.sizes", &self.sizes, digests)?;
+        let weights = one_each("data.weights", &self.weights, digests)?;
+        let anneal_weights = one_each("data.anneal_weights", &self.anneal_weights, digests)?;
         if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
-            let (key, value) = ("data.digests", digests[at].0.clone());
+            let (key, value) = ("data.digests", digests[at].clone());
             let need = "it stands there twice: name a file once, with a greater weight".into();
             return Err(WorkError::Contradiction { key, value, need });
         }
         drawn("data.weights", weights)?;
         drawn("data.anneal_weights", anneal_weights)?;
-        let part = |index: usize| Self {
-            digest: digests[index].bytes(),
-            bytes: sizes[index],
+        let component = |index: usize| Component {
+            file: Fingerprint { digest: digest_of(&digests[index]), bytes: sizes[index] },
             weight: weights[index],
             anneal_weight: anneal_weights[index],
         };
-        Ok((0..digests.len()).map(part).collect())
+        Ok((0..digests.len()).map(component).collect())
     }
-}
 
-impl Source {
-    /// How many files every peer needs.
-    #[must_use]
-    pub fn file_count(&self) -> usize {
-        match self {
-            Self::Synthetic { .. } => 0,
-            Self::Text { .. } | Self::Tokens { .. } => 1,
-            Self::Mix { parts, .. } => parts.len(),
-        }
-    }
-}
-
-/// A list beside that of the files.
-fn one_each<'a, T>(
-    key: &'static str,
-    list: &'a Option<Vec<T>>,
-    digests: &[Hex],
-) -> Result<&'a [T], WorkError> {
-    let list = list.as_deref().unwrap_or_default();
-    if list.len() == digests.len() {
-        return Ok(list);
-    }
-    let value = format!("a list of {}", list.len());
-    let need = format!("data.digests names {} files: write one for each", digests.len());
-    Err(WorkError::Contradiction { key, value, need })
-}
-
-impl Vocabulary {
-    /// Of bytes: the first number that is no byte begins a document.
-    pub const BYTES: Self = Self { scheme: Scheme::Bytes, digest: [0; 32], tokens: 257, bos: 256 };
-
-    fn of(written: &Written) -> Result<Self, WorkError> {
-        let (tokens, bos) = (written.tokens.unwrap_or_default(), written.bos.unwrap_or_default());
-        let scheme = written.tokenizer.scheme();
+    /// What the token files were made with.
+    fn vocabulary(&self) -> Result<Vocabulary, WorkError> {
+        let (tokens, bos) = (self.tokens.unwrap_or_default(), self.bos.unwrap_or_default());
+        let scheme = self.tokenizer.scheme();
         let (sizes, first) = match scheme {
             Scheme::Bytes => (257..=257, 256..=256),
             Scheme::Rwkv | Scheme::HuggingFace => (2..=1 << 20, 0..=tokens as u64 - 1),
@@ -297,46 +251,56 @@ impl Vocabulary {
         if !first.contains(&bos) {
             return Err(outside("data", "bos", bos, &first));
         }
-        let digest = written.tokenizer_digest.as_ref().map_or([0; 32], Hex::bytes);
+        let digest = self.tokenizer_digest.as_deref().map_or([0; 32], digest_of);
         // Below 2^20.
-        Ok(Self { scheme, digest, tokens, bos: bos as u32 })
+        Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    fn written(&self, rest: Written) -> Written {
-        let file = self.scheme != Scheme::Bytes;
-        Written {
-            tokenizer: self.scheme.form(),
-            tokenizer_digest: file.then(|| Hex::new(self.digest)),
-            tokens: Some(self.tokens),
-            bos: Some(self.bos.into()),
-            ..rest
+    /// The same of a vocabulary on its way back.
+    fn with(self, vocabulary: &Vocabulary) -> Self {
+        let file = vocabulary.scheme != Scheme::Bytes;
+        Self {
+            tokenizer: Form::Of(vocabulary.scheme),
+            tokenizer_digest: file.then(|| hex(&vocabulary.digest)),
+            tokens: Some(vocabulary.tokens),
+            bos: Some(vocabulary.bos.into()),
+            ..self
         }
     }
 }
 
-impl Scheme {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bytes, Self::Rwkv, Self::HuggingFace];
+impl Source {
+    /// How many files every peer needs.
+    #[must_use]
+    pub fn file_count(&self) -> usize {
+        match self {
+            Self::Synthetic { .. } => 0,
+            Self::Text { .. } | Self::Tokens { .. } => 1,
+            Self::Mix { components, .. } => components.len(),
+        }
+    }
+}
 
+/// A list beside that of the files.
+fn one_each<'a, T>(
+    key: &'static str,
+    list: &'a Option<Vec<T>>,
+    digests: &[String],
+) -> Result<&'a [T], WorkError> {
+    let list = list.as_deref().unwrap_or_default();
+    if list.len() == digests.len() {
+        return Ok(list);
+    }
+    let value = format!("a list of {}", list.len());
+    let need = format!("data.digests names {} files: write one for each", digests.len());
+    Err(WorkError::Contradiction { key, value, need })
+}
+
+impl Scheme {
     /// As it is written in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.form().entry().0
-    }
-
-    fn form(self) -> Form {
-        match self {
-            Self::Bytes => Form::Bytes,
-            Self::Rwkv => Form::Rwkv,
-            Self::HuggingFace => Form::HuggingFace,
-        }
-    }
-
-    /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a
-    /// number.
-    #[must_use]
-    pub fn of_file(file: &[u8]) -> Self {
-        if file.trim_ascii_start().first() == Some(&b'{') { Self::HuggingFace } else { Self::Rwkv }
+        Form::Of(self).entry().0
     }
 }
 
@@ -391,17 +355,15 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Form {
     Symbols,
-    Bytes,
-    Rwkv,
-    HuggingFace,
+    Of(Scheme),
 }
 
 impl Named for Form {
     const NAMES: &'static [(Self, &'static str, u64)] = &[
         (Self::Symbols, "symbols", 1),
-        (Self::Bytes, "bytes", 2),
-        (Self::Rwkv, "rwkv", 3),
-        (Self::HuggingFace, "hugging-face", 4),
+        (Self::Of(Scheme::Bytes), "bytes", 2),
+        (Self::Of(Scheme::Rwkv), "rwkv", 3),
+        (Self::Of(Scheme::HuggingFace), "hugging-face", 4),
     ];
 }
 
@@ -418,9 +380,8 @@ impl Form {
 
     fn scheme(self) -> Scheme {
         match self {
-            Self::Symbols | Self::Bytes => Scheme::Bytes,
-            Self::Rwkv => Scheme::Rwkv,
-            Self::HuggingFace => Scheme::HuggingFace,
+            Self::Symbols => Scheme::Bytes,
+            Self::Of(scheme) => scheme,
         }
     }
 }

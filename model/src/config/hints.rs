@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::WorkError;
-use super::table::{Entry, Field, Value};
+use super::error::WorkError;
+use super::table::Pattern;
 
 /// What an organiser says of the files for whoever joins. They are believed by their digests alone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,50 +12,6 @@ pub struct Hints {
     pub names: Vec<String>,
     /// Where they are to be had.
     pub url: Option<String>,
-}
-
-/// What a file is called.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Name(String);
-
-impl Value for Name {
-    type Bounds = ();
-    const NONE: Self = Self(String::new());
-
-    fn read(entry: Entry<'_>, (): &()) -> Result<Self, WorkError> {
-        let text = entry.text()?;
-        if is_name(text) { Ok(Self(text.to_owned())) } else { Err(entry.wrong(NAME)) }
-    }
-
-    fn field(&self) -> Option<Field> {
-        Some(Field::Text(self.0.clone()))
-    }
-
-    fn told((): &()) -> String {
-        NAME.to_owned()
-    }
-}
-
-/// Where files are to be had.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Url(String);
-
-impl Value for Url {
-    type Bounds = ();
-    const NONE: Self = Self(String::new());
-
-    fn read(entry: Entry<'_>, (): &()) -> Result<Self, WorkError> {
-        let text = entry.text()?;
-        if is_url(text) { Ok(Self(text.to_owned())) } else { Err(entry.wrong(URL)) }
-    }
-
-    fn field(&self) -> Option<Field> {
-        Some(Field::Text(self.0.clone()))
-    }
-
-    fn told((): &()) -> String {
-        URL.to_owned()
-    }
 }
 
 impl Hints {
@@ -73,8 +29,8 @@ impl Hints {
 
     /// Of what a manifest says of so many files.
     pub(super) fn read(
-        names: Option<Vec<Name>>,
-        url: Option<Url>,
+        names: Option<Vec<String>>,
+        url: Option<String>,
         files: usize,
     ) -> Result<Self, WorkError> {
         let Some(names) = names else { return Ok(Self::default()) };
@@ -83,14 +39,19 @@ impl Hints {
             let need = format!("the run has {files} files: write a name for each");
             return Err(WorkError::Contradiction { key, value, need });
         }
-        let names = names.into_iter().map(|name| name.0).collect();
-        Ok(Self { names, url: url.map(|url| url.0) })
+        Ok(Self { names, url })
     }
 
     /// As a manifest has them.
-    pub(super) fn written(&self) -> (Option<Vec<Name>>, Option<Url>) {
-        let names: Vec<_> = self.names.iter().cloned().map(Name).collect();
-        ((!names.is_empty()).then_some(names), self.url.clone().map(Url))
+    pub(super) fn written(&self) -> (Option<Vec<String>>, Option<String>) {
+        ((!self.names.is_empty()).then(|| self.names.clone()), self.url.clone())
+    }
+
+    /// What is told of file `index` where it is missing, behind its digest; nothing where it has no name.
+    pub(crate) fn told(&self, index: usize) -> String {
+        let Some(name) = self.names.get(index) else { return String::new() };
+        let url = self.url.as_ref().map(|url| format!(" and offers at {url}")).unwrap_or_default();
+        format!(", which its organiser calls {name}{url}")
     }
 }
 
@@ -109,7 +70,17 @@ fn is_url(text: &str) -> bool {
     text.len() <= URL_BYTES_MAX && text.contains("://") && text.bytes().all(fits)
 }
 
-const NAME: &str = "a file's name of letters, digits, '.', '_', '-', '+' and spaces";
+/// What a file may be called.
+pub(super) const NAME: Pattern = Pattern {
+    told: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
+    wanted: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
+    fits: is_name,
+};
+/// Where files are to be had.
+pub(super) const URL: Pattern = Pattern {
+    told: "an address like https://example.org/corpus.tokens",
+    wanted: "an address like https://example.org/corpus.tokens",
+    fits: is_url,
+};
 const NAME_LETTERS_MAX: usize = 100;
-const URL: &str = "an address like https://example.org/corpus.tokens";
 const URL_BYTES_MAX: usize = 500;

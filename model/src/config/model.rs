@@ -2,7 +2,7 @@
 //!
 //! Families share most keys; the list of them says which others each has.
 
-use super::WorkError;
+use super::error::WorkError;
 use super::table::{Fields, Keys, Named, Table, table};
 use crate::ops::RopeScaling;
 

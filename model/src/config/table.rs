@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::WorkError;
+use super::error::WorkError;
 
 /// Declares a table: `key: type, bounds, "what it means";`.
 macro_rules! table {
@@ -31,7 +31,7 @@ macro_rules! table {
             const NONE: Self =
                 Self { $($key: <$type as $crate::config::table::Value>::NONE),* };
 
-            fn read(fields: &$crate::config::table::Fields<'_>) -> Result<Self, WorkError> {
+            fn read(fields: &$crate::config::table::Fields<'_>) -> Result<Self, $crate::config::WorkError> {
                 Ok(Self { $($key: fields.read(stringify!($key), &$bounds)?),* })
             }
 
@@ -139,9 +139,15 @@ pub(crate) trait Named: Copy + PartialEq + 'static {
     }
 }
 
-/// BLAKE3 of a file as 64 lower-case hex digits; nothing where there is no file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Hex(pub(crate) String);
+/// What a text may be.
+pub(crate) struct Pattern {
+    /// Beside its key, for a person.
+    pub(crate) told: &'static str,
+    /// What a wrong one should be.
+    pub(crate) wanted: &'static str,
+    /// Whether a text is so.
+    pub(crate) fits: fn(&str) -> bool,
+}
 
 impl Value for u64 {
     type Bounds = RangeInclusive<Self>;
@@ -215,35 +221,32 @@ impl Value for f64 {
     }
 }
 
-impl Value for Hex {
-    type Bounds = ();
-    const NONE: Self = Self(String::new());
+impl Value for String {
+    type Bounds = Pattern;
+    const NONE: Self = Self::new();
 
-    fn read(entry: Entry<'_>, (): &()) -> Result<Self, WorkError> {
-        let text = entry.text()?;
-        // Upper case names the same bytes, but a field has one form.
-        let hex = blake3::Hash::from_hex(text).is_ok_and(|hash| hash.to_hex().as_str() == text);
-        if hex { Ok(Self(text.to_owned())) } else { Err(entry.wrong("64 lower-case hex digits")) }
+    fn read(entry: Entry<'_>, pattern: &Pattern) -> Result<Self, WorkError> {
+        let text = entry.value.as_str().ok_or_else(|| entry.wrong("text"))?;
+        if (pattern.fits)(text) { Ok(text.to_owned()) } else { Err(entry.wrong(pattern.wanted)) }
     }
 
     fn field(&self) -> Option<Field> {
-        Some(Field::Text(self.0.clone()))
+        Some(Field::Text(self.clone()))
     }
 
-    fn told((): &()) -> String {
-        "64 hex digits".to_owned()
+    fn told(pattern: &Pattern) -> String {
+        pattern.told.to_owned()
     }
 }
 
-impl Hex {
-    pub(crate) fn new(digest: [u8; 32]) -> Self {
-        Self(blake3::Hash::from_bytes(digest).to_hex().to_string())
-    }
+/// A digest as a manifest writes it, and as people read it.
+pub(crate) fn hex(digest: &[u8; 32]) -> String {
+    blake3::Hash::from_bytes(*digest).to_hex().to_string()
+}
 
-    /// Zeros where there is no file.
-    pub(crate) fn bytes(&self) -> [u8; 32] {
-        blake3::Hash::from_hex(&self.0).map_or([0; 32], Into::into)
-    }
+/// The digest that is written so; zeros where there is none.
+pub(crate) fn digest_of(hex: &str) -> [u8; 32] {
+    blake3::Hash::from_hex(hex).map_or([0; 32], Into::into)
 }
 
 impl<T: Named> Value for T {
@@ -386,18 +389,15 @@ pub(crate) struct Entry<'a> {
     value: &'a toml::Value,
 }
 
-impl<'a> Entry<'a> {
-    pub(crate) fn text(self) -> Result<&'a str, WorkError> {
-        self.value.as_str().ok_or_else(|| self.wrong("text"))
-    }
-
-    pub(crate) fn wrong(self, expected: &'static str) -> WorkError {
+impl Entry<'_> {
+    fn wrong(self, expected: &'static str) -> WorkError {
         let Entry { table, key, value } = self;
         WorkError::WrongType { table, key, expected, found: value.to_string() }
     }
 
     fn choose<T: Named>(self, known: &[(T, &str, u64)]) -> Result<T, WorkError> {
-        let (Entry { table, key, .. }, text) = (self, self.text()?);
+        let Entry { table, key, value } = self;
+        let text = value.as_str().ok_or_else(|| self.wrong("text"))?;
         let found = known.iter().find(|(_, name, _)| *name == text);
         found.map(|(value, ..)| *value).ok_or_else(|| {
             let (value, known) = (text.to_owned(), quoted(known));
@@ -480,5 +480,13 @@ fn grouped(number: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// BLAKE3 of a file. Upper case names the same bytes, but a field has one form.
+pub(crate) const DIGEST: Pattern = Pattern {
+    told: "64 hex digits",
+    wanted: "64 lower-case hex digits",
+    fits: |text| blake3::Hash::from_hex(text).is_ok_and(|hash| hash.to_hex().as_str() == text),
+};
+/// Every whole number up to here is also a float, and TOML can write it.
+pub(crate) const TOKENS_MAX: u64 = 1 << 53;
 /// So many files fit into a manifest beside everything else.
 const LIST_MAX: usize = 64;

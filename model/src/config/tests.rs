@@ -91,14 +91,13 @@ fn tokens() -> Work {
 fn mix() -> Work {
     let mut work = tokens();
     let Source::Tokens { vocabulary, .. } = work.data.source else { panic!("tokens") };
-    let part = |digest, bytes, [weight, anneal_weight]: [f64; 2]| Part {
-        digest: [digest; 32],
-        bytes,
+    let part = |digest, bytes, [weight, anneal_weight]: [f64; 2]| Component {
+        file: Fingerprint { digest: [digest; 32], bytes },
         weight,
         anneal_weight,
     };
-    let parts = vec![part(6, 100, [0.75, 0.0]), part(7, 200, [0.25, 3.0])];
-    work.data.source = Source::Mix { vocabulary, parts, anneal_from: 9 };
+    let components = vec![part(6, 100, [0.75, 0.0]), part(7, 200, [0.25, 3.0])];
+    work.data.source = Source::Mix { vocabulary, components, anneal_from: 9 };
     work
 }
 

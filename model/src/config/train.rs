@@ -1,7 +1,7 @@
 //! `[train]`: the inner optimisation.
 
-use super::table::{Fields, Keys, Named, Table, outside, table};
-use super::{TOKENS_MAX, WorkError};
+use super::error::WorkError;
+use super::table::{Fields, Keys, Named, TOKENS_MAX, Table, outside, table};
 
 table! {
     /// The inner optimisation: AdamW under a warmup–stable–decay schedule.

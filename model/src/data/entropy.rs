@@ -1,4 +1,4 @@
-//! Entropies of counted strings, in nats per symbol.
+//! Entropies of counted strings, in nats per symbol: what losses are compared with.
 //!
 //! `counts` holds, for every context, a row of how often each of `symbols` symbols followed it:
 //!
@@ -7,6 +7,19 @@
 //! ```
 //!
 //! It is the loss of the best predictor that looks at that context alone.
+
+/// What a loss is to be compared with, in nats per token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entropies {
+    /// Of a predictor that knows only how many different tokens there are.
+    pub uniform: f64,
+    /// Of the best predictor that looks at no token, but, in a mix, knows the file.
+    pub unigram: f64,
+    /// Of the best predictor that looks at the last token; not counted of many different tokens.
+    pub bigram: Option<f64>,
+    /// The entropy rate H*, which no predictor beats; known of a synthetic source only.
+    pub floor: Option<f64>,
+}
 
 /// Entropy of the symbol after a context.
 pub(super) fn of_the_next(counts: &[u64], symbols: usize) -> f64 {

@@ -15,13 +15,15 @@
 //! Every file holds out its own end. The held-out set takes rows of each file by the first weights,
 //! all the run, so that its losses can be compared.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::draw::Draw;
-use super::files::{self, Hint};
-use super::tokens::{self, Tokens};
-use super::{DataError, Entropies, hex};
-use crate::config::{Hints, Part, Vocabulary};
+use super::entropy::Entropies;
+use super::error::DataError;
+use super::files;
+use super::tokens::{self, Requirements, Tokens};
+use crate::config::table::hex;
+use crate::config::{Component, Hints};
 
 /// Open files and how they are mixed.
 #[derive(Debug)]
@@ -32,52 +34,43 @@ pub(super) struct Mix {
     anneal_from: u64,
 }
 
-/// What every file of a mix has in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) vocabulary: Vocabulary,
-    pub(super) held_out: f64,
-    pub(super) context: usize,
-}
-
 impl Mix {
     /// Finds, opens and checks the run's files.
     pub(super) fn open(
         named: &[PathBuf],
         hints: &Hints,
-        parts: &[Part],
+        parts: &[Component],
         anneal_from: u64,
-        shape: Shape,
+        requirements: Requirements,
     ) -> Result<Self, DataError> {
         let mut found: Vec<Option<Tokens>> = parts.iter().map(|_| None).collect();
         for candidate in files::all(named)? {
             let path = candidate.path;
-            let may_be = parts.iter().any(|part| part.bytes == candidate.bytes);
-            if !may_be && !candidate.by_itself {
+            let none_of = || {
+                let (path, count) = (path.clone(), parts.len());
+                Err(DataError::NotOfMix { path, count, bytes: candidate.bytes })
+            };
+            if parts.iter().all(|part| part.file.bytes != candidate.bytes) {
+                if candidate.by_itself {
+                    return none_of();
+                }
                 continue;
             }
-            if !may_be {
-                return Err(none_of(&path, parts.len(), candidate.bytes));
-            }
             // A folder may hold anything else, also of this length.
-            let file = match tokens::read(&path) {
+            let file = match tokens::scan(&path) {
                 Err(_) if !candidate.by_itself => continue,
                 file => file?,
             };
-            match parts.iter().position(|part| part.digest == file.digest()) {
-                Some(index) => found[index] = Some(file.accept(shape)?),
-                None if candidate.by_itself => {
-                    return Err(none_of(&path, parts.len(), candidate.bytes));
-                }
+            match parts.iter().position(|part| part.file == file.fingerprint) {
+                Some(index) => found[index] = Some(file.accept(requirements)?),
+                None if candidate.by_itself => return none_of(),
                 None => {}
             }
         }
         if let Some(index) = found.iter().position(Option::is_none) {
-            let part = &parts[index];
-            let (count, missing) =
-                (parts.len(), found.iter().filter(|file| file.is_none()).count());
-            let (bytes, digest) = (part.bytes, hex(part.digest));
-            let hint = Hint::new(hints, index);
+            let missing = found.iter().filter(|file| file.is_none()).count();
+            let (count, file, hint) = (parts.len(), parts[index].file, hints.told(index));
+            let (bytes, digest) = (file.bytes, hex(&file.digest));
             return Err(DataError::MissingOfMix { count, missing, bytes, digest, hint });
         }
         Ok(Self {
@@ -129,15 +122,11 @@ struct Shares(Vec<f64>);
 impl Shares {
     /// Of weights whose sum is above 0.
     fn new(weights: impl Iterator<Item = f64>) -> Self {
-        let mut sum = 0.0;
-        Self(
-            weights
-                .map(|weight| {
-                    sum += weight;
-                    sum
-                })
-                .collect(),
-        )
+        let add = |sum: &mut f64, weight| {
+            *sum += weight;
+            Some(*sum)
+        };
+        Self(weights.scan(0.0, add).collect())
     }
 
     fn total(&self) -> f64 {
@@ -157,10 +146,6 @@ impl Shares {
         let begin = file.checked_sub(1).map_or(0.0, |before| self.0[before]);
         (begin / self.total(), self.0[file] / self.total())
     }
-}
-
-fn none_of(path: &Path, count: usize, bytes: u64) -> DataError {
-    DataError::NotOfMix { path: path.to_owned(), count, bytes }
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 //! The held-out part is the end of the file. A row starts anywhere in its part; the held-out rows
 //! are spread evenly over theirs, so that a short set still covers it.
 
+use std::path::Path;
+
 use super::draw::Draw;
+use super::error::DataError;
 
 /// A file of so many units, bytes or tokens, cut in two.
 #[derive(Clone, Copy, Debug)]
@@ -13,27 +16,28 @@ pub(super) struct Split {
     training: u64,
 }
 
-/// A part that holds no row.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct TooSmall {
-    /// Which part.
-    pub(super) part: &'static str,
-    /// Its length.
-    pub(super) size: u64,
-    /// What one row takes.
-    pub(super) needed: u64,
-}
-
 impl Split {
-    /// Holds out this share of `whole` units, in rows of `context` and the unit that follows.
-    pub(super) fn new(whole: u64, held_out: f64, context: usize) -> Result<Self, TooSmall> {
+    /// Holds out this share of `path`, which has `whole` units of this name, in rows of `context` and the
+    /// unit that follows.
+    pub(super) fn new(
+        path: &Path,
+        (whole, unit): (u64, &'static str),
+        held_out: f64,
+        context: usize,
+    ) -> Result<Self, DataError> {
         let end = (whole as f64 * held_out) as u64;
         let training = whole.saturating_sub(end);
         let needed = context as u64 + 1;
         for (part, size) in [("training", training), ("held-out", end)] {
             // Holding nothing out is a choice; holding too little out is a mistake.
             if size < needed && (part == "training" || held_out > 0.0) {
-                return Err(TooSmall { part, size, needed });
+                return Err(DataError::TooSmall {
+                    path: path.to_owned(),
+                    part,
+                    size,
+                    unit,
+                    needed,
+                });
             }
         }
         Ok(Self { whole, training })

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::DataError;
+use super::error::DataError;
 
 /// An open file, and what it was like when it was opened.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Steady {
             let (bytes, modified) = look(&file)?;
             Ok(Self { file, path: path.to_owned(), bytes, modified })
         };
-        open().map_err(|cause| DataError::Unreadable { path: path.to_owned(), cause })
+        open().map_err(DataError::unreadable(path))
     }
 
     /// To be read from its begin to its end, once.
@@ -48,10 +48,10 @@ impl Steady {
 
     /// Fills `buffer` with what lies at `at`.
     pub(super) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
-        let unreadable = |cause| DataError::Unreadable { path: self.path.clone(), cause };
+        let unreadable = DataError::unreadable(&self.path);
         let read = self.file.read_exact_at(buffer, at);
-        if look(&self.file).map_err(unreadable)? != (self.bytes, self.modified) {
-            return Err(DataError::Changed { path: self.path.clone() });
+        if look(&self.file).map_err(&unreadable)? != (self.bytes, self.modified) {
+            return Err(DataError::Changed(self.path.clone()));
         }
         read.map_err(unreadable)
     }

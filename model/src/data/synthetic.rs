@@ -18,7 +18,7 @@
 //! habits of all makes some symbols commoner.
 
 use super::draw::Draw;
-use super::{Entropies, entropy};
+use super::entropy::{self, Entropies};
 
 /// The source: its table of counts.
 #[derive(Debug)]

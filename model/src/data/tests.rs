@@ -26,9 +26,9 @@ fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
     (file, work)
 }
 
-fn small() -> (NamedTempFile, Work, Source) {
+fn small() -> (NamedTempFile, Work, Dataset) {
     let (file, work) = text(1000, 16, 0.1);
-    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
+    let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     (file, work, source)
 }
 
@@ -43,13 +43,13 @@ fn a_file_is_described_by_digest_and_length() {
     let bytes = fs::read(file.path()).expect("readable");
     let described = text::describe(file.path()).expect("readable");
     assert_eq!(described.digest, *blake3::hash(&bytes).as_bytes());
-    assert_eq!(work.data.source, config::Source::Text { digest: described.digest, bytes: 1000 });
+    assert_eq!(work.data.source, Source::Text { digest: described.digest, bytes: 1000 });
 }
 
 #[test]
 fn targets_are_the_tokens_that_follow() {
     let (_file, _, text) = small();
-    let synthetic = Source::open(&Work::synthetic(), 1, &[]).expect("opens");
+    let synthetic = Dataset::open(&Work::synthetic(), 1, &[]).expect("opens");
     for source in [text, synthetic] {
         let batch = source.batch(&stream(3), 5, 0..4).expect("a batch");
         assert_eq!(batch.sequences, 4);
@@ -64,7 +64,7 @@ fn targets_are_the_tokens_that_follow() {
 #[test]
 fn training_never_sees_the_held_out_end() {
     let (file, work) = text(1000, 16, 0.5);
-    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
+    let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     // Here a byte's value tells its place: 499 is the last training byte, 0..249 repeat.
     let mut starts: Vec<_> = (0..4000)
         .map(|step| {
@@ -78,7 +78,7 @@ fn training_never_sees_the_held_out_end() {
     assert_eq!(starts.len(), 251, "a row may start anywhere");
 
     let (file, work) = text(200, 16, 0.5);
-    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
+    let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     let all = source.batch(&stream(0), 0, 0..2000).expect("a batch");
     assert_eq!(all.targets.iter().max(), Some(&99));
     assert_eq!(all.inputs.iter().min(), Some(&0));
@@ -92,8 +92,8 @@ fn training_never_sees_the_held_out_end() {
 /// Streams differ by peer, and the held-out set is one for all.
 #[test]
 fn the_held_out_set_is_the_same_whoever_asks() {
-    let open = |seed| Source::open(&Work::synthetic(), seed, &[]).expect("opens");
-    let rows = |source: &Source| source.held_out(2..6, 64).expect("rows");
+    let open = |seed| Dataset::open(&Work::synthetic(), seed, &[]).expect("opens");
+    let rows = |source: &Dataset| source.held_out(2..6, 64).expect("rows");
     assert_eq!(rows(&open(1)), rows(&open(1)));
     assert_ne!(rows(&open(1)), rows(&open(2)));
     let one = open(1);
@@ -105,7 +105,7 @@ fn an_absent_needless_or_unreadable_file_is_told() {
     let (file, work, _) = small();
     let told = |work, named: &[&Path]| {
         let named: Vec<_> = named.iter().map(|path| path.to_path_buf()).collect();
-        Source::open(work, 1, &named).expect_err("refused").to_string()
+        Dataset::open(work, 1, &named).expect_err("refused").to_string()
     };
     let digest = blake3::hash(&fs::read(file.path()).expect("readable")).to_hex();
     assert_eq!(
@@ -116,7 +116,7 @@ fn an_absent_needless_or_unreadable_file_is_told() {
         )
     );
     let mut known = work.clone();
-    known.data.hints = config::Hints::of(&["my.txt".into()]);
+    known.data.hints = crate::config::Hints::of(&["my.txt".into()]);
     known.data.hints.url = Some("https://example.org/".to_owned());
     let hinted = told(&known, &[]);
     let words = "which its organiser calls my.txt and offers at https://example.org/: name it";
@@ -135,14 +135,14 @@ fn an_absent_needless_or_unreadable_file_is_told() {
     // A folder may hold it, beside others of its length.
     fs::write(folder.path().join("a"), [1; 1000]).expect("written");
     fs::copy(file.path(), folder.path().join("b")).expect("copied");
-    assert!(Source::open(&work, 1, &[folder.path().to_owned()]).is_ok());
+    assert!(Dataset::open(&work, 1, &[folder.path().to_owned()]).is_ok());
 }
 
 #[test]
 fn another_file_is_refused_by_name() {
     let (mut file, work, source) = small();
     file.write_all(b"!").expect("written");
-    let told = Source::open(&work, 1, &[file.path().to_owned()]).expect_err("refused").to_string();
+    let told = Dataset::open(&work, 1, &[file.path().to_owned()]).expect_err("refused").to_string();
     let (name, digest) = (file.path().display().to_string(), blake3_of(&file));
     assert!(told.starts_with(&format!("{name} is not this run's file: it has 1001 bytes")));
     assert!(told.contains(&digest), "{told}");
@@ -152,7 +152,7 @@ fn another_file_is_refused_by_name() {
     bytes[500] ^= 1;
     fs::write(file.path(), &bytes).expect("written");
     assert!(matches!(
-        Source::open(&work, 1, &[file.path().to_owned()]),
+        Dataset::open(&work, 1, &[file.path().to_owned()]),
         Err(DataError::AnotherFile { found_bytes: 1000, .. })
     ));
     // It shrinks under our feet.
@@ -182,7 +182,7 @@ fn blake3_of(file: &NamedTempFile) -> String {
 fn a_file_that_holds_no_row_is_too_small() {
     let told = |bytes, held_out| {
         let (file, work) = text(bytes, 16, held_out);
-        Source::open(&work, 1, &[file.path().to_owned()]).map(|_| ()).map_err(|e| e.to_string())
+        Dataset::open(&work, 1, &[file.path().to_owned()]).map(|_| ()).map_err(|e| e.to_string())
     };
     let part = |bytes, held_out| told(bytes, held_out).expect_err("refused");
     assert!(part(16, 0.0).contains("its training part has 16 bytes, one row needs 17"));
@@ -197,12 +197,12 @@ fn a_file_that_holds_no_row_is_too_small() {
 #[test]
 fn nothing_held_out_is_told_when_it_is_asked_for() {
     let (file, work) = text(100, 16, 0.0);
-    let source = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens");
+    let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     assert!(matches!(source.held_out(0..1, 1), Err(DataError::NothingHeldOut)));
     // A synthetic source has a stream of its own for it.
     let mut work = Work::synthetic();
     work.data.held_out = 0.0;
-    let source = Source::open(&work, 1, &[]).expect("opens");
+    let source = Dataset::open(&work, 1, &[]).expect("opens");
     assert!(source.held_out(0..1, 1).is_ok());
 }
 
@@ -210,7 +210,7 @@ fn nothing_held_out_is_told_when_it_is_asked_for() {
 #[test]
 fn entropies_of_a_text() {
     let (file, work) = text(251 * 40, 16, 0.1);
-    let entropies = Source::open(&work, 1, &[file.path().to_owned()]).expect("opens").entropies();
+    let entropies = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens").entropies();
     assert!((entropies.uniform - 256_f64.ln()).abs() < 1e-12);
     assert!((entropies.unigram - 251_f64.ln()).abs() < 1e-4);
     assert!(entropies.bigram.expect("few tokens").abs() < 1e-12);
@@ -229,7 +229,7 @@ fn entropies_of_shakespeare() {
     }
     let found = text::describe(&path).expect("readable");
     let work = Work::text(found.digest, found.bytes);
-    let entropies = Source::open(&work, 1, &[path]).expect("opens").entropies();
+    let entropies = Dataset::open(&work, 1, &[path]).expect("opens").entropies();
     println!("{entropies:?}");
     assert!((entropies.bigram.expect("few tokens") - 2.45).abs() < 0.02);
     assert!((entropies.unigram - 3.31).abs() < 0.02);
@@ -243,7 +243,7 @@ proptest! {
     ) {
         let stream = Stream { seed, committed: 0 };
         let (_file, _, text) = small();
-        let synthetic = Source::open(&Work::synthetic(), 1, &[]).expect("opens");
+        let synthetic = Dataset::open(&Work::synthetic(), 1, &[]).expect("opens");
         for source in [text, synthetic] {
             let whole = source.batch(&stream, step, 0..6).expect("a batch");
             let right = source.batch(&stream, step, cut..6).expect("a batch");
@@ -261,8 +261,8 @@ proptest! {
         seed: u64, symbols in 2_usize..40, order in 1_usize..3, key: [u8; 32],
     ) {
         let mut work = Work::synthetic();
-        work.data.source = config::Source::Synthetic { symbols, order };
-        let source = Source::open(&work, seed, &[]).expect("opens");
+        work.data.source = Source::Synthetic { symbols, order };
+        let source = Dataset::open(&work, seed, &[]).expect("opens");
         let batch = source.batch(&Stream { seed: key, committed: 0 }, 0, 0..3).expect("a batch");
         prop_assert!(batch.inputs.iter().all(|token| (0..symbols as i32).contains(token)));
     }

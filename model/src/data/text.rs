@@ -7,24 +7,17 @@
 //! A row starts at any byte of the part before the held-out end. The held-out rows are spread
 //! evenly over the end, so that a short set still covers it.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::File;
 use std::path::Path;
 
-use super::documents::{self, Format, Found, ReadError, Shape, Sink};
+use super::chunks;
+use super::documents::sink::{Found, ReadOptions, Sink};
+use super::documents::{self, Format, ReadError};
+use super::entropy::{self, Entropies};
+use super::error::DataError;
 use super::split::Split;
 use super::steady::Steady;
-use super::{DataError, Entropies, entropy};
-use crate::config::Vocabulary;
-
-/// What a manifest says about a file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct File {
-    /// BLAKE3 of its bytes.
-    pub digest: [u8; 32],
-    /// Their number.
-    pub bytes: u64,
-}
+use crate::config::{Fingerprint, Vocabulary};
 
 /// An open file that was checked.
 #[derive(Debug)]
@@ -40,33 +33,27 @@ pub(super) struct Text {
 /// # Errors
 /// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to be
 /// taken out of it first.
-pub fn propose(path: &Path) -> Result<File, DataError> {
+pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     match Format::of(path) {
         Ok(Format::JsonLines | Format::Parquet) => {
-            return Err(DataError::NotPlain { path: path.to_owned() });
+            return Err(DataError::NotPlain(path.to_owned()));
         }
         // Any other name may be a text's.
-        Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format { .. }) => {}
+        Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => {}
         Err(error) => return Err(error.into()),
     }
     let Vocabulary { tokens, bos, .. } = Vocabulary::BYTES;
-    let mut through = Through { hasher: blake3::Hasher::new(), bytes: 0 };
-    documents::read(path, Format::Text, Shape { field: "", tokens, bos }, &mut through)?;
-    Ok(File { digest: *through.hasher.finalize().as_bytes(), bytes: through.bytes })
+    let mut hasher = blake3::Hasher::new();
+    documents::read(path, Format::Text, ReadOptions { field: "", tokens, bos }, &mut hasher)?;
+    Ok(Fingerprint { digest: *hasher.finalize().as_bytes(), bytes: hasher.count() })
 }
 
-/// Digest and length of what is read.
-struct Through {
-    hasher: blake3::Hasher,
-    bytes: u64,
-}
-
-impl Sink for Through {
+/// Digest and length of what is read, whatever it is.
+impl Sink for blake3::Hasher {
     type Error = ReadError;
 
     fn bytes(&mut self, bytes: &[u8]) {
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
+        self.update(bytes);
     }
 
     fn found(&mut self, _: Found) -> Result<(), ReadError> {
@@ -78,29 +65,25 @@ impl Sink for Through {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn describe(path: &Path) -> Result<File, DataError> {
-    let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let mut file = fs::File::open(path).map_err(unreadable)?;
-    read_through(&mut file).map(|(file, _)| file).map_err(unreadable)
+pub fn describe(path: &Path) -> Result<Fingerprint, DataError> {
+    let file = File::open(path).map_err(DataError::unreadable(path))?;
+    read_through(&file, path).map(|(fingerprint, _)| fingerprint)
 }
 
 impl Text {
     /// Opens and checks the run's file.
     pub(super) fn open(
         path: &Path,
-        expected: File,
+        expected: Fingerprint,
         held_out: f64,
         context: usize,
     ) -> Result<Self, DataError> {
-        let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
         let file = Steady::open(path)?;
-        let (found, entropies) = read_through(&mut file.file()).map_err(unreadable)?;
-        let path = path.to_owned();
+        let (found, entropies) = read_through(file.file(), path)?;
         if found != expected {
             return Err(DataError::another_file(path, found, expected));
         }
-        let split = Split::new(found.bytes, held_out, context)
-            .map_err(|small| DataError::too_small(path.clone(), "bytes", small))?;
+        let split = Split::new(path, (found.bytes, "bytes"), held_out, context)?;
         Ok(Self { file, split, entropies })
     }
 
@@ -121,36 +104,26 @@ impl Text {
     }
 }
 
-/// Digest, length and entropies of a file in one pass.
-fn read_through(file: &mut impl Read) -> io::Result<(File, Entropies)> {
+/// Fingerprint and entropies of a file in one pass.
+fn read_through(mut file: &File, path: &Path) -> Result<(Fingerprint, Entropies), DataError> {
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let (mut bytes, mut last) = (0, None);
-    loop {
-        let count = match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let read = &buffer[..count];
-        hasher.update(read);
-        for &byte in read {
+    let mut last = None;
+    chunks::each(&mut file, DataError::unreadable(path), |bytes| {
+        hasher.update(bytes);
+        for &byte in bytes {
             if let Some(last) = last.replace(byte) {
                 pairs[usize::from(last) * 256 + usize::from(byte)] += 1;
             }
         }
-        bytes += count as u64;
-    }
+        Ok(())
+    })?;
     let entropies = Entropies {
         uniform: 256_f64.ln(),
         unigram: entropy::of_symbols(&pairs, 256),
         bigram: Some(entropy::of_the_next(&pairs, 256)),
         floor: None,
     };
-    Ok((File { digest: *hasher.finalize().as_bytes(), bytes }, entropies))
+    let digest = *hasher.finalize().as_bytes();
+    Ok((Fingerprint { digest, bytes: hasher.count() }, entropies))
 }
-
-/// Read at a time when a file is checked: large enough for BLAKE3's widest code.
-const BUFFER_BYTES: usize = 1 << 18;

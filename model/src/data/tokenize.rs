@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use thiserror::Error;
 
-use super::documents::{self, Format, Found, Part, ReadError, Record, Shape, Sink};
+use super::documents::sink::{Found, Fragment, ReadOptions, Sink};
+use super::documents::{self, Format, ReadError, Record};
 use super::tokens::header::Header;
 use super::tokens::writer::{WriteError, Writer};
 use crate::config::Vocabulary;
@@ -144,9 +145,9 @@ pub fn tokenize(
         left_out: LeftOut::default(),
     };
     for (path, format) in job.inputs.iter().zip(formats) {
-        let shape = Shape { field: job.field, tokens, bos };
+        let options = ReadOptions { field: job.field, tokens, bos };
         run.path = path;
-        documents::read(path, format, shape, &mut run)?;
+        documents::read(path, format, options, &mut run)?;
         run.write()?;
     }
     run.finish()
@@ -162,7 +163,7 @@ struct Run<'a> {
     path: &'a Path,
     source: blake3::Hasher,
     /// What was read and not yet written, and whether it begins a document.
-    waiting: Vec<(bool, Part)>,
+    waiting: Vec<(bool, Fragment)>,
     /// Bytes of text and tokens in it.
     bytes: usize,
     /// What was written, and who is told.
@@ -192,7 +193,7 @@ impl Sink for Run<'_> {
 
     fn found(&mut self, found: Found) -> Result<(), TokenizeError> {
         let (begins, part) = match found {
-            Found::Begin(Part::Text(text)) if text.is_empty() => {
+            Found::Begin(Fragment::Text(text)) if text.is_empty() => {
                 self.left_out.empty += 1;
                 return Ok(());
             }
@@ -210,13 +211,13 @@ impl Sink for Run<'_> {
             }
         };
         self.bytes += match &part {
-            Part::Text(text) => {
+            Fragment::Text(text) => {
                 if self.tokenizer.unknown() == Unknown::Dropped {
                     text.chars().for_each(|letter| self.left_out.count(letter));
                 }
                 text.len()
             }
-            Part::Tokens(tokens) => size_of_val(tokens.as_slice()),
+            Fragment::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
         let held = self.bytes + self.waiting.len() * ENTRY_BYTES;
@@ -289,10 +290,10 @@ fn encode(
     tokenizer: &Tokenizer,
     bos: u32,
     begins: bool,
-    part: Part,
+    part: Fragment,
 ) -> Result<(bool, Vec<u32>, u64), EncodeError> {
     match part {
-        Part::Text(text) => {
+        Fragment::Text(text) => {
             let mut tokens = Vec::with_capacity(text.len() / 3);
             if begins {
                 tokenizer.append(&text, &mut tokens)?;
@@ -302,7 +303,7 @@ fn encode(
             tokens.retain(|token| *token != bos);
             Ok((begins, tokens, text.len() as u64))
         }
-        Part::Tokens(tokens) => {
+        Fragment::Tokens(tokens) => {
             // Below 2^20.
             let ids: Vec<_> = tokens.iter().map(|token| *token as i32).collect();
             let bytes = tokenizer.text_bytes(&ids).unwrap_or_default();
@@ -314,7 +315,7 @@ fn encode(
 /// Enough for all cores, little beside a tokenizer.
 const WAITING_BYTES: usize = 1 << 23;
 /// What a part takes beside its text or tokens, with what the allocator adds to a small one.
-const ENTRY_BYTES: usize = size_of::<(bool, Part)>() + 32;
+const ENTRY_BYTES: usize = size_of::<(bool, Fragment)>() + 32;
 /// So many records that were left out are told.
 const EXAMPLES: usize = 5;
 

@@ -11,17 +11,17 @@
 pub mod header;
 pub mod writer;
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::mix::Shape;
+use super::chunks;
+use super::entropy::{self, Entropies};
+use super::error::DataError;
+use super::files;
 use super::split::Split;
 use super::steady::Steady;
-use super::text::File;
-use super::{DataError, Entropies, entropy, files};
-use crate::config::Vocabulary;
-use header::{HEADER_BYTES, Header, HeaderError, Width};
+use crate::config::{Fingerprint, Vocabulary};
+use header::{HEADER_BYTES, Header, HeaderError};
 
 /// An open file that was checked.
 #[derive(Debug)]
@@ -32,13 +32,23 @@ pub(super) struct Tokens {
     entropies: Entropies,
 }
 
+/// What a run asks of each of its token files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requirements {
+    /// What it was made with.
+    pub(super) vocabulary: Vocabulary,
+    /// Share that is held out, 0–0.5.
+    pub(super) held_out: f64,
+    /// T, tokens in a row.
+    pub(super) context: usize,
+}
+
 /// Reads a file through and says what a manifest needs to know.
 ///
 /// # Errors
 /// If it cannot be read, is no token file, or holds what its tokenizer does not have.
-pub fn describe(path: &Path) -> Result<(Header, File), DataError> {
-    let (_, through) = read_through(path)?;
-    Ok((through.header, through.file))
+pub fn describe(path: &Path) -> Result<(Header, Fingerprint), DataError> {
+    scan(path).map(|scanned| (scanned.header, scanned.fingerprint))
 }
 
 /// Whether a file is meant to be a token file.
@@ -46,11 +56,10 @@ pub fn describe(path: &Path) -> Result<(Header, File), DataError> {
 /// # Errors
 /// If it cannot be read.
 pub fn is_meant(path: &Path) -> Result<bool, DataError> {
-    let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let mut begin = [0; HEADER_BYTES];
-    let mut file = fs::File::open(path).map_err(unreadable)?;
-    let filled = fill(&mut file, &mut begin).map_err(unreadable)?;
-    Ok(header::is_token_file(&begin[..filled]))
+    let unreadable = DataError::unreadable(path);
+    let (mut file, mut begin) = (File::open(path).map_err(&unreadable)?, Vec::new());
+    chunks::begin(&mut file, HEADER_BYTES, &mut begin).map_err(&unreadable)?;
+    Ok(header::is_token_file(&begin))
 }
 
 /// What a manifest needs to know of several files, or of all token files in a folder.
@@ -58,8 +67,10 @@ pub fn is_meant(path: &Path) -> Result<bool, DataError> {
 /// # Errors
 /// If one of them cannot be read or is no token file, if there is none, or they have different
 /// tokenizers.
-pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<PathBuf>, Vec<File>), DataError> {
-    let mut found: Option<(Vocabulary, Vec<PathBuf>, Vec<File>)> = None;
+pub fn describe_all(
+    named: &[PathBuf],
+) -> Result<(Vocabulary, Vec<PathBuf>, Vec<Fingerprint>), DataError> {
+    let mut found: Option<(Vocabulary, Vec<PathBuf>, Vec<Fingerprint>)> = None;
     for candidate in files::all(named)? {
         if !candidate.by_itself && !is_meant(&candidate.path)? {
             continue;
@@ -68,12 +79,12 @@ pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<PathBuf>, Vec<
         let begin = || (header.vocabulary, Vec::new(), Vec::new());
         let (vocabulary, paths, files) = found.get_or_insert_with(begin);
         if *vocabulary != header.vocabulary {
-            return Err(DataError::Vocabularies { path: candidate.path });
+            return Err(DataError::Vocabularies(candidate.path));
         }
         paths.push(candidate.path);
         files.push(file);
     }
-    found.ok_or_else(|| DataError::NoTokenFile { named: named.to_vec() })
+    found.ok_or_else(|| DataError::NoTokenFile(named.to_vec()))
 }
 
 /// The first tokens of a file, `most` of them at most.
@@ -81,54 +92,47 @@ pub fn describe_all(named: &[PathBuf]) -> Result<(Vocabulary, Vec<PathBuf>, Vec<
 /// # Errors
 /// If it cannot be read or is no token file.
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
-    let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     let (file, header, _) = open(path)?;
-    let mut bytes = vec![0; most * header.width as usize];
-    let filled = fill(&mut file.file(), &mut bytes).map_err(unreadable)?;
-    Ok(numbers(&bytes[..filled], header.width).map(|token| token as i32).collect())
+    let mut bytes = Vec::new();
+    chunks::begin(&mut file.file(), most * header.width as usize, &mut bytes)
+        .map_err(DataError::unreadable(path))?;
+    Ok(header.width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
-/// A whole token file, which need not be the run's.
+/// A whole token file that was read through; it need not be the run's.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Scanned {
     file: Steady,
-    through: Through,
+    header: Header,
+    pub(super) fingerprint: Fingerprint,
+    entropies: Entropies,
 }
 
-/// Reads a file through, and keeps it open.
-pub(super) fn read(path: &Path) -> Result<Found, DataError> {
-    let (file, through) = read_through(path)?;
-    Ok(Found { file, through })
-}
-
-impl Found {
-    /// BLAKE3 of the file.
-    pub(super) fn digest(&self) -> [u8; 32] {
-        self.through.file.digest
-    }
-
+impl Scanned {
     /// The file as a source, if its tokenizer is the run's and both its parts hold a row.
-    pub(super) fn accept(self, shape: Shape) -> Result<Tokens, DataError> {
-        let Self { file, through: Through { header, entropies, .. } } = self;
-        let path = file.path().to_owned();
-        if header.vocabulary != shape.vocabulary {
-            return Err(DataError::AnotherVocabulary { path });
+    pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
+        let Self { file, header, entropies, .. } = self;
+        if header.vocabulary != required.vocabulary {
+            return Err(DataError::AnotherVocabulary(file.path().to_owned()));
         }
-        let split = Split::new(header.count, shape.held_out, shape.context)
-            .map_err(|small| DataError::too_small(path, "tokens", small))?;
+        let size = (header.count, "tokens");
+        let split = Split::new(file.path(), size, required.held_out, required.context)?;
         Ok(Tokens { file, header, split, entropies })
     }
 }
 
 impl Tokens {
     /// Opens and checks the run's file.
-    pub(super) fn open(path: &Path, expected: File, shape: Shape) -> Result<Self, DataError> {
-        let found = read(path)?;
-        if found.through.file != expected {
-            let path = path.to_owned();
-            return Err(DataError::another_file(path, found.through.file, expected));
+    pub(super) fn open(
+        path: &Path,
+        expected: Fingerprint,
+        required: Requirements,
+    ) -> Result<Self, DataError> {
+        let scanned = scan(path)?;
+        if scanned.fingerprint != expected {
+            return Err(DataError::another_file(path, scanned.fingerprint, expected));
         }
-        found.accept(shape)
+        scanned.accept(required)
     }
 
     /// What is trained on and what is held out.
@@ -153,62 +157,48 @@ impl Tokens {
         let at = HEADER_BYTES as u64 + start * width as u64;
         self.file.read(&mut bytes, at)?;
         // Below 2^20, as was checked when the file was opened.
-        Ok(numbers(&bytes, width).map(|token| token as i32).collect())
+        Ok(width.tokens(&bytes).map(|token| token as i32).collect())
     }
 }
 
-/// What one pass over a file finds.
-#[derive(Debug)]
-struct Through {
-    header: Header,
-    file: File,
-    entropies: Entropies,
-}
-
-fn open(path: &Path) -> Result<(Steady, Header, [u8; HEADER_BYTES]), DataError> {
-    let file = Steady::open(path)?;
-    let mut bytes = [0; HEADER_BYTES];
-    let begin = fill(&mut file.file(), &mut bytes)
-        .map_err(|cause| DataError::Unreadable { path: path.to_owned(), cause })?;
-    let header = Header::decode(&bytes[..begin], file.bytes())
+/// Opens a file and reads its header; its bytes too are part of the fingerprint.
+fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
+    let (file, mut begin) = (Steady::open(path)?, Vec::new());
+    chunks::begin(&mut file.file(), HEADER_BYTES, &mut begin)
+        .map_err(DataError::unreadable(path))?;
+    let header = Header::decode(&begin, file.bytes())
         .map_err(|why| DataError::NoTokens { path: path.to_owned(), why })?;
-    Ok((file, header, bytes))
+    Ok((file, header, begin))
 }
 
-/// Digest, length and entropies of a file in one pass.
-fn read_through(path: &Path) -> Result<(Steady, Through), DataError> {
-    let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
-    let (file, header, first) = open(path)?;
+/// Reads a file through, and keeps it open.
+pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
+    let (file, header, begin) = open(path)?;
     let (vocabulary, width) = (header.vocabulary, header.width);
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&first);
+    hasher.update(&begin);
     let mut counts = Counts::new(vocabulary.tokens);
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let (mut bytes, mut documents) = (HEADER_BYTES as u64, 0);
-    loop {
-        let read = fill(&mut file.file(), &mut buffer).map_err(unreadable)?;
-        if read == 0 {
-            break;
-        }
-        hasher.update(&buffer[..read]);
-        for (index, token) in numbers(&buffer[..read], width).enumerate() {
+    let (mut at, mut documents) = (0, 0);
+    chunks::each(&mut file.file(), DataError::unreadable(path), |bytes| {
+        hasher.update(bytes);
+        for token in width.tokens(bytes) {
             if token as usize >= vocabulary.tokens {
-                let at = (bytes - HEADER_BYTES as u64) / width as u64 + index as u64;
                 let (path, tokens) = (path.to_owned(), vocabulary.tokens);
                 return Err(DataError::NoToken { path, at, token, tokens });
             }
+            at += 1;
             documents += u64::from(token == vocabulary.bos);
             counts.add(token as usize);
         }
-        bytes += read as u64;
-    }
+        Ok(())
+    })?;
     if documents != header.documents {
         let why = HeaderError::Damaged { what: "number of documents", value: header.documents };
         return Err(DataError::NoTokens { path: path.to_owned(), why });
     }
-    let digest = *hasher.finalize().as_bytes();
-    let through = Through { header, file: File { digest, bytes }, entropies: counts.entropies() };
-    Ok((file, through))
+    let (digest, bytes) = (*hasher.finalize().as_bytes(), hasher.count());
+    let fingerprint = Fingerprint { digest, bytes };
+    Ok(Scanned { file, header, fingerprint, entropies: counts.entropies() })
 }
 
 /// How often each token came, and each pair where that is a small table.
@@ -243,30 +233,6 @@ impl Counts {
     }
 }
 
-/// Tokens of this width, little endian; a rest that is none is left out.
-pub(super) fn numbers(bytes: &[u8], width: Width) -> impl Iterator<Item = u32> {
-    bytes
-        .chunks_exact(width as usize)
-        .map(|token| token.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
-}
-
-/// Fills `buffer` as far as the file goes; says how far.
-pub(super) fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-/// Read at a time when a file is checked, a whole number of tokens: large enough for BLAKE3's widest
-/// code.
-const BUFFER_BYTES: usize = 1 << 18;
 /// Pairs of so many tokens are counted in a table of 8 MiB.
 const PAIRS_TOKENS_MAX: usize = 1 << 10;
 

@@ -7,14 +7,14 @@
 
 use serde_json::{Value, json};
 
-use super::Format;
-use super::reader::{Problem, Reader};
+use super::Precision;
+use super::conversion::{Conversion, Problem};
 use crate::config::table::Table as _;
 use crate::config::{Family, Model, Work};
 
 /// What `config.json` says of the model of this work.
 #[must_use]
-pub fn describe(work: &Work, format: Format) -> Value {
+pub fn describe(work: &Work, precision: Precision) -> Value {
     let model = &work.model;
     let mut config = json!({
         "model_type": model.family.facts().model_type,
@@ -24,8 +24,8 @@ pub fn describe(work: &Work, format: Format) -> Value {
         "eos_token_id": null,
         "pad_token_id": null,
         // The older name and the newer one.
-        "torch_dtype": format.name(),
-        "dtype": format.name(),
+        "torch_dtype": precision.name(),
+        "dtype": precision.name(),
     });
     let facts = model.family.facts();
     let sizes = model.to_toml();
@@ -72,19 +72,19 @@ pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
         let found = config["model_type"].clone();
         return Err(vec![Problem::Unsupported { key: "model_type", found, supported }]);
     };
-    let mut reader = Reader { config, table: toml::Table::new(), problems: Vec::new() };
-    reader.table.insert("family".to_owned(), family.name().into());
+    let mut conversion = Conversion { config, table: toml::Table::new(), problems: Vec::new() };
+    conversion.table.insert("family".to_owned(), family.name().into());
     for (key, theirs) in COMMON.iter().chain(family.facts().words) {
-        reader.count(key, theirs);
+        conversion.count(key, theirs);
     }
-    (family.facts().read)(&mut reader);
+    (family.facts().read)(&mut conversion);
     let may_tie = family == Family::Llama;
-    reader.expect(TIED, &[false.into(), true.into()][..if may_tie { 2 } else { 1 }]);
+    conversion.expect(TIED, &[false.into(), true.into()][..if may_tie { 2 } else { 1 }]);
     let tied = may_tie && config[TIED] == true;
-    Ok(Described { model: model_of(reader)?, tied })
+    Ok(Described { model: model_of(conversion)?, tied })
 }
 
-fn model_of(Reader { table, mut problems, .. }: Reader<'_>) -> Result<Model, Vec<Problem>> {
+fn model_of(Conversion { table, mut problems, .. }: Conversion<'_>) -> Result<Model, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -10,7 +10,7 @@ use safetensors::{Dtype, SafeTensorError, View};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{CONFIG, Format, INDEX, WHOLE, config, tokenizer};
+use super::{CONFIG, INDEX, Precision, WHOLE, config, tokenizer};
 use crate::arch::Arch;
 use crate::config::{Scheme, Source, Vocabulary, Work};
 use crate::genesis::Spec;
@@ -26,7 +26,7 @@ pub struct Export<'a> {
     /// The file of its tokenizer, where there is one and it is at hand.
     pub tokenizer: Option<&'a File>,
     /// How its numbers are written.
-    pub format: Format,
+    pub precision: Precision,
     /// Most bytes of tensors in one file; a larger tensor has a file of its own.
     pub shard_bytes: u64,
 }
@@ -53,10 +53,10 @@ pub enum ExportError {
         expected: usize,
     },
     /// Numbers that no reader could use.
-    #[error("not finite as {}: {}", format.name(), tensors.join(", "))]
+    #[error("not finite as {}: {}", precision.name(), tensors.join(", "))]
     NotFinite {
         /// How they were to be written.
-        format: Format,
+        precision: Precision,
         /// Names of all tensors with such a number.
         tensors: Vec<String>,
     },
@@ -109,7 +109,7 @@ impl Export<'_> {
                 .map_err(|source| ExportError::Tensors { path, source })?;
             files.push(file);
         }
-        let bytes = (self.theta.len() * self.format.bytes()) as u64;
+        let bytes = (self.theta.len() * self.precision.bytes()) as u64;
         let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
         let several = shards.len() > 1;
         let index = several.then(|| (INDEX, text(&index)));
@@ -127,20 +127,20 @@ impl Export<'_> {
         if found != expected {
             return Err(ExportError::Length { found, expected });
         }
-        let (mut rest, format) = (self.theta, self.format);
+        let (mut rest, precision) = (self.theta, self.precision);
         let tensor = |spec: &'a Spec| {
             let (values, later) = rest.split_at(spec.len());
             rest = later;
-            (spec.name.as_str(), Tensor { shape: &spec.shape, values, format })
+            (spec.name.as_str(), Tensor { shape: &spec.shape, values, precision })
         };
         let tensors: Vec<_> = specs.iter().map(tensor).collect();
-        let bad = |tensor: &Tensor<'_>| tensor.values.iter().any(|x| !format.holds(*x));
+        let bad = |tensor: &Tensor<'_>| tensor.values.iter().any(|x| !precision.holds(*x));
         let bad = tensors.iter().filter(|(_, tensor)| bad(tensor));
         let bad: Vec<_> = bad.map(|(name, _)| (*name).to_owned()).collect();
         if bad.is_empty() {
             Ok(tensors)
         } else {
-            Err(ExportError::NotFinite { format, tensors: bad })
+            Err(ExportError::NotFinite { precision, tensors: bad })
         }
     }
 
@@ -166,7 +166,7 @@ impl Export<'_> {
     fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
         let mut files = vec![("generation_config.json", text(&config::generation(self.work)))];
         files.extend(self.tokenizer());
-        files.push((CONFIG, text(&config::describe(self.work, self.format))));
+        files.push((CONFIG, text(&config::describe(self.work, self.precision))));
         files
     }
 
@@ -197,14 +197,14 @@ impl Export<'_> {
 struct Tensor<'a> {
     shape: &'a [usize],
     values: &'a [f32],
-    format: Format,
+    precision: Precision,
 }
 
 impl View for Tensor<'_> {
     fn dtype(&self) -> Dtype {
-        match self.format {
-            Format::F32 => Dtype::F32,
-            Format::Bf16 => Dtype::BF16,
+        match self.precision {
+            Precision::F32 => Dtype::F32,
+            Precision::Bf16 => Dtype::BF16,
         }
     }
 
@@ -213,11 +213,11 @@ impl View for Tensor<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(self.format.encode(self.values))
+        Cow::Owned(self.precision.encode(self.values))
     }
 
     fn data_len(&self) -> usize {
-        self.values.len() * self.format.bytes()
+        self.values.len() * self.precision.bytes()
     }
 }
 

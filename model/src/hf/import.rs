@@ -18,7 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::config::Described;
-use super::reader::Problem;
+use super::conversion::Problem;
 use super::{CONFIG, INDEX, WHOLE, config};
 use crate::arch::Arch;
 use crate::arch::llama::layout::{self, Pairs};

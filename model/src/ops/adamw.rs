@@ -7,8 +7,9 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
+use super::clock;
 use super::lanes::{dot_lanes, fma, simd};
-use super::{Untracked, clock, primitive, tensor};
+use super::operator::{Untracked, primitive, tensor};
 
 /// Σ x². // `y [1]`
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,11 @@ use burn_flex::FlexTensor;
 use pulp::Simd;
 use rayon::prelude::*;
 
+use super::attention::Heads;
 use super::buf::{floats, make};
+use super::clock;
 use super::lanes::{dot_lanes, exp_lanes, fma, max_lanes, simd};
-use super::{Heads, Untracked, clock, primitive, tensor};
+use super::operator::{Untracked, primitive, tensor};
 
 /// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and v.
 /// // q, y [B·S, H·K]; k, v [B·T, G·K]

@@ -34,9 +34,10 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
+use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{dot_lanes, exp, fma, simd};
-use super::{Operator, clock, primitive, tensor};
+use super::operator::{Operator, primitive, tensor};
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
 /// K wide.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Wall time spent in one kind of kernel, and how often it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct KernelTime {
     /// What ran.
     pub name: &'static str,
     /// In all.
@@ -19,13 +19,13 @@ pub struct Part {
 }
 
 thread_local! {
-    static PARTS: RefCell<Vec<Part>> = const { RefCell::new(Vec::new()) };
+    static PARTS: RefCell<Vec<KernelTime>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What this thread measured since the last call, in the order of first use. Empty on a GPU, whose
 /// kernels run later.
 #[must_use]
-pub fn take() -> Vec<Part> {
+pub fn take() -> Vec<KernelTime> {
     PARTS.take()
 }
 
@@ -50,7 +50,7 @@ impl Drop for Timer {
                 part.time += time;
                 part.calls += 1;
             }
-            None => parts.push(Part { name, time, calls: 1 }),
+            None => parts.push(KernelTime { name, time, calls: 1 }),
         });
     }
 }

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::lanes::{blocks, exp, fma, simd};
-use super::{Operator, clock, lanes, primitive, tensor};
+use super::operator::{Operator, primitive, tensor};
+use super::{clock, lanes};
 
 /// y = max(x, 0)². // any shape
 #[derive(Clone, Copy, Debug)]

@@ -15,9 +15,10 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
+use super::clock;
 use super::lanes::{exp_lanes, max_lanes, simd};
+use super::operator::{Operator, primitive, tensor};
 use super::rows::ROWS;
-use super::{Operator, clock, primitive, tensor};
 
 /// Which number the z-loss pulls towards zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use rayon::prelude::*;
 use super::buf::{floats, floats_mut, make};
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{blocks, fma, simd, tanh};
-use super::{Operator, clock, primitive, rows, tensor};
+use super::operator::{Operator, primitive, tensor};
+use super::{clock, rows};
 
 /// y = tanh(x·W), the way into a low rank. // x [N, I], w [I, O], y [N, O]
 #[derive(Clone, Copy, Debug)]

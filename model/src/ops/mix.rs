@@ -22,11 +22,12 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{contiguous, floats, floats_mut, make};
+use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{blocks, fma, simd};
+use super::operator::{MultiOutput, primitive, tensor};
 use super::rows::add_block;
 use super::shift::{Shifted, back};
-use super::{Split, clock, primitive, tensor};
 
 /// Which of the low-rank features belong to the pieces of an interpolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl DataMix {
     }
 }
 
-impl<const M: usize> Split<5, M> for DataMix {
+impl<const M: usize> MultiOutput<5, M> for DataMix {
     fn plain<B: Backend>(&self, [x, a, w, mu, before]: [FloatTensor<B>; 5]) -> [FloatTensor<B>; M] {
         let Pieces { first, rank } = self.pieces;
         let [x, a, w, mu] = [x, a, w, mu].map(tensor::<B, 2>);
@@ -371,7 +372,7 @@ mod tests {
                 assert_same(
                     &format!("data mix [{sequences} x {tokens}, {width}]"),
                     &inputs,
-                    &|x| joined(A::split(op, array::<5>(x))),
+                    &|x| joined(A::run_multi(op, array::<5>(x))),
                     &|x| joined(op.plain::<A>(array::<5>(x))),
                 );
             }
@@ -389,7 +390,7 @@ mod tests {
         ];
         let op = DataMix { pieces: Pieces { first: 0, rank: 3 } };
         assert_slope("data mix", &inputs, &|x| {
-            let [a, b] = A::split(op, array::<5>(x));
+            let [a, b] = A::run_multi(op, array::<5>(x));
             A::float_mul(a, b)
         });
     }

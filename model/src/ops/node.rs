@@ -18,7 +18,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
 use super::buf::{contiguous, make};
-use super::{Operator, Split};
+use super::operator::{MultiOutput, Operator};
 
 /// A tensor whose gradient is tracked.
 type Variable = FloatTensor<Autodiff<Flex>>;
@@ -67,7 +67,7 @@ pub(super) fn apply<O: Operator<N>, const N: usize>(op: O, inputs: [Variable; N]
 }
 
 /// The same of an operator with several outputs.
-pub(super) fn apply_split<O: Split<N, M>, const N: usize, const M: usize>(
+pub(super) fn apply_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
     op: O,
     inputs: [Variable; N],
 ) -> [Variable; M] {
@@ -101,7 +101,7 @@ struct Whole<O, const M: usize> {
     between: Between<M>,
 }
 
-impl<O: Split<N, M>, const N: usize, const M: usize> Tracked<N> for Whole<O, M> {
+impl<O: MultiOutput<N, M>, const N: usize, const M: usize> Tracked<N> for Whole<O, M> {
     type Saved = O::Saved;
 
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
@@ -126,7 +126,7 @@ impl<const M: usize> Tracked<1> for Output<M> {
     type Saved = ();
 
     fn forward(&self, _: [FlexTensor; 1]) -> (FlexTensor, ()) {
-        #[expect(clippy::expect_used, reason = "`apply_split` makes one node for each output")]
+        #[expect(clippy::expect_used, reason = "`apply_multi` makes one node for each output")]
         let output = self.between.lock()[self.index].take().expect("an output is taken once");
         (output, ())
     }

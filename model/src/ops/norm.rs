@@ -16,9 +16,10 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
+use super::clock;
 use super::lanes::{blocks, dot_lanes, fma, sigmoid, simd, sum_lanes};
+use super::operator::{Operator, primitive, tensor};
 use super::rows::{ROWS, add_block, add_up};
-use super::{Operator, clock, primitive, tensor};
 
 /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
 #[derive(Clone, Copy, Debug)]

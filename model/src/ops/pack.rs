@@ -7,7 +7,8 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
-use super::{Operator, clock, primitive, tensor};
+use super::clock;
+use super::operator::{Operator, primitive, tensor};
 
 /// y = [a | b | c]. // [N, D] each; y [N, 3D]
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use burn_flex::FlexTensor;
 
 use super::buf::{floats, make};
 use super::gemm::{self, Linear, Write};
-use super::{Operator, primitive, rows, tensor};
+use super::operator::{Operator, primitive, tensor};
+use super::rows;
 
 /// y = x·Wᵀ. // x [N, I], w [O, I], y [N, O]
 #[derive(Clone, Copy, Debug)]

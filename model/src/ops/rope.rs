@@ -8,10 +8,12 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
+use super::attention::Heads;
 use super::buf::floats_mut;
+use super::clock;
 use super::lanes::{BLOCK, simd};
+use super::operator::{Operator, primitive, tensor};
 use super::rows::ROWS;
-use super::{Heads, Operator, clock, primitive, tensor};
 
 /// Turns the query and key heads of packed rows by the angles of their positions.
 /// // qkv, y [B·T, (H + 2G)·K]

@@ -17,9 +17,10 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
+use super::clock;
 use super::lanes::{blocks, fma, simd};
+use super::operator::{Operator, primitive, tensor};
 use super::rows::{ROWS, add_up};
-use super::{Operator, clock, primitive, tensor};
 
 /// What the weight of a token shift weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

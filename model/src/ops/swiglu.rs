@@ -8,9 +8,10 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, make};
+use super::clock;
 use super::lanes::{BLOCK, fma, sigmoid, simd};
+use super::operator::{Operator, primitive, tensor};
 use super::rows::ROWS;
-use super::{Operator, clock, primitive, tensor};
 
 /// y = silu(gate)∘up. // gate_up [N, 2F] as [gate | up], y [N, F]
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn_autodiff::Autodiff;
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::FloatTensor;
+use burn_flex::Flex;
 
 use super::*;
 
@@ -264,8 +267,8 @@ fn an_rwkv_s_block_does_not_depend_on_the_number_of_threads() {
             let w2 = A::float_slice(v.clone(), &[(0..32).into(), (0..32).into()]);
             let mu = A::float_reshape(a.clone(), [1, 32].into());
             let mix = DataMix { pieces: Pieces { first: 0, rank: 32 } };
-            let [r] = A::split(mix, [r, k.clone(), w2, mu, before]);
-            let [y, _] = A::split(Wkv, [r.clone(), k, v, w, u, state]);
+            let [r] = A::run_multi(mix, [r, k.clone(), w2, mu, before]);
+            let [y, _] = A::run_multi(Wkv, [r.clone(), k, v, w, u, state]);
             let y = A::run(NormGate { heads: 2, eps: 1e-5 }, [y, r.clone(), a.clone(), b.clone()]);
             let normed = A::run(LayerNorm { eps: 1e-5 }, [y.clone(), a, b]);
             A::run(GatedAdd, [y, normed, r])

@@ -44,12 +44,16 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
+pub use self::scan::STATE_TOKENS;
+
 use self::scan::{
-    Chunk, Keys, Order, Rows, Scan, add_bonus, add_rows, decay, finish, load, scan, sum_of_products,
+    CHUNK, Chunk, Order, Orientation, PaddedMatrix, Scan, add_bonus, add_rows, decay, finish, load,
+    scan, sum_of_products,
 };
 use super::buf::{contiguous, floats, floats_mut, make};
+use super::clock;
 use super::gemm::MatMut;
-use super::{Split, clock};
+use super::operator::MultiOutput;
 
 /// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token
 /// [B·T, D] or of all \[D\], the bonus u \[D\] of the present token, and the state before the first
@@ -58,7 +62,7 @@ use super::{Split, clock};
 #[derive(Clone, Copy, Debug)]
 pub struct Wkv;
 
-impl Split<6, 2> for Wkv {
+impl MultiOutput<6, 2> for Wkv {
     fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
         plain::wkv::<B>(inputs)
     }
@@ -91,14 +95,6 @@ impl Split<6, 2> for Wkv {
         gradients
     }
 }
-
-/// Tokens between two states that the recurrence keeps for its backward pass: with heads of 64
-/// channels they weigh as much as two activations, and the states of all tokens between two of them
-/// take 512 KiB of cache.
-pub const STATE_TOKENS: usize = 32;
-
-/// Tokens between two states that the forward pass keeps.
-const CHUNK: usize = STATE_TOKENS;
 
 /// Tokens over which p is carried. With 8 the gradient of w is 3.1e-6 away from the reference, the
 /// plain form's 2.3e-6; with 32 it was 1.3e-5 (the vectors of Finch, 2026-11).
@@ -188,7 +184,7 @@ impl<'a> Head<'a> {
     }
 
     /// This head's channels of the tokens from `start` on in a matrix [B·T, D].
-    fn copy(&self, matrix: &[f32], start: usize, count: usize, rows: &mut Rows) {
+    fn copy(&self, matrix: &[f32], start: usize, count: usize, rows: &mut PaddedMatrix) {
         let Shape { tokens, size, .. } = self.shape;
         let width = self.shape.width();
         let first = (self.sequence * tokens + start) * width + self.head * size;
@@ -199,8 +195,8 @@ impl<'a> Head<'a> {
         &vector[self.head * self.shape.size..][..self.shape.size]
     }
 
-    fn bonus(&self) -> Rows {
-        let mut u = Rows::zeros(1, self.shape.size);
+    fn bonus(&self) -> PaddedMatrix {
+        let mut u = PaddedMatrix::zeros(1, self.shape.size);
         u.write(0, self.channels(self.inputs.u));
         u
     }
@@ -237,9 +233,9 @@ fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
     let tasks: Vec<_> =
         Head::all(inputs, shape).zip(windows(outputs.y, shape)).zip(states).collect();
     tasks.into_par_iter().for_each_init(
-        || (Chunk::new(size), Rows::zeros(CHUNK, size)),
+        || (Chunk::new(size), PaddedMatrix::zeros(CHUNK, size)),
         |(chunk, y), ((head, mut window), ((before, last), kept))| {
-            let mut state = Rows::states(1, size);
+            let mut state = PaddedMatrix::states(1, size);
             state.write_state(before, size);
             let u = head.bonus();
             let starts = (0..shape.tokens).step_by(CHUNK);
@@ -247,7 +243,13 @@ fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
                 state.read_state(kept, size);
                 head.load(chunk, start);
                 let Chunk { r, k, v, decay, .. } = &*chunk;
-                let tokens = Scan { read: r, rows: k, lanes: v, decay, keys: Keys::Rows };
+                let tokens = Scan {
+                    read: r,
+                    rows: k,
+                    lanes: v,
+                    decay,
+                    orientation: Orientation::RowsAreKeys,
+                };
                 scan(tokens, 0..chunk.tokens, Order::Forth, &mut state, y);
                 add_bonus(chunk, u.row(0), y);
                 for t in 0..chunk.tokens {
@@ -318,17 +320,17 @@ fn sum_rows(y: &mut [f32], x: &[f32]) {
 struct Back {
     chunk: Chunk,
     /// Sᵀ, and what it is after each span.
-    state: Rows,
-    after: [Rows; CHUNK / SPAN],
+    state: PaddedMatrix,
+    after: [PaddedMatrix; CHUNK / SPAN],
     /// S_{t−1}·g_t, G_t·v_t, nothing, k_t·G_t; then dr, dk, dw, dv
-    out: [Rows; 4],
+    out: [PaddedMatrix; 4],
 }
 
 impl Back {
     fn new(size: usize) -> Self {
-        let rows = || Rows::zeros(CHUNK, size);
+        let rows = || PaddedMatrix::zeros(CHUNK, size);
         let out = [rows(), rows(), rows(), rows()];
-        let state = || Rows::states(1, size);
+        let state = || PaddedMatrix::states(1, size);
         let after = std::array::from_fn(|_| state());
         Self { chunk: Chunk::new(size), state: state(), after, out }
     }
@@ -337,9 +339,10 @@ impl Back {
         let Self { chunk, state, after, out } = self;
         let size = head.shape.size;
         let u = head.bonus();
-        let row = || Rows::zeros(1, size);
+        let row = || PaddedMatrix::zeros(1, size);
         let (mut du, mut constant_dw, mut p) = (row(), row(), row());
-        let (mut forth, mut turned) = (Rows::states(1, size), Rows::states(1, size)); // G, Gᵀ
+        let (mut forth, mut turned) =
+            (PaddedMatrix::states(1, size), PaddedMatrix::states(1, size)); // G, Gᵀ
         let chunks = (0..head.shape.tokens).step_by(CHUNK).zip(kept.chunks_exact(size * size));
         for (start, kept) in chunks.rev() {
             head.load(chunk, start);
@@ -347,14 +350,17 @@ impl Back {
             state.write_transposed(kept, size);
             let Chunk { r, k, v, decay, g, tokens, .. } = &*chunk;
             let spans = (0..*tokens).step_by(SPAN).map(|start| start..*tokens.min(&(start + SPAN)));
-            let states = Scan { read: g, rows: v, lanes: k, decay, keys: Keys::Lanes };
+            let states =
+                Scan { read: g, rows: v, lanes: k, decay, orientation: Orientation::LanesAreKeys };
             for (span, after) in spans.clone().zip(&mut *after) {
                 scan(states, span, Order::Forth, state, &mut out[0]);
                 after.lanes.copy_from_slice(&state.lanes);
             }
-            let of_values = Scan { read: k, rows: r, lanes: g, decay, keys: Keys::Rows };
+            let of_values =
+                Scan { read: k, rows: r, lanes: g, decay, orientation: Orientation::RowsAreKeys };
             scan(of_values, 0..*tokens, Order::Back, &mut forth, &mut out[3]);
-            let of_keys = Scan { read: v, rows: g, lanes: r, decay, keys: Keys::Lanes };
+            let of_keys =
+                Scan { read: v, rows: g, lanes: r, decay, orientation: Orientation::LanesAreKeys };
             for (span, after) in spans.zip(&*after).rev() {
                 sum_of_products(&turned.lanes, &after.lanes, p.row_mut(0));
                 scan(of_keys, span.clone(), Order::Back, &mut turned, &mut out[1]);

@@ -11,7 +11,8 @@
 use serde::Deserialize;
 use tokenizers::Tokenizer;
 
-use super::{EncodeError, FileError, Unknown};
+use super::file::FileError;
+use super::unknown::{EncodeError, Unknown};
 
 /// A tokenizer as its file says.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::FileError;
+use super::file::FileError;
 
 /// A vocabulary to look up in.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ fn work() -> Work {
 }
 
 fn trainer_of(work: &Work, micro_batch: Option<usize>) -> Box<dyn Trainer> {
-    let source = Arc::new(Source::open(work, 5, &[]).unwrap());
+    let source = Arc::new(Dataset::open(work, 5, &[]).unwrap());
     let mut trainer = crate::trainer(work, source, Device::Cpu, micro_batch).unwrap();
     trainer.load(&genesis::weights(5, &specs(&work.model))).unwrap();
     trainer
@@ -61,9 +61,9 @@ fn every_family_learns_the_source() {
 
 fn assert_learns(work: &Work) {
     let mut trainer = trainer_of(work, None);
-    let held_out = Source::open(work, 5, &[]).unwrap().held_out(0..8, 8).unwrap();
+    let held_out = Dataset::open(work, 5, &[]).unwrap().held_out(0..8, 8).unwrap();
     let before = trainer.loss(&held_out).unwrap();
-    let entropy = Source::open(work, 5, &[]).unwrap().entropies();
+    let entropy = Dataset::open(work, 5, &[]).unwrap().entropies();
     assert!(before > entropy.unigram, "{before}");
     for step in 0..150 {
         let done = trainer.step(&STREAM, step, step * work.tokens_per_step()).unwrap();
@@ -152,7 +152,7 @@ fn micro_batches_add_up_to_the_batch() {
         // Adam turns rounding of tiny gradients into larger differences, never larger than a step.
         assert!(far < 0.1 * work().train.lr as f32, "{micro_batch}: {far}");
     }
-    let source = Arc::new(Source::open(&work(), 5, &[]).unwrap());
+    let source = Arc::new(Dataset::open(&work(), 5, &[]).unwrap());
     let error = crate::trainer(&work(), source, Device::Cpu, Some(0)).err().unwrap();
     assert!(matches!(error, TrainError::MicroBatch { batch: 8 }));
 }
@@ -215,7 +215,7 @@ fn a_runaway_step_is_refused_and_changes_nothing() {
 fn logits_and_loss_agree() {
     let work = work();
     let trainer = trainer_of(&work, None);
-    let batch = Source::open(&work, 5, &[]).unwrap().batch(&STREAM, 0, 0..3).unwrap();
+    let batch = Dataset::open(&work, 5, &[]).unwrap().batch(&STREAM, 0, 0..3).unwrap();
     let logits = trainer.logits(&batch.inputs, 3).unwrap();
     let rows = logits.chunks_exact(work.model.vocab).zip(&batch.targets);
     let losses = rows.map(|(row, &target)| {

@@ -12,10 +12,10 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData, TensorMetadata};
 use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
-use intellect_model::config::Family;
+use intellect_model::config::{Family, Train, Work};
 use intellect_model::genesis::{self, Init, Spec};
 use intellect_model::ops::{CrossEntropy, FusedOps, ZForm, ZLoss};
-use intellect_model::optim::{Optimizer, Settings};
+use intellect_model::optim::Optimizer;
 use intellect_model::params;
 use serde_json::Value;
 
@@ -127,19 +127,20 @@ impl<'a> Subject<'a> {
         let Some(trace) = self.vectors.beside("train.json")? else { return Ok(()) };
         let Some(expected) = trace.get(self.vectors.stem()) else { return Ok(()) };
         let beta = |i: usize| trace["betas"][i].as_f64().context("train.json has no betas");
-        let settings = Settings {
+        let train = Train {
             beta1: beta(0)?,
             beta2: beta(1)?,
             eps: number(&trace, "eps")?,
             weight_decay: number(&trace, "weight_decay")?,
             clip: number(&trace, "clip_global_norm")?,
+            ..Work::synthetic().train
         };
         let lr = number(&trace, "lr")?;
         let curve = |key: &str| {
             let values = expected[key].as_array().context("train.json has no such curve")?;
             values.iter().map(|v| v.as_f64().context("no number")).collect::<Result<Vec<_>>>()
         };
-        let mut optimizer = Optimizer::<Flex>::new(settings, self.arch.groups());
+        let mut optimizer = Optimizer::<Flex>::new(&train, self.arch.groups());
         let mut parameters = self.parameters()?;
         let (mut losses, mut norms) = (0.0_f64, 0.0_f64);
         for (loss, norm) in curve("loss")?.into_iter().zip(curve("grad_norm")?) {

@@ -166,7 +166,7 @@ fn check_operator<A: Form>(vectors: &Vectors, add: &mut dyn FnMut(&str, f64, f64
         leaves.push(A::float_set_require_grad(tensor, true));
     }
     let inputs: [FloatTensor<A>; 6] = leaves.clone().try_into().ok().context("six inputs")?;
-    let [y, last] = A::split(Wkv, inputs);
+    let [y, last] = A::run_multi(Wkv, inputs);
     let mut compare = |name: &str, found: FloatTensor<Flex>| {
         let expected = &vectors.floats(&format!("op/{name}"))?.values;
         let largest = expected.iter().fold(0.0, |most, x| f64::from(x.abs()).max(most));

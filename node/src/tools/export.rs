@@ -7,7 +7,7 @@ use std::{
 
 use intellect_model::{
     hf::{
-        Format,
+        Precision,
         export::{self, Export},
     },
     tokenizer::{File, OpenError, Tokenizer},
@@ -51,12 +51,12 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
         Err(error) => (None, Some(format!("lacks    a tokenizer: {}", stored::remedied(&error)))),
     };
     let theta = front.theta()?;
-    let format = match args.format {
-        NumberFormat::F32 => Format::F32,
-        NumberFormat::Bf16 => Format::Bf16,
+    let precision = match args.format {
+        NumberFormat::F32 => Precision::F32,
+        NumberFormat::Bf16 => Precision::Bf16,
     };
     let (tokenizer, shard_bytes) = (tokenizer.as_ref(), args.shard_bytes);
-    let export = Export { work, theta: &theta, tokenizer, format, shard_bytes };
+    let export = Export { work, theta: &theta, tokenizer, precision, shard_bytes };
     let written = export.write(&args.to)?;
     let lines = [
         format!("run      {} ({})", manifest.id, manifest.run.name),
@@ -66,7 +66,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
             "wrote    {} in {} as {}: {}",
             bytes(written.bytes),
             args.to.display(),
-            format.name(),
+            precision.name(),
             written.files.join(", ")
         ),
     ];

@@ -11,7 +11,7 @@ use std::{
 };
 
 use intellect_model::{
-    sample::{self, SampleError, Settings},
+    sample::{self, SampleError, Sampling},
     tokenizer::{EncodeError, OpenError, Tokenizer},
 };
 use intellect_protocol::{codec, id::RunId};
@@ -147,7 +147,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     loaded.load(&path)?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
-    let settings = Settings { temperature, top_p, seed, tokens: tokens.get() };
+    let settings = Sampling { temperature, top_p, seed, tokens: tokens.get() };
     // The prompt is shown as it was typed; whether a space comes behind it depends on its tokens.
     let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());

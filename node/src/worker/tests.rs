@@ -40,7 +40,7 @@ fn begin(weight_max: u64) -> (Handle, tasks::Receiver<Report>) {
 
 fn begin_with(weight_max: u64, work: Work) -> (Handle, tasks::Receiver<Report>) {
     let (handle, mut reports) = start(config(weight_max), move || {
-        let source = data::Source::open(&work, 7, &[]).map_err(|error| error.to_string())?;
+        let source = data::Dataset::open(&work, 7, &[]).map_err(|error| error.to_string())?;
         let trainer = intellect_model::trainer(&work, Arc::new(source), Device::Cpu, None);
         Ok((trainer.map_err(|error| error.to_string())?, first()))
     })
@@ -146,7 +146,7 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
 #[test]
 fn r34_a_delta_is_spent_block_by_block() {
     let work = work();
-    let source = Arc::new(data::Source::open(&work, 7, &[]).unwrap());
+    let source = Arc::new(data::Dataset::open(&work, 7, &[]).unwrap());
     let trainer = intellect_model::trainer(&work, source, Device::Cpu, None).unwrap();
     let (reports, _outbox) = tasks::channel(REPORTS);
     let mut worker = Worker::new(config(u64::MAX), trainer, first(), reports).unwrap();

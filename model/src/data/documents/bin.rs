@@ -9,9 +9,9 @@
 
 use std::path::Path;
 
-use super::{Found, Part, ReadError, Shape, Sink, open, unreadable};
-use crate::data::tokens::header::Width;
-use crate::data::tokens::{fill, numbers};
+use super::sink::{Found, Fragment, ReadError, ReadOptions, Sink, open, unreadable};
+use crate::config::Width;
+use crate::data::chunks;
 
 /// Hands the tokens to `sink`.
 ///
@@ -20,45 +20,44 @@ use crate::data::tokens::{fill, numbers};
 pub(super) fn read<S: Sink>(
     path: &Path,
     width: Width,
-    shape: Shape<'_>,
+    options: ReadOptions<'_>,
     sink: &mut S,
 ) -> Result<(), S::Error> {
     let wrong = |why| ReadError::WrongWidth { path: path.to_owned(), width: width as usize, why };
-    if width < Width::of(shape.tokens) {
-        return Err(wrong(format!("it has {} tokens, too many for that", shape.tokens)).into());
+    let known = options.tokens;
+    if width < Width::of(known) {
+        return Err(wrong(format!("it has {known} tokens, too many for that")).into());
     }
-    let mut file = open(path)?;
-    let mut buffer = vec![0; BUFFER_BYTES];
     let mut done = 0_u64;
-    loop {
-        let read = fill(&mut file, &mut buffer).map_err(|cause| unreadable(path, cause))?;
-        if read == 0 {
-            return Ok(());
-        }
-        sink.bytes(&buffer[..read]);
-        if !read.is_multiple_of(width as usize) {
-            let bytes = done * width as u64 + read as u64;
-            return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
-        }
-        let mut tokens: Vec<_> = numbers(&buffer[..read], width).collect();
-        if let Some(at) = tokens.iter().position(|token| *token as usize >= shape.tokens) {
-            let (token, at, known) = (tokens[at], done + at as u64, shape.tokens);
-            let why = format!("token {at} is {token}, and the tokenizer has {known}");
-            return Err(wrong(why).into());
-        }
-        if done == 0 && width == Width::Two && looks_wider(&tokens) {
-            let why = "every second one is 0: they look like tokens of 4 bytes".to_owned();
-            return Err(wrong(why).into());
-        }
-        done += tokens.len() as u64;
-        let begins = done == tokens.len() as u64;
-        // What begins the first document is written with its begin.
-        if begins && tokens.first() == Some(&shape.bos) {
-            tokens.remove(0);
-        }
-        let part = Part::Tokens(tokens);
-        sink.found(if begins { Found::Begin(part) } else { Found::More(part) })?;
-    }
+    chunks::each(
+        &mut open(path)?,
+        |cause| unreadable(path, cause).into(),
+        |bytes| {
+            sink.bytes(bytes);
+            if !bytes.len().is_multiple_of(width as usize) {
+                let bytes = done * width as u64 + bytes.len() as u64;
+                return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
+            }
+            let mut tokens: Vec<_> = width.tokens(bytes).collect();
+            if let Some(at) = tokens.iter().position(|token| *token as usize >= known) {
+                let (token, at) = (tokens[at], done + at as u64);
+                let why = format!("token {at} is {token}, and the tokenizer has {known}");
+                return Err(wrong(why).into());
+            }
+            let begins = done == 0;
+            if begins && width == Width::Two && looks_wider(&tokens) {
+                let why = "every second one is 0: they look like tokens of 4 bytes".to_owned();
+                return Err(wrong(why).into());
+            }
+            done += tokens.len() as u64;
+            // What begins the first document is written with its begin.
+            if begins && tokens.first() == Some(&options.bos) {
+                tokens.remove(0);
+            }
+            let tokens = Fragment::Tokens(tokens);
+            sink.found(if begins { Found::Begin(tokens) } else { Found::More(tokens) })
+        },
+    )
 }
 
 /// Whether numbers of two bytes are halves of greater ones, all below 65,536.
@@ -67,7 +66,5 @@ fn looks_wider(tokens: &[u32]) -> bool {
     pairs.len() >= PAIRS_MIN && pairs.iter().all(|[_, high]| *high == 0)
 }
 
-/// A whole number of tokens of either width.
-const BUFFER_BYTES: usize = 1 << 20;
 /// Fewer zeros may be chance.
 const PAIRS_MIN: usize = 8;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Found, LINE_BYTES_MAX, Part, ReadError, Record, Sink, open, unreadable};
+use super::sink::{Found, Fragment, LINE_BYTES_MAX, ReadError, Record, Sink, open, unreadable};
 
 /// Hands the documents in `field` to `sink`; empty lines are none.
 ///
@@ -36,7 +36,7 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
                     let place = format!("line {number}");
                     Found::Damaged(Record::new(path, place, why, text))
                 },
-                |text| Found::Begin(Part::Text(text)),
+                |text| Found::Begin(Fragment::Text(text)),
             ))?;
         }
     }

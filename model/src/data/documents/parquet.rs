@@ -4,7 +4,7 @@
 //! read at all. A column is named as in the schema, within a structure with points between.
 
 use std::fs;
-use std::io::{self, Seek};
+use std::io::Seek;
 use std::path::Path;
 
 use parquet::basic::{Compression, Type};
@@ -14,9 +14,9 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{Found, Part, ReadError, Record, Sink, open, unreadable};
+use super::sink::{Found, Fragment, ReadError, Record, Sink, open, unreadable};
+use crate::data::chunks;
 use crate::data::steady::look;
-use crate::data::tokens::fill;
 
 /// Hands the documents of `column` to `sink`.
 ///
@@ -26,11 +26,16 @@ pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(
     let refused = |cause| unreadable(path, cause);
     let mut file = open(path)?;
     let before = look(&file).map_err(refused)?;
-    through(&mut file, sink).map_err(refused)?;
+    chunks::each(&mut file, refused, |bytes| {
+        sink.bytes(bytes);
+        Ok(())
+    })?;
+    // Its columns are read here and there.
+    file.rewind().map_err(refused)?;
     let rows = rows(file.try_clone().map_err(refused)?, path, column, sink);
     // What was damaged because somebody wrote to it was not damaged before.
     if look(&file).map_err(refused)? != before {
-        return Err(ReadError::Changed { path: path.to_owned() }.into());
+        return Err(ReadError::Changed(path.to_owned()).into());
     }
     rows
 }
@@ -99,18 +104,6 @@ pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), R
     }
 }
 
-/// Hands all bytes of the file over, and goes back to its begin: its columns are read here and there.
-fn through<S: Sink>(file: &mut fs::File, sink: &mut S) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let read = fill(file, &mut buffer)?;
-        if read == 0 {
-            return file.rewind();
-        }
-        sink.bytes(&buffer[..read]);
-    }
-}
-
 /// Whether a column holds at most one string of bytes per row.
 fn is_text(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Type::BYTE_ARRAY && column.max_rep_level() == 0
@@ -122,10 +115,7 @@ fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> F
     };
     let Some(value) = value else { return damaged(format!("column {column:?} is empty"), &[]) };
     match str::from_utf8(value.data()) {
-        Ok(text) => Found::Begin(Part::Text(text.to_owned())),
+        Ok(text) => Found::Begin(Fragment::Text(text.to_owned())),
         Err(_) => damaged(format!("column {column:?} is no UTF-8"), value.data()),
     }
 }
-
-/// Read at a time, where it is not yet known what it is.
-const BUFFER_BYTES: usize = 1 << 18;

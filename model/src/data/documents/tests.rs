@@ -11,9 +11,10 @@ use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
 
+use super::sink::{Found, Fragment, LINE_BYTES_MAX};
 use super::*;
 
-const BYTES: Shape<'_> = Shape { field: "text", tokens: 257, bos: 256 };
+const BYTES: ReadOptions<'_> = ReadOptions { field: "text", tokens: 257, bos: 256 };
 
 struct Folder(TempDir);
 
@@ -78,8 +79,8 @@ impl Sink for Collected {
 
     fn found(&mut self, found: Found) -> Result<(), ReadError> {
         let part = |part| match part {
-            Part::Text(text) => text,
-            Part::Tokens(tokens) => format!("{tokens:?}"),
+            Fragment::Text(text) => text,
+            Fragment::Tokens(tokens) => format!("{tokens:?}"),
         };
         self.found.push(match found {
             Found::Begin(begin) => format!("+{}", part(begin)),
@@ -91,15 +92,15 @@ impl Sink for Collected {
 }
 
 /// What is found in a file of which every byte is handed over once.
-fn all(path: &Path, format: Format, shape: Shape<'_>) -> Result<Vec<String>, ReadError> {
+fn all(path: &Path, format: Format, options: ReadOptions<'_>) -> Result<Vec<String>, ReadError> {
     let mut collected = Collected::default();
-    read(path, format, shape, &mut collected)?;
+    read(path, format, options, &mut collected)?;
     assert!(collected.bytes == fs::read(path).expect("readable"));
     Ok(collected.found)
 }
 
-fn refusal(path: &Path, format: Format, shape: Shape<'_>) -> String {
-    all(path, format, shape).expect_err("refused").to_string()
+fn refusal(path: &Path, format: Format, options: ReadOptions<'_>) -> String {
+    all(path, format, options).expect_err("refused").to_string()
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn a_json_line_is_a_document() {
     let lines = "{\"text\": \"one\\n\", \"id\": 1}\n\n  \r\n{\"id\": 2, \"text\": \"\"}\r\n{\"text\":\"é\"}";
     let path = folder.file("a.jsonl", lines);
     assert_eq!(all(&path, Format::JsonLines, BYTES).expect("read"), ["+one\n", "+", "+é"]);
-    let id = Shape { field: "id", ..BYTES };
+    let id = ReadOptions { field: "id", ..BYTES };
     let found = all(&path, Format::JsonLines, id).expect("read");
     assert!(found[0].contains("line 1: its field \"id\" is no text"), "{found:?}");
     assert!(found[2].contains("line 5: it has no field \"id\""), "{found:?}");
@@ -317,7 +318,7 @@ fn a_column_that_is_not_there_or_no_text_is_told_with_the_others() {
     let folder = Folder::new();
     let path = folder.parquet("a.parquet", &[&[Some("a")]], Compression::UNCOMPRESSED);
     for field in ["body", "id"] {
-        let told = refusal(&path, Format::Parquet, Shape { field, ..BYTES });
+        let told = refusal(&path, Format::Parquet, ReadOptions { field, ..BYTES });
         let known = "its columns are id (INT64), text (BYTE_ARRAY)";
         assert!(told.contains(&format!("named \"{field}\": {known}")), "{told}");
     }
@@ -352,7 +353,7 @@ fn tokens_of_the_wrong_width_are_refused() {
     let folder = Folder::new();
     let told = |bytes: &[u8], width, tokens| {
         let path = folder.file("a.bin", bytes);
-        refusal(&path, Format::Tokens(width), Shape { tokens, ..BYTES })
+        refusal(&path, Format::Tokens(width), ReadOptions { tokens, ..BYTES })
     };
     let tokens: Vec<u32> = (1..41).collect();
     let (two, four) = (bytes_of::<2>(&tokens), bytes_of::<4>(&tokens));
@@ -370,4 +371,4 @@ fn tokens_of_the_wrong_width_are_refused() {
 }
 
 /// Tokens of two bytes that are read at a time.
-const BUFFER_TOKENS: usize = 1 << 19;
+const BUFFER_TOKENS: usize = 1 << 17;

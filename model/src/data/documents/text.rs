@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use super::{Found, Part, ReadError, Sink, open, unreadable};
-use crate::data::tokens::fill;
+use super::sink::{Found, Fragment, ReadError, Sink, open, unreadable};
+use crate::data::chunks;
 
 /// Hands the text to `sink`.
 ///
@@ -14,27 +14,27 @@ use crate::data::tokens::fill;
 /// If it cannot be read or is no UTF-8, or what `sink` says.
 pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
     let mut file = open(path)?;
-    let mut buffer = vec![0; PART_BYTES];
-    // Of the buffer so much was left over by the part before; of the file so much is done.
-    let (mut kept, mut done) = (0, 0_u64);
+    // Begins with what the part before has left over.
+    let mut buffer = Vec::with_capacity(PART_BYTES);
+    let mut done = 0_u64;
     loop {
-        let read = fill(&mut file, &mut buffer[kept..]).map_err(|cause| unreadable(path, cause))?;
-        let filled = kept + read;
-        sink.bytes(&buffer[kept..filled]);
-        if filled == 0 {
+        let kept = buffer.len();
+        chunks::begin(&mut file, PART_BYTES - kept, &mut buffer)
+            .map_err(|cause| unreadable(path, cause))?;
+        sink.bytes(&buffer[kept..]);
+        if buffer.is_empty() {
             return Ok(());
         }
-        let at_end = filled < buffer.len();
-        let end = if at_end { filled } else { cut(&buffer) };
+        let at_end = buffer.len() < PART_BYTES;
+        let end = if at_end { buffer.len() } else { cut(&buffer) };
         let part = str::from_utf8(&buffer[..end]).map_err(|error| {
             let at = done + error.valid_up_to() as u64;
             ReadError::NoText { path: path.to_owned(), at }
         })?;
-        let part = Part::Text(part.to_owned());
+        let part = Fragment::Text(part.to_owned());
         sink.found(if done == 0 { Found::Begin(part) } else { Found::More(part) })?;
         done += end as u64;
-        buffer.copy_within(end..filled, 0);
-        kept = filled - end;
+        buffer.drain(..end);
     }
 }
 

@@ -5,9 +5,9 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::Work;
+use crate::config::{Source, Vocabulary, Work};
 use crate::data::tokens::writer::Writer;
-use crate::data::{Batch, Source, Stream, text};
+use crate::data::{Batch, Dataset, Stream, text};
 
 /// Files whose tokens say which file they are of: 1, 2, 3, … and 0 to begin a document.
 struct Folder(TempDir);
@@ -42,8 +42,7 @@ impl Folder {
             tokens::describe_all(&[self.0.path().to_owned()]).expect("token files");
         let mut work = Work::mix(vocabulary, &files);
         work.model.context = 16;
-        let crate::config::Source::Mix { parts, anneal_from: from, .. } = &mut work.data.source
-        else {
+        let Source::Mix { components: parts, anneal_from: from, .. } = &mut work.data.source else {
             panic!("a mix");
         };
         assert_eq!(parts.len(), weights.len());
@@ -54,13 +53,13 @@ impl Folder {
         work
     }
 
-    fn open(&self, work: &Work) -> Source {
-        Source::open(work, 1, &[self.0.path().to_owned()]).expect("opens")
+    fn open(&self, work: &Work) -> Dataset {
+        Dataset::open(work, 1, &[self.0.path().to_owned()]).expect("opens")
     }
 }
 
 fn refusal(work: &Work, named: &[PathBuf]) -> String {
-    Source::open(work, 1, named).expect_err("refused").to_string()
+    Dataset::open(work, 1, named).expect_err("refused").to_string()
 }
 
 /// How many rows are of files 1, 2, 3.
@@ -108,7 +107,7 @@ fn a_row_depends_on_stream_step_and_row_alone() {
     let source = folder.open(&work);
     let whole = source.batch(&stream(0), 9, 0..40).expect("a batch");
     let names = ["2.tokens", "0.tokens", "1.tokens"].map(|name| folder.path(name));
-    let other = Source::open(&work, 99, &names).expect("opens");
+    let other = Dataset::open(&work, 99, &names).expect("opens");
     other.batch(&stream(7), 1, 0..13).expect("a batch");
     let parts =
         [0..17, 17..40].map(|rows| other.batch(&stream(0), 9, rows).expect("a batch").inputs);
@@ -182,14 +181,14 @@ fn every_file_must_be_named_and_no_other() {
         told.starts_with("this run mixes 3 token files and 1 of them were not named"),
         "{told}"
     );
-    assert!(told.contains(&format!("1328 bytes and BLAKE3 {}", hex(digest))), "{told}");
+    assert!(told.contains(&format!("1328 bytes and BLAKE3 {}", hex(&digest))), "{told}");
     assert!(refusal(&work, &[]).contains("3 of them were not named"));
     assert!(refusal(&work, &[path("absent")]).contains("absent: No such file"));
 
     // What lies beside them in a folder may be anything.
     fs::write(path("notes.txt"), "of something else").expect("written");
     fs::create_dir(path("folder")).expect("made");
-    assert!(Source::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
+    assert!(Dataset::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
     let told = refusal(&work, &[folder.0.path().to_owned(), path("notes.txt")]);
     assert!(told.contains("notes.txt is none of the 3 token files that this run mixes"), "{told}");
     // Another one of the same length does not stand in for it, nor in the way.
@@ -197,7 +196,7 @@ fn every_file_must_be_named_and_no_other() {
     let mut bytes = fs::read(path("1.tokens")).expect("readable");
     bytes[1000] = 9;
     fs::write(path("1.tokens"), bytes).expect("written");
-    assert!(Source::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
+    assert!(Dataset::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
     fs::remove_file(path("copy.tokens")).expect("removed");
     let told = refusal(&work, &[folder.0.path().to_owned()]);
     assert!(told.contains("1 of them were not named"), "{told}");

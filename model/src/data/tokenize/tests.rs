@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Scheme, Work};
-use crate::data::tokens::{self, numbers};
-use crate::data::{Batch, Source, Stream};
+use crate::data::tokens;
+use crate::data::{Batch, Dataset, Stream};
 use crate::tokenizer::File;
 
 struct Folder(TempDir);
@@ -42,7 +42,7 @@ impl Folder {
     fn tokens(&self) -> Vec<u32> {
         let header = tokens::describe(&self.path("out")).expect("a token file").0;
         let bytes = fs::read(self.path("out")).expect("readable");
-        numbers(&bytes[tokens::header::HEADER_BYTES..], header.width).collect()
+        header.width.tokens(&bytes[tokens::header::HEADER_BYTES..]).collect()
     }
 }
 
@@ -305,7 +305,7 @@ fn short_documents(folder: &Folder) -> (Work, usize) {
 fn packing_wastes_no_position() {
     let folder = Folder::new();
     let (work, needed) = short_documents(&folder);
-    let source = Source::open(&work, 1, &[folder.path("out")]).expect("opens");
+    let source = Dataset::open(&work, 1, &[folder.path("out")]).expect("opens");
     let tokens = folder.tokens();
     assert_eq!(tokens.len(), needed, "a file holds documents and their begins");
     let batch = source.batch(&Stream { seed: [1; 32], committed: 0 }, 0, 0..200).expect("a batch");
@@ -323,7 +323,7 @@ fn packing_wastes_no_position() {
 fn documents_in_a_row_are_told_apart() {
     let folder = Folder::new();
     let (work, _) = short_documents(&folder);
-    let source = Source::open(&work, 1, &[folder.path("out")]).expect("opens");
+    let source = Dataset::open(&work, 1, &[folder.path("out")]).expect("opens");
     let Batch { inputs, documents, context, .. } =
         source.batch(&Stream { seed: [1; 32], committed: 0 }, 7, 0..50).expect("a batch");
     assert_eq!(documents.len(), inputs.len());

@@ -18,7 +18,7 @@
 
 use thiserror::Error;
 
-use crate::config::{Scheme, Vocabulary};
+use crate::config::{Scheme, Vocabulary, Width};
 
 /// What a token file says about itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,15 +35,6 @@ pub struct Header {
     pub text_bytes: u64,
     /// BLAKE3 of the files that it was made of, one after the other.
     pub source: [u8; 32],
-}
-
-/// How many bytes a token takes.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Width {
-    /// Tokens up to 65,535.
-    Two = 2,
-    /// Any.
-    Four = 4,
 }
 
 /// Why bytes are no header, or not that of their file.
@@ -154,14 +145,6 @@ impl Header {
             text_bytes: long(bytes, 40),
             source: self::digest(bytes, 96),
         })
-    }
-}
-
-impl Width {
-    /// The least that holds so many different tokens.
-    #[must_use]
-    pub fn of(tokens: usize) -> Self {
-        if tokens <= 1 << 16 { Self::Two } else { Self::Four }
     }
 }
 

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use super::header::is_token_file;
 use super::writer::{WriteError, Writer};
 use super::*;
-use crate::config::{Scheme, Work};
-use crate::data::{Source, Stream};
+use crate::config::{Scheme, Width, Work};
+use crate::data::{Dataset, Stream};
 
 /// Every field another number.
 const HEADER: Header = Header {
@@ -48,7 +48,7 @@ fn work(folder: &Folder) -> Work {
 }
 
 fn refusal(folder: &Folder, work: &Work) -> String {
-    Source::open(work, 1, &[folder.path()]).expect_err("refused").to_string()
+    Dataset::open(work, 1, &[folder.path()]).expect_err("refused").to_string()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_header_of_the_wrong_width_is_refused() {
 fn a_token_file_is_a_source() {
     let folder = made();
     let work = work(&folder);
-    let source = Source::open(&work, 1, &[folder.path()]).expect("opens");
+    let source = Dataset::open(&work, 1, &[folder.path()]).expect("opens");
     let batch = source.batch(&Stream { seed: [4; 32], committed: 0 }, 0, 0..400).expect("a batch");
     for (input, target) in batch.inputs.iter().zip(&batch.targets) {
         assert_eq!((input + 1) % 50, *target);
@@ -120,8 +120,8 @@ fn no_row_of_training_reaches_into_what_is_held_out() {
     let mut work = work(&folder);
     work.data.held_out = 0.5;
     // All of the first half: 0 to 49, twice.
-    let source = Source::open(&work, 1, &[folder.path()]).expect("opens");
-    let split = Split::new(200, 0.5, 16).expect("two parts");
+    let source = Dataset::open(&work, 1, &[folder.path()]).expect("opens");
+    let split = Split::new(&folder.path(), (200, "tokens"), 0.5, 16).expect("two parts");
     let mut draw = crate::data::draw::Draw::new(&[0; 32], 0, 0);
     let starts: Vec<_> = (0..3000).map(|_| split.anywhere(&mut draw, 17)).collect();
     assert_eq!((starts.iter().min(), starts.iter().max()), (Some(&0), Some(&83)));
@@ -140,7 +140,7 @@ fn another_file_or_tokenizer_than_the_run_s_is_refused() {
     assert!(refusal(&folder, &other).contains("the manifest names another tokenizer than"));
 
     let work = work(&folder);
-    let told = Source::open(&work, 1, &[]).expect_err("refused").to_string();
+    let told = Dataset::open(&work, 1, &[]).expect_err("refused").to_string();
     assert!(told.starts_with("this run trains on a token file of 528 bytes"), "{told}");
     let mut bytes = fs::read(folder.path()).expect("readable");
     bytes[HEADER_BYTES + 10] = 4;
@@ -172,11 +172,11 @@ fn a_file_that_holds_no_row_is_too_small() {
 #[test]
 fn a_file_that_is_changed_meanwhile_is_told() {
     let folder = made();
-    let source = Source::open(&work(&folder), 1, &[folder.path()]).expect("opens");
+    let source = Dataset::open(&work(&folder), 1, &[folder.path()]).expect("opens");
     let stream = Stream { seed: [1; 32], committed: 0 };
     let row = || source.batch(&stream, 0, 0..1).map_err(|error| error.to_string());
     assert!(row().is_ok());
-    let file = fs::File::options().write(true).open(folder.path()).expect("opens");
+    let file = File::options().write(true).open(folder.path()).expect("opens");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
     let told = row().expect_err("changed");
     assert!(told.contains("a.tokens was changed after it had been opened"), "{told}");

@@ -12,8 +12,8 @@ use std::process;
 
 use thiserror::Error;
 
-use super::header::{HEADER_BYTES, Header, Width};
-use crate::config::Vocabulary;
+use super::header::{HEADER_BYTES, Header};
+use crate::config::{Vocabulary, Width};
 
 /// A file that is being written; dropped before [`Writer::finish`] it leaves nothing behind.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Work;
 
 fn described(change: &[(&str, Value)]) -> Value {
-    let mut config = describe(&Work::synthetic(), Format::F32);
+    let mut config = describe(&Work::synthetic(), Precision::F32);
     for (key, value) in change {
         config[key] = value.clone();
     }
@@ -21,7 +21,7 @@ fn what_is_described_is_read_again() {
     let scaling = (Some(8.0), Some(8192));
     let mut work = Work::synthetic();
     (work.model.rope_factor, work.model.rope_original_context) = scaling;
-    assert_eq!(read(&describe(&work, Format::F32)), work.model);
+    assert_eq!(read(&describe(&work, Precision::F32)), work.model);
 }
 
 fn read(config: &Value) -> Model {

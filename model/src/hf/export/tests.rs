@@ -31,7 +31,7 @@ fn a_tensor_is_its_slice_of_the_parameters_under_its_name() {
         work: &work,
         theta: &theta,
         tokenizer: None,
-        format: Format::F32,
+        precision: Precision::F32,
         shard_bytes: SHARD_BYTES,
     };
     let written = export.write(folder.path()).unwrap();
@@ -46,7 +46,7 @@ fn a_tensor_is_its_slice_of_the_parameters_under_its_name() {
         let tensor = tensors.tensor(&spec.name).unwrap();
         assert_eq!((tensor.shape(), tensor.dtype()), (&spec.shape[..], Dtype::F32));
         let (values, later) = rest.split_at(spec.len());
-        assert_eq!(tensor.data(), Format::F32.encode(values), "{}", spec.name);
+        assert_eq!(tensor.data(), Precision::F32.encode(values), "{}", spec.name);
         rest = later;
     }
     assert!(rest.is_empty());
@@ -60,7 +60,7 @@ fn the_index_says_which_file_has_a_tensor() {
         work: &work,
         theta: &theta,
         tokenizer: None,
-        format: Format::Bf16,
+        precision: Precision::Bf16,
         shard_bytes: 20_000,
     };
     let written = export.write(folder.path()).unwrap();
@@ -92,7 +92,7 @@ fn the_sizes_are_in_config_json() {
         work: &work,
         theta: &theta,
         tokenizer: None,
-        format: Format::Bf16,
+        precision: Precision::Bf16,
         shard_bytes: SHARD_BYTES,
     };
     export.write(folder.path()).unwrap();
@@ -121,8 +121,8 @@ fn exported(vocabulary: Vocabulary, file: Option<&File>) -> (tempfile::TempDir, 
     let (mut work, folder) = (work(), tempfile::tempdir().unwrap());
     work.data = Work::tokens(vocabulary, [0; 32], 1).data;
     let theta = theta(&work);
-    let (format, shard_bytes) = (Format::F32, SHARD_BYTES);
-    let export = Export { work: &work, theta: &theta, tokenizer: file, format, shard_bytes };
+    let (precision, shard_bytes) = (Precision::F32, SHARD_BYTES);
+    let export = Export { work: &work, theta: &theta, tokenizer: file, precision, shard_bytes };
     let files = export.write(folder.path()).unwrap().files;
     (folder, files)
 }
@@ -169,7 +169,7 @@ fn a_synthetic_run_has_no_tokenizer_to_export() {
         work: &work,
         theta: &theta,
         tokenizer: None,
-        format: Format::F32,
+        precision: Precision::F32,
         shard_bytes: SHARD_BYTES,
     };
     let files = export.write(folder.path()).unwrap().files;
@@ -183,19 +183,19 @@ fn every_tensor_that_is_not_finite_is_named_before_anything_is_written() {
     let mut theta = theta(&work);
     let last = theta.len() - 1;
     (theta[0], theta[last]) = (f32::NAN, f32::MAX);
-    let write = |format| {
+    let write = |precision| {
         let export = Export {
             work: &work,
             theta: &theta,
             tokenizer: None,
-            format,
+            precision,
             shard_bytes: SHARD_BYTES,
         };
         export.write(&folder).unwrap_err().to_string()
     };
-    let error = write(Format::F32);
+    let error = write(Precision::F32);
     assert!(error.contains("embed_tokens") && !error.contains("lm_head"), "{error}");
-    let error = write(Format::Bf16);
+    let error = write(Precision::Bf16);
     assert!(error.contains("embed_tokens") && error.contains("lm_head"), "{error}");
     assert!(!folder.exists());
 }
@@ -205,8 +205,8 @@ fn a_folder_in_use_and_another_model_s_parameters_are_refused() {
     let (work, folder) = (work(), tempfile::tempdir().unwrap());
     let theta = theta(&work);
     let write = |theta: &[f32]| {
-        let format = Format::F32;
-        Export { work: &work, theta, tokenizer: None, format, shard_bytes: SHARD_BYTES }
+        let precision = Precision::F32;
+        Export { work: &work, theta, tokenizer: None, precision, shard_bytes: SHARD_BYTES }
             .write(folder.path())
     };
     let short = write(&theta[1..]);

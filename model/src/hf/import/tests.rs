@@ -5,7 +5,7 @@ use safetensors::tensor::TensorView;
 use super::*;
 use crate::config::{Family, Work};
 use crate::genesis;
-use crate::hf::Format;
+use crate::hf::Precision;
 use crate::hf::export::Export;
 
 /// Two blocks, every size different; of the family's own fields all.
@@ -41,10 +41,15 @@ fn theta(model: &Model) -> Vec<f32> {
     genesis::weights(5, &specs)
 }
 
-fn export(model: &Model, theta: &[f32], format: Format, shard_bytes: u64) -> tempfile::TempDir {
+fn export(
+    model: &Model,
+    theta: &[f32],
+    precision: Precision,
+    shard_bytes: u64,
+) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let work = Work { model: model.clone(), ..Work::synthetic() };
-    Export { work: &work, theta, tokenizer: None, format, shard_bytes }
+    Export { work: &work, theta, tokenizer: None, precision, shard_bytes }
         .write(folder.path())
         .unwrap();
     folder
@@ -52,7 +57,7 @@ fn export(model: &Model, theta: &[f32], format: Format, shard_bytes: u64) -> tem
 
 fn llama() -> tempfile::TempDir {
     let model = model(Family::Llama);
-    export(&model, &theta(&model), Format::F32, 1 << 20)
+    export(&model, &theta(&model), Precision::F32, 1 << 20)
 }
 
 /// Rewrites the one file of tensors, each as the closure leaves it.
@@ -89,7 +94,7 @@ fn what_is_exported_comes_back_bit_by_bit() {
         let model = model(family);
         let theta = theta(&model);
         for shard_bytes in [1 << 20, 5_000] {
-            let folder = export(&model, &theta, Format::F32, shard_bytes);
+            let folder = export(&model, &theta, Precision::F32, shard_bytes);
             let imported = read(folder.path()).unwrap();
             assert_eq!(imported.model, model);
             let bits = |theta: &[f32]| theta.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -143,10 +148,10 @@ fn a_llama_in_meta_s_words_is_the_same_model() {
 fn bf16_comes_back_rounded_once() {
     let model = model(Family::Llama);
     let theta = theta(&model);
-    let once = read(export(&model, &theta, Format::Bf16, 1 << 20).path()).unwrap().theta;
+    let once = read(export(&model, &theta, Precision::Bf16, 1 << 20).path()).unwrap().theta;
     assert!(theta.iter().zip(&once).all(|(x, y)| (x - y).abs() <= x.abs() / 256.0));
     assert_ne!(once, theta);
-    let twice = read(export(&model, &once, Format::Bf16, 1 << 20).path()).unwrap().theta;
+    let twice = read(export(&model, &once, Precision::Bf16, 1 << 20).path()).unwrap().theta;
     assert_eq!(twice, once);
 }
 
@@ -207,7 +212,7 @@ fn everything_that_is_wrong_is_named_at_once() {
 fn a_tensor_in_two_files_is_named_with_both() {
     let model = model(Family::Llama);
     // The first file has room for the embedding's 4,608 bytes alone.
-    let folder = export(&model, &theta(&model), Format::F32, 4_700);
+    let folder = export(&model, &theta(&model), Precision::F32, 4_700);
     let files = file_names(folder.path()).unwrap();
     let file = files.first().unwrap();
     let bytes = fs::read(folder.path().join(file)).unwrap();
@@ -246,7 +251,7 @@ fn a_file_that_is_cut_or_overlong_or_lies_about_its_header_is_damaged() {
 #[test]
 fn an_index_does_not_lead_out_of_the_folder() {
     let model = model(Family::Llama);
-    let folder = export(&model, &theta(&model), Format::F32, 5_000);
+    let folder = export(&model, &theta(&model), Precision::F32, 5_000);
     let index = folder.path().join(INDEX);
     for file in ["../model.safetensors", "/etc/passwd", "a/b", "..", ""] {
         let text = serde_json::json!({ "weight_map": { "lm_head.weight": file } }).to_string();

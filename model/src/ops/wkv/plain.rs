@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 
-use super::super::{primitive, tensor};
+use crate::ops::operator::{primitive, tensor};
 
 /// Tokens between two carried states.
 const CHUNK: usize = 64;

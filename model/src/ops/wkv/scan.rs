@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::super::lanes::{BLOCK, exp, fma, simd};
-use super::CHUNK;
+use crate::ops::lanes::{BLOCK, exp, fma, simd};
 
 /// One register, at an address that a load does not straddle.
 #[derive(Clone, Copy)]
@@ -19,13 +18,13 @@ pub(super) struct Lanes(pub(super) [f32; BLOCK]);
 
 /// A matrix whose rows are whole registers; what pads them is zero. A state has as many rows as
 /// lanes.
-pub(super) struct Rows {
+pub(super) struct PaddedMatrix {
     pub(super) lanes: Vec<Lanes>,
     /// Registers per row.
     pub(super) blocks: usize,
 }
 
-impl Rows {
+impl PaddedMatrix {
     pub(super) fn zeros(rows: usize, size: usize) -> Self {
         let blocks = size.div_ceil(BLOCK);
         Self { lanes: vec![Lanes([0.0; BLOCK]); rows * blocks], blocks }
@@ -94,27 +93,27 @@ impl Rows {
 /// The tokens of one chunk of one head.
 pub(super) struct Chunk {
     pub(super) tokens: usize,
-    pub(super) r: Rows,
-    pub(super) k: Rows,
-    pub(super) v: Rows,
+    pub(super) r: PaddedMatrix,
+    pub(super) k: PaddedMatrix,
+    pub(super) v: PaddedMatrix,
     /// w, then d = exp(−exp w)
-    pub(super) decay: Rows,
+    pub(super) decay: PaddedMatrix,
     /// d ln d/dw
-    pub(super) slope: Rows,
+    pub(super) slope: PaddedMatrix,
     /// dL/dy
-    pub(super) g: Rows,
+    pub(super) g: PaddedMatrix,
 }
 
 impl Chunk {
     pub(super) fn new(size: usize) -> Self {
-        let rows = || Rows::zeros(CHUNK, size);
+        let rows = || PaddedMatrix::zeros(CHUNK, size);
         let (r, k, v, decay, slope, g) = (rows(), rows(), rows(), rows(), rows(), rows());
         Self { tokens: 0, r, k, v, decay, slope, g }
     }
 }
 
 /// sum += the first `count` rows of x.
-pub(super) fn add_rows(sum: &mut [Lanes], x: &Rows, count: usize) {
+pub(super) fn add_rows(sum: &mut [Lanes], x: &PaddedMatrix, count: usize) {
     for i in 0..count {
         for (sum, x) in sum.iter_mut().zip(x.row(i)) {
             for l in 0..BLOCK {
@@ -134,21 +133,21 @@ pub(super) enum Order {
 /// The tokens of a [`scan`]: out_t = read_t·S, then S decays and rows_tᵀ·lanes_t is added.
 #[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
-    pub(super) read: &'a Rows,
-    pub(super) rows: &'a Rows,
-    pub(super) lanes: &'a Rows,
+    pub(super) read: &'a PaddedMatrix,
+    pub(super) rows: &'a PaddedMatrix,
+    pub(super) lanes: &'a PaddedMatrix,
     /// Keys have the decays.
-    pub(super) decay: &'a Rows,
-    pub(super) keys: Keys,
+    pub(super) decay: &'a PaddedMatrix,
+    pub(super) orientation: Orientation,
 }
 
 /// Which way round a state lies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keys {
-    /// Its rows are keys, its lanes values.
-    Rows,
-    /// Its rows are values, its lanes keys.
-    Lanes,
+pub(super) enum Orientation {
+    /// Its lanes are values.
+    RowsAreKeys,
+    /// Its rows are values.
+    LanesAreKeys,
 }
 
 /// [`scan`] of W registers of lanes: they do not depend on the others.
@@ -157,8 +156,8 @@ fn scan_tile<S: Simd, const W: usize>(
     scan: Scan<'_>,
     times: impl Iterator<Item = usize>,
     tile: usize,
-    state: &mut Rows,
-    out: &mut Rows,
+    state: &mut PaddedMatrix,
+    out: &mut PaddedMatrix,
 ) {
     let blocks = state.blocks;
     for t in times {
@@ -173,7 +172,11 @@ fn scan_tile<S: Simd, const W: usize>(
                 let state = &mut state.lanes[(block * BLOCK + l) * blocks + tile * W..][..W];
                 for b in 0..W {
                     for i in 0..BLOCK {
-                        let decay = if scan.keys == Keys::Rows { decay[l] } else { decays[b][i] };
+                        let decay = if scan.orientation == Orientation::RowsAreKeys {
+                            decay[l]
+                        } else {
+                            decays[b][i]
+                        };
                         let s = &mut state[b].0[i];
                         sums[b][i] = fma::<S>(read[l], *s, sums[b][i]);
                         *s = fma::<S>(decay, *s, rows[l] * lanes[b][i]);
@@ -306,6 +309,14 @@ struct OfToken<'a> {
     slope: &'a [Lanes],
 }
 
+/// Tokens between two states that the recurrence keeps for its backward pass: with heads of 64
+/// channels they weigh as much as two activations, and the states of all tokens between two of them
+/// take 512 KiB of cache.
+pub const STATE_TOKENS: usize = 32;
+
+/// Tokens between two states that the forward pass keeps.
+pub(super) const CHUNK: usize = STATE_TOKENS;
+
 /// A decay of e^−17 leaves nothing of a state beside what is added, and nothing depends on w: what its
 /// q is then, a difference of sums, would be rounding.
 const LOST: f32 = -17.0;
@@ -329,14 +340,14 @@ simd! {
     }
 
     /// The first `count` rows of `to` from one of `size` elements every `step` elements.
-    pub(super) fn load<S>(to: &mut Rows, count: usize, from: &[f32], size: usize, step: usize) {
+    pub(super) fn load<S>(to: &mut PaddedMatrix, count: usize, from: &[f32], size: usize, step: usize) {
         for i in 0..count {
             to.write(i, &from[i * step..][..size]);
         }
     }
 
     pub(super) fn scan<S>(
-        scan: Scan<'_>, tokens: Range<usize>, order: Order, state: &mut Rows, out: &mut Rows,
+        scan: Scan<'_>, tokens: Range<usize>, order: Order, state: &mut PaddedMatrix, out: &mut PaddedMatrix,
     ) {
         let Range { start, end } = tokens;
         let times = (start..end).map(|t| match order {
@@ -344,20 +355,20 @@ simd! {
             Order::Back => start + end - 1 - t,
         });
         // Each of them is a loop of its own, without a choice inside.
-        match (scan.keys, state.blocks.is_multiple_of(WIDE)) {
-            (Keys::Rows, true) => {
-                let scan = Scan { keys: Keys::Rows, ..scan };
+        match (scan.orientation, state.blocks.is_multiple_of(WIDE)) {
+            (Orientation::RowsAreKeys, true) => {
+                let scan = Scan { orientation: Orientation::RowsAreKeys, ..scan };
                 for tile in 0..state.blocks / WIDE {
                     scan_tile::<S, WIDE>(scan, times.clone(), tile, state, out);
                 }
             }
-            (Keys::Lanes, true) => {
-                let scan = Scan { keys: Keys::Lanes, ..scan };
+            (Orientation::LanesAreKeys, true) => {
+                let scan = Scan { orientation: Orientation::LanesAreKeys, ..scan };
                 for tile in 0..state.blocks / WIDE {
                     scan_tile::<S, WIDE>(scan, times.clone(), tile, state, out);
                 }
             }
-            (Keys::Rows | Keys::Lanes, false) => {
+            (Orientation::RowsAreKeys | Orientation::LanesAreKeys, false) => {
                 for tile in 0..state.blocks {
                     scan_tile::<S, 1>(scan, times.clone(), tile, state, out);
                 }
@@ -375,7 +386,7 @@ simd! {
     }
 
     /// y_t += ⟨r_t∘u, k_t⟩·v_t
-    pub(super) fn add_bonus<S>(chunk: &Chunk, u: &[Lanes], y: &mut Rows) {
+    pub(super) fn add_bonus<S>(chunk: &Chunk, u: &[Lanes], y: &mut PaddedMatrix) {
         for t in 0..chunk.tokens {
             let weight = dot3::<S>(chunk.r.row(t), u, chunk.k.row(t));
             add_scaled::<S>(y.row_mut(t), weight, chunk.v.row(t));
@@ -385,7 +396,7 @@ simd! {
     /// dw of the tokens of one span by the sums p after its last, which become those before its first;
     /// and what the present token adds to each gradient.
     pub(super) fn finish<S>(
-        chunk: &Chunk, tokens: Range<usize>, u: &[Lanes], p: &mut [Lanes], out: &mut [Rows; 4],
+        chunk: &Chunk, tokens: Range<usize>, u: &[Lanes], p: &mut [Lanes], out: &mut [PaddedMatrix; 4],
         du: &mut [Lanes],
     ) {
         for t in tokens.rev() {

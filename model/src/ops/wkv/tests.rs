@@ -39,12 +39,12 @@ pub(in crate::ops) fn recurrence([b, t, h, k]: [usize; 4], by_token: bool) -> [I
 }
 
 fn fused(x: Vec<F>) -> F {
-    let [y, _] = A::split(Wkv, array(x));
+    let [y, _] = A::run_multi(Wkv, array(x));
     y
 }
 
 fn by_hand(x: [F; 6]) -> [F; 2] {
-    A::split(Wkv, x)
+    A::run_multi(Wkv, x)
 }
 
 fn run_fused(inputs: &[Input], upstream: Upstream) -> Vec<Vec<f32>> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::{Data, Family, Hints, Model, Source, Train, Work};
-use intellect_model::ops::clock::{self, Part};
+use intellect_model::ops::clock::{self, KernelTime};
 use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, data, genesis};
 use serde_json::json;
@@ -28,7 +28,7 @@ struct Figures {
     step: Duration,
     /// Of the Llama between whose steps it was measured.
     llama: Option<Duration>,
-    parts: Vec<Part>,
+    parts: Vec<KernelTime>,
     parameters: usize,
     threads: usize,
     flops_per_token: u64,
@@ -94,14 +94,14 @@ struct Runner {
 impl Runner {
     fn new(family: Family) -> Result<Self, BenchError> {
         let work = work(family);
-        let source = Arc::new(data::Source::open(&work, SEED, &[])?);
+        let source = Arc::new(data::Dataset::open(&work, SEED, &[])?);
         let mut trainer = intellect_model::trainer(&work, source, Device::Cpu, None)?;
         trainer.load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
         Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
     }
 
     /// Step number `step`, and where its time went.
-    fn step(&mut self, step: usize) -> Result<Vec<Part>, BenchError> {
+    fn step(&mut self, step: usize) -> Result<Vec<KernelTime>, BenchError> {
         drop(clock::take());
         let tokens = step as u64 * self.work.tokens_per_step();
         let stream = data::Stream { seed: [0; 32], committed: 0 };
@@ -122,7 +122,7 @@ impl Runner {
 fn measure(family: Family) -> Result<Figures, BenchError> {
     let mut runner = Runner::new(family)?;
     let mut llama = if family == Family::Llama { None } else { Some(Runner::new(Family::Llama)?) };
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<KernelTime> = Vec::new();
     for step in 0..WARM_UP + STEPS {
         if let Some(llama) = &mut llama {
             llama.step(step)?;

@@ -2,7 +2,7 @@
 
 use intellect_model::{
     arch::Arch,
-    config::{Part, Source, Vocabulary, Work},
+    config::{Component, Source, Vocabulary, Work},
 };
 use intellect_protocol::manifest::{Budget, Outer, Quorum, Run};
 
@@ -82,13 +82,13 @@ fn describe_data(work: &Work) -> String {
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)
         ),
-        Source::Mix { vocabulary, parts, anneal_from } => {
+        Source::Mix { vocabulary, components: parts, anneal_from } => {
             describe_mix(vocabulary, parts, *anneal_from, work.data.held_out)
         }
     }
 }
 
-fn describe_mix(vocabulary: &Vocabulary, parts: &[Part], from: u64, held_out: f64) -> String {
+fn describe_mix(vocabulary: &Vocabulary, parts: &[Component], from: u64, held_out: f64) -> String {
     let mut text = format!(
         "{} token files, of which {} % are held out; every peer needs all of them; their tokenizer \
          is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
@@ -98,14 +98,14 @@ fn describe_mix(vocabulary: &Vocabulary, parts: &[Part], from: u64, held_out: f6
         count(vocabulary.tokens as u64),
         count(from)
     );
-    let share = |weight: fn(&Part) -> f64, part| {
+    let share = |weight: fn(&Component) -> f64, part| {
         let sum: f64 = parts.iter().map(weight).sum();
         100.0 * weight(part) / sum
     };
     for part in parts {
         let (first, then) =
             (share(|part| part.weight, part), share(|part| part.anneal_weight, part));
-        let (bytes, digest) = (count(part.bytes), blake3::Hash::from_bytes(part.digest));
+        let (bytes, digest) = (count(part.file.bytes), blake3::Hash::from_bytes(part.file.digest));
         text +=
             &format!("\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}", "");
     }

@@ -208,7 +208,7 @@ fn a_run_on_several_token_files_mixes_them() {
         assert!(shown.contains(words), "no {words} in {shown}");
     }
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
-    assert!(data::Source::open(&manifest.work, 1, &[corpus.into()]).is_ok());
+    assert!(data::Dataset::open(&manifest.work, 1, &[corpus.into()]).is_ok());
     let zero = ["--data", &folder.path("corpus"), "--set", "data.weights=[0, 0]"];
     let refused = Folder::new().new_manifest(&zero).unwrap_err().to_string();
     assert!(refused.contains("nothing would be drawn"), "{refused}");

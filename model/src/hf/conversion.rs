@@ -34,13 +34,13 @@ pub enum Problem {
 }
 
 /// A `config.json` on its way into the table `[model]` of a manifest.
-pub(crate) struct Reader<'a> {
+pub(crate) struct Conversion<'a> {
     pub(crate) config: &'a Value,
     pub(super) table: toml::Table,
     pub(super) problems: Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl Conversion<'_> {
     pub(crate) fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
         self.table.insert(key.to_owned(), value.into());
     }

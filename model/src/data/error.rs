@@ -1,0 +1,187 @@
+//! Why data cannot be opened or read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::documents::sink::ReadError;
+use super::tokens::header::HeaderError;
+use crate::config::Fingerprint;
+use crate::config::table::hex;
+
+/// Why a source cannot be opened or read; whoever runs this peer must act.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// The run needs a file and none was given.
+    #[error(
+        "this run trains on a {kind} file of {bytes} bytes with BLAKE3 {digest}{hint}: \
+         name it with --data FILE"
+    )]
+    NoFile {
+        /// What is in it.
+        kind: &'static str,
+        /// Length of the file.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+        /// What its organiser says of it, if anything.
+        hint: String,
+    },
+    /// A file was given and the run needs none.
+    #[error("this run's data is synthetic: leave --data {} out", .0.display())]
+    NeedlessFile(PathBuf),
+    /// The system refuses.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// As given.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        cause: io::Error,
+    },
+    /// A new run is to train on it, and it is no text.
+    #[error(transparent)]
+    Document(#[from] ReadError),
+    /// Its documents lie in records.
+    #[error(
+        "{} holds records and is no plain text: make a token file of it first, with `intellect-node data \
+         tokenize {} --out {}`",
+        .0.display(), .0.display(), .0.with_extension("tokens").display()
+    )]
+    NotPlain(PathBuf),
+    /// Somebody wrote to it.
+    #[error(
+        "{} was changed after it had been opened and checked: put the run's file back, and start again",
+        .0.display()
+    )]
+    Changed(PathBuf),
+    /// It is another file than the run's.
+    #[error(
+        "{} is not this run's file: it has {found_bytes} bytes and BLAKE3 {found}, \
+         the run's has {bytes} bytes and BLAKE3 {digest}",
+        path.display()
+    )]
+    AnotherFile {
+        /// As given.
+        path: PathBuf,
+        /// Its length.
+        found_bytes: u64,
+        /// Its digest in hex.
+        found: String,
+        /// Length of the run's file.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+    },
+    /// One part of the file holds no row.
+    #[error(
+        "{} is too small: its {part} part has {size} {unit}, one row needs {needed}; \
+         take a longer file, a shorter model.context or another data.held_out",
+        path.display()
+    )]
+    TooSmall {
+        /// As given.
+        path: PathBuf,
+        /// Which part.
+        part: &'static str,
+        /// Its length.
+        size: u64,
+        /// What it is counted in.
+        unit: &'static str,
+        /// What one row takes.
+        needed: u64,
+    },
+    /// It is no token file, or a part of one.
+    #[error("{}: {why}", path.display())]
+    NoTokens {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: HeaderError,
+    },
+    /// A number in a token file that its tokenizer does not have.
+    #[error("{} is damaged: token {at} is {token}, and its tokenizer has {tokens}", path.display())]
+    NoToken {
+        /// As given.
+        path: PathBuf,
+        /// Where, counted from 0.
+        at: u64,
+        /// What is there.
+        token: u32,
+        /// How many different ones there are.
+        tokens: usize,
+    },
+    /// The organiser's manifest says another thing than the file that it names.
+    #[error(
+        "the manifest names another tokenizer than {} was made with: its organiser must change \
+         data.tokenizer, tokenizer_digest, tokens or bos",
+        .0.display()
+    )]
+    AnotherVocabulary(PathBuf),
+    /// A folder without a token file.
+    #[error("there is no token file in {}: `intellect-node data tokenize` makes one", list(.0))]
+    NoTokenFile(Vec<PathBuf>),
+    /// Files that cannot be mixed.
+    #[error(
+        "{} was made with another tokenizer than the files before it: mix files of one",
+        .0.display()
+    )]
+    Vocabularies(PathBuf),
+    /// A file was named that is none of the run's.
+    #[error(
+        "{} is none of the {count} token files that this run mixes: it has {bytes} bytes, and \
+         `manifest show` says which they are",
+        path.display()
+    )]
+    NotOfMix {
+        /// As given.
+        path: PathBuf,
+        /// How many files the run has.
+        count: usize,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Not all files of a mix were named.
+    #[error(
+        "this run mixes {count} token files and {missing} of them were not named, one with {bytes} \
+         bytes and BLAKE3 {digest}{hint}: name each with --data, or the folder that holds them"
+    )]
+    MissingOfMix {
+        /// How many files the run has.
+        count: usize,
+        /// How many are missing.
+        missing: usize,
+        /// Length of the first of them.
+        bytes: u64,
+        /// Its digest in hex.
+        digest: String,
+        /// What its organiser says of it, if anything.
+        hint: String,
+    },
+    /// The manifest holds nothing out.
+    #[error("nothing is held out to measure on: data.held_out is 0")]
+    NothingHeldOut,
+}
+
+impl DataError {
+    /// What to make of the system's refusal to read this file.
+    pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::Unreadable { path: path.to_owned(), cause }
+    }
+
+    pub(super) fn another_file(path: &Path, found: Fingerprint, expected: Fingerprint) -> Self {
+        Self::AnotherFile {
+            path: path.to_owned(),
+            found_bytes: found.bytes,
+            found: hex(&found.digest),
+            bytes: expected.bytes,
+            digest: hex(&expected.digest),
+        }
+    }
+}
+
+fn list(named: &[PathBuf]) -> String {
+    named.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}

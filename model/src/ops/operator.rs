@@ -1,0 +1,57 @@
+//! What an operator is: its plain form, and the same by hand.
+
+use std::fmt::Debug;
+
+use burn::tensor::{Tensor, TensorPrimitive};
+use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_flex::FlexTensor;
+
+/// A function of `N` tensors. What is no float tensor stands in the operator itself.
+pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {
+    /// What the operator is, in burn's tensors.
+    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> FloatTensor<B>;
+
+    /// What the backward pass needs.
+    type Saved: Clone + Debug + Send + 'static;
+
+    /// The same by hand.
+    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
+
+    /// The gradient of each input, contiguous, from that of the output.
+    fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
+}
+
+/// An operator with `M` outputs, each with a gradient of its own.
+pub trait MultiOutput<const N: usize, const M: usize>: Clone + Debug + Send + 'static {
+    /// As [`Operator::plain`].
+    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
+
+    /// As [`Operator::Saved`].
+    type Saved: Clone + Debug + Send + 'static;
+
+    /// The same by hand.
+    fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
+
+    /// The gradient of each input from those of the outputs; an output that took no part has none.
+    fn backward(&self, saved: Self::Saved, gradients: [Option<FlexTensor>; M]) -> [FlexTensor; N];
+}
+
+/// An operator without a backward pass by hand: where gradients are tracked its plain form runs.
+pub trait Untracked<const N: usize, const M: usize> {
+    /// As [`Operator::plain`].
+    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
+
+    /// The same by hand.
+    fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];
+}
+
+/// A backend's tensor as burn's, in which plain forms are written.
+pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// And back.
+pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
