@@ -162,6 +162,24 @@ impl Arch {
     }
 }
 
+impl Family {
+    /// The sizes with which `bench train` measures it: those of all families, and its own.
+    #[must_use]
+    pub fn bench_model(self) -> Model {
+        let sizes = Model {
+            family: self,
+            layers: 6,
+            width: 256,
+            heads: 4,
+            ffn: 896,
+            context: 256,
+            vocab: 512,
+            ..Model::NONE
+        };
+        (self.facts().bench)(sizes)
+    }
+}
+
 impl Model {
     /// Parameters of the whole model.
     #[must_use]

@@ -45,6 +45,7 @@ pub(super) const FACTS: Facts = Facts {
     flops_per_token: rwkv::flops_of_all,
     held_per_token,
     reach: |_| None,
+    bench: |sizes| sizes,
     model_type: "rwkv-x052",
     words: &[("context", "context_length")],
     describe: rwkv::describe,

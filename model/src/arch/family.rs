@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(super) held_per_token: fn(&config::Model) -> usize,
     /// Tokens that a state holds at most, if that matters.
     pub(super) reach: fn(&config::Model) -> Option<usize>,
+    /// The sizes that only it has, to be measured with, and others that differ, beside those of all.
+    pub(super) bench: fn(config::Model) -> config::Model,
     /// How others name it, in `config.json`.
     pub(crate) model_type: &'static str,
     /// Its sizes: the key of `[model]`, and the name there.

@@ -78,6 +78,7 @@ pub(super) const FACTS: Facts = Facts {
     flops_per_token: rwkv::flops_of_all,
     held_per_token,
     reach: |_| None,
+    bench: |sizes| config::Model { mix_rank: 32, decay_rank: 64, ..sizes },
     model_type: "rwkv-x060",
     words: &[("context", "context_length"), ("mix_rank", "mix_rank"), ("decay_rank", "decay_rank")],
     describe: rwkv::describe,

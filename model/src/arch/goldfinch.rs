@@ -108,6 +108,14 @@ pub(super) const FACTS: Facts = Facts {
     flops_per_token,
     held_per_token,
     reach: |_| None,
+    bench: |sizes| config::Model {
+        mix_rank: 32,
+        decay_rank: 64,
+        gold_layers: 2,
+        value_rank: 64,
+        compression: 16,
+        ..sizes
+    },
     model_type: "goldfinch",
     words: &[
         ("context", "context_length"),

@@ -87,6 +87,14 @@ pub(super) const FACTS: Facts = Facts {
     flops_per_token: |m, declared| flops_per_token(m, declared),
     held_per_token,
     reach: |m| Some(m.context),
+    bench: |sizes| config::Model {
+        heads: 8,
+        kv_heads: 8,
+        ffn: 688,
+        rope_theta: 10_000.0,
+        norm_eps: 1e-5,
+        ..sizes
+    },
     model_type: "llama",
     words: &[("heads", "num_attention_heads"), ("context", "max_position_embeddings")],
     describe,

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_model::config::{Data, Family, Hints, Model, Source, Train, Work};
+use intellect_model::config::{Data, Family, Hints, Source, Train, Work};
 use intellect_model::ops::clock::{self, KernelTime};
 use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, data, genesis};
@@ -150,31 +150,10 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
 
 /// The work that is measured.
 fn work(family: Family) -> Work {
-    let rwkv = Model {
-        family,
-        layers: 6,
-        width: 256,
-        heads: 4,
-        ffn: 896,
-        context: 256,
-        vocab: 512,
-        ..Model::NONE
-    };
-    let finch = Model { mix_rank: 32, decay_rank: 64, ..rwkv.clone() };
-    let model = match family {
-        Family::Llama => {
-            let positions = Work::synthetic().model;
-            let (rope_theta, norm_eps) = (positions.rope_theta, positions.norm_eps);
-            Model { heads: 8, kv_heads: 8, ffn: 688, rope_theta, norm_eps, ..rwkv }
-        }
-        Family::Eagle => rwkv,
-        Family::Finch => finch,
-        Family::GoldFinch => Model { gold_layers: 2, value_rank: 64, compression: 16, ..finch },
-    };
     let source = Source::Synthetic { symbols: 256, order: 1 };
     let data = Data { source, held_out: 0.0, hints: Hints::default() };
     let train = Train { batch: 8, lr: 3e-4, ..Work::synthetic().train };
-    Work { model, data, train }
+    Work { model: family.bench_model(), data, train }
 }
 
 /// Steps that are measured.
