@@ -44,7 +44,7 @@ macro_rules! families {
         }
 
         impl<B: FusedOps> State<B> {
-            /// Of each block that has more than a cache.
+            /// States of the blocks, of a family whose blocks keep more than a cache; else none.
             #[must_use]
             pub fn blocks(&self) -> &[BlockState<B>] {
                 match self {
@@ -68,7 +68,7 @@ macro_rules! families {
                 }
             }
 
-            /// Before the first token.
+            /// The state before the first token, of so many texts that are read side by side.
             #[must_use]
             pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
                 match self.model().family {
@@ -122,7 +122,7 @@ impl Arch {
         self.declare().shapes
     }
 
-    /// How the optimiser treats each of those tensors.
+    /// How the optimiser treats each of the tensors, in the order of [`shapes`](Self::shapes).
     ///
     /// # Panics
     /// When a tensor packs parameters of different groups: a mistake of the architecture.
@@ -155,7 +155,7 @@ impl Arch {
         (self.model().family.facts().held_per_token)(self.model()) as u64
     }
 
-    /// Tokens that a state holds at most; none where that is no matter.
+    /// Tokens of a text that a state holds at most; none where it holds any number.
     #[must_use]
     pub fn reach(&self) -> Option<usize> {
         (self.model().family.facts().reach)(self.model())

@@ -24,6 +24,7 @@ use std::f64::consts::TAU;
 
 use rayon::prelude::*;
 
+use crate::data::draw::{Draw, UNIT};
 use crate::optim::Group;
 
 /// One parameter as its architecture declares it.
@@ -66,7 +67,7 @@ pub enum Init {
     /// A random matrix [out, in] whose rows, or columns where those are fewer, are orthogonal and
     /// `gain` long (Saxe et al. 2013).
     Orthogonal {
-        /// Every singular value.
+        /// Every singular value of the matrix.
         gain: f64,
     },
     /// No chance: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
@@ -130,7 +131,7 @@ pub fn weights(seed: u64, specs: &[Spec]) -> Vec<f32> {
 
 /// The elements of one parameter.
 fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
-    let mut stream = Stream::new(seed, &spec.name);
+    let mut stream = stream(seed, &spec.name);
     let mut put = |numbers: &mut dyn Iterator<Item = f64>| {
         for (place, number) in place.iter_mut().zip(numbers) {
             *place = number as f32;
@@ -139,60 +140,41 @@ fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
     match spec.init {
         Init::Zeros => place.fill(0.0),
         Init::Ones => place.fill(1.0),
-        Init::Normal { std } => put(&mut stream.normals().map(|z| std * z)),
+        Init::Normal { std } => put(&mut normals(&mut stream).map(|z| std * z)),
         Init::TruncatedNormal { std, cut } => {
-            put(&mut stream.normals().filter(|z| z.abs() <= cut).map(|z| std * z));
+            put(&mut normals(&mut stream).filter(|z| z.abs() <= cut).map(|z| std * z));
         }
         Init::Uniform { bound } => {
             put(&mut std::iter::repeat_with(|| (2.0 * stream.unit() - 1.0) * bound));
         }
         Init::Orthogonal { gain } => {
             let columns = spec.shape.last().copied().unwrap_or(1);
-            put(&mut orthogonal::matrix(stream.normals(), spec.len() / columns, columns)
+            put(&mut orthogonal::matrix(normals(&mut stream), spec.len() / columns, columns)
                 .map(|q| gain * q));
         }
         Init::Curve(curve) => put(&mut (0..).map(|i| curve.at(i))),
     }
 }
 
-/// Random numbers without end, keyed by a seed and a name.
-struct Stream(blake3::OutputReader);
+/// The random numbers of the parameter of this name.
+fn stream(seed: u64, name: &str) -> Draw {
+    let mut material = seed.to_le_bytes().to_vec();
+    material.extend_from_slice(name.as_bytes());
+    Draw::keyed(&blake3::derive_key(CONTEXT, &material))
+}
 
-impl Stream {
-    fn new(seed: u64, name: &str) -> Self {
-        let mut material = seed.to_le_bytes().to_vec();
-        material.extend_from_slice(name.as_bytes());
-        let key = blake3::derive_key(CONTEXT, &material);
-        Self(blake3::Hasher::new_keyed(&key).finalize_xof())
-    }
-
-    /// The next 53 random bits as a whole number.
-    fn bits(&mut self) -> f64 {
-        let mut word = [0; 8];
-        self.0.fill(&mut word);
-        (u64::from_le_bytes(word) >> 11) as f64
-    }
-
-    /// Uniform from 0 to below 1.
-    fn unit(&mut self) -> f64 {
-        self.bits() * UNIT
-    }
-
-    /// Standard normal numbers, two from each pair.
-    fn normals(&mut self) -> impl Iterator<Item = f64> {
-        let pair = || {
-            let u1 = (self.bits() + 1.0) * UNIT;
-            let u2 = self.unit();
-            let radius = libm::sqrt(-2.0 * libm::log(u1));
-            [radius * libm::cos(TAU * u2), radius * libm::sin(TAU * u2)]
-        };
-        std::iter::repeat_with(pair).flatten()
-    }
+/// Standard normal numbers, two from each pair.
+fn normals(stream: &mut Draw) -> impl Iterator<Item = f64> {
+    let pair = || {
+        // Above 0 to 1; the sum is exact.
+        let (u1, u2) = (stream.unit() + UNIT, stream.unit());
+        let radius = libm::sqrt(-2.0 * libm::log(u1));
+        [radius * libm::cos(TAU * u2), radius * libm::sin(TAU * u2)]
+    };
+    std::iter::repeat_with(pair).flatten()
 }
 
 const CONTEXT: &str = "intellect-node 1 genesis";
-/// 2^−53: the distance of neighbouring uniform numbers.
-const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
 
 #[cfg(test)]
 mod tests {

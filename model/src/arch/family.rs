@@ -30,7 +30,7 @@ pub(crate) struct Facts {
     pub(crate) words: &'static [(&'static str, &'static str)],
     /// What else `config.json` says of it.
     pub(crate) describe: fn(&config::Model) -> Value,
-    /// And how that is read.
+    /// Reads what `describe` writes, and refuses what is not built here.
     pub(crate) read: fn(&mut Conversion<'_>),
 }
 
@@ -48,7 +48,7 @@ pub trait Pass<B: FusedOps>: Sized {
     /// The state before the first token.
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State;
 
-    /// Of each block that has more than a cache.
+    /// States of the blocks, of a family whose blocks keep more than a cache; else none.
     fn blocks(state: &Self::State) -> &[BlockState<B>];
 
     /// Scores of every next token; the state moves on. // tokens [B·T]; result [B·T, V]

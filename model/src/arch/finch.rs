@@ -27,14 +27,14 @@ use crate::ops::{DataMix, FusedOps, Pieces, Project, ShiftMix, TanhProject, Weig
 /// A Finch with its weights.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
 
-/// The data-dependent token shift: five mixes of each row and the one before it.
+/// The data-dependent token shift: M mixes of each row and the one before it.
 #[derive(Clone, Debug)]
 pub(super) struct Mixes<B: FusedOps> {
     /// `[D]`
-    mu_x: FloatTensor<B>,
-    /// [5, D]
-    mu: FloatTensor<B>,
-    features: LowRank<B>,
+    pub(super) mu_x: FloatTensor<B>,
+    /// [M, D]
+    pub(super) mu: FloatTensor<B>,
+    pub(super) features: LowRank<B>,
 }
 
 /// Time mixing of a block.
@@ -58,16 +58,16 @@ impl<B: FusedOps> Mixes<B> {
     }
 
     /// The mixes of h, in the order of the pieces. // h [N, D], before [B, D]
-    pub(super) fn apply(
+    pub(super) fn apply<const M: usize>(
         &self,
         h: &FloatTensor<B>,
         before: &FloatTensor<B>,
         rank: usize,
-    ) -> [FloatTensor<B>; 5] {
+    ) -> [FloatTensor<B>; M] {
         let LowRank { inwards, outwards } = self.features.clone();
         let shift = ShiftMix { weighs: Weighs::Past };
         let base = B::run(shift, [h.clone(), self.mu_x.clone(), before.clone()]);
-        let features = B::run(TanhProject, [base, inwards]); // [N, 5R]
+        let features = B::run(TanhProject, [base, inwards]); // [N, M·R]
         let mix = DataMix { pieces: Pieces { first: 0, rank } };
         B::run_multi(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
     }

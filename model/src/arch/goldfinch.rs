@@ -332,24 +332,18 @@ impl<B: FusedOps> Recur<B> {
 
 impl<B: FusedOps> Attend<B> {
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        let norm = Norm::take(next);
-        let mu = [next(), next(), next(), next(), next()];
-        let (query_mix, cache_mix) = (LowRank::take(next), LowRank::take(next));
-        let (key_map, value_map) = (LowRank::take(next), LowRank::take(next));
-        let query = next();
-        let (query_norm, key_norm) = (Norm::take(next), Norm::take(next));
-        let value_norm = Norm::take(next);
+        // In the order of the tensors.
         Self {
-            norm,
-            mu,
-            query_mix,
-            cache_mix,
-            key_map,
-            value_map,
-            query,
-            query_norm,
-            key_norm,
-            value_norm,
+            norm: Norm::take(next),
+            mu: [next(), next(), next(), next(), next()],
+            query_mix: LowRank::take(next),
+            cache_mix: LowRank::take(next),
+            key_map: LowRank::take(next),
+            value_map: LowRank::take(next),
+            query: next(),
+            query_norm: Norm::take(next),
+            key_norm: Norm::take(next),
+            value_norm: Norm::take(next),
             output: TimeOutput::take(next),
         }
     }
@@ -384,12 +378,8 @@ impl<B: FusedOps> Attend<B> {
         let [mu_x, mu_q, ..] = self.mu.clone();
         let h = self.norm.apply(x);
         let before = step::<B>(&mut state.time, &h);
-        let shift = ShiftMix { weighs: Weighs::Past };
-        let base = B::run(shift, [h.clone(), mu_x, before.clone()]);
-        let LowRank { inwards, outwards } = self.query_mix.clone();
-        let features = B::run(TanhProject, [base, inwards]);
-        let mix = DataMix { pieces: Pieces { first: 0, rank } };
-        let [mixed] = B::run_multi(mix, [h, features, outwards, mu_q, before]);
+        let mixes = Mixes { mu_x, mu: mu_q, features: self.query_mix.clone() };
+        let [mixed] = mixes.apply(&h, &before, rank);
         self.query_norm.apply(B::run(Project, [mixed, self.query.clone()]))
     }
 

@@ -367,23 +367,23 @@ impl Declare {
         Self { specs: Vec::new(), shapes: Vec::new(), width }
     }
 
-    /// One parameter: its shape in RWKV-LM, and of the tensor.
+    /// One parameter of this shape in RWKV-LM; gives the shape of its tensor, which begins as the same.
     fn add(
         &mut self,
         name: String,
         shape: Vec<usize>,
-        tensor: Vec<usize>,
         init: Init,
         group: Group,
-    ) {
+    ) -> &mut Vec<usize> {
+        self.shapes.push(shape.clone());
         self.specs.push(Spec { name, shape, init, group });
-        self.shapes.push(tensor);
+        let last = self.shapes.len() - 1;
+        &mut self.shapes[last]
     }
 
     /// A projection [out, in].
-    pub(super) fn matrix(&mut self, name: &str, [out, inputs]: [usize; 2], init: Init) {
-        let shape = vec![out, inputs];
-        self.add(format!("{name}.weight"), shape.clone(), shape, init, Group::DECAYED);
+    pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2], init: Init) {
+        self.add(format!("{name}.weight"), shape.to_vec(), init, Group::DECAYED);
     }
 
     /// An orthogonal projection.
@@ -393,16 +393,15 @@ impl Declare {
 
     /// Weight and bias of a norm, its weight all `gain`.
     pub(super) fn norm(&mut self, name: &str, gain: f64) {
-        let shape = vec![self.width];
         let weight = Init::Curve(Curve::constant(gain));
-        self.add(format!("{name}.weight"), shape.clone(), shape.clone(), weight, Group::FREE);
-        self.add(format!("{name}.bias"), shape.clone(), shape, Init::Zeros, Group::FREE);
+        self.add(format!("{name}.weight"), vec![self.width], weight, Group::FREE);
+        self.add(format!("{name}.bias"), vec![self.width], Init::Zeros, Group::FREE);
     }
 
     /// Weights of a token shift.
     pub(super) fn shift(&mut self, name: String, curve: Curve) {
-        let shape = vec![1, 1, self.width];
-        self.add(name, shape, vec![self.width], Init::Curve(curve), Group::FREE);
+        let width = self.width;
+        *self.add(name, vec![1, 1, width], Init::Curve(curve), Group::FREE) = vec![width];
     }
 
     /// Weights of several token shifts, which one tensor holds. // [M, D]
@@ -418,25 +417,24 @@ impl Declare {
     /// A low-rank map in `pieces` of `rank`; it starts as nothing.
     pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
         let (features, width) = (pieces * rank, self.width);
-        let inwards = vec![width, features];
-        self.add(format!("{name}_w1"), inwards.clone(), inwards, Init::Zeros, Group::FREE);
-        let outwards = vec![features, width];
-        let named = if pieces > 1 { vec![pieces, rank, width] } else { outwards.clone() };
+        self.add(format!("{name}_w1"), vec![width, features], Init::Zeros, Group::FREE);
+        let tensor = vec![features, width];
+        let shape = if pieces > 1 { vec![pieces, rank, width] } else { tensor.clone() };
         let init = Init::Uniform { bound: LOW_RANK };
-        self.add(format!("{name}_w2"), named, outwards, init, Group::FREE);
+        *self.add(format!("{name}_w2"), shape, init, Group::FREE) = tensor;
     }
 
     /// The decay, slow channels first, and the bonus of the present token.
     pub(super) fn recurrence(&mut self, att: &str, shape: Vec<usize>, heads: usize, depth: Depth) {
         let (width, over) = (self.width, (self.width - 1) as f64);
         let exponent = 0.7 + 1.3 * depth.a;
-        let decay = Curve { offset: -6.0, scale: 5.0, over, exponent, zigzag: 0.0 };
+        let decay = Init::Curve(Curve { offset: -6.0, scale: 5.0, over, exponent, zigzag: 0.0 });
         let twice = Group { lr_factor: 2.0, decays: false };
-        self.add(format!("{att}.time_decay"), shape, vec![width], Init::Curve(decay), twice);
-        let bonus = Curve { offset: depth.a, scale: -depth.a, over, exponent: 1.0, zigzag: 0.1 };
+        *self.add(format!("{att}.time_decay"), shape, decay, twice) = vec![width];
+        let (offset, scale) = (depth.a, -depth.a);
+        let bonus = Init::Curve(Curve { offset, scale, over, exponent: 1.0, zigzag: 0.1 });
         let by_head = vec![heads, width / heads];
-        let name = format!("{att}.time_faaaa");
-        self.add(name, by_head, vec![width], Init::Curve(bonus), Group::FREE);
+        *self.add(format!("{att}.time_faaaa"), by_head, bonus, Group::FREE) = vec![width];
     }
 
     /// d_i^exponent + more, where the weight is the present's.

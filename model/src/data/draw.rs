@@ -16,6 +16,11 @@ impl Draw {
         Self { stream: hasher.finalize_xof() }
     }
 
+    /// The stream of `key` alone.
+    pub(crate) fn keyed(key: &[u8; 32]) -> Self {
+        Self { stream: blake3::Hasher::new_keyed(key).finalize_xof() }
+    }
+
     /// A whole number below `bound`, which is not 0. Some come up more often than others by less
     /// than `bound` / 2^64.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
@@ -26,7 +31,7 @@ impl Draw {
 
     /// A number of 53 random bits from 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.word() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.word() >> 11) as f64 * UNIT
     }
 
     fn word(&mut self) -> u64 {
@@ -35,6 +40,9 @@ impl Draw {
         u64::from_le_bytes(word)
     }
 }
+
+/// 2^−53: the distance of neighbouring uniform numbers.
+pub(crate) const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
 
 #[cfg(test)]
 mod tests {

@@ -68,8 +68,8 @@ impl Untracked<4, 3> for AdamW {
     fn forward(&self, [mut p, g, mut m, mut v]: [FlexTensor; 4]) -> [FlexTensor; 3] {
         let _timer = clock::start("adamw");
         let [ps, ms, vs] = [&mut p, &mut m, &mut v].map(|x| floats_mut(x).par_chunks_mut(ELEMENTS));
-        let values = ps.zip(floats(&g).par_chunks(ELEMENTS));
-        values.zip(ms.zip(vs)).for_each(|((p, g), (m, v))| adamw(p, g, m, v, *self));
+        let tasks = (ps, floats(&g).par_chunks(ELEMENTS), ms, vs).into_par_iter();
+        tasks.for_each(|(p, g, m, v)| adamw(p, g, m, v, *self));
         [p, m, v]
     }
 }

@@ -165,7 +165,7 @@ impl Operator<1> for Attention {
     }
 
     fn backward(&self, [qkv, y, lse]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
-        let saved = Saved { o: floats(&y), lse: floats(&lse), d_o: floats(&dy) };
+        let saved = [&y, &lse, &dy].map(floats);
         [make(qkv.shape(), |dqkv| backward(self.inputs(&qkv), saved, dqkv))]
     }
 }
@@ -301,17 +301,6 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
     MatMut::strided(scores.as_flattened_mut(), keys, queries, BLOCK)
 }
 
-/// What the forward pass left, and the gradient of its output.
-#[derive(Clone, Copy)]
-struct Saved<'a> {
-    /// [B·T, H·K]
-    o: &'a [f32],
-    /// [B, G, H/G, T]
-    lse: &'a [f32],
-    /// [B·T, H·K]
-    d_o: &'a [f32],
-}
-
 /// One task of the backward pass: a key-value head of a sequence and the windows of its gradients.
 struct Task<'a> {
     packed: Packed<'a>,
@@ -325,16 +314,15 @@ struct Task<'a> {
     dv: MatMut<'a>,
 }
 
-/// Gradient of the packed rows. // dqkv [B·T, (H + 2G)·K]
-fn backward(inputs: Inputs<'_>, saved: Saved<'_>, dqkv: &mut [f32]) {
+/// Gradient of the packed rows. // o, d_o [B·T, H·K], lse [B, G, H/G, T], dqkv [B·T, (H + 2G)·K]
+fn backward(inputs: Inputs<'_>, [o, lse, d_o]: [&[f32]; 3], dqkv: &mut [f32]) {
     let _timer = clock::start("attention back");
     let heads @ Heads { tokens, query, kv, size, .. } = inputs.heads;
     let group = heads.group();
     let mut tasks = Vec::with_capacity(heads.sequences * kv);
     let packed = inputs.sequences().zip(dqkv.chunks_mut(tokens * heads.row()));
-    let outputs =
-        saved.o.chunks(tokens * query * size).zip(saved.d_o.chunks(tokens * query * size));
-    let sequences = packed.zip(outputs).zip(saved.lse.chunks(query * tokens));
+    let outputs = o.chunks(tokens * query * size).zip(d_o.chunks(tokens * query * size));
+    let sequences = packed.zip(outputs).zip(lse.chunks(query * tokens));
     for (((packed, dqkv), (o, d_o)), lse) in sequences {
         let (dq, rest) = MatMut::new(dqkv, tokens, heads.row()).split_cols(query * size);
         let (dk, dv) = rest.split_cols(kv * size);

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// Wall time spent in one kind of kernel, and how often it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTime {
-    /// What ran.
+    /// Which kind of kernel, such as "attention back".
     pub name: &'static str,
-    /// In all.
+    /// Wall time of all calls together.
     pub time: Duration,
-    /// How often.
+    /// How often it ran.
     pub calls: u64,
 }
 

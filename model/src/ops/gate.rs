@@ -1,16 +1,16 @@
 //! Gates and other elementwise maps of the RWKV families and GoldFinch.
 
-use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::activation;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
-use super::lanes::{blocks, exp, fma, simd};
+use super::clock;
+use super::lanes::{exp, fma, sigmoid};
 use super::operator::{Operator, primitive, tensor};
-use super::{clock, lanes};
+use super::rows::elementwise;
 
 /// y = max(x, 0)². // any shape
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct ReluSquare;
 
 impl Operator<1> for ReluSquare {
     fn plain<B: Backend>(&self, [x]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
-        let x = relu(tensor::<B, 2>(x));
+        let x = activation::relu(tensor::<B, 2>(x));
         primitive(x.clone() * x)
     }
 
@@ -27,17 +27,14 @@ impl Operator<1> for ReluSquare {
 
     fn forward(&self, [mut y]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
         let _timer = clock::start("gate");
-        floats_mut(&mut y).par_chunks_mut(ELEMENTS).for_each(relu_square);
+        relu_square(floats_mut(&mut y));
         (y.clone(), y)
     }
 
     /// dx = dy∘2√y
     fn backward(&self, y: Self::Saved, mut d: FlexTensor) -> [FlexTensor; 1] {
         let _timer = clock::start("gate back");
-        let chunks = floats(&y).par_chunks(ELEMENTS);
-        chunks
-            .zip(floats_mut(&mut d).par_chunks_mut(ELEMENTS))
-            .for_each(|(y, d)| relu_square_grad(y, d));
+        relu_square_grad(floats(&y), floats_mut(&mut d));
         [d]
     }
 }
@@ -48,7 +45,7 @@ pub struct GatedAdd;
 
 impl Operator<3> for GatedAdd {
     fn plain<B: Backend>(&self, [r, x, residual]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
-        primitive(tensor::<B, 2>(residual) + sigmoid(tensor::<B, 2>(r)) * tensor(x))
+        primitive(tensor::<B, 2>(residual) + activation::sigmoid(tensor::<B, 2>(r)) * tensor(x))
     }
 
     /// r, x
@@ -56,12 +53,7 @@ impl Operator<3> for GatedAdd {
 
     fn forward(&self, [r, x, residual]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
         let _timer = clock::start("gate");
-        let y = make(x.shape(), |y| {
-            let inputs = floats(&r).par_chunks(ELEMENTS).zip(floats(&x).par_chunks(ELEMENTS));
-            let inputs = inputs.zip(floats(&residual).par_chunks(ELEMENTS));
-            let chunks = inputs.zip(y.par_chunks_mut(ELEMENTS));
-            chunks.for_each(|(((r, x), residual), y)| gated_add(r, x, residual, y));
-        });
+        let y = make(x.shape(), |y| gated_add(floats(&r), floats(&x), floats(&residual), y));
         (y, [r, x])
     }
 
@@ -69,11 +61,7 @@ impl Operator<3> for GatedAdd {
         let _timer = clock::start("gate back");
         let mut dr = make(r.shape(), |_| ());
         let dx = make(x.shape(), |dx| {
-            let inputs = floats(&r).par_chunks(ELEMENTS).zip(floats(&x).par_chunks(ELEMENTS));
-            let inputs = inputs.zip(floats(&dy).par_chunks(ELEMENTS));
-            let outputs = floats_mut(&mut dr).par_chunks_mut(ELEMENTS);
-            let chunks = inputs.zip(outputs.zip(dx.par_chunks_mut(ELEMENTS)));
-            chunks.for_each(|(((r, x), dy), (dr, dx))| gated_add_grad(r, x, dy, dr, dx));
+            gated_add_grad(floats(&r), floats(&x), floats(&dy), floats_mut(&mut dr), dx);
         });
         [dr, dx, dy]
     }
@@ -95,10 +83,7 @@ impl Operator<2> for DecayedKeys {
 
     fn forward(&self, [k, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
         let _timer = clock::start("gate");
-        let y = make(k.shape(), |y| {
-            let inputs = floats(&k).par_chunks(ELEMENTS).zip(floats(&w).par_chunks(ELEMENTS));
-            inputs.zip(y.par_chunks_mut(ELEMENTS)).for_each(|((k, w), y)| decayed(k, w, y));
-        });
+        let y = make(k.shape(), |y| decayed(floats(&k), floats(&w), y));
         (y, [k, w])
     }
 
@@ -106,93 +91,44 @@ impl Operator<2> for DecayedKeys {
         let _timer = clock::start("gate back");
         let mut dw = make(w.shape(), |_| ());
         let dk = make(k.shape(), |dk| {
-            let inputs = floats(&k).par_chunks(ELEMENTS).zip(floats(&w).par_chunks(ELEMENTS));
-            let inputs = inputs.zip(floats(&dy).par_chunks(ELEMENTS));
-            let outputs = dk.par_chunks_mut(ELEMENTS);
-            let chunks = inputs.zip(outputs.zip(floats_mut(&mut dw).par_chunks_mut(ELEMENTS)));
-            chunks.for_each(|(((k, w), dy), (dk, dw))| decayed_grad(k, w, dy, dk, dw));
+            decayed_grad(floats(&k), floats(&w), floats(&dy), dk, floats_mut(&mut dw));
         });
         [dk, dw]
     }
 }
 
-#[inline(always)]
-fn relu_square_block(x: &mut [f32]) {
-    for x in x {
-        let positive = if *x > 0.0 { *x } else { 0.0 };
-        *x = positive * positive;
+elementwise! {
+    fn relu_square(; x) |i| {
+        let positive = if x[i] > 0.0 { x[i] } else { 0.0 };
+        x[i] = positive * positive;
     }
-}
 
-#[inline(always)]
-fn relu_square_grad_block(y: &[f32], d: &mut [f32]) {
-    for i in 0..d.len() {
+    fn relu_square_grad(y; d) |i| {
         d[i] *= 2.0 * y[i].sqrt();
     }
-}
 
-#[inline(always)]
-fn gated_add_block<S: Simd>(r: &[f32], x: &[f32], residual: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] = fma::<S>(lanes::sigmoid::<S>(r[i]), x[i], residual[i]);
+    fn gated_add<S>(r, x, residual; y) |i| {
+        y[i] = fma::<S>(sigmoid::<S>(r[i]), x[i], residual[i]);
     }
-}
 
-#[inline(always)]
-fn gated_add_grad_block<S: Simd>(r: &[f32], x: &[f32], dy: &[f32], dr: &mut [f32], dx: &mut [f32]) {
-    for i in 0..dx.len() {
-        let s = lanes::sigmoid::<S>(r[i]);
+    fn gated_add_grad<S>(r, x, dy; dr, dx) |i| {
+        let s = sigmoid::<S>(r[i]);
         dx[i] = dy[i] * s;
         dr[i] = dx[i] * x[i] * (1.0 - s);
     }
-}
 
-#[inline(always)]
-fn decayed_block<S: Simd>(k: &[f32], w: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
+    fn decayed<S>(k, w; y) |i| {
         y[i] = k[i] * (1.0 - exp::<S>(-exp::<S>(w[i])));
     }
-}
 
-/// d(1 − exp(−eʷ))/dw = eʷ·exp(−eʷ)
-#[inline(always)]
-fn decayed_grad_block<S: Simd>(k: &[f32], w: &[f32], dy: &[f32], dk: &mut [f32], dw: &mut [f32]) {
-    for i in 0..dk.len() {
+    /// d(1 − exp(−eʷ))/dw = eʷ·exp(−eʷ)
+    fn decayed_grad<S>(k, w, dy; dk, dw) |i| {
         let rate = exp::<S>(w[i]);
         let factor = exp::<S>(-rate);
         dk[i] = dy[i] * (1.0 - factor);
         dw[i] = dy[i] * k[i] * rate * factor;
     }
 }
-
-simd! {
-    fn relu_square<S>(x: &mut [f32]) {
-        blocks!(relu_square_block(; x));
-    }
-
-    fn relu_square_grad<S>(y: &[f32], d: &mut [f32]) {
-        blocks!(relu_square_grad_block(y; d));
-    }
-
-    fn gated_add<S>(r: &[f32], x: &[f32], residual: &[f32], y: &mut [f32]) {
-        blocks!(gated_add_block::<S>(r, x, residual; y));
-    }
-
-    fn gated_add_grad<S>(r: &[f32], x: &[f32], dy: &[f32], dr: &mut [f32], dx: &mut [f32]) {
-        blocks!(gated_add_grad_block::<S>(r, x, dy; dr, dx));
-    }
-
-    fn decayed<S>(k: &[f32], w: &[f32], y: &mut [f32]) {
-        blocks!(decayed_block::<S>(k, w; y));
-    }
-
-    fn decayed_grad<S>(k: &[f32], w: &[f32], dy: &[f32], dk: &mut [f32], dw: &mut [f32]) {
-        blocks!(decayed_grad_block::<S>(k, w, dy; dk, dw));
-    }
-}
-
-/// Elements per task.
-const ELEMENTS: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,6 @@ use std::marker::PhantomData;
 use gemm::Parallelism;
 use rayon::prelude::*;
 
-use super::clock;
 use super::lanes::{dot_lanes, simd};
 
 /// A read-only window of `rows` × `cols` elements.
@@ -83,6 +82,11 @@ impl<'a> Mat<'a> {
     pub(super) fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
         Self { start: data.as_ptr(), rows, cols, row_stride, col_stride: 1, life: PhantomData }
+    }
+
+    /// How many rows and columns.
+    pub(super) fn shape(self) -> [usize; 2] {
+        [self.rows, self.cols]
     }
 
     /// Columns `start..end`.
@@ -169,6 +173,11 @@ impl<'a> MatMut<'a> {
         }
     }
 
+    /// Writes zeros.
+    pub(super) fn zero(mut self) {
+        (0..self.rows).for_each(|row| self.row_mut(row).fill(0.0));
+    }
+
     /// A shorter borrow of rows `start..end`.
     pub(super) fn rows_mut(&mut self, start: usize, end: usize) -> MatMut<'_> {
         assert!(start <= end && end <= self.rows, "rows out of range");
@@ -179,21 +188,6 @@ impl<'a> MatMut<'a> {
             cols: self.cols,
             row_stride: self.row_stride,
             life: PhantomData,
-        }
-    }
-}
-
-impl MatMut<'_> {
-    /// Writes zeros.
-    pub(super) fn zero(self) {
-        for row in 0..self.rows {
-            #[expect(unsafe_code, reason = "a window of a slice that others share")]
-            // SAFETY: the row lies inside a live slice (checked when the view was made), and no
-            // other live view has its elements.
-            let row = unsafe {
-                std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols)
-            };
-            row.fill(0.0);
         }
     }
 }
@@ -281,20 +275,9 @@ fn stride(elements: usize) -> isize {
     elements as isize
 }
 
-/// `y = x·Wᵀ` or `y += x·Wᵀ`. // y [N, O], x [N, I], w [O, I]
-pub(super) fn linear(y: &mut [f32], write: Write, x: &[f32], w: &[f32], shape: Linear) {
-    let _timer = clock::start("product");
-    let Linear { rows, inputs, outputs } = shape;
-    if rows == 1 {
-        return linear_row(y, write, x, w);
-    }
-    let (x, w) = (Mat::new(x, rows, inputs), Mat::new(w, outputs, inputs));
-    product(MatMut::new(y, rows, outputs), write, x, w.t(), Threads::Pool);
-}
-
-/// [`linear`] of one row, as generation has it: a dot product with each row of W, which is read once and
-/// as it lies. // `y [O], x [I]`, w [O, I]
-fn linear_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
+/// y = W·x or y += W·x of one row x, as generation has it: a dot product with each row of W, which is read
+/// once and as it lies. // `y [O], x [I]`, w [O, I]
+pub(super) fn product_of_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
     let tasks = y.par_chunks_mut(OUTPUTS).zip(w.par_chunks(OUTPUTS * x.len()));
     tasks.for_each(|(y, w)| dots(x, w, write, y));
 }
@@ -309,22 +292,6 @@ simd! {
     }
 }
 
-/// `dx = dy·W`. // dx [N, I], dy [N, O], w [O, I]
-pub(super) fn linear_dx(dx: &mut [f32], dy: &[f32], w: &[f32], shape: Linear) {
-    let _timer = clock::start("product dx");
-    let Linear { rows, inputs, outputs } = shape;
-    let (dy, w) = (Mat::new(dy, rows, outputs), Mat::new(w, outputs, inputs));
-    product(MatMut::new(dx, rows, inputs), Write::Replace, dy, w, Threads::Pool);
-}
-
-/// `dW = dyᵀ·x`. // dw [O, I], dy [N, O], x [N, I]
-pub(super) fn linear_dw(dw: &mut [f32], dy: &[f32], x: &[f32], shape: Linear) {
-    let _timer = clock::start("product dw");
-    let Linear { rows, inputs, outputs } = shape;
-    let (dy, x) = (Mat::new(dy, rows, outputs), Mat::new(x, rows, inputs));
-    product(MatMut::new(dw, outputs, inputs), Write::Replace, dy.t(), x, Threads::Pool);
-}
-
 /// The longest contraction that `gemm` 0.19 never cuts, whatever the processor and its caches.
 const SLAB: usize = 512;
 
@@ -333,14 +300,6 @@ const SMALL: usize = 256;
 
 /// Outputs per task: their rows of W are a few hundred kilobytes.
 const OUTPUTS: usize = 64;
-
-/// The sizes of one projection.
-#[derive(Clone, Copy)]
-pub(super) struct Linear {
-    pub(super) rows: usize,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-}
 
 #[cfg(test)]
 mod tests {

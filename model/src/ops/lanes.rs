@@ -2,7 +2,7 @@
 //! written in.
 //!
 //! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp`
-//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`blocks!`]), or
+//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`each!`]), or
 //! arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left inside; indices instead
 //! of zipped iterators in the innermost loop; a reduction runs in [`LANES`] independent sums, since
 //! float addition may not be reordered behind our back; `exp` is a polynomial, since a call into the C
@@ -33,7 +33,7 @@ macro_rules! simd {
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
             struct Kernel<T>(T);
             impl pulp::WithSimd for Kernel<($($ty,)*)> {
-                type Output = simd!(@output $($ret)?);
+                type Output = $crate::ops::lanes::simd!(@output $($ret)?);
                 #[inline(always)]
                 fn with_simd<$S: pulp::Simd>(self, _: $S) -> Self::Output {
                     let Self(($($arg,)*)) = self;
@@ -49,17 +49,25 @@ macro_rules! simd {
 
 pub(crate) use simd;
 
-/// Calls an elementwise function on slices cut to one length, so that no bounds check is left in its
-/// loop. (Called on registers one after the other, a function of few operations was vectorised over
-/// the registers, with gathers: three times slower.)
-macro_rules! blocks {
-    ($f:ident $(::<$S:ident>)? ($($x:ident),*; $($y:ident),*) $($rest:expr),*) => {{
-        let count = [$($y.len()),*][0];
-        $f$(::<$S>)?($(&$x[..count],)* $(&mut $y[..count],)* $($rest),*);
+/// Does something to element `i` of some slices: inputs, then outputs, all of which are cut to the length of
+/// the first output, then what is the same for all; `<S>` where the instruction set matters. It becomes a
+/// function of its own: only of arguments does the compiler know that they are apart, and of slices of one
+/// length it checks no bounds. (Called on registers one after the other, a function of few operations was
+/// vectorised over the registers, with gathers: three times slower.)
+macro_rules! each {
+    ($(<$S:ident>)? ($($x:ident),*; $($y:ident),+ $(; $($z:ident: $type:ty),+)?) |$i:ident| $body:block) => {{
+        #[inline(always)]
+        fn block$(<$S: pulp::Simd>)?(
+            $($x: &[f32],)* $($y: &mut [f32],)+ $($($z: $type),+)?
+        ) {
+            for $i in 0..[$($y.len()),+][0] $body
+        }
+        let count = [$($y.len()),+][0];
+        block$(::<$S>)?($(&$x[..count],)* $(&mut $y[..count],)+ $($($z),+)?);
     }};
 }
 
-pub(super) use blocks;
+pub(super) use each;
 
 /// `a·b + c`, fused where the processor can.
 #[inline(always)]

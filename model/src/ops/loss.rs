@@ -18,7 +18,7 @@ use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp_lanes, max_lanes, simd};
 use super::operator::{Operator, primitive, tensor};
-use super::rows::ROWS;
+use super::rows::{ELEMENTS, ROWS};
 
 /// Which number the z-loss pulls towards zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,9 +152,6 @@ simd! {
         }
     }
 }
-
-/// Elements per task of the scaling.
-const ELEMENTS: usize = 1 << 15;
 
 #[cfg(test)]
 mod tests {

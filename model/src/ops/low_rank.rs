@@ -6,14 +6,15 @@ use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
-use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::lanes::{blocks, fma, simd, tanh};
+use super::clock;
+use super::gemm::{MatMut, Threads, Write, product};
+use super::lanes::{fma, tanh};
 use super::operator::{Operator, primitive, tensor};
-use super::{clock, rows};
+use super::project::{matrix, multiply};
+use super::rows::{self, elementwise};
 
 /// y = tanh(x·W), the way into a low rank. // x [N, I], w [I, O], y [N, O]
 #[derive(Clone, Copy, Debug)]
@@ -28,19 +29,17 @@ impl Operator<2> for TanhProject {
     type Saved = [FlexTensor; 3];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
-        let y = make([x.shape()[0], w.shape()[1]], |y| {
-            multiply(y, Write::Replace, &x, &w);
-            let _timer = clock::start("gate");
-            y.par_chunks_mut(ELEMENTS).for_each(tanh_all);
-        });
+        let timer = clock::start("low rank");
+        let mut y = multiply(matrix(&x), matrix(&w));
+        drop(timer);
+        let _timer = clock::start("gate");
+        tanh_all(floats_mut(&mut y));
         (y.clone(), [x, w, y])
     }
 
     fn backward(&self, [x, w, y]: Self::Saved, mut d: FlexTensor) -> [FlexTensor; 2] {
         let timer = clock::start("gate back");
-        let chunks =
-            floats(&y).par_chunks(ELEMENTS).zip(floats_mut(&mut d).par_chunks_mut(ELEMENTS));
-        chunks.for_each(|(y, d)| tanh_grad(y, d));
+        tanh_grad(floats(&y), floats_mut(&mut d));
         drop(timer);
         multiply_grad(&x, &w, &d)
     }
@@ -70,7 +69,10 @@ impl Operator<3> for Expand {
                 1 => rows::repeat(y, floats(&base)),
                 _ => rows::copy(y, floats(&base)),
             }
-            multiply(y, Write::Add, &a, &w);
+            let _timer = clock::start("low rank");
+            let (rows, outputs) = (a.shape()[0], w.shape()[1]);
+            let y = MatMut::new(y, rows, outputs);
+            product(y, Write::Add, matrix(&a), matrix(&w), Threads::Pool);
         });
         (y, ([a, w], rank))
     }
@@ -85,57 +87,22 @@ impl Operator<3> for Expand {
     }
 }
 
-/// y = x·W or y += x·W. // x [N, I], w [I, O], y [N, O]
-fn multiply(y: &mut [f32], write: Write, x: &FlexTensor, w: &FlexTensor) {
-    let _timer = clock::start("low rank");
-    let [rows, inputs, outputs] = [x.shape()[0], w.shape()[0], w.shape()[1]];
-    let (x, w) = (Mat::new(floats(x), rows, inputs), Mat::new(floats(w), inputs, outputs));
-    product(MatMut::new(y, rows, outputs), write, x, w, Threads::Pool);
-}
-
 /// Gradients of x and W in y = x·W.
 fn multiply_grad(x: &FlexTensor, w: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 2] {
     let _timer = clock::start("low rank back");
-    let [rows, inputs, outputs] = [x.shape()[0], w.shape()[0], w.shape()[1]];
-    let d = Mat::new(floats(dy), rows, outputs);
-    let dx = make(x.shape(), |dx| {
-        let w = Mat::new(floats(w), inputs, outputs);
-        product(MatMut::new(dx, rows, inputs), Write::Replace, d, w.t(), Threads::Pool);
-    });
-    let dw = make(w.shape(), |dw| {
-        let x = Mat::new(floats(x), rows, inputs);
-        product(MatMut::new(dw, inputs, outputs), Write::Replace, x.t(), d, Threads::Pool);
-    });
-    [dx, dw]
+    [multiply(matrix(dy), matrix(w).t()), multiply(matrix(x).t(), matrix(dy))]
 }
 
-#[inline(always)]
-fn tanh_block<S: Simd>(y: &mut [f32]) {
-    for y in y {
-        *y = tanh::<S>(*y);
+elementwise! {
+    fn tanh_all<S>(; y) |i| {
+        y[i] = tanh::<S>(y[i]);
     }
-}
 
-/// d becomes d∘(1 − y²).
-#[inline(always)]
-fn tanh_grad_block<S: Simd>(y: &[f32], d: &mut [f32]) {
-    for i in 0..d.len() {
+    /// d becomes d∘(1 − y²).
+    fn tanh_grad<S>(y; d) |i| {
         d[i] *= fma::<S>(-y[i], y[i], 1.0);
     }
 }
-
-simd! {
-    fn tanh_all<S>(y: &mut [f32]) {
-        blocks!(tanh_block::<S>(; y));
-    }
-
-    fn tanh_grad<S>(y: &[f32], d: &mut [f32]) {
-        blocks!(tanh_grad_block::<S>(y; d));
-    }
-}
-
-/// Elements per task.
-const ELEMENTS: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {

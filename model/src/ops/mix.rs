@@ -18,15 +18,14 @@ use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
-use super::lanes::{blocks, fma, simd};
+use super::lanes::{each, fma, simd};
 use super::operator::{MultiOutput, primitive, tensor};
-use super::rows::add_block;
+use super::rows::add_up;
 use super::shift::{Shifted, back};
 
 /// Which of the low-rank features belong to the pieces of an interpolation.
@@ -80,12 +79,11 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         let none = || make(saved[0].shape(), |dy| dy.fill(0.0));
         let dys = dys.map(|dy| dy.map_or_else(none, contiguous));
         let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
-        let [x, a, w, mu, before] = gradients.each_mut().map(floats_mut);
+        let mut outputs = gradients.each_mut().map(floats_mut);
         if M * self.pieces.rank < saved[1].shape()[1] {
-            a.fill(0.0);
-            w.fill(0.0);
+            // Of pieces that take no part nothing is written.
+            outputs[1..3].iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
-        let outputs = Gradients { x, a, w, mu, before };
         backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
         gradients
     }
@@ -108,16 +106,6 @@ struct Inputs<'a> {
     /// [M, D]
     mu: &'a [f32],
     pieces: Pieces,
-}
-
-/// Gradients of the inputs, each of its input's shape; of the pieces of `a` and `w` that take no part,
-/// nothing is written.
-struct Gradients<'a> {
-    x: &'a mut [f32],
-    a: &'a mut [f32],
-    w: &'a mut [f32],
-    mu: &'a mut [f32],
-    before: &'a mut [f32],
 }
 
 impl<'a> Inputs<'a> {
@@ -194,41 +182,36 @@ fn side_by_side<const M: usize>(
     (0..count).map(move |_| chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()))
 }
 
-/// The gradients of [`forward`] for those of the mixes. // dys [B·T, D] each
-fn backward<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], gradients: Gradients<'_>) {
+/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each of its
+/// input's shape; of the pieces of a and w that take no part, nothing is written. // dys [B·T, D] each
+fn backward<const M: usize>(
+    inputs: Inputs<'_>,
+    dys: [&[f32]; M],
+    [dx, da, dw, dmu, dbefore]: [&mut [f32]; 5],
+) {
     let _timer = clock::start("mix back");
-    let Gradients { x, a, w, mu, before } = gradients;
     let (rows, width, rank) = (inputs.group_rows(), inputs.rows.width, inputs.pieces.rank);
-    let tasks = x.par_chunks_mut(rows * width).zip(a.par_chunks_mut(rows * inputs.features()));
-    let sums: Vec<Sums> = tasks
-        .enumerate()
-        .map(|(index, (dx, da))| {
-            let mut sums = Sums { w: vec![0.0; M * rank * width], mu: vec![0.0; M * width] };
-            backward_group(inputs, dys, index * rows, [dx, da], &mut sums);
-            sums
-        })
-        .collect();
-    let w = &mut w[inputs.place(0) * width..][..M * rank * width];
-    add_up(sums.iter().map(|sums| &sums.w[..]), w);
-    add_up(sums.iter().map(|sums| &sums.mu[..]), mu);
-    backward_before(inputs, dys, before);
+    let tasks = dx.par_chunks_mut(rows * width).zip(da.par_chunks_mut(rows * inputs.features()));
+    let sums = tasks.enumerate().map(|(index, (dx, da))| {
+        let mut sums = [vec![0.0; M * rank * width], vec![0.0; M * width]];
+        backward_group(inputs, dys, index * rows, [dx, da], &mut sums);
+        sums
+    });
+    let sums: Vec<_> = sums.collect();
+    let (ws, mus): (Vec<_>, Vec<_>) = sums.into_iter().map(<(_, _)>::from).unzip();
+    add_up(&ws, &mut dw[inputs.place(0) * width..][..M * rank * width]);
+    add_up(&mus, dmu);
+    backward_before(inputs, dys, dbefore);
 }
 
-/// What a group of rows adds to the gradients of all.
-struct Sums {
-    /// [M·R, D]
-    w: Vec<f32>,
-    /// [M, D]
-    mu: Vec<f32>,
-}
-
-/// Of the rows from `start` on, as many as `dx` has.
+/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added to
+/// dw [M·R, D] and dmu [M, D].
 fn backward_group<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
     start: usize,
     [dx, da]: [&mut [f32]; 2],
-    sums: &mut Sums,
+    [dw, dmu]: &mut [Vec<f32>; 2],
 ) {
     let (width, rank, all) = (inputs.rows.width, inputs.pieces.rank, inputs.features());
     // A row passes on a part of the gradient of the one behind it, whose weights it needs for that.
@@ -243,10 +226,10 @@ fn backward_group<const M: usize>(
         dx.fill(0.0);
         for (c, (da, dy)) in da.into_cols(rank).into_iter().zip(dys).enumerate() {
             inputs.weigh(c, start, 1, m);
-            mix_grad(inputs.rows, m, dy, start, dx, dm, &mut sums.mu[c * width..][..width]);
+            mix_grad(inputs.rows, m, dy, start, dx, dm, &mut dmu[c * width..][..width]);
             let d = Mat::new(dm, count, width);
             product(da, Write::Replace, d, inputs.w_of(c).t(), Threads::Here);
-            let dw = MatMut::new(&mut sums.w[c * rank * width..][..rank * width], rank, width);
+            let dw = MatMut::new(&mut dw[c * rank * width..][..rank * width], rank, width);
             product(dw, Write::Add, inputs.a_of(c, start, 1, count).t(), d, Threads::Here);
         }
     }
@@ -268,53 +251,13 @@ fn backward_before<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], dbefore
     }
 }
 
-fn add_up<'a>(parts: impl Iterator<Item = &'a [f32]>, sum: &mut [f32]) {
-    sum.fill(0.0);
-    parts.for_each(|part| add(part, sum));
-}
-
-/// y = x + (prev − x)∘m
-#[inline(always)]
-fn mix_block<S: Simd>(x: &[f32], prev: &[f32], m: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] = fma::<S>(prev[i] - x[i], m[i], x[i]);
-    }
-}
-
-/// dx += dy∘(1 − m), dm = dy∘(prev − x), dμ += dm
-#[inline(always)]
-fn mix_grad_block<S: Simd>(
-    dy: &[f32],
-    x: &[f32],
-    prev: &[f32],
-    m: &[f32],
-    dx: &mut [f32],
-    dm: &mut [f32],
-    dmu: &mut [f32],
-) {
-    for i in 0..dx.len() {
-        let slope = dy[i] * (prev[i] - x[i]);
-        dm[i] = slope;
-        dmu[i] += slope;
-        dx[i] = fma::<S>(-dy[i], m[i], dx[i] + dy[i]);
-    }
-}
-
-/// dx += dy∘m, of the row behind.
-#[inline(always)]
-fn pass_on_block<S: Simd>(dy: &[f32], m: &[f32], dx: &mut [f32]) {
-    for i in 0..dx.len() {
-        dx[i] = fma::<S>(dy[i], m[i], dx[i]);
-    }
-}
-
 simd! {
     /// The rows from `start` on, as many as `y` has; m are their weights.
     fn mix<S>(rows: Shifted<'_>, m: &[f32], start: usize, y: &mut [f32]) {
         let outputs = y.chunks_exact_mut(rows.width).zip(m.chunks_exact(rows.width));
         for (i, (y, m)) in outputs.enumerate() {
             let (x, prev) = (rows.row(start + i), rows.prev(start + i));
-            blocks!(mix_block::<S>(x, prev, m; y));
+            each!(<S>(x, prev, m; y) |i| { y[i] = fma::<S>(prev[i] - x[i], m[i], x[i]) });
         }
     }
 
@@ -331,17 +274,18 @@ simd! {
             let (x, prev) = (rows.row(at), rows.prev(at));
             let (here, weight) = (&dy[at * width..][..width], &m[i * width..][..width]);
             let dmu = &mut dmu[..width];
-            blocks!(mix_grad_block::<S>(here, x, prev, weight; dx, dm, dmu));
+            each!(<S>(here, x, prev, weight; dx, dm, dmu) |i| {
+                let slope = here[i] * (prev[i] - x[i]);
+                dm[i] = slope;
+                dmu[i] += slope;
+                dx[i] = fma::<S>(-here[i], weight[i], dx[i] + here[i]);
+            });
             if !(at + 1).is_multiple_of(rows.tokens()) {
                 let behind = &dy[(at + 1) * width..][..width];
                 let weight = &m[(i + 1) * width..][..width];
-                blocks!(pass_on_block::<S>(behind, weight; dx));
+                each!(<S>(behind, weight; dx) |i| { dx[i] = fma::<S>(behind[i], weight[i], dx[i]) });
             }
         }
-    }
-
-    fn add<S>(x: &[f32], y: &mut [f32]) {
-        blocks!(add_block(x; y));
     }
 }
 

@@ -17,9 +17,9 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
-use super::lanes::{blocks, dot_lanes, fma, sigmoid, simd, sum_lanes};
+use super::lanes::{dot_lanes, each, fma, sigmoid, simd, sum_lanes};
 use super::operator::{Operator, primitive, tensor};
-use super::rows::{ROWS, add_block, add_up};
+use super::rows::{ROWS, add_up};
 
 /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +43,9 @@ impl Operator<2> for RmsNorm {
         let chunk = ROWS * w.shape()[0];
         let mut r = make([x.shape()[0]], |_| ());
         let y = make(x.shape(), |y| {
-            let outputs = y.par_chunks_mut(chunk).zip(floats_mut(&mut r).par_chunks_mut(ROWS));
-            let tasks = floats(&x).par_chunks(chunk).zip(outputs);
-            tasks.for_each(|(x, (y, r))| rms_norm_rows(x, floats(&w), self.eps, y, r));
+            let r = floats_mut(&mut r).par_chunks_mut(ROWS);
+            let tasks = (floats(&x).par_chunks(chunk), y.par_chunks_mut(chunk), r).into_par_iter();
+            tasks.for_each(|(x, y, r)| rms_norm_rows(x, floats(&w), self.eps, y, r));
         });
         (y, [x, w, r])
     }
@@ -56,9 +56,9 @@ impl Operator<2> for RmsNorm {
         let chunk = ROWS * width;
         let mut dw = make(w.shape(), |_| ());
         let dx = make(x.shape(), |dx| {
-            let inputs = floats(&dy).par_chunks(chunk).zip(floats(&x).par_chunks(chunk));
-            let inputs = inputs.zip(floats(&r).par_chunks(ROWS));
-            let partial = inputs.zip(dx.par_chunks_mut(chunk)).map(|(((dy, x), r), dx)| {
+            let (r, dx) = (floats(&r).par_chunks(ROWS), dx.par_chunks_mut(chunk));
+            let tasks = (floats(&dy).par_chunks(chunk), floats(&x).par_chunks(chunk), r, dx);
+            let partial = tasks.into_par_iter().map(|(dy, x, r, dx)| {
                 let mut dw = vec![0.0; width];
                 rms_norm_grad_rows(dy, x, floats(&w), r, dx, &mut dw);
                 dw
@@ -99,11 +99,12 @@ impl Operator<3> for LayerNorm {
     fn backward(&self, [x, w, b]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 3] {
         let _timer = clock::start("norm back");
         let norm = Norm::new(&w, &b, 1, self.eps);
+        let chunk = norm.chunk();
         let mut sums = vec![0.0; 2 * norm.w.len()];
         let dx = make(x.shape(), |dx| {
-            let inputs =
-                floats(&dy).par_chunks(norm.chunk()).zip(floats(&x).par_chunks(norm.chunk()));
-            let partial = inputs.zip(dx.par_chunks_mut(norm.chunk())).map(|((dy, x), dx)| {
+            let dx = dx.par_chunks_mut(chunk);
+            let tasks = (floats(&dy).par_chunks(chunk), floats(&x).par_chunks(chunk), dx);
+            let partial = tasks.into_par_iter().map(|(dy, x, dx)| {
                 let mut sums = vec![0.0; 2 * norm.w.len()];
                 norm_grad_rows(dy, x, norm, dx, &mut sums);
                 sums
@@ -141,10 +142,11 @@ impl Operator<4> for NormGate {
     fn forward(&self, [x, g, w, b]: [FlexTensor; 4]) -> (FlexTensor, Self::Saved) {
         let _timer = clock::start("norm");
         let norm = Norm::new(&w, &b, self.heads, self.eps);
+        let chunk = norm.chunk();
         let y = make(x.shape(), |y| {
-            let inputs =
-                floats(&x).par_chunks(norm.chunk()).zip(floats(&g).par_chunks(norm.chunk()));
-            inputs.zip(y.par_chunks_mut(norm.chunk())).for_each(|((x, g), y)| {
+            let y = y.par_chunks_mut(chunk);
+            let tasks = (floats(&x).par_chunks(chunk), floats(&g).par_chunks(chunk), y);
+            tasks.into_par_iter().for_each(|(x, g, y)| {
                 norm_rows(x, norm, y);
                 silu_rows(g, y);
             });
@@ -159,10 +161,10 @@ impl Operator<4> for NormGate {
         let mut sums = vec![0.0; 2 * norm.w.len()];
         let mut dg = make(g.shape(), |_| ());
         let dx = make(x.shape(), |dx| {
-            let inputs = floats(&dy).par_chunks(chunk).zip(floats(&x).par_chunks(chunk));
-            let inputs = inputs.zip(floats(&g).par_chunks(chunk));
-            let outputs = dx.par_chunks_mut(chunk).zip(floats_mut(&mut dg).par_chunks_mut(chunk));
-            let partial = inputs.zip(outputs).map(|(((dy, x), g), (dx, dg))| {
+            let [dy, x, g] = [&dy, &x, &g].map(|input| floats(input).par_chunks(chunk));
+            let dg = floats_mut(&mut dg).par_chunks_mut(chunk);
+            let tasks = (dy, x, g, dx.par_chunks_mut(chunk), dg).into_par_iter();
+            let partial = tasks.map(|(dy, x, g, dx, dg)| {
                 let mut normed = vec![0.0; x.len()];
                 norm_rows(x, norm, &mut normed);
                 silu_grad_rows(g, dy, &mut normed, dg);
@@ -230,59 +232,6 @@ impl Stats {
     }
 }
 
-/// y = x·scale − shift·scale, times w plus b.
-#[inline(always)]
-fn affine_block<S: Simd>(x: &[f32], w: &[f32], b: &[f32], y: &mut [f32], stats: Stats) {
-    for i in 0..y.len() {
-        y[i] = fma::<S>((x[i] - stats.mean) * stats.scale, w[i], b[i]);
-    }
-}
-
-/// dw += dy∘x̂, y = dy∘w, x̂ into `hat`.
-#[inline(always)]
-fn norm_grad_block<S: Simd>(
-    dy: &[f32],
-    x: &[f32],
-    w: &[f32],
-    y: &mut [f32],
-    hat: &mut [f32],
-    dw: &mut [f32],
-    stats: Stats,
-) {
-    for i in 0..y.len() {
-        hat[i] = (x[i] - stats.mean) * stats.scale;
-        dw[i] = fma::<S>(dy[i], hat[i], dw[i]);
-        y[i] = dy[i] * w[i];
-    }
-}
-
-/// dx = scale·(dx − mean − x̂·slope)
-#[inline(always)]
-fn center_block(hat: &[f32], dx: &mut [f32], scale: f32, mean: f32, slope: f32) {
-    for i in 0..dx.len() {
-        dx[i] = scale * (dx[i] - mean - hat[i] * slope);
-    }
-}
-
-/// y *= silu(g)
-#[inline(always)]
-fn silu_block<S: Simd>(g: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] *= g[i] * sigmoid::<S>(g[i]);
-    }
-}
-
-/// dg = dy∘n∘silu'(g); n becomes dy∘silu(g).
-#[inline(always)]
-fn silu_grad_block<S: Simd>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
-    for i in 0..dg.len() {
-        let s = sigmoid::<S>(g[i]);
-        let a = g[i] * s;
-        dg[i] = dy[i] * n[i] * fma::<S>(a, 1.0 - s, s);
-        n[i] = dy[i] * a;
-    }
-}
-
 simd! {
     fn rms_norm_rows<S>(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) {
         let width = w.len();
@@ -320,7 +269,9 @@ simd! {
             let groups = x.chunks_exact(group).zip(y.chunks_exact_mut(group));
             for ((x, y), (w, b)) in groups.zip(w.chunks_exact(group).zip(b.chunks_exact(group))) {
                 let stats = Stats::of::<S>(x, eps, y);
-                blocks!(affine_block::<S>(x, w, b; y) stats);
+                each!(<S>(x, w, b; y; stats: Stats) |i| {
+                    y[i] = fma::<S>((x[i] - stats.mean) * stats.scale, w[i], b[i]);
+                });
             }
         }
     }
@@ -341,21 +292,35 @@ simd! {
                 let (dw, db) = (&mut dw[part.clone()], &mut db[part.clone()]);
                 let (dx, hat) = (&mut dx[part], &mut hat[..]);
                 let stats = Stats::of::<S>(x, eps, hat);
-                blocks!(norm_grad_block::<S>(dy, x, w; dx, hat, dw) stats);
-                blocks!(add_block(dy; db));
+                each!(<S>(dy, x, w; dx, hat, dw; stats: Stats) |i| {
+                    hat[i] = (x[i] - stats.mean) * stats.scale;
+                    dw[i] = fma::<S>(dy[i], hat[i], dw[i]);
+                    dx[i] = dy[i] * w[i];
+                });
+                each!((dy; db) |i| { db[i] += dy[i] });
                 let mean = sum_lanes(dx) / group as f32;
                 let slope = dot_lanes::<S>(dx, hat) / group as f32;
-                blocks!(center_block(hat; dx) stats.scale, mean, slope);
+                let scale = stats.scale;
+                each!((hat; dx; scale: f32, mean: f32, slope: f32) |i| {
+                    dx[i] = scale * (dx[i] - mean - hat[i] * slope);
+                });
             }
         }
     }
 
+    /// y *= silu(g)
     fn silu_rows<S>(g: &[f32], y: &mut [f32]) {
-        blocks!(silu_block::<S>(g; y));
+        each!(<S>(g; y) |i| { y[i] *= g[i] * sigmoid::<S>(g[i]) });
     }
 
+    /// dg = dy∘n∘silu'(g); n becomes dy∘silu(g).
     fn silu_grad_rows<S>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
-        blocks!(silu_grad_block::<S>(g, dy; n, dg));
+        each!(<S>(g, dy; n, dg) |i| {
+            let s = sigmoid::<S>(g[i]);
+            let a = g[i] * s;
+            dg[i] = dy[i] * n[i] * fma::<S>(a, 1.0 - s, s);
+            n[i] = dy[i] * a;
+        });
     }
 }
 

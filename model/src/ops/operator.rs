@@ -15,7 +15,7 @@ pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {
     /// What the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// The same by hand.
+    /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
 
     /// The gradient of each input, contiguous, from that of the output.
@@ -24,13 +24,13 @@ pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {
 
 /// An operator with `M` outputs, each with a gradient of its own.
 pub trait MultiOutput<const N: usize, const M: usize>: Clone + Debug + Send + 'static {
-    /// As [`Operator::plain`].
+    /// What the operator is, in burn's tensors.
     fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
-    /// As [`Operator::Saved`].
+    /// What the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// The same by hand.
+    /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
 
     /// The gradient of each input from those of the outputs; an output that took no part has none.
@@ -39,10 +39,10 @@ pub trait MultiOutput<const N: usize, const M: usize>: Clone + Debug + Send + 's
 
 /// An operator without a backward pass by hand: where gradients are tracked its plain form runs.
 pub trait Untracked<const N: usize, const M: usize> {
-    /// As [`Operator::plain`].
+    /// What the operator is, in burn's tensors.
     fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
-    /// The same by hand.
+    /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];
 }
 
@@ -51,7 +51,7 @@ pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> T
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// And back.
+/// burn's tensor as the backend's.
 pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }

@@ -5,9 +5,9 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 
 use super::buf::{floats, make};
-use super::gemm::{self, Linear, Write};
+use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
 use super::operator::{Operator, primitive, tensor};
-use super::rows;
+use super::{clock, rows};
 
 /// y = x·Wᵀ. // x [N, I], w [O, I], y [N, O]
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +22,16 @@ impl Operator<2> for Project {
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
-        let shape = sizes(&x, &w);
-        let y = make([shape.rows, shape.outputs], |y| {
-            gemm::linear(y, Write::Replace, floats(&x), floats(&w), shape);
-        });
+        let y = make([x.shape()[0], w.shape()[0]], |y| project(y, Write::Replace, &x, &w));
         (y, [x, w])
     }
 
     fn backward(&self, [x, w]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
-        let shape = sizes(&x, &w);
-        let dx = make(x.shape(), |dx| gemm::linear_dx(dx, floats(&dy), floats(&w), shape));
-        let dw = make(w.shape(), |dw| gemm::linear_dw(dw, floats(&dy), floats(&x), shape));
-        [dx, dw]
+        let timer = clock::start("product dx");
+        let dx = multiply(matrix(&dy), matrix(&w));
+        drop(timer);
+        let _timer = clock::start("product dw");
+        [dx, multiply(matrix(&dy).t(), matrix(&x))]
     }
 }
 
@@ -50,10 +48,9 @@ impl Operator<3> for ProjectAdd {
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [x, w, r]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
-        let shape = sizes(&x, &w);
         let y = make(r.shape(), |y| {
             rows::copy(y, floats(&r));
-            gemm::linear(y, Write::Add, floats(&x), floats(&w), shape);
+            project(y, Write::Add, &x, &w);
         });
         (y, [x, w])
     }
@@ -64,8 +61,27 @@ impl Operator<3> for ProjectAdd {
     }
 }
 
-fn sizes(x: &FlexTensor, w: &FlexTensor) -> Linear {
-    Linear { rows: x.shape()[0], inputs: w.shape()[1], outputs: w.shape()[0] }
+/// y = x·Wᵀ or y += x·Wᵀ. // x [N, I], w [O, I], y [N, O]
+fn project(y: &mut [f32], write: Write, x: &FlexTensor, w: &FlexTensor) {
+    let _timer = clock::start("product");
+    if x.shape()[0] == 1 {
+        return product_of_row(y, write, floats(x), floats(w));
+    }
+    let (rows, outputs) = (x.shape()[0], w.shape()[0]);
+    product(MatMut::new(y, rows, outputs), write, matrix(x), matrix(w).t(), Threads::Pool);
+}
+
+/// a·b as a new tensor, on all threads.
+pub(super) fn multiply(a: Mat<'_>, b: Mat<'_>) -> FlexTensor {
+    let ([rows, _], [_, cols]) = (a.shape(), b.shape());
+    make([rows, cols], |y| {
+        product(MatMut::new(y, rows, cols), Write::Replace, a, b, Threads::Pool);
+    })
+}
+
+/// A tensor of two dimensions as a matrix.
+pub(super) fn matrix(x: &FlexTensor) -> Mat<'_> {
+    Mat::new(floats(x), x.shape()[0], x.shape()[1])
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::attention::Heads;
 use super::buf::floats_mut;
 use super::clock;
-use super::lanes::{BLOCK, simd};
+use super::lanes::{each, simd};
 use super::operator::{Operator, primitive, tensor};
 use super::rows::ROWS;
 
@@ -127,7 +127,7 @@ impl RopeScaling {
     /// Turns over the original context, below which a frequency is divided: `low_freq_factor` in Llama's
     /// program.
     pub(crate) const ONCE: f32 = 1.0;
-    /// And above which it stays: `high_freq_factor`.
+    /// Turns over the original context, above which a frequency stays: `high_freq_factor`.
     pub(crate) const OFTEN: f32 = 4.0;
 
     /// Between the two it is a mean of both.
@@ -135,16 +135,6 @@ impl RopeScaling {
         let turns = self.original as f32 * frequency / std::f32::consts::TAU;
         let kept = ((turns - Self::ONCE) / (Self::OFTEN - Self::ONCE)).clamp(0.0, 1.0);
         (1.0 - kept) * frequency / self.factor as f32 + kept * frequency
-    }
-}
-
-/// (a, b) turned by the angles.
-#[inline(always)]
-fn turn_block(a: &mut [f32], b: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
-    for i in 0..a.len() {
-        let (u, v, s) = (a[i], b[i], sin[i] * sign);
-        a[i] = u * cos[i] - v * s;
-        b[i] = v * cos[i] + u * s;
     }
 }
 
@@ -158,16 +148,14 @@ simd! {
         let tokens = cos.len() / half;
         for (i, x) in x.chunks_exact_mut(row).enumerate() {
             let at = (first + i) % tokens * half;
-            let (cos, cos_rest) = cos[at..at + half].as_chunks::<BLOCK>();
-            let (sin, sin_rest) = sin[at..at + half].as_chunks::<BLOCK>();
+            let (cos, sin) = (&cos[at..at + half], &sin[at..at + half]);
             for head in x[..rotated].chunks_exact_mut(2 * half) {
                 let (a, b) = head.split_at_mut(half);
-                let (a, a_rest) = a.as_chunks_mut::<BLOCK>();
-                let (b, b_rest) = b.as_chunks_mut::<BLOCK>();
-                for i in 0..a.len() {
-                    turn_block(&mut a[i], &mut b[i], &cos[i], &sin[i], sign);
-                }
-                turn_block(a_rest, b_rest, cos_rest, sin_rest, sign);
+                each!((cos, sin; a, b; sign: f32) |i| {
+                    let (u, v, s) = (a[i], b[i], sin[i] * sign);
+                    a[i] = u * cos[i] - v * s;
+                    b[i] = v * cos[i] + u * s;
+                });
             }
         }
     }

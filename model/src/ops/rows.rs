@@ -7,24 +7,47 @@
 use rayon::prelude::*;
 
 use super::clock;
-use super::lanes::{blocks, simd};
+use super::lanes::{each, simd};
 
 /// Rows per task.
 pub(super) const ROWS: usize = 64;
 
-#[inline(always)]
-pub(super) fn add_block(x: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] += x[i];
-    }
+/// Elements per task, where rows do not matter.
+pub(super) const ELEMENTS: usize = 1 << 14;
+
+/// Turns what happens to element `i` into a function of whole slices, inputs before the semicolon and
+/// outputs behind it, all of one length, which runs on all threads.
+macro_rules! elementwise {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident$(<$S:ident>)?($($x:ident),*; $($y:ident),+) |$i:ident| $body:block
+    )*) => {$(
+        $(#[$doc])*
+        fn $name($($x: &[f32],)* $($y: &mut [f32]),+) {
+            $crate::ops::lanes::simd! {
+                fn chunk<S>($($x: &[f32],)* $($y: &mut [f32]),+) {
+                    $crate::ops::lanes::each!($(<$S>)? ($($x),*; $($y),+) |$i| $body);
+                }
+            }
+            let inputs_and_outputs = (
+                $($x.par_chunks($crate::ops::rows::ELEMENTS),)*
+                $($y.par_chunks_mut($crate::ops::rows::ELEMENTS),)+
+            );
+            inputs_and_outputs
+                .into_par_iter()
+                .for_each(|($($x,)* $($y,)+)| chunk($($x,)* $($y),+));
+        }
+    )*};
 }
+
+pub(super) use elementwise;
 
 simd! {
     /// Adds the rows of x to y.
     fn add_rows<S>(x: &[f32], y: &mut [f32]) {
         let width = y.len();
         for x in x.chunks_exact(width) {
-            blocks!(add_block(x; y));
+            each!((x; y) |i| { y[i] += x[i] });
         }
     }
 }
@@ -61,6 +84,3 @@ pub(super) fn add_up(parts: &[Vec<f32>], sum: &mut [f32]) {
         add_rows(part, sum);
     }
 }
-
-/// Elements per task of a copy.
-const ELEMENTS: usize = 1 << 15;

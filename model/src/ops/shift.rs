@@ -13,12 +13,11 @@ use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
-use super::lanes::{blocks, fma, simd};
+use super::lanes::{each, fma, simd};
 use super::operator::{Operator, primitive, tensor};
 use super::rows::{ROWS, add_up};
 
@@ -147,46 +146,14 @@ impl<'a> Shifted<'a> {
     }
 }
 
-/// y = x + (prev − x)·(a·μ + b)
-#[inline(always)]
-fn shift_block<S: Simd>(x: &[f32], prev: &[f32], mu: &[f32], y: &mut [f32], weight: Affine) {
-    for i in 0..y.len() {
-        let past = fma::<S>(weight.a, mu[i], weight.b);
-        y[i] = fma::<S>(prev[i] - x[i], past, x[i]);
-    }
-}
-
-/// dx = dy·(1 − past), dmu += dy·(prev − x)·a
-#[inline(always)]
-fn shift_grad_block<S: Simd>(
-    dy: &[f32],
-    x: &[f32],
-    prev: &[f32],
-    mu: &[f32],
-    dx: &mut [f32],
-    dmu: &mut [f32],
-    weight: Affine,
-) {
-    for i in 0..dx.len() {
-        let past = fma::<S>(weight.a, mu[i], weight.b);
-        dx[i] = fma::<S>(-dy[i], past, dy[i]);
-        dmu[i] = fma::<S>(dy[i] * weight.a, prev[i] - x[i], dmu[i]);
-    }
-}
-
-/// dx += dy·past, of the row after.
-#[inline(always)]
-fn shift_carry_block<S: Simd>(dy: &[f32], mu: &[f32], dx: &mut [f32], weight: Affine) {
-    for i in 0..dx.len() {
-        dx[i] = fma::<S>(dy[i], fma::<S>(weight.a, mu[i], weight.b), dx[i]);
-    }
-}
-
 simd! {
     fn shift_rows<S>(rows: Shifted<'_>, mu: &[f32], weight: Affine, start: usize, y: &mut [f32]) {
         for (i, y) in y.chunks_exact_mut(rows.width).enumerate() {
             let (x, prev) = (rows.row(start + i), rows.prev(start + i));
-            blocks!(shift_block::<S>(x, prev, mu; y) weight);
+            each!(<S>(x, prev, mu; y; weight: Affine) |i| {
+                let past = fma::<S>(weight.a, mu[i], weight.b);
+                y[i] = fma::<S>(prev[i] - x[i], past, x[i]);
+            });
         }
     }
 
@@ -199,10 +166,16 @@ simd! {
         for (i, dx) in dx.chunks_exact_mut(width).enumerate() {
             let at = start + i;
             let (x, prev, here) = (rows.row(at), rows.prev(at), &dy[at * width..][..width]);
-            blocks!(shift_grad_block::<S>(here, x, prev, mu; dx, dmu) weight);
+            each!(<S>(here, x, prev, mu; dx, dmu; weight: Affine) |i| {
+                let past = fma::<S>(weight.a, mu[i], weight.b);
+                dx[i] = fma::<S>(-here[i], past, here[i]);
+                dmu[i] = fma::<S>(here[i] * weight.a, prev[i] - x[i], dmu[i]);
+            });
             if !(at + 1).is_multiple_of(tokens) {
                 let after = &dy[(at + 1) * width..][..width];
-                blocks!(shift_carry_block::<S>(after, mu; dx) weight);
+                each!(<S>(after, mu; dx; weight: Affine) |i| {
+                    dx[i] = fma::<S>(after[i], fma::<S>(weight.a, mu[i], weight.b), dx[i]);
+                });
             }
         }
     }

@@ -4,12 +4,11 @@ use burn::tensor::activation::silu;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
-use pulp::Simd;
 use rayon::prelude::*;
 
 use super::buf::{floats, make};
 use super::clock;
-use super::lanes::{BLOCK, fma, sigmoid, simd};
+use super::lanes::{each, fma, sigmoid, simd};
 use super::operator::{Operator, primitive, tensor};
 use super::rows::ROWS;
 
@@ -52,50 +51,26 @@ impl Operator<1> for SwiGlu {
     }
 }
 
-/// y = silu(g)·u.
-#[inline(always)]
-fn swiglu_block<S: Simd>(g: &[f32], u: &[f32], y: &mut [f32]) {
-    for i in 0..y.len() {
-        y[i] = g[i] * sigmoid::<S>(g[i]) * u[i];
-    }
-}
-
-/// silu'(g) = s + g·s·(1 − s).
-#[inline(always)]
-fn swiglu_grad_block<S: Simd>(g: &[f32], u: &[f32], dy: &[f32], dg: &mut [f32], du: &mut [f32]) {
-    for i in 0..dy.len() {
-        let s = sigmoid::<S>(g[i]);
-        let a = g[i] * s;
-        du[i] = dy[i] * a;
-        dg[i] = dy[i] * u[i] * fma::<S>(a, 1.0 - s, s);
-    }
-}
-
 simd! {
+    /// y = silu(g)∘u
     fn swiglu_rows<S>(gate_up: &[f32], width: usize, y: &mut [f32]) {
         for (x, y) in gate_up.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
             let (g, u) = x.split_at(width);
-            let ((g, g_rest), (u, u_rest)) = (g.as_chunks::<BLOCK>(), u.as_chunks::<BLOCK>());
-            let (y, y_rest) = y.as_chunks_mut::<BLOCK>();
-            for i in 0..y.len() {
-                swiglu_block::<S>(&g[i], &u[i], &mut y[i]);
-            }
-            swiglu_block::<S>(g_rest, u_rest, y_rest);
+            each!(<S>(g, u; y) |i| { y[i] = g[i] * sigmoid::<S>(g[i]) * u[i] });
         }
     }
 
+    /// silu'(g) = s + g·s·(1 − s)
     fn swiglu_grad_rows<S>(gate_up: &[f32], dy: &[f32], width: usize, dx: &mut [f32]) {
         let rows = gate_up.chunks_exact(2 * width).zip(dy.chunks_exact(width));
         for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
             let ((g, u), (dg, du)) = (x.split_at(width), dx.split_at_mut(width));
-            let ((g, g_rest), (u, u_rest)) = (g.as_chunks::<BLOCK>(), u.as_chunks::<BLOCK>());
-            let (dy, dy_rest) = dy.as_chunks::<BLOCK>();
-            let (dg, dg_rest) = dg.as_chunks_mut::<BLOCK>();
-            let (du, du_rest) = du.as_chunks_mut::<BLOCK>();
-            for i in 0..dy.len() {
-                swiglu_grad_block::<S>(&g[i], &u[i], &dy[i], &mut dg[i], &mut du[i]);
-            }
-            swiglu_grad_block::<S>(g_rest, u_rest, dy_rest, dg_rest, du_rest);
+            each!(<S>(g, u, dy; dg, du) |i| {
+                let s = sigmoid::<S>(g[i]);
+                let a = g[i] * s;
+                du[i] = dy[i] * a;
+                dg[i] = dy[i] * u[i] * fma::<S>(a, 1.0 - s, s);
+            });
         }
     }
 }

@@ -54,6 +54,7 @@ use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
 use super::gemm::MatMut;
 use super::operator::MultiOutput;
+use super::rows::add_up;
 
 /// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token
 /// [B·T, D] or of all \[D\], the bonus u \[D\] of the present token, and the state before the first
@@ -75,8 +76,8 @@ impl MultiOutput<6, 2> for Wkv {
         let mut kept = make([shape.kept_in_all()], |_| ());
         let mut last = make(inputs[5].shape(), |_| ());
         let y = make(inputs[0].shape(), |y| {
-            let (kept, last) = (floats_mut(&mut kept), floats_mut(&mut last));
-            forward(Inputs::of(&inputs), shape, Outputs { y, kept, last });
+            let outputs = [y, floats_mut(&mut kept), floats_mut(&mut last)];
+            forward(Inputs::of(&inputs), shape, outputs);
         });
         ([y, last], (inputs, kept))
     }
@@ -89,8 +90,7 @@ impl MultiOutput<6, 2> for Wkv {
         let none = || make(inputs[0].shape(), |dy| dy.fill(0.0));
         let dy = dy.map_or_else(none, contiguous);
         let mut gradients = inputs.each_ref().map(|input| make(input.shape(), |_| ()));
-        let [r, k, v, w, u, state] = gradients.each_mut().map(floats_mut);
-        let outputs = Gradients { r, k, v, w, u, state };
+        let outputs = gradients.each_mut().map(floats_mut);
         backward(Inputs::of(&inputs), Shape::of(&inputs), floats(&kept), floats(&dy), outputs);
         gradients
     }
@@ -147,24 +147,6 @@ impl<'a> Inputs<'a> {
         let [r, k, v, w, u, state] = inputs.each_ref().map(floats);
         Self { r, k, v, w, u, state }
     }
-}
-
-/// What the forward pass writes: y [B·T, D], the states before the chunks, the last state
-/// [B, H, K, K].
-struct Outputs<'a> {
-    y: &'a mut [f32],
-    kept: &'a mut [f32],
-    last: &'a mut [f32],
-}
-
-/// Gradients, each of the shape of its input.
-struct Gradients<'a> {
-    r: &'a mut [f32],
-    k: &'a mut [f32],
-    v: &'a mut [f32],
-    w: &'a mut [f32],
-    u: &'a mut [f32],
-    state: &'a mut [f32],
 }
 
 /// One head of one sequence.
@@ -224,14 +206,13 @@ fn windows(matrix: &mut [f32], shape: Shape) -> impl Iterator<Item = MatMut<'_>>
     sequences.flat_map(move |rows| MatMut::new(rows, tokens, width).into_cols(shape.size))
 }
 
-/// The recurrence over every head.
-fn forward(inputs: Inputs<'_>, shape: Shape, outputs: Outputs<'_>) {
+/// The recurrence over every head: y [B·T, D], the states before the chunks, the last state [B, H, K, K].
+fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
     let _timer = clock::start("wkv");
     let size = shape.size;
-    let states = inputs.state.chunks(size * size).zip(outputs.last.chunks_mut(size * size));
-    let states = states.zip(outputs.kept.chunks_mut(shape.kept()));
-    let tasks: Vec<_> =
-        Head::all(inputs, shape).zip(windows(outputs.y, shape)).zip(states).collect();
+    let states = inputs.state.chunks(size * size).zip(last.chunks_mut(size * size));
+    let states = states.zip(kept.chunks_mut(shape.kept()));
+    let tasks: Vec<_> = Head::all(inputs, shape).zip(windows(y, shape)).zip(states).collect();
     tasks.into_par_iter().for_each_init(
         || (Chunk::new(size), PaddedMatrix::zeros(CHUNK, size)),
         |(chunk, y), ((head, mut window), ((before, last), kept))| {
@@ -274,10 +255,15 @@ struct HeadGradients<'a> {
     state: &'a mut [f32],
 }
 
-/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states.
-fn backward(inputs: Inputs<'_>, shape: Shape, kept: &[f32], g: &[f32], gradients: Gradients<'_>) {
+/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states, each of its input's shape.
+fn backward(
+    inputs: Inputs<'_>,
+    shape: Shape,
+    kept: &[f32],
+    g: &[f32],
+    [dr, dk, dv, dw, du, ds]: [&mut [f32]; 6],
+) {
     let _timer = clock::start("wkv back");
-    let Gradients { r: dr, k: dk, v: dv, w: dw, u: du, state: ds } = gradients;
     let Shape { sequences, size, .. } = shape;
     let width = shape.width();
     let constant = inputs.w.len() == width;
@@ -300,19 +286,9 @@ fn backward(inputs: Inputs<'_>, shape: Shape, kept: &[f32], g: &[f32], gradients
         || Back::new(size),
         |back, ((head, gradients), kept)| back.head(head, g, kept, gradients),
     );
-    sum_rows(du, &u);
+    add_up(&[u], du);
     if constant {
-        sum_rows(dw, &w);
-    }
-}
-
-/// y = Σ of the rows of x.
-fn sum_rows(y: &mut [f32], x: &[f32]) {
-    y.fill(0.0);
-    for row in x.chunks_exact(y.len()) {
-        for (y, x) in y.iter_mut().zip(row) {
-            *y += x;
-        }
+        add_up(&[w], dw);
     }
 }
 
