@@ -83,11 +83,8 @@ impl Work {
         };
         let tokens = work.data.tokens();
         if work.model.vocab < tokens {
-            return Err(WorkError::Contradiction {
-                key: "model.vocab",
-                value: work.model.vocab.to_string(),
-                need: format!("the data has {tokens} different tokens: choose at least {tokens}"),
-            });
+            let need = format!("the data has {tokens} different tokens: choose at least {tokens}");
+            return Err(WorkError::contradiction("model.vocab", work.model.vocab, need));
         }
         Ok(work)
     }
@@ -97,7 +94,7 @@ impl Work {
     pub fn to_toml(&self) -> toml::Table {
         let tables = [
             ("model", self.model.to_toml()),
-            ("data", self.data.to_toml()),
+            ("data", self.data.written().to_toml()),
             ("train", self.train.to_toml()),
         ];
         tables.map(|(name, table)| (name.to_owned(), table.into())).into_iter().collect()
@@ -109,7 +106,7 @@ impl Work {
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.model.hash_into(&mut bytes);
-        self.data.hash_into(&mut bytes);
+        self.data.written().hash_into(&mut bytes);
         self.train.hash_into(&mut bytes);
         bytes
     }
@@ -120,7 +117,12 @@ impl Work {
     pub fn keys() -> Vec<[String; 4]> {
         let Self { model, data, train } = Self::synthetic();
         let model = Model::described(&model.to_toml());
-        [model, Data::described(&data.to_toml()), Train::described(&train.to_toml())].concat()
+        [
+            model,
+            data::Written::described(&data.written().to_toml()),
+            Train::described(&train.to_toml()),
+        ]
+        .concat()
     }
 
     /// Tokens that one inner step of one peer trains on.

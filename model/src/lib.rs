@@ -68,7 +68,7 @@ pub enum DeviceError {
     /// Not a name of a device.
     #[error("unknown device \"{given}\": choose auto, cpu or cuda:N, N the number of the GPU")]
     Unknown {
-        /// As typed.
+        /// What stands where a device should be named.
         given: String,
     },
     /// A GPU was asked for that this program cannot drive.

@@ -49,7 +49,7 @@ pub enum OptimError {
     /// The loss ran away: the learning rate is too high, or a batch is out of the ordinary.
     #[error("the gradient is not finite (norm {norm}) in step {step} of this process")]
     NotFinite {
-        /// As computed.
+        /// √Σ g² over all parameters, before clipping.
         norm: f64,
         /// Counted from 1.
         step: u64,

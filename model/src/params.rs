@@ -14,9 +14,9 @@ pub enum ParamsError {
     /// model's state.
     #[error("{found} parameters given, the model has {expected}")]
     Length {
-        /// Of the slice.
+        /// How many numbers were given.
         found: usize,
-        /// Of the model.
+        /// How many parameters the model has.
         expected: usize,
     },
     /// The device failed to hand a tensor out.
@@ -27,7 +27,7 @@ pub enum ParamsError {
     Format,
 }
 
-/// Number of elements of tensors of these shapes.
+/// How many numbers tensors of these shapes hold in all.
 #[must_use]
 pub fn count(shapes: &[Vec<usize>]) -> usize {
     shapes.iter().map(|shape| shape.iter().product::<usize>()).sum()

@@ -37,13 +37,13 @@ pub enum SampleError {
     /// A temperature that is none.
     #[error("the temperature is {temperature}: choose 0 to 100")]
     Temperature {
-        /// As given.
+        /// The temperature that was asked for.
         temperature: f64,
     },
     /// A share that leaves no token, or is none.
     #[error("top-p is {top_p}: choose more than 0, and 1 at most")]
     TopP {
-        /// As given.
+        /// The share that was asked for.
         top_p: f64,
     },
     /// The model cannot be asked.

@@ -30,7 +30,7 @@ pub enum PieceError {
     /// The caller asked for a piece that this state does not have.
     #[error("piece {index} of a state that has {count}")]
     NoSuchPiece {
-        /// As asked.
+        /// Number of the piece that was asked for, counted from 0.
         index: usize,
         /// Number of pieces.
         count: usize,
@@ -38,19 +38,19 @@ pub enum PieceError {
     /// The bytes cannot be this piece.
     #[error("piece {index} has {found} bytes instead of {expected}")]
     WrongLength {
-        /// Which piece.
+        /// Number of the piece, counted from 0.
         index: usize,
-        /// What it must have.
+        /// Bytes that it must have.
         expected: usize,
-        /// What it has.
+        /// Bytes that it has.
         found: usize,
     },
     /// The run has diverged, or whoever made the piece lies.
     #[error("number {element} of piece {index} is not finite: the training has diverged")]
     NotFinite {
-        /// Which piece.
+        /// Number of the piece, counted from 0.
         index: usize,
-        /// Which number in it.
+        /// Place of the number in the piece, counted from 0.
         element: usize,
     },
 }
@@ -79,7 +79,7 @@ impl State {
         &self.theta
     }
 
-    /// θ alone.
+    /// θ, the agreed parameters; the momentum is dropped.
     #[must_use]
     pub fn into_theta(self) -> Vec<f32> {
         self.theta
@@ -111,10 +111,7 @@ impl State {
     /// If there is no such piece, or a number in it is not finite.
     pub fn piece(&self, index: usize) -> Result<Vec<u8>, PieceError> {
         let (half, range) = self.place(index)?;
-        let numbers = match half {
-            Half::Theta => &self.theta[range],
-            Half::Momentum => &self.momentum[range],
-        };
+        let numbers = &[&self.theta, &self.momentum][half][range];
         check_finite(index, numbers.iter().copied())?;
         Ok(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
     }
@@ -132,33 +129,20 @@ impl State {
         let (words, _) = bytes.as_chunks::<NUMBER_BYTES>();
         let numbers = words.iter().map(|word| f32::from_le_bytes(*word));
         check_finite(index, numbers.clone())?;
-        let target = match half {
-            Half::Theta => &mut self.theta[range],
-            Half::Momentum => &mut self.momentum[range],
-        };
-        for (target, number) in target.iter_mut().zip(numbers) {
-            *target = number;
-        }
+        let target = &mut [&mut self.theta, &mut self.momentum][half][range];
+        target.iter_mut().zip(numbers).for_each(|(target, number)| *target = number);
         Ok(())
     }
 
-    fn place(&self, index: usize) -> Result<(Half, Range<usize>), PieceError> {
+    /// Whether a piece is of θ (0) or of v (1), and which numbers of it.
+    fn place(&self, index: usize) -> Result<(usize, Range<usize>), PieceError> {
         let count = Self::piece_count(self.theta.len());
         if index >= count {
             return Err(PieceError::NoSuchPiece { index, count });
         }
-        let (half, slice) = match index.checked_sub(count / 2) {
-            None => (Half::Theta, index),
-            Some(slice) => (Half::Momentum, slice),
-        };
-        let start = slice * PIECE_NUMBERS;
-        Ok((half, start..self.theta.len().min(start + PIECE_NUMBERS)))
+        let start = index % (count / 2) * PIECE_NUMBERS;
+        Ok((index / (count / 2), start..self.theta.len().min(start + PIECE_NUMBERS)))
     }
-}
-
-enum Half {
-    Theta,
-    Momentum,
 }
 
 fn check_finite(index: usize, mut numbers: impl Iterator<Item = f32>) -> Result<(), PieceError> {

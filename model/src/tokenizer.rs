@@ -50,7 +50,7 @@ impl Tokenizer {
         };
         match file {
             None => Ok(Self { kind, tokens: data.tokens(), bos: None }),
-            Some(path) => Err(OpenError::NeedlessFile { path: path.to_owned() }),
+            Some(path) => Err(OpenError::NeedlessFile(path.to_owned())),
         }
     }
 
@@ -61,9 +61,7 @@ impl Tokenizer {
     pub fn of_documents(vocabulary: &Vocabulary, file: Option<&Path>) -> Result<Self, OpenError> {
         let path = match (vocabulary.scheme, file) {
             (Scheme::Bytes, None) => return Ok(Self::bytes()),
-            (Scheme::Bytes, Some(path)) => {
-                return Err(OpenError::NeedlessFile { path: path.to_owned() });
-            }
+            (Scheme::Bytes, Some(path)) => return Err(OpenError::NeedlessFile(path.to_owned())),
             (Scheme::Rwkv | Scheme::HuggingFace, Some(path)) => path.to_owned(),
             (Scheme::Rwkv | Scheme::HuggingFace, None) => {
                 return Err(OpenError::NoFile { digest: hex(&vocabulary.digest) });
@@ -239,16 +237,12 @@ impl Tokenizer {
     }
 
     fn symbol(&self, letter: char) -> Result<u32, EncodeError> {
-        let mut letters = letters().take(self.tokens);
-        match letters.position(|known| known == letter) {
-            Some(symbol) => Ok(symbol as u32),
-            None => {
-                let mut letters = self::letters().take(self.tokens);
-                let first = letters.next().unwrap_or_default();
-                let last = letters.last().unwrap_or(first);
-                Err(EncodeError::NoSymbol { letter, first, last })
-            }
-        }
+        let letters = || letters().take(self.tokens);
+        let symbol = letters().position(|known| known == letter).map(|symbol| symbol as u32);
+        symbol.ok_or_else(|| {
+            let first = letters().next().unwrap_or_default();
+            EncodeError::NoSymbol { letter, first, last: letters().last().unwrap_or(first) }
+        })
     }
 }
 

@@ -116,7 +116,7 @@ pub enum TrainError {
          and {vocab} symbols"
     )]
     Tokens {
-        /// How many.
+        /// How many tokens were given.
         tokens: usize,
         /// In how many rows.
         sequences: usize,

@@ -9,7 +9,7 @@ use super::vocabulary::{Scheme, Vocabulary, Width};
 
 table! {
     /// The table as it is written: every key of every source.
-    struct Written in "data" {
+    pub(super) struct Written in "data" {
         source: Kind, (), "where tokens come from";
         tokenizer: Form, (), "of a synthetic source \"symbols\", of a text \"bytes\", else one of the other three";
         symbols: usize, 2..=256, "size of the alphabet";
@@ -56,14 +56,14 @@ pub enum Source {
     Text {
         /// BLAKE3 of the file.
         digest: [u8; 32],
-        /// Its length.
+        /// Length of the file in bytes.
         bytes: u64,
     },
     /// One file of tokens, made by `data tokenize`, that every peer has; another one is refused.
     Tokens {
         /// BLAKE3 of the file.
         digest: [u8; 32],
-        /// Its length.
+        /// Length of the file in bytes.
         bytes: u64,
         /// What it was made with.
         vocabulary: Vocabulary,
@@ -172,19 +172,8 @@ impl Data {
         Ok(Self { source, held_out: written.held_out, hints })
     }
 
-    pub(super) fn to_toml(&self) -> toml::Table {
-        self.written().to_toml()
-    }
-
-    pub(super) fn described(proposed: &toml::Table) -> Vec<[String; 4]> {
-        Written::described(proposed)
-    }
-
-    pub(super) fn hash_into(&self, bytes: &mut Vec<u8>) {
-        self.written().hash_into(bytes);
-    }
-
-    fn written(&self) -> Written {
+    /// As a manifest has it.
+    pub(super) fn written(&self) -> Written {
         let (names, url) = self.hints.written();
         let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
         match &self.source {
@@ -223,9 +212,8 @@ impl Written {
         let weights = one_each("data.weights", &self.weights, digests)?;
         let anneal_weights = one_each("data.anneal_weights", &self.anneal_weights, digests)?;
         if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
-            let (key, value) = ("data.digests", digests[at].clone());
-            let need = "it stands there twice: name a file once, with a greater weight".into();
-            return Err(WorkError::Contradiction { key, value, need });
+            let need = "it stands there twice: name a file once, with a greater weight";
+            return Err(WorkError::contradiction("data.digests", &digests[at], need));
         }
         drawn("data.weights", weights)?;
         drawn("data.anneal_weights", anneal_weights)?;
@@ -256,7 +244,7 @@ impl Written {
         Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    /// The same of a vocabulary on its way back.
+    /// These keys, with what the token files were made with.
     fn with(self, vocabulary: &Vocabulary) -> Self {
         let file = vocabulary.scheme != Scheme::Bytes;
         Self {
@@ -291,9 +279,8 @@ fn one_each<'a, T>(
     if list.len() == digests.len() {
         return Ok(list);
     }
-    let value = format!("a list of {}", list.len());
     let need = format!("data.digests names {} files: write one for each", digests.len());
-    Err(WorkError::Contradiction { key, value, need })
+    Err(WorkError::contradiction(key, format!("a list of {}", list.len()), need))
 }
 
 impl Scheme {
@@ -306,7 +293,7 @@ impl Scheme {
 
 /// The source's name alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Synthetic,
     Text,
     Tokens,
@@ -353,7 +340,7 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
 
 /// What tokens are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
+pub(super) enum Form {
     Symbols,
     Of(Scheme),
 }
@@ -392,14 +379,11 @@ fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
     if strings <= STRINGS_MAX {
         return Ok(());
     }
-    Err(WorkError::Contradiction {
-        key: "data.order",
-        value: order.to_string(),
-        need: format!(
-            "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
-             choose fewer symbols or a lower order"
-        ),
-    })
+    let need = format!(
+        "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
+         choose fewer symbols or a lower order"
+    );
+    Err(WorkError::contradiction("data.order", order, need))
 }
 
 /// Of these weights one must be above 0.
@@ -407,8 +391,8 @@ fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
     if weights.iter().sum::<f64>() > 0.0 {
         return Ok(());
     }
-    let need = "nothing would be drawn: make one of them greater than 0".to_owned();
-    Err(WorkError::Contradiction { key, value: format!("{weights:?}"), need })
+    let need = "nothing would be drawn: make one of them greater than 0";
+    Err(WorkError::contradiction(key, format!("{weights:?}"), need))
 }
 
 /// A table of 64 MiB, counted in about a second.

@@ -16,7 +16,7 @@ pub enum WorkError {
     UnknownKey {
         /// Table that it stands in.
         table: &'static str,
-        /// The key as written.
+        /// The key, as the manifest has it.
         key: String,
     },
     /// A field that applies is absent.
@@ -58,7 +58,7 @@ pub enum WorkError {
         table: &'static str,
         /// The field.
         key: &'static str,
-        /// As written.
+        /// The value, as the manifest has it.
         value: String,
         /// Smallest value allowed.
         low: String,
@@ -72,7 +72,7 @@ pub enum WorkError {
         table: &'static str,
         /// The field.
         key: &'static str,
-        /// As written.
+        /// The value, as the manifest has it.
         value: String,
         /// The closed list.
         known: String,
@@ -82,9 +82,19 @@ pub enum WorkError {
     Contradiction {
         /// The field, with its table.
         key: &'static str,
-        /// As written.
+        /// The value, as the manifest has it.
         value: String,
         /// What must hold, with the other field and its value.
         need: String,
     },
+}
+
+impl WorkError {
+    pub(super) fn contradiction(
+        key: &'static str,
+        value: impl ToString,
+        need: impl Into<String>,
+    ) -> Self {
+        Self::Contradiction { key, value: value.to_string(), need: need.into() }
+    }
 }

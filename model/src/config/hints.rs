@@ -35,9 +35,9 @@ impl Hints {
     ) -> Result<Self, WorkError> {
         let Some(names) = names else { return Ok(Self::default()) };
         if names.len() != files {
-            let (key, value) = ("data.names", format!("a list of {}", names.len()));
+            let value = format!("a list of {}", names.len());
             let need = format!("the run has {files} files: write a name for each");
-            return Err(WorkError::Contradiction { key, value, need });
+            return Err(WorkError::contradiction("data.names", value, need));
         }
         Ok(Self { names, url })
     }

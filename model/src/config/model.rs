@@ -30,7 +30,7 @@ macro_rules! family {
         }
 
         impl Family {
-            /// All of them.
+            /// Every family, in the order of their numbers.
             pub const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
 
             /// The keys of `[model]` that it has, and not every family.
@@ -89,13 +89,13 @@ impl Model {
     /// No sizes at all: what does not apply is zero.
     pub const NONE: Self = <Self as Keys>::NONE;
 
-    /// Channels of one head.
+    /// K, channels of one head.
     #[must_use]
     pub fn head_size(&self) -> usize {
         self.width / self.heads
     }
 
-    /// Channels of all keys, and of all values.
+    /// G·K, channels of all keys, and of all values.
     #[must_use]
     pub fn kv_width(&self) -> usize {
         self.head_size() * self.kv_heads
@@ -126,9 +126,8 @@ impl Model {
 
     /// Sizes that must go together; what does not apply is zero.
     fn check(&self) -> Result<(), WorkError> {
-        let wrong = |key, value: usize, need| {
-            Err(WorkError::Contradiction { key, value: value.to_string(), need })
-        };
+        let wrong =
+            |key, value: usize, need: String| Err(WorkError::contradiction(key, value, need));
         let width = self.width;
         if !width.is_multiple_of(2 * self.heads) {
             let need = format!("heads must divide model.width = {width} into heads of even size");

@@ -29,7 +29,7 @@ pub enum Scheme {
 pub enum Width {
     /// Tokens up to 65,535.
     Two = 2,
-    /// Any.
+    /// Tokens up to 2^32 − 1.
     Four = 4,
 }
 
@@ -39,7 +39,7 @@ impl Vocabulary {
 }
 
 impl Scheme {
-    /// All of them.
+    /// Every form, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Bytes, Self::Rwkv, Self::HuggingFace];
 
     /// The form of a tokenizer's file: Hugging Face's is a JSON object, a vocabulary begins with a

@@ -15,16 +15,14 @@ use crate::config::table::hex;
 pub enum DataError {
     /// The run needs a file and none was given.
     #[error(
-        "this run trains on a {kind} file of {bytes} bytes with BLAKE3 {digest}{hint}: \
-         name it with --data FILE"
+        "this run trains on a {kind} file of {} bytes with BLAKE3 {}{hint}: name it with --data FILE",
+        file.bytes, hex(&file.digest)
     )]
     NoFile {
         /// What is in it.
         kind: &'static str,
-        /// Length of the file.
-        bytes: u64,
-        /// Its digest in hex.
-        digest: String,
+        /// Digest and length of the file that is needed.
+        file: Fingerprint,
         /// What its organiser says of it, if anything.
         hint: String,
     },
@@ -34,7 +32,7 @@ pub enum DataError {
     /// The system refuses.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What the system says.
         #[source]
@@ -58,21 +56,16 @@ pub enum DataError {
     Changed(PathBuf),
     /// It is another file than the run's.
     #[error(
-        "{} is not this run's file: it has {found_bytes} bytes and BLAKE3 {found}, \
-         the run's has {bytes} bytes and BLAKE3 {digest}",
-        path.display()
+        "{} is not this run's file: it has {} bytes and BLAKE3 {}, the run's has {} bytes and BLAKE3 {}",
+        path.display(), found.bytes, hex(&found.digest), expected.bytes, hex(&expected.digest)
     )]
     AnotherFile {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
-        /// Its length.
-        found_bytes: u64,
-        /// Its digest in hex.
-        found: String,
-        /// Length of the run's file.
-        bytes: u64,
-        /// Its digest in hex.
-        digest: String,
+        /// Digest and length of the file that was given.
+        found: Fingerprint,
+        /// Digest and length of the run's file.
+        expected: Fingerprint,
     },
     /// One part of the file holds no row.
     #[error(
@@ -81,21 +74,21 @@ pub enum DataError {
         path.display()
     )]
     TooSmall {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
-        /// Which part.
+        /// Which part of it: "training" or "held-out".
         part: &'static str,
-        /// Its length.
+        /// Length of that part, in `unit`.
         size: u64,
-        /// What it is counted in.
+        /// What lengths are counted in: "bytes" or "tokens".
         unit: &'static str,
-        /// What one row takes.
+        /// What one row takes, in `unit`.
         needed: u64,
     },
     /// It is no token file, or a part of one.
     #[error("{}: {why}", path.display())]
     NoTokens {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What is wrong.
         #[source]
@@ -104,13 +97,13 @@ pub enum DataError {
     /// A number in a token file that its tokenizer does not have.
     #[error("{} is damaged: token {at} is {token}, and its tokenizer has {tokens}", path.display())]
     NoToken {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
-        /// Where, counted from 0.
+        /// Place of the token in the file, counted from 0.
         at: u64,
-        /// What is there.
+        /// The number that stands there.
         token: u32,
-        /// How many different ones there are.
+        /// How many different tokens its tokenizer has.
         tokens: usize,
     },
     /// The organiser's manifest says another thing than the file that it names.
@@ -136,27 +129,26 @@ pub enum DataError {
         path.display()
     )]
     NotOfMix {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// How many files the run has.
         count: usize,
-        /// Its length.
+        /// Length of the file in bytes.
         bytes: u64,
     },
     /// Not all files of a mix were named.
     #[error(
-        "this run mixes {count} token files and {missing} of them were not named, one with {bytes} \
-         bytes and BLAKE3 {digest}{hint}: name each with --data, or the folder that holds them"
+        "this run mixes {count} token files and {missing} of them were not named, one with {} bytes and \
+         BLAKE3 {}{hint}: name each with --data, or the folder that holds them",
+        file.bytes, hex(&file.digest)
     )]
     MissingOfMix {
         /// How many files the run has.
         count: usize,
         /// How many are missing.
         missing: usize,
-        /// Length of the first of them.
-        bytes: u64,
-        /// Its digest in hex.
-        digest: String,
+        /// Digest and length of the first of them.
+        file: Fingerprint,
         /// What its organiser says of it, if anything.
         hint: String,
     },
@@ -169,16 +161,6 @@ impl DataError {
     /// What to make of the system's refusal to read this file.
     pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
         move |cause| Self::Unreadable { path: path.to_owned(), cause }
-    }
-
-    pub(super) fn another_file(path: &Path, found: Fingerprint, expected: Fingerprint) -> Self {
-        Self::AnotherFile {
-            path: path.to_owned(),
-            found_bytes: found.bytes,
-            found: hex(&found.digest),
-            bytes: expected.bytes,
-            digest: hex(&expected.digest),
-        }
     }
 }
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use super::error::DataError;
 use super::text;
-use crate::config::table::hex;
 use crate::config::{Fingerprint, Hints};
 
 /// A file that was named, by itself or by its folder.
@@ -16,7 +15,7 @@ use crate::config::{Fingerprint, Hints};
 pub(super) struct Candidate {
     /// Where it lies.
     pub(super) path: PathBuf,
-    /// Its length.
+    /// Length of the file in bytes.
     pub(super) bytes: u64,
     /// Whether somebody meant this very file.
     pub(super) by_itself: bool,
@@ -73,6 +72,5 @@ pub(super) fn one(
             return Ok(candidate.path);
         }
     }
-    let (hint, digest) = (hints.told(0), hex(&expected.digest));
-    Err(DataError::NoFile { kind, bytes: expected.bytes, digest, hint })
+    Err(DataError::NoFile { kind, file: expected, hint: hints.told(0) })
 }

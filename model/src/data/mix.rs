@@ -22,7 +22,6 @@ use super::entropy::Entropies;
 use super::error::DataError;
 use super::files;
 use super::tokens::{self, Requirements, Tokens};
-use crate::config::table::hex;
 use crate::config::{Component, Hints};
 
 /// Open files and how they are mixed.
@@ -70,8 +69,7 @@ impl Mix {
         if let Some(index) = found.iter().position(Option::is_none) {
             let missing = found.iter().filter(|file| file.is_none()).count();
             let (count, file, hint) = (parts.len(), parts[index].file, hints.told(index));
-            let (bytes, digest) = (file.bytes, hex(&file.digest));
-            return Err(DataError::MissingOfMix { count, missing, bytes, digest, hint });
+            return Err(DataError::MissingOfMix { count, missing, file, hint });
         }
         Ok(Self {
             files: found.into_iter().flatten().collect(),

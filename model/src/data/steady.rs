@@ -41,7 +41,7 @@ impl Steady {
         &self.path
     }
 
-    /// Its length.
+    /// Length in bytes, as it was when the file was opened.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -153,11 +153,11 @@ fn another_file_is_refused_by_name() {
     fs::write(file.path(), &bytes).expect("written");
     assert!(matches!(
         Dataset::open(&work, 1, &[file.path().to_owned()]),
-        Err(DataError::AnotherFile { found_bytes: 1000, .. })
+        Err(DataError::AnotherFile { found: Fingerprint { bytes: 1000, .. }, .. })
     ));
     // It shrinks under our feet.
     fs::write(file.path(), b"").expect("written");
-    assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Changed { .. })));
+    assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Changed(_))));
 }
 
 /// The digest is checked once; after that a change shows by the file's length or time.

@@ -81,7 +81,7 @@ impl Text {
         let file = Steady::open(path)?;
         let (found, entropies) = read_through(file.file(), path)?;
         if found != expected {
-            return Err(DataError::another_file(path, found, expected));
+            return Err(DataError::AnotherFile { path: path.to_owned(), found, expected });
         }
         let split = Split::new(path, (found.bytes, "bytes"), held_out, context)?;
         Ok(Self { file, split, entropies })

@@ -45,13 +45,13 @@ pub enum Damage {
 /// What was done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// As it stands in the file.
+    /// The header of the token file that was made.
     pub header: Header,
     /// Documents without a letter, which were left out.
     pub empty: u64,
     /// Records that were left out.
     pub skipped: u64,
-    /// The first of them.
+    /// The first few of the records that were left out.
     pub examples: Vec<Record>,
     /// What of the texts is not in the tokens.
     pub lost: Lost,
@@ -91,7 +91,7 @@ pub enum TokenizeError {
     /// The tokenizer has no tokens for a document.
     #[error("{}: {why}", path.display())]
     Encode {
-        /// The file.
+        /// Path of the file that is read.
         path: PathBuf,
         /// What is wrong.
         #[source]

@@ -130,7 +130,8 @@ impl Tokens {
     ) -> Result<Self, DataError> {
         let scanned = scan(path)?;
         if scanned.fingerprint != expected {
-            return Err(DataError::another_file(path, scanned.fingerprint, expected));
+            let (path, found) = (path.to_owned(), scanned.fingerprint);
+            return Err(DataError::AnotherFile { path, found, expected });
         }
         scanned.accept(required)
     }

@@ -13,7 +13,7 @@ pub enum Problem {
     Key {
         /// The key.
         key: &'static str,
-        /// As written, or `null`.
+        /// The value that stands there, `null` if none does.
         found: Value,
         /// What it must be.
         expected: &'static str,
@@ -23,7 +23,7 @@ pub enum Problem {
     Unsupported {
         /// The key.
         key: &'static str,
-        /// As written.
+        /// The value that stands there.
         found: Value,
         /// What would be read.
         supported: String,

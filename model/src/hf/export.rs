@@ -19,13 +19,13 @@ use crate::tokenizer::File;
 /// A model that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
-    /// Whose it is.
+    /// Architecture, sizes and data of its run.
     pub work: &'a Work,
     /// Its parameters in canonical order.
     pub theta: &'a [f32],
     /// The file of its tokenizer, where there is one and it is at hand.
     pub tokenizer: Option<&'a File>,
-    /// How its numbers are written.
+    /// How its numbers are written; an f32 loses nothing.
     pub precision: Precision,
     /// Most bytes of tensors in one file; a larger tensor has a file of its own.
     pub shard_bytes: u64,
@@ -47,25 +47,22 @@ pub enum ExportError {
     /// The parameters are another model's.
     #[error("{found} parameters given, the model has {expected}")]
     Length {
-        /// Of the slice.
+        /// How many numbers were given.
         found: usize,
-        /// Of the model.
+        /// How many parameters the model has.
         expected: usize,
     },
     /// Numbers that no reader could use.
     #[error("not finite as {}: {}", precision.name(), tensors.join(", "))]
     NotFinite {
-        /// How they were to be written.
+        /// How the numbers were to be written.
         precision: Precision,
         /// Names of all tensors with such a number.
         tensors: Vec<String>,
     },
     /// The folder is in use.
-    #[error("{} is not empty: nothing is overwritten, name another folder", folder.display())]
-    NotEmpty {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("{} is not empty: nothing is overwritten, name another folder", .0.display())]
+    NotEmpty(PathBuf),
     /// The system said no.
     #[error("cannot write {}", path.display())]
     Io {
@@ -77,7 +74,7 @@ pub enum ExportError {
     /// The tensors cannot be written.
     #[error("cannot write {}", path.display())]
     Tensors {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the format's writer said.
         source: SafeTensorError,
@@ -227,7 +224,7 @@ fn open(folder: &Path) -> Result<(), ExportError> {
     fs::create_dir_all(folder).map_err(io_error)?;
     match fs::read_dir(folder).map_err(io_error)?.next() {
         None => Ok(()),
-        Some(_) => Err(ExportError::NotEmpty { folder: folder.to_owned() }),
+        Some(_) => Err(ExportError::NotEmpty(folder.to_owned())),
     }
 }
 

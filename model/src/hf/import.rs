@@ -50,7 +50,7 @@ pub enum ImportError {
     /// A file that is no JSON.
     #[error("{} is no JSON", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         source: serde_json::Error,
@@ -58,17 +58,14 @@ pub enum ImportError {
     /// Sizes that are absent, wrong, or of a model that is not built here.
     #[error("{} cannot be used:{}", path.display(), lines(problems))]
     Config {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// All of them.
+        /// Everything that is wrong with it.
         problems: Vec<Problem>,
     },
     /// There are no tensors.
-    #[error("{} holds neither {WHOLE} nor {INDEX}", folder.display())]
-    NoTensors {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("{} holds neither {WHOLE} nor {INDEX}", .0.display())]
+    NoTensors(PathBuf),
     /// An index that does not list files of its own folder.
     #[error("{} does not say which file beside it holds {tensor}", path.display())]
     Index {
@@ -80,7 +77,7 @@ pub enum ImportError {
     /// The front of a file of tensors makes no sense.
     #[error("{} is damaged, or no safetensors: {why}", path.display())]
     Header {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         why: String,
@@ -107,55 +104,55 @@ pub enum TensorProblem {
     /// No file has it.
     #[error("missing: {name} {shape:?}")]
     Missing {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// What it should be.
+        /// The shape that the model needs.
         shape: Vec<usize>,
     },
     /// The model has no such parameter.
     #[error("not of this model: {name} in {file}")]
     Extra {
-        /// As written.
+        /// Name of the tensor in the folder.
         name: String,
-        /// Where.
+        /// Name of the file that holds it.
         file: String,
     },
     /// Two files have it.
     #[error("twice: {name} in {first} and {second}")]
     Twice {
-        /// As written.
+        /// Name of the tensor in the folder.
         name: String,
-        /// Where.
+        /// Name of the one file.
         first: String,
-        /// And where.
+        /// Name of the other.
         second: String,
     },
     /// It has another shape.
     #[error("wrong shape: {name} is {found:?} instead of {expected:?}")]
     Shape {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// Its shape.
+        /// The shape that it has in the folder.
         found: Vec<usize>,
-        /// What it should be.
+        /// The shape that the model needs.
         expected: Vec<usize>,
     },
     /// Its numbers are of a kind that is not read.
     #[error("wrong numbers: {name} is made of {found:?} instead of F32, BF16 or F16")]
     Kind {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// What it is made of.
+        /// The kind of its numbers.
         found: Dtype,
     },
     /// Some of its numbers are infinite or none.
     #[error("not finite: {name}, {count} of its numbers, the first at {first}")]
     NotFinite {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// How many.
+        /// How many of its numbers are not finite.
         count: usize,
-        /// Place of the first.
+        /// Place of the first of them in the tensor, counted from 0.
         first: usize,
     },
 }
@@ -276,7 +273,7 @@ impl Tensors {
             let (found, expected) = (info.shape, spec.shape.clone());
             return Ok(Err(TensorProblem::Shape { name, found, expected }));
         }
-        let Some(kind) = Kind::of(info.dtype) else {
+        let Some(kind) = decoder(info.dtype) else {
             return Ok(Err(TensorProblem::Kind { name, found: info.dtype }));
         };
         let begin = theta.len();
@@ -330,65 +327,43 @@ impl Shard {
     fn read(
         &mut self,
         offset: usize,
-        kind: Kind,
+        (size, decode): (usize, Decode),
         count: usize,
         theta: &mut Vec<f32>,
     ) -> Result<(), ImportError> {
         let io_error = |source| ImportError::Io { path: self.path.clone(), source };
         self.file.seek(SeekFrom::Start(self.begin + offset as u64)).map_err(io_error)?;
-        let mut bytes = vec![0; BUFFER_BYTES.min(count * kind.bytes())];
-        let mut left = count * kind.bytes();
+        let mut bytes = vec![0; BUFFER_BYTES.min(count * size)];
+        let mut left = count * size;
         while left > 0 {
             let part = &mut bytes[..left.min(BUFFER_BYTES)];
             self.file.read_exact(part).map_err(io_error)?;
-            kind.decode(part, theta);
+            theta.extend(part.chunks_exact(size).map(decode));
             left -= part.len();
         }
         Ok(())
     }
 }
 
-/// The kinds of numbers that are read.
-#[derive(Clone, Copy)]
-enum Kind {
-    F32,
-    Bf16,
-    F16,
+/// Reads one number of some bytes, little endian.
+type Decode = fn(&[u8]) -> f32;
+
+/// How many bytes a number of this kind has and how it is read, if it is.
+fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
+    match dtype {
+        Dtype::F32 => Some((4, |bytes| f32::from_bits(bits(bytes)))),
+        Dtype::BF16 => Some((2, |bytes| f32::from_bits(bits(bytes) << 16))),
+        Dtype::F16 => Some((2, |bytes| from_half(bits(bytes)))),
+        _ => None,
+    }
 }
 
-impl Kind {
-    fn of(dtype: Dtype) -> Option<Self> {
-        match dtype {
-            Dtype::F32 => Some(Self::F32),
-            Dtype::BF16 => Some(Self::Bf16),
-            Dtype::F16 => Some(Self::F16),
-            _ => None,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
-    }
-
-    /// Little endian, whole numbers of numbers.
-    fn decode(self, bytes: &[u8], theta: &mut Vec<f32>) {
-        let words = || bytes.as_chunks::<2>().0.iter().map(|word| u16::from_le_bytes(*word));
-        match self {
-            Self::F32 => {
-                theta.extend(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)));
-            }
-            Self::Bf16 => theta.extend(words().map(|bits| f32::from_bits(u32::from(bits) << 16))),
-            Self::F16 => theta.extend(words().map(from_half)),
-        }
-    }
+fn bits(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
 }
 
 /// The number of these bits of an f16 (IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction).
-fn from_half(bits: u16) -> f32 {
-    let bits = u32::from(bits);
+fn from_half(bits: u32) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15 << 31, bits >> 10 & 0x1f, bits & 0x3ff);
     let size = match exponent {
         0 => (fraction as f32 * HALF_STEP).to_bits(),
@@ -405,7 +380,7 @@ fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError> {
     }
     let path = folder.join(INDEX);
     if !path.is_file() {
-        return Err(ImportError::NoTensors { folder: folder.to_owned() });
+        return Err(ImportError::NoTensors(folder.to_owned()));
     }
     let index = read_json(&path)?;
     let wrong = |tensor: &str| ImportError::Index { path: path.clone(), tensor: tensor.to_owned() };

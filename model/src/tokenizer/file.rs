@@ -17,9 +17,9 @@ pub const FILE_BYTES_MAX: usize = 1 << 26;
 /// A file that was read, or nothing, of bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct File {
-    /// Its form.
+    /// The form of the tokenizer that it describes.
     pub scheme: Scheme,
-    /// What is in it.
+    /// Its bytes; none of a tokenizer of bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -29,18 +29,15 @@ pub enum OpenError {
     /// The system refuses.
     #[error("cannot read the tokenizer {}: {cause}", path.display())]
     Unreadable {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What the system says.
         #[source]
         cause: io::Error,
     },
     /// No tokenizer is so large.
-    #[error("the tokenizer {} has more than {FILE_BYTES_MAX} bytes: is it another file?", path.display())]
-    TooLarge {
-        /// As given.
-        path: PathBuf,
-    },
+    #[error("the tokenizer {} has more than {FILE_BYTES_MAX} bytes: is it another file?", .0.display())]
+    TooLarge(PathBuf),
     /// The tokenizer has a file and none was given.
     #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
     NoFile {
@@ -48,18 +45,15 @@ pub enum OpenError {
         digest: String,
     },
     /// A file was given and the tokenizer has none.
-    #[error("the tokenizer here has no file: leave --tokenizer {} out", path.display())]
-    NeedlessFile {
-        /// As given.
-        path: PathBuf,
-    },
+    #[error("the tokenizer here has no file: leave --tokenizer {} out", .0.display())]
+    NeedlessFile(PathBuf),
     /// It is another file than the one that tokens were made with.
     #[error(
         "{} is another tokenizer: it has BLAKE3 {found}, the one needed has {digest}",
         path.display()
     )]
     AnotherFile {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// Its digest in hex.
         found: String,
@@ -69,7 +63,7 @@ pub enum OpenError {
     /// What is in it cannot be used.
     #[error("the tokenizer {} cannot be used: {why}", path.display())]
     Wrong {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What is wrong.
         #[source]
@@ -124,7 +118,7 @@ pub enum FileError {
     /// A token to begin documents with that the tokenizer does not have.
     #[error("it has no token {name:?} to begin documents with")]
     NoSuchToken {
-        /// As given.
+        /// How the token was written.
         name: String,
     },
 }
@@ -146,7 +140,7 @@ impl File {
         let file = fs::File::open(path).map_err(unreadable)?;
         file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > FILE_BYTES_MAX {
-            return Err(OpenError::TooLarge { path: path.to_owned() });
+            return Err(OpenError::TooLarge(path.to_owned()));
         }
         Ok(Self { scheme: Scheme::of_file(&bytes), bytes })
     }

@@ -19,7 +19,7 @@ pub enum EncodeError {
     /// The synthetic source has no such symbol.
     #[error("{letter:?} is no symbol of this run: they are {first} to {last}")]
     NoSymbol {
-        /// As written.
+        /// The letter that has no token.
         letter: char,
         /// The first symbol's letter.
         first: char,

@@ -27,10 +27,7 @@ pub(crate) fn wanted(
     let vocabulary = vocabulary.filter(|vocabulary| vocabulary.scheme != Scheme::Bytes);
     match (vocabulary, named) {
         (None, None) => Ok(None),
-        (None, Some(path)) => {
-            let path = path.to_owned();
-            Err(EnterError::from(OpenError::NeedlessFile { path }))
-        }
+        (None, Some(path)) => Err(OpenError::NeedlessFile(path.to_owned()).into()),
         (Some(vocabulary), Some(path)) => {
             let file = Tokenizer::of_documents(vocabulary, Some(path))
                 .and_then(|_| File::open(path))

@@ -56,7 +56,7 @@ pub(in crate::data) struct ReadOptions<'a> {
 /// A record that is no document.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// The file.
+    /// Path of the file that holds it.
     pub path: PathBuf,
     /// Its kind and number, counted from 1: "line 3".
     pub place: String,
@@ -72,7 +72,7 @@ pub enum ReadError {
     /// The system refuses.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What the system says.
         #[source]
@@ -95,15 +95,15 @@ pub enum ReadError {
     /// A text that is no UTF-8.
     #[error("{} is no text of UTF-8: byte {at} is not, counted from 0", path.display())]
     NoText {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
-        /// Where.
+        /// Place of the first byte that is not, counted from 0.
         at: u64,
     },
     /// A line that no memory should hold.
     #[error("{}, line {line} has more than {LINE_BYTES_MAX} bytes: is it of JSON lines?", path.display())]
     LongLine {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// Counted from 1.
         line: u64,
@@ -117,7 +117,7 @@ pub enum ReadError {
     /// No Parquet, or a part of one.
     #[error("{} is no whole Parquet file, perhaps it was cut off: {why}", path.display())]
     NoParquet {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// What the library says.
         why: String,
@@ -129,7 +129,7 @@ pub enum ReadError {
         path.display()
     )]
     Compression {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// Its name.
         found: String,
@@ -140,9 +140,9 @@ pub enum ReadError {
     /// No column of this name holds one text per row.
     #[error("{} has no column of texts named {column:?}: its columns are {known}", path.display())]
     NoColumn {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
-        /// As given.
+        /// Name of the column, as it was given.
         column: String,
         /// Their names and kinds.
         known: String,
@@ -150,7 +150,7 @@ pub enum ReadError {
     /// Tokens of another width or tokenizer.
     #[error("{} holds no tokens of {width} bytes for this tokenizer: {why}", path.display())]
     WrongWidth {
-        /// As given.
+        /// The file, by the path that was given.
         path: PathBuf,
         /// Bytes of a token, as given.
         width: usize,

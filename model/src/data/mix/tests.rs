@@ -181,7 +181,10 @@ fn every_file_must_be_named_and_no_other() {
         told.starts_with("this run mixes 3 token files and 1 of them were not named"),
         "{told}"
     );
-    assert!(told.contains(&format!("1328 bytes and BLAKE3 {}", hex(&digest))), "{told}");
+    assert!(
+        told.contains(&format!("1328 bytes and BLAKE3 {}", crate::config::table::hex(&digest))),
+        "{told}"
+    );
     assert!(refusal(&work, &[]).contains("3 of them were not named"));
     assert!(refusal(&work, &[path("absent")]).contains("absent: No such file"));
 

@@ -63,7 +63,7 @@ pub enum HeaderError {
          it was cut off, or its tokens have another width"
     )]
     Length {
-        /// Its length.
+        /// Length of the file in bytes.
         found: u64,
         /// The length that it should have.
         expected: u64,

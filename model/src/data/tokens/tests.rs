@@ -196,6 +196,6 @@ fn a_file_is_whole_or_absent() {
     let mut writer = create().expect("created");
     writer.begin().expect("written");
     fs::write(folder.path(), "first").expect("written");
-    assert!(matches!(writer.finish([2; 32]), Err(WriteError::Exists { .. })));
+    assert!(matches!(writer.finish([2; 32]), Err(WriteError::Exists(_))));
     assert_eq!(fs::read(folder.path()).expect("readable"), b"first");
 }

@@ -29,15 +29,12 @@ pub struct Writer {
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// It is there already.
-    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
-    Exists {
-        /// As given.
-        path: PathBuf,
-    },
+    #[error("{} exists and is not overwritten: choose another name, or move it away", .0.display())]
+    Exists(PathBuf),
     /// The system refuses.
     #[error("cannot write {}: {cause}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system says.
         #[source]
@@ -52,7 +49,7 @@ impl Writer {
     /// If it exists, or the system refuses.
     pub fn create(path: &Path, vocabulary: Vocabulary) -> Result<Self, WriteError> {
         if path.exists() {
-            return Err(WriteError::Exists { path: path.to_owned() });
+            return Err(WriteError::Exists(path.to_owned()));
         }
         let mut part = OsString::from(path);
         part.push(format!(".{}.part", process::id()));
@@ -112,7 +109,7 @@ impl Writer {
         };
         write().map_err(|cause| self.error(cause))?;
         if self.path.exists() {
-            return Err(WriteError::Exists { path: self.path.clone() });
+            return Err(WriteError::Exists(self.path.clone()));
         }
         let renamed = fs::rename(&self.part, &self.path);
         renamed.map_err(|cause| WriteError::Io { path: self.path.clone(), cause })?;

@@ -263,7 +263,7 @@ fn an_index_does_not_lead_out_of_the_folder() {
     fs::write(&index, "{}").unwrap();
     assert!(matches!(read(folder.path()), Err(ImportError::Index { .. })));
     fs::remove_file(&index).unwrap();
-    assert!(matches!(read(folder.path()), Err(ImportError::NoTensors { .. })));
+    assert!(matches!(read(folder.path()), Err(ImportError::NoTensors(_))));
     fs::remove_file(folder.path().join(CONFIG)).unwrap();
     let error = read(folder.path()).unwrap_err();
     assert!(matches!(error, ImportError::Io { .. }) && error.to_string().contains(CONFIG));
