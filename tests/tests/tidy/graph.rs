@@ -32,7 +32,9 @@ fn expand(tree: &str) -> Vec<String> {
     for c in inner.chars().chain([',']) {
         depth += i32::from(c == '{') - i32::from(c == '}');
         if c == ',' && depth == 0 {
-            out.extend(expand(part.trim()).into_iter().map(|path| format!("{prefix}{path}")));
+            // Behind the last comma there is nothing, which is no import of the prefix.
+            let paths = if part.trim().is_empty() { Vec::new() } else { expand(part.trim()) };
+            out.extend(paths.into_iter().map(|path| format!("{prefix}{path}")));
             part.clear();
         } else {
             part.push(c);
