@@ -38,7 +38,7 @@ pub struct Config {
 
 /// Why an entry point could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub enum ServerError {
     /// No transport.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -51,7 +51,7 @@ pub enum ServeError {
 /// node can enter.
 ///
 /// # Errors
-/// Only before it serves; see [`ServeError`].
+/// Only before it serves; see [`ServerError`].
 ///
 /// # Cancel safety
 /// Cancel safe: dropping it ends the service, and it keeps no state.
@@ -59,7 +59,7 @@ pub async fn serve(
     config: Config,
     mut announce: impl FnMut(Multiaddr),
     stop: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+) -> Result<(), ServerError> {
     let (transport, relay_client) = transport::build(&config.key, config.line.as_deref())?;
     let behaviour = Entry {
         discovery: Discovery::new(&config.key, relay_client, Role::Entry),

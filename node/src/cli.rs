@@ -38,14 +38,14 @@ use number::{bytes, file_bytes, from_one, peers};
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Verb>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum Verb {
     /// Takes part in a run (the default)
     Run(Box<RunArgs>),
     /// Trains with several real nodes on this machine, and judges what they did
@@ -422,7 +422,7 @@ mod tests {
         assert!(bare.command.is_none());
         assert_eq!(bare.run.bootstrap, ["/x"]);
         let named = Cli::try_parse_from(["intellect-node", "run", "--bootstrap", "/x"]).unwrap();
-        assert!(matches!(named.command, Some(Command::Run(args)) if args.bootstrap == ["/x"]));
+        assert!(matches!(named.command, Some(Verb::Run(args)) if args.bootstrap == ["/x"]));
     }
 
     #[test]

@@ -41,7 +41,7 @@ use std::{
 
 use clap::Parser as _;
 
-use cli::{BootstrapArgs, Cli, Command};
+use cli::{BootstrapArgs, Cli, Verb};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
@@ -83,23 +83,23 @@ fn ended(done: Result<(), Error>) -> ExitCode {
 
 /// Hands each command to the module that does it.
 fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
-    match cli.command.unwrap_or_else(|| Command::Run(Box::new(cli.run))) {
-        Command::Run(args) => run(*args)?,
-        Command::Sim(args) => sim::run(&args, out)?,
-        Command::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
-        Command::Manifest(command) => tools::manifest::run(command, out)?,
-        Command::Data(command) => data::run(&command, out)?,
-        Command::Eval(args) => stored::eval(&args, out)?,
-        Command::Sample(args) => stored::sample(&args, out)?,
-        Command::Export(args) => export::export(&args, out)?,
-        Command::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
-        Command::Bench(cli::BenchCommand::Train { family, json }) => {
+    match cli.command.unwrap_or_else(|| Verb::Run(Box::new(cli.run))) {
+        Verb::Run(args) => run(*args)?,
+        Verb::Sim(args) => sim::run(&args, out)?,
+        Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
+        Verb::Manifest(command) => tools::manifest::run(command, out)?,
+        Verb::Data(command) => data::run(&command, out)?,
+        Verb::Eval(args) => stored::eval(&args, out)?,
+        Verb::Sample(args) => stored::sample(&args, out)?,
+        Verb::Export(args) => export::export(&args, out)?,
+        Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
+        Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
         }
-        Command::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
+        Verb::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
             bench::tokenizer::run(tokenizer.as_deref(), data.as_deref(), json, out)?;
         }
-        Command::Bootstrap(args) => {
+        Verb::Bootstrap(args) => {
             os::die_with_parent();
             bootstrap::run(&args, out)?;
         }

@@ -24,11 +24,11 @@ use crate::net;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use events::Sink;
-use meter::{Line, Meter};
+use meter::{Meter, Standing};
 use waiting::Waiting;
-use work::{Brought, Pace};
+use work::{Brought, Trained};
 
-pub(crate) use waiting::Lack;
+pub(crate) use waiting::Missing;
 
 /// Said once, on standard error.
 const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
@@ -61,7 +61,7 @@ pub(crate) struct Means {
 pub(crate) struct Teller {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    line: Line,
+    line: Standing,
     /// Whether it was told that nobody reads standard output any more.
     unread: Arc<AtomicBool>,
     data_dir: PathBuf,
@@ -75,7 +75,7 @@ pub(crate) struct Teller {
     sent_bytes: u64,
     received_bytes: u64,
     spent: bool,
-    pace: Pace,
+    trained: Trained,
     brought: Brought,
     waiting: Waiting,
 }
@@ -85,7 +85,7 @@ impl Teller {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            line: Line::default(),
+            line: Standing::default(),
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
@@ -97,7 +97,7 @@ impl Teller {
             sent_bytes: 0,
             received_bytes: 0,
             spent: false,
-            pace: Pace::new(0),
+            trained: Trained::new(0),
             brought: Brought::default(),
             waiting: Waiting::default(),
         }
@@ -194,7 +194,7 @@ impl Teller {
 
     /// One inner step; where an epoch lasts, a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
-        if let Some(sentence) = self.pace.step(self.epoch + 1, loss, tokens) {
+        if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
         }
     }
@@ -257,8 +257,8 @@ impl Teller {
     }
 
     /// What the node waits for, if it does.
-    pub(crate) fn waiting(&mut self, lack: Option<Lack>) {
-        if let Some(sentence) = self.waiting.note(Instant::now(), lack) {
+    pub(crate) fn waiting(&mut self, missing: Option<Missing>) {
+        if let Some(sentence) = self.waiting.note(Instant::now(), missing) {
             self.say(&sentence);
         }
     }

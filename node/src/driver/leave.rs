@@ -11,7 +11,7 @@ use intellect_protocol::peer;
 
 use super::{Done, Driver};
 use crate::net::Net;
-use crate::tell::Lack;
+use crate::tell::Missing;
 
 /// For the last bytes to leave, and the last checkpoint to be written.
 const CLOSE: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ impl Driver {
         let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
         let (me, now) = (self.key.peer(), self.now());
         let lack = || {
-            Lack::of(me, self.holdings.peer().series(), peers_min, self.holdings.peer().roll(), now)
+            Missing::of(me, self.holdings.peer().series(), peers_min, self.holdings.peer().roll(), now)
         };
         let lack = if moves { None } else { lack() };
         self.tell.waiting(lack);

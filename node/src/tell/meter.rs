@@ -28,17 +28,17 @@ const CELLS: u64 = 20;
 const COLUMNS: usize = 80;
 
 /// Whether a line stands on the terminal that the next sentence has to write over.
-pub(crate) type Line = Arc<AtomicBool>;
+pub(crate) type Standing = Arc<AtomicBool>;
 
 /// Begins a sentence where a line may stand.
-pub(crate) fn clear(line: &Line) -> &'static str {
+pub(crate) fn clear(line: &Standing) -> &'static str {
     if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
 /// Tells how a transfer goes on, from the job that runs it.
 pub(crate) struct Meter {
     tell: Teller,
-    line: Line,
+    line: Standing,
     from_epoch: u64,
     to_epoch: u64,
     rate: Rate,
@@ -47,7 +47,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(tell: Teller, line: Line, from_epoch: u64, to_epoch: u64) -> Self {
+    pub(crate) fn new(tell: Teller, line: Standing, from_epoch: u64, to_epoch: u64) -> Self {
         Self { tell, line, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
     }
 

@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// Who is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum Missing {
     /// So many peers are here, of those whom the run needs to begin (R15).
     Founders {
         /// This one included.
@@ -35,7 +35,7 @@ pub(crate) enum Lack {
     },
 }
 
-impl Lack {
+impl Missing {
     /// Who is missing beside `me`, as far as the roll tells.
     pub(crate) fn of(
         me: PeerId,
@@ -81,8 +81,8 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// What is to be said now.
-    pub(crate) fn note(&mut self, now: Instant, lack: Option<Lack>) -> Option<String> {
-        let Some(lack) = lack else {
+    pub(crate) fn note(&mut self, now: Instant, missing: Option<Missing>) -> Option<String> {
+        let Some(missing) = missing else {
             *self = Self::default();
             return None;
         };
@@ -92,7 +92,7 @@ impl Waiting {
             return None;
         }
         self.said = Some(now);
-        Some(lack.sentence())
+        Some(missing.sentence())
     }
 }
 
@@ -115,29 +115,29 @@ mod tests {
 
     #[test]
     fn a_lone_node_lacks_founders_or_voters() {
-        let lack =
-            |voters: &[Voter], min| Lack::of(ME, (series(), voters), min, &roll(), Time::ZERO);
-        assert_eq!(lack(&[], 2), Some(Lack::Founders { here: 1, needed: 2 }));
-        assert_eq!(lack(&[], 1), None);
+        let missing =
+            |voters: &[Voter], min| Missing::of(ME, (series(), voters), min, &roll(), Time::ZERO);
+        assert_eq!(missing(&[], 2), Some(Missing::Founders { here: 1, needed: 2 }));
+        assert_eq!(missing(&[], 1), None);
         let voter = |peer| Voter { peer: PeerId([peer; 32]), log: LogId([peer; 16]) };
-        assert_eq!(lack(&[voter(1)], 2), None);
+        assert_eq!(missing(&[voter(1)], 2), None);
         let three = [voter(1), voter(2), voter(3)];
-        assert_eq!(lack(&three, 2), Some(Lack::Voters { here: 1, all: 3 }));
+        assert_eq!(missing(&three, 2), Some(Missing::Voters { here: 1, all: 3 }));
     }
 
     #[test]
     fn who_waits_says_so_soon_and_every_minute_until_it_gets_on() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let lack = Some(Lack::Founders { here: 1, needed: 2 });
-        assert_eq!(waiting.note(start, lack), None);
-        let said = waiting.note(start + PATIENCE, lack).unwrap();
+        let missing = Some(Missing::Founders { here: 1, needed: 2 });
+        assert_eq!(waiting.note(start, missing), None);
+        let said = waiting.note(start + PATIENCE, missing).unwrap();
         assert_eq!(said, "waiting: 1 of the 2 peers that the run needs to begin is here");
-        assert_eq!(waiting.note(start + AGAIN, lack), None);
-        assert!(waiting.note(start + PATIENCE + AGAIN, lack).is_some());
+        assert_eq!(waiting.note(start + AGAIN, missing), None);
+        assert!(waiting.note(start + PATIENCE + AGAIN, missing).is_some());
         assert_eq!(waiting.note(start + 2 * AGAIN, None), None);
-        let lack = Some(Lack::Voters { here: 2, all: 5 });
-        assert_eq!(waiting.note(start + 2 * AGAIN, lack), None, "it has only begun to wait");
-        let said = waiting.note(start + 2 * AGAIN + PATIENCE, lack).unwrap();
+        let missing = Some(Missing::Voters { here: 2, all: 5 });
+        assert_eq!(waiting.note(start + 2 * AGAIN, missing), None, "it has only begun to wait");
+        let said = waiting.note(start + 2 * AGAIN + PATIENCE, missing).unwrap();
         assert_eq!(said, "waiting: 2 of 5 voters are here, and it takes more than half to go on");
     }
 }

@@ -9,7 +9,7 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of one epoch since the last sentence about them.
 #[derive(Clone, Debug)]
-pub(super) struct Pace {
+pub(super) struct Trained {
     epoch: u64,
     since: Instant,
     tokens: u64,
@@ -18,7 +18,7 @@ pub(super) struct Pace {
     steps: u32,
 }
 
-impl Pace {
+impl Trained {
     pub(super) fn new(epoch: u64) -> Self {
         Self { epoch, since: Instant::now(), tokens: 0, loss: 0.0, steps: 0 }
     }
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn a_sentence_about_steps_is_about_one_epoch() {
-        let pace = Pace { tokens: 4_000, loss: 5.0, steps: 2, ..Pace::new(6) };
-        let said = pace.sentence(Duration::from_secs(10));
+        let trained = Trained { tokens: 4_000, loss: 5.0, steps: 2, ..Trained::new(6) };
+        let said = trained.sentence(Duration::from_secs(10));
         assert_eq!(said, "training epoch 6: loss 2.500, 400 tokens/s");
     }
 

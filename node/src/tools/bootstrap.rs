@@ -17,7 +17,7 @@ use std::{
 use intellect_bootstrap::{
     key::{self, KeyError},
     manifest::FILES_MAX,
-    server::{self, ServeError},
+    server::{self, ServerError},
 };
 
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) enum BootstrapError {
     Key(#[from] KeyError),
     /// An address is not to be had.
     #[error(transparent)]
-    Serve(#[from] ServeError),
+    Serve(#[from] ServerError),
     /// The system refused threads or signals.
     #[error("cannot start")]
     Runtime(#[from] io::Error),

@@ -4,13 +4,13 @@ use clap::Parser as _;
 use intellect_model::config::{Source, Vocabulary};
 
 use super::*;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Verb};
 
 fn typed(arguments: &[&str]) -> Result<String, DataCommandError> {
     let mut out = Vec::new();
     let line = ["intellect-node", "data"].into_iter().chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
-        Command::Data(command) => run(&command, &mut out)?,
+        Verb::Data(command) => run(&command, &mut out)?,
         other => panic!("{other:?} is no command on data"),
     }
     Ok(String::from_utf8(out).unwrap())

@@ -6,7 +6,7 @@ use intellect_model::data::{self, tokens::writer::Writer};
 
 use super::{describe::flops, *};
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Verb},
     figures::bytes,
 };
 
@@ -14,8 +14,8 @@ fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
     let mut out = Vec::new();
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
-        Command::Keygen(args) => keygen(&args.out, &mut out)?,
-        Command::Manifest(command) => run(command, &mut out)?,
+        Verb::Keygen(args) => keygen(&args.out, &mut out)?,
+        Verb::Manifest(command) => run(command, &mut out)?,
         other => panic!("{other:?} is no offline command"),
     }
     Ok(String::from_utf8(out).unwrap())

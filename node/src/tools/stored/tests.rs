@@ -16,7 +16,7 @@ use intellect_protocol::{
 
 use super::*;
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Verb},
     manifest::Draft,
     tools::export::ExportError,
 };
@@ -25,8 +25,8 @@ fn typed(arguments: &[&str]) -> Result<String, StoredError> {
     let mut out = Vec::new();
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
-        Command::Eval(args) => eval(&args, &mut out)?,
-        Command::Sample(args) => sample(&args, &mut out)?,
+        Verb::Eval(args) => eval(&args, &mut out)?,
+        Verb::Sample(args) => sample(&args, &mut out)?,
         other => panic!("{other:?} reads no state"),
     }
     Ok(String::from_utf8(out).unwrap())
@@ -190,7 +190,7 @@ fn what_is_not_there_is_named() {
 
 fn export(line: &[&Path]) -> Result<String, ExportError> {
     let line = ["intellect-node", "export"].map(Path::new).into_iter().chain(line.iter().copied());
-    let Some(Command::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
+    let Some(Verb::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
         panic!("no export")
     };
     let mut out = Vec::new();
