@@ -130,7 +130,7 @@ pub(crate) enum EnterError {
     Net(#[from] NetError),
     /// No manifest is to be had.
     #[error(transparent)]
-    Offers(#[from] net::EnterError),
+    Offers(#[from] net::OfferError),
     /// A file of the run.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -129,6 +129,6 @@ fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, Strin
             let prefix = prefix.as_str().to_owned();
             Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") })
         }
-        (None, _) => Err(EnterError::Offers(net::EnterError::NoEntry)),
+        (None, _) => Err(EnterError::Offers(net::OfferError::NoEntry)),
     }
 }

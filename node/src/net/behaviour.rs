@@ -10,11 +10,10 @@ use intellect_bootstrap::{
     discovery::{Discovery, Role},
     manifest, streams,
 };
-use intellect_protocol::id::RunId;
 use libp2p::{
     StreamProtocol,
     gossipsub::{
-        self, IdentTopic, MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds,
+        self, MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds,
         TopicScoreParams, ValidationMode,
     },
     identity::Keypair,
@@ -31,7 +30,7 @@ pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1")
 /// Requests and answers.
 pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
-/// See the module.
+/// The behaviours of a node, one swarm's worth.
 #[derive(NetworkBehaviour)]
 pub(super) struct Node {
     /// How peers find and reach one another.
@@ -54,21 +53,6 @@ impl Node {
             gossip: Mute::new(gossip()?),
             streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
         })
-    }
-}
-
-/// The gossip topics of one run.
-pub(super) struct Topics {
-    /// Heartbeats.
-    pub(super) beat: IdentTopic,
-    /// Everything else.
-    pub(super) control: IdentTopic,
-}
-
-impl Topics {
-    pub(super) fn new(run: RunId) -> Self {
-        let topic = |name| IdentTopic::new(format!("/intellect/1/{}/{name}", run.hex()));
-        Self { beat: topic("beat"), control: topic("ctl") }
     }
 }
 
@@ -149,6 +133,8 @@ const COLOCATION_MAX: f64 = 64.0;
 
 #[cfg(test)]
 mod tests {
+    use libp2p::gossipsub::IdentTopic;
+
     use super::*;
 
     #[test]
@@ -159,8 +145,7 @@ mod tests {
 
     #[test]
     fn a_message_is_known_by_topic_and_bytes() {
-        let topics = Topics::new(RunId([0xab; 32]));
-        assert_eq!(topics.beat.to_string(), format!("/intellect/1/{}/beat", "ab".repeat(32)));
+        let topics = ["beat", "ctl"].map(IdentTopic::new);
         let id = |topic: &IdentTopic, data: &[u8], sequence_number| {
             message_id(&gossipsub::Message {
                 source: None,
@@ -169,9 +154,9 @@ mod tests {
                 topic: topic.hash(),
             })
         };
-        let one = id(&topics.beat, b"x", None);
-        assert_eq!(one, id(&topics.beat, b"x", Some(7)));
-        assert_ne!(one, id(&topics.control, b"x", None));
-        assert_ne!(one, id(&topics.beat, b"y", None));
+        let one = id(&topics[0], b"x", None);
+        assert_eq!(one, id(&topics[0], b"x", Some(7)));
+        assert_ne!(one, id(&topics[1], b"x", None));
+        assert_ne!(one, id(&topics[0], b"y", None));
     }
 }

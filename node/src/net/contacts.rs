@@ -9,48 +9,26 @@ use std::collections::BTreeMap;
 
 use intellect_bootstrap::address;
 use libp2p::Multiaddr;
-use tokio::time::Instant;
 
-use super::actor::Actor;
+use super::peers::Peers;
 use crate::store::contacts::CONTACTS;
+
+/// The list that follows on `known`.
+pub(super) fn list(peers: &Peers, known: &[Multiaddr]) -> Vec<Multiaddr> {
+    let reached = peers.iter().filter(|(_, peer)| peer.member && peer.control().is_some());
+    let reached: BTreeMap<_, _> = reached
+        .map(|(id, peer)| {
+            let (tcp, rest) = peer.direct_addresses();
+            let all = tcp.into_iter().chain(rest).take(PER_PEER);
+            (id.to_bytes(), all.map(|found| address::with_peer(found, *id)).collect::<Vec<_>>())
+        })
+        .collect();
+    let of_others = |address: &&Multiaddr| {
+        address::peer(address).is_some_and(|peer| !reached.contains_key(&peer.to_bytes()))
+    };
+    let all = reached.values().flatten().chain(known.iter().filter(of_others));
+    all.take(CONTACTS).cloned().collect()
+}
 
 /// Addresses of one peer: by TCP and QUIC, on two networks.
 const PER_PEER: usize = 4;
-
-impl Actor {
-    /// Notes whom an earlier start has reached, to dial them. The first address of the list is the
-    /// best.
-    pub(super) fn know(&mut self, contacts: &[Multiaddr], now: Instant) {
-        for contact in contacts {
-            if let Some(peer) = address::peer(contact) {
-                self.peers.know(peer, contact.clone(), now);
-            }
-        }
-        self.shared.contacts.send_replace(contacts.to_vec());
-    }
-
-    /// Publishes the list if it has changed.
-    pub(super) fn note_contacts(&self) {
-        let reached: BTreeMap<_, _> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.member && peer.control().is_some())
-            .map(|(id, peer)| {
-                let (tcp, rest) = peer.direct_addresses();
-                let all = tcp.into_iter().chain(rest).take(PER_PEER);
-                let all: Vec<_> = all.map(|found| address::with_peer(found, *id)).collect();
-                (id.to_bytes(), all)
-            })
-            .collect();
-        self.shared.contacts.send_if_modified(|known| {
-            let of_others = |address: &&Multiaddr| {
-                address::peer(address).is_some_and(|peer| !reached.contains_key(&peer.to_bytes()))
-            };
-            let all = reached.values().flatten().chain(known.iter().filter(of_others));
-            let new: Vec<_> = all.take(CONTACTS).cloned().collect();
-            let changed = *known != new;
-            *known = new;
-            changed
-        });
-    }
-}

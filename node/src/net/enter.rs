@@ -36,7 +36,7 @@ pub(crate) struct Attempt {
 
 /// Why there is no manifest. `Display` names every address tried and what to do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum EnterError {
+pub(crate) enum OfferError {
     /// Nobody to ask.
     #[error("no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it")]
     NoEntry,
@@ -68,7 +68,7 @@ impl fmt::Display for Lines<'_> {
 /// Somebody who waits for manifests.
 pub(super) struct Ask {
     pub(super) run: Option<RunId>,
-    pub(super) reply: oneshot::Sender<Result<Vec<Offer>, EnterError>>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Offer>, OfferError>>,
     pub(super) since: Instant,
 }
 
@@ -209,10 +209,10 @@ pub(super) async fn collect(
     run: Option<RunId>,
     askings: Vec<(PeerId, Opening)>,
     mut attempts: Vec<Attempt>,
-) -> Result<Vec<Offer>, EnterError> {
+) -> Result<Vec<Offer>, OfferError> {
     if askings.is_empty() {
         let none = attempts.is_empty();
-        return Err(if none { EnterError::NoEntry } else { EnterError::Unreachable(attempts) });
+        return Err(if none { OfferError::NoEntry } else { OfferError::Unreachable(attempts) });
     }
     let exchanges = askings.into_iter().map(|(peer, opening)| async move {
         let exchange = async {
@@ -236,7 +236,7 @@ pub(super) async fn collect(
             Err(cause) => attempts.push(Attempt { address: from, cause }),
         }
     }
-    if offers.is_empty() { Err(EnterError::Nothing(attempts)) } else { Ok(offers) }
+    if offers.is_empty() { Err(OfferError::Nothing(attempts)) } else { Ok(offers) }
 }
 
 fn attempt(address: &Multiaddr, cause: impl Into<String>) -> Attempt {
@@ -305,7 +305,7 @@ mod tests {
         let failures = vec![failure, (two.clone(), TransportError::Other(silent))];
         entries.failed(&peer, DialError::Transport(failures), now);
         assert_eq!(entries.settled(now).len(), 1);
-        let text = EnterError::Unreachable(entries.attempts()).to_string();
+        let text = OfferError::Unreachable(entries.attempts()).to_string();
         for part in [&one.to_string(), "refused", &two.to_string(), "no answer", "Check that"] {
             assert!(text.contains(part), "{part} is missing in: {text}");
         }

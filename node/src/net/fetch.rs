@@ -18,69 +18,15 @@ use intellect_bootstrap::{
 };
 use libp2p::{PeerId, Stream};
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc},
     time::{Instant, timeout},
 };
 
 use super::{
-    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Shared,
-    actor::Note,
+    inbox::{Gravity, Note, Shared},
+    interface::{ANSWER_BYTES_MAX, FetchError, REQUEST_BYTES_MAX, Reply},
     pace::{Inflow, Urgency},
-    peers::FAULTS_MAX,
 };
-
-/// Why a request got no answer. None of these says anything about what was asked for.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
-    /// No direct connection to the peer: bulk never goes over a relay.
-    #[error("not connected to the peer directly")]
-    NotConnected,
-    /// Too many requests are open already; our side.
-    #[error("too many requests at once")]
-    Busy,
-    /// No stream to the peer.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The peer closed the stream instead: it is busy or has nothing to say.
-    #[error("the peer gave no answer")]
-    Refused,
-    /// The answer cannot be read.
-    #[error("a bad answer: {0}")]
-    Frame(#[from] FrameError),
-    /// Too slow.
-    #[error("no answer in time")]
-    Timeout,
-    /// The network is being shut down.
-    #[error("the network has stopped")]
-    Stopped,
-}
-
-/// Where the answer to a request goes; dropped, it refuses.
-#[derive(Debug)]
-pub(crate) struct Reply(oneshot::Sender<(Vec<u8>, Urgency)>);
-
-impl Reply {
-    /// With the end that waits.
-    pub(crate) fn new() -> (Self, Answered) {
-        let (sender, answered) = oneshot::channel();
-        (Self(sender), answered)
-    }
-
-    /// Answers, at most [`ANSWER_BYTES_MAX`], to somebody who catches up.
-    pub(crate) fn send(self, answer: Vec<u8>) {
-        // Whoever asked may be gone.
-        let _ = self.0.send((answer, Urgency::Transfer));
-    }
-
-    /// Answers to somebody whom the end of an epoch waits for.
-    pub(crate) fn send_at_once(self, answer: Vec<u8>) {
-        // Whoever asked may be gone.
-        let _ = self.0.send((answer, Urgency::Epoch));
-    }
-}
-
-/// The end of a [`Reply`] that waits.
-pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
 
 /// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.
 pub(super) async fn ask(
@@ -98,7 +44,7 @@ pub(super) async fn ask(
     timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
 }
 
-/// Tells what is read.
+/// A stream that tells the gauge what is read from it.
 struct Counted<'a> {
     stream: Stream,
     inflow: &'a Inflow,
@@ -132,7 +78,7 @@ pub(super) async fn answer(
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {
                     let why = format!("a request: {error}");
-                    let _ = notes.send(Note::Fault { peer, why, weight: FAULTS_MAX }).await;
+                    let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
                 }
                 return None;
             }
@@ -155,8 +101,8 @@ pub(super) async fn write(
 ) -> Option<()> {
     let length = u32::try_from(answer.len()).ok()?;
     stream.write_all(&length.to_le_bytes()).await.ok()?;
-    for slice in answer.chunks(shared.pace.slice(SLICE_BYTES)) {
-        shared.pace.take(slice.len(), urgency).await;
+    for slice in answer.chunks(shared.limiter.slice(SLICE_BYTES)) {
+        shared.limiter.take(slice.len(), urgency).await;
         stream.write_all(slice).await.ok()?;
     }
     stream.close().await.ok()

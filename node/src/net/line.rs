@@ -14,7 +14,6 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::Opening,
 };
-use intellect_protocol::id::PeerId as Peer;
 use libp2p::{PeerId, Stream, swarm::ConnectionId};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -22,25 +21,10 @@ use tokio::{
 };
 
 use super::{
-    Handle, MESSAGE_BYTES_MAX,
-    actor::{Command, Note},
+    inbox::{Gravity, Note},
+    interface::MESSAGE_BYTES_MAX,
     pace::Bucket,
-    peers::FAULTS_MAX,
 };
-
-impl Handle {
-    /// Gives a message to a peer once on each of its connections, whoever of those with its key has them.
-    pub(crate) fn send_to_all(&self, peer: Peer, bytes: Vec<u8>) {
-        // One that is lost is sent again.
-        let _ = self.command(Command::SendToAll { peer, bytes });
-    }
-
-    /// Gives our heartbeat to peers of the run that are connected and do not listen to us.
-    pub(crate) fn knock(&self, beat: Vec<u8>) {
-        // Another one follows.
-        let _ = self.command(Command::Knock { beat });
-    }
-}
 
 /// Opens our stream to a peer and writes what is queued, until either end goes.
 pub(super) async fn send(
@@ -109,11 +93,11 @@ pub(super) async fn receive(
             Ok(Some(bytes)) if fair() => Note::Message { peer, bytes },
             Ok(Some(_)) => {
                 let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
-                Note::Fault { peer, why, weight: 1 }
+                Note::Fault { peer, why, gravity: Gravity::Minor }
             }
             Err(error @ FrameError::TooLong { .. }) => {
                 let why = format!("a control message: {error}");
-                let _ = notes.send(Note::Fault { peer, why, weight: FAULTS_MAX }).await;
+                let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
                 return;
             }
             // The end of the stream, or of the connection, which the swarm tells about.

@@ -1,256 +1,313 @@
-//! The actor's dealings with peers: connections that come and go, who is a member of the run, the
-//! control stream to each, and what misbehaviour costs.
+//! Dealings with peers: connections that come and go, who is a member of the run, the control stream
+//! to each, and what misbehaviour costs.
 //!
 //! A member is a peer that listens to the run's heartbeats. The driver hears of it once messages
-//! can be sent to it, and of its end once no connection is left.
+//! can be sent to it, and of its end once no connection is left. No socket is touched here: what is to
+//! be done is an [`Output`], for the actor to carry out in order.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use intellect_bootstrap::{discovery::IDENTIFY, transport::root_cause};
+use intellect_protocol::id::PeerId as Name;
 use libp2p::{
-    PeerId,
+    Multiaddr, PeerId,
     gossipsub::TopicHash,
-    identify,
     swarm::{ConnectionError, ConnectionId},
 };
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Event,
-    actor::Actor,
-    behaviour::CONTROL,
-    line, name,
-    peers::{Connection, Line, Link, Purpose},
+    inbox::Gravity,
+    interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
+    name,
+    peers::{Connection, ControlStream, Peers, Purpose},
 };
 
-impl Actor {
-    pub(super) fn on_connected(&mut self, peer: PeerId, connection: Connection) {
-        let (id, now) = (connection.id, connection.since);
-        if name::from_libp2p(&peer).is_none() {
-            // No peer of ours has such a key.
-            self.swarm.close_connection(id);
-            return;
-        }
-        self.peers.connected(peer, connection);
-        if self.entries.contains(&peer) {
-            self.entries.up(&peer);
-            self.provide_soon(now);
-        }
-        self.on_dialled(id);
-        self.refresh(peer, "", now);
+/// What the actor is to do.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// Tell the driver.
+    Tell(Event),
+    /// Close a connection.
+    Close(ConnectionId),
+    /// Open our control stream to a peer.
+    OpenLine { peer: PeerId, connection: ConnectionId },
+    /// Write one message on a stream of its own.
+    Send { peer: PeerId, connection: ConnectionId, bytes: Vec<u8> },
+    /// Messages to a peer go into this queue from now on, or nowhere.
+    Line { peer: Name, queue: Option<mpsc::Sender<Vec<u8>>> },
+    /// Say what becomes of a gossiped message.
+    Judge(GossipToken, Verdict),
+    /// Close all connections to a peer, and refuse others.
+    Block(PeerId),
+    /// Let it in again.
+    Unblock(PeerId),
+}
+
+/// All peers, and who of them is a member.
+pub(super) struct Members {
+    pub(super) peers: Peers,
+    /// The topic that members listen to, once this node is in a run.
+    beat: Option<TopicHash>,
+    /// Who is kept out, and until when.
+    blocked: HashMap<PeerId, Instant>,
+    knock_at: Instant,
+}
+
+impl Members {
+    /// Of no run yet.
+    pub(super) fn new(peers: Peers, now: Instant) -> Self {
+        Self { peers, beat: None, blocked: HashMap::new(), knock_at: now }
     }
 
-    pub(super) fn on_closed(
+    /// This node has joined a run; `listeners` have told before that they listen to its heartbeats.
+    pub(super) fn joined(
+        &mut self,
+        beat: TopicHash,
+        listeners: &[PeerId],
+        now: Instant,
+    ) -> Vec<Output> {
+        self.beat = Some(beat.clone());
+        listeners.iter().flat_map(|peer| self.subscribed(*peer, &beat, true, now)).collect()
+    }
+
+    /// A connection is there.
+    pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> Vec<Output> {
+        let now = connection.since;
+        self.peers.connected(peer, connection);
+        self.refresh(peer, "", now)
+    }
+
+    /// A connection has closed.
+    pub(super) fn closed(
         &mut self,
         peer: PeerId,
         id: ConnectionId,
-        cause: String,
+        cause: Option<ConnectionError>,
         now: Instant,
-    ) {
+    ) -> Vec<Output> {
         self.peers.closed(&peer, id, now);
-        if self.peers.get(&peer).is_none_or(|peer| peer.connections.is_empty()) {
-            self.entries.down(&peer, now);
-        }
-        self.refresh(peer, &cause, now);
+        self.refresh(peer, &explain(cause), now)
     }
 
-    pub(super) fn on_identified(
+    /// A peer has said where it listens and what it speaks.
+    pub(super) fn identified(
         &mut self,
         peer: PeerId,
-        connection: ConnectionId,
-        info: &identify::Info,
-    ) {
-        let Some(entry) = self.peers.get(&peer) else { return };
-        let seen = entry.connections.iter().find(|c| c.id == connection).map(|c| c.remote.clone());
-        let Some(seen) = seen else { return };
-        let addresses = self.swarm.behaviour_mut().discovery.learn(peer, info, &seen);
-        if let Some(entry) = self.peers.get(&peer) {
-            entry.addresses = addresses;
-        }
-        let version = &info.protocol_version;
+        addresses: Vec<Multiaddr>,
+        version: &str,
+    ) -> Option<Output> {
+        let entry = self.peers.get_mut(&peer)?;
+        entry.addresses = addresses;
         let other = version.starts_with("/intellect/") && version != IDENTIFY;
-        let told = self
-            .peers
-            .get(&peer)
-            .is_some_and(|entry| std::mem::replace(&mut entry.incompatible, other));
-        if let (true, false, Some(peer)) = (other, told, name::from_libp2p(&peer)) {
-            self.emit(Event::Incompatible { peer, version: version.chars().take(32).collect() });
-        }
+        let told = std::mem::replace(&mut entry.incompatible, other);
+        let peer = name::from_libp2p(&peer).filter(|_| other && !told)?;
+        Some(Output::Tell(Event::Incompatible {
+            peer,
+            version: version.chars().take(32).collect(),
+        }))
     }
 
-    pub(super) fn on_subscribed(
+    /// A peer has begun, or ceased, to listen to a topic.
+    pub(super) fn subscribed(
         &mut self,
         peer: PeerId,
         topic: &TopicHash,
         subscribed: bool,
         now: Instant,
-    ) {
-        let ours = self.run.as_ref().is_some_and(|run| run.topics.beat.hash() == *topic);
-        let Some(entry) = self.peers.get(&peer).filter(|_| ours) else { return };
+    ) -> Vec<Output> {
+        let ours = self.beat.as_ref() == Some(topic);
+        let Some(entry) = self.peers.get_mut(&peer).filter(|_| ours) else { return Vec::new() };
         entry.member = subscribed;
         if subscribed {
             self.peers.want(peer, now);
         }
-        self.refresh(peer, "left the run", now);
+        self.refresh(peer, "left the run", now)
     }
 
-    /// Only members matter to the driver, and only the way that messages to them take.
-    pub(super) fn on_round_trip(&mut self, peer: PeerId, id: ConnectionId, length: Duration) {
-        let used = self.peers.get(&peer).is_some_and(|entry| entry.member && entry.uses(id));
-        if let (true, Some(peer)) = (used, name::from_libp2p(&peer)) {
-            self.emit(Event::RoundTrip { peer, length });
+    /// A gossiped message has come: for the driver, unless it is too long or one of too many.
+    pub(super) fn gossiped(
+        &mut self,
+        token: GossipToken,
+        bytes: Vec<u8>,
+        now: Instant,
+    ) -> Vec<Output> {
+        let source = token.source;
+        let Some(peer) = self.peers.get_mut(&source) else { return Vec::new() };
+        if !peer.gossip.take(now) {
+            return vec![Output::Judge(token, Verdict::Ignore)];
         }
+        if bytes.len() > GOSSIP_BYTES_MAX {
+            let length = bytes.len();
+            let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
+            let mut out = vec![Output::Judge(token, Verdict::Reject)];
+            out.extend(self.fault(source, why, Gravity::Minor, now));
+            return out;
+        }
+        let via = Via::Gossip(token);
+        let told = name::from_libp2p(&source).map(|from| Event::Message { from, via, bytes });
+        told.map(Output::Tell).into_iter().collect()
     }
 
-    /// Peers may have told what they listen to before this node joined.
-    pub(super) fn greet_members(&mut self) {
-        let Some(run) = &self.run else { return };
-        let beat = run.topics.beat.hash();
-        let all = self.swarm.behaviour().gossip.inner.all_peers();
-        let members: Vec<_> =
-            all.filter(|(_, topics)| topics.contains(&&beat)).map(|(peer, _)| *peer).collect();
-        let now = Instant::now();
-        for peer in members {
-            self.on_subscribed(peer, &beat, true, now);
-        }
+    /// A round trip was measured. Only members matter to the driver, and only the way that messages to
+    /// them take.
+    pub(super) fn round_trip(
+        &self,
+        peer: PeerId,
+        id: ConnectionId,
+        length: Duration,
+    ) -> Option<Output> {
+        self.peers.get(&peer).filter(|entry| entry.member && entry.uses(id))?;
+        Some(Output::Tell(Event::RoundTrip { peer: name::from_libp2p(&peer)?, length }))
     }
 
     /// Brings a peer's control stream, and what the driver knows, up to date.
-    fn refresh(&mut self, peer: PeerId, cause: &str, now: Instant) {
-        let Some(entry) = self.peers.get(&peer) else { return };
-        if let (true, Line::Down(from), Some(control)) = (entry.member, entry.line, entry.control())
+    fn refresh(&mut self, peer: PeerId, cause: &str, now: Instant) -> Vec<Output> {
+        let mut out = Vec::new();
+        let Some(entry) = self.peers.get_mut(&peer) else { return out };
+        if let (true, ControlStream::Down(from), Some(control)) =
+            (entry.member, entry.line, entry.control())
             && from <= now
         {
             let connection = control.id;
-            entry.line = Line::Opening(connection);
-            let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-            self.tasks.spawn(line::send(peer, connection, opening, self.notes.clone()));
+            entry.line = ControlStream::Opening(connection);
+            out.push(Output::OpenLine { peer, connection });
         }
-        let Some(entry) = self.peers.get(&peer) else { return };
         let link = entry.link();
         if link == entry.shown {
-            return;
+            return out;
         }
         entry.shown = link;
-        let Some(name) = name::from_libp2p(&peer) else { return };
+        let Some(peer) = name::from_libp2p(&peer) else { return out };
         if link != Some(Link::Direct) {
-            self.lines_mut(|lines| lines.remove(&name));
+            out.push(Output::Line { peer, queue: None });
         }
-        self.emit(match link {
-            Some(link) => Event::Connected { peer: name, link },
-            None => Event::Disconnected { peer: name, cause: cause.into() },
-        });
+        out.push(Output::Tell(match link {
+            Some(link) => Event::Connected { peer, link },
+            None => Event::Disconnected { peer, cause: cause.into() },
+        }));
+        out
     }
 
+    /// Our control stream to a peer is open.
     pub(super) fn line_up(
         &mut self,
         peer: PeerId,
         connection: ConnectionId,
-        outbox: mpsc::Sender<Vec<u8>>,
-    ) {
-        let Some(entry) = self.peers.get(&peer) else { return };
-        let Some(name) = name::from_libp2p(&peer) else { return };
-        if entry.line != Line::Opening(connection) {
-            return;
-        }
-        entry.line = Line::Up(connection);
-        self.lines_mut(|lines| lines.insert(name, outbox));
-        self.refresh(peer, "", Instant::now());
+        queue: mpsc::Sender<Vec<u8>>,
+        now: Instant,
+    ) -> Vec<Output> {
+        let opening = ControlStream::Opening(connection);
+        let entry = self.peers.get_mut(&peer).filter(|entry| entry.line == opening);
+        let (Some(entry), Some(name)) = (entry, name::from_libp2p(&peer)) else {
+            return Vec::new();
+        };
+        entry.line = ControlStream::Up(connection);
+        let mut out = vec![Output::Line { peer: name, queue: Some(queue) }];
+        out.extend(self.refresh(peer, "", now));
+        out
     }
 
-    pub(super) fn line_down(&mut self, peer: PeerId, connection: ConnectionId) {
-        let Some(entry) = self.peers.get(&peer) else { return };
-        if !matches!(entry.line, Line::Opening(id) | Line::Up(id) if id == connection) {
-            return;
-        }
-        entry.line = Line::Down(Instant::now() + LINE_WAIT);
-        if let Some(name) = name::from_libp2p(&peer) {
-            self.lines_mut(|lines| lines.remove(&name));
-        }
+    /// It is not, or not any more; another is tried a little later.
+    pub(super) fn line_down(
+        &mut self,
+        peer: PeerId,
+        connection: ConnectionId,
+        now: Instant,
+    ) -> Option<Output> {
+        let entry = self.peers.get_mut(&peer).filter(|entry| entry.line.is_on(connection))?;
+        entry.line = ControlStream::Down(now + LINE_WAIT);
+        Some(Output::Line { peer: name::from_libp2p(&peer)?, queue: None })
     }
 
-    /// Opens the control streams that are due.
-    pub(super) fn retry_lines(&mut self, now: Instant) {
-        let due: Vec<_> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.member && matches!(peer.line, Line::Down(from) if from <= now))
-            .map(|(peer, _)| *peer)
-            .collect();
-        for peer in due {
-            self.refresh(peer, "", now);
-        }
+    /// What is due: spare connections to close, peers to let in again, control streams to open.
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<Output> {
+        let mut out: Vec<_> = self.peers.duplicates(now).into_iter().map(Output::Close).collect();
+        let over = self.blocked.extract_if(|_, until| *until <= now);
+        out.extend(over.map(|(peer, _)| Output::Unblock(peer)));
+        let waits = |line| matches!(line, ControlStream::Down(from) if from <= now);
+        let due = self.peers.iter().filter(|(_, peer)| peer.member && waits(peer.line));
+        let due: Vec<_> = due.map(|(peer, _)| *peer).collect();
+        out.extend(due.into_iter().flat_map(|peer| self.refresh(peer, "", now)));
+        self.peers.sweep();
+        out
+    }
+
+    /// Lost members to dial now, and where.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
+        let due = self.peers.due(now).into_iter().filter(|peer| !self.blocked.contains_key(peer));
+        due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
     /// Tells peers of the run who this is that do not listen to its gossip although they have been connected
     /// for a while: they know another program with our key, which was there first, and gossip has one
-    /// conversation with a key.
-    pub(super) fn knock(&mut self, beat: &[u8], now: Instant) {
+    /// conversation with a key. Entry points, of which there is nothing to be known, are left alone.
+    pub(super) fn knock(
+        &mut self,
+        beat: &[u8],
+        is_entry: impl Fn(&PeerId) -> bool,
+        now: Instant,
+    ) -> Vec<Output> {
         if now < self.knock_at {
-            return;
+            return Vec::new();
         }
         self.knock_at = now + KNOCK_EVERY;
         let settled = |since: Instant| now.saturating_duration_since(since) >= KNOCK_AFTER;
         let deaf = self.peers.iter().filter(|(peer, entry)| {
             let connected = entry.control().is_some_and(|control| settled(control.since));
-            entry.wanted && !entry.member && connected && !self.entries.contains(peer)
+            entry.wanted && !entry.member && connected && !is_entry(peer)
         });
-        let deaf: Vec<PeerId> = deaf.map(|(peer, _)| *peer).take(KNOCKS_MAX).collect();
-        for peer in deaf {
-            self.send_to_all(peer, beat);
-        }
+        deaf.take(KNOCKS_MAX).flat_map(|(peer, _)| self.send_to_all(*peer, beat)).collect()
     }
 
-    /// Sends a message on a stream of its own over each control connection of a peer.
-    pub(super) fn send_to_all(&mut self, peer: PeerId, bytes: &[u8]) {
-        let Some(entry) = self.peers.get(&peer) else { return };
-        let connections: Vec<_> = entry.of(Purpose::Control).map(|c| c.id).collect();
-        for connection in connections {
-            let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-            self.tasks.spawn(line::send_once(opening, bytes.to_vec()));
-        }
+    /// Sends a message over each control connection of a peer.
+    pub(super) fn send_to_all(&self, peer: PeerId, bytes: &[u8]) -> Vec<Output> {
+        let connections = self.peers.get(&peer).into_iter().flat_map(|p| p.of(Purpose::Control));
+        let send = |connection| Output::Send { peer, connection, bytes: bytes.to_vec() };
+        connections.map(|connection| send(connection.id)).collect()
     }
 
     /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was still
     /// on its way from a peer that has been dropped is not worth a word.
-    pub(super) fn fault(&mut self, peer: PeerId, why: String, weight: u32) {
-        if self.blocked.contains_key(&peer) {
-            return;
-        }
-        let Some(entry) = self.peers.get(&peer) else { return };
-        let dropped = entry.fault(weight);
-        if let Some(name) = name::from_libp2p(&peer) {
-            self.emit(Event::Fault { peer: name, why: why.clone() });
-        }
-        if dropped {
-            self.drop_peer(peer, &why);
-        }
+    pub(super) fn fault(
+        &mut self,
+        peer: PeerId,
+        why: String,
+        gravity: Gravity,
+        now: Instant,
+    ) -> Vec<Output> {
+        let blocked = self.blocked.contains_key(&peer);
+        let Some(entry) = self.peers.get_mut(&peer).filter(|_| !blocked) else {
+            return Vec::new();
+        };
+        let dropped = if entry.fault(gravity) { Some(why.clone()) } else { None };
+        let told = name::from_libp2p(&peer).map(|peer| Event::Fault { peer, why });
+        let mut out: Vec<_> = told.map(Output::Tell).into_iter().collect();
+        out.extend(dropped.into_iter().flat_map(|why| self.drop_peer(peer, &why, now)));
+        out
     }
 
     /// Closes all connections to a peer and keeps it out for a while.
-    pub(super) fn drop_peer(&mut self, peer: PeerId, why: &str) {
-        let now = Instant::now();
+    pub(super) fn drop_peer(&mut self, peer: PeerId, why: &str, now: Instant) -> Vec<Output> {
+        let mut out = Vec::new();
         if self.blocked.len() >= BLOCKED_MAX && !self.blocked.contains_key(&peer) {
-            let oldest =
-                self.blocked.iter().min_by_key(|(_, until)| **until).map(|(peer, _)| *peer);
-            if let Some(oldest) = oldest {
-                self.blocked.remove(&oldest);
-                self.swarm.behaviour_mut().discovery.blocked.unblock_peer(oldest);
-            }
+            let oldest = self.blocked.iter().min_by_key(|(_, until)| **until);
+            let oldest = oldest.map(|(peer, _)| *peer);
+            oldest.inspect(|oldest| _ = self.blocked.remove(oldest));
+            out.extend(oldest.map(Output::Unblock));
         }
         self.blocked.insert(peer, now + BLOCKED_FOR);
-        let discovery = &mut self.swarm.behaviour_mut().discovery;
-        discovery.blocked.block_peer(peer);
-        discovery.kademlia.remove_peer(&peer);
-        if let Some(entry) = self.peers.get(&peer) {
+        out.push(Output::Block(peer));
+        if let Some(entry) = self.peers.get_mut(&peer) {
             (entry.wanted, entry.member) = (false, false);
-            self.refresh(peer, &format!("dropped: {why}"), now);
+            out.extend(self.refresh(peer, &format!("dropped: {why}"), now));
         }
+        out
     }
 }
 
 /// Why a connection has closed, for people.
-pub(super) fn explain(cause: Option<ConnectionError>) -> String {
+fn explain(cause: Option<ConnectionError>) -> String {
     match cause {
         None => "the connection was closed on this side".into(),
         Some(ConnectionError::KeepAliveTimeout) => "the connection was not used any more".into(),
@@ -269,3 +326,88 @@ const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Identities are cheap: whoever is kept out can come back under another one, so the list need not
 /// be long.
 const BLOCKED_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(seed: u8, members: &mut Members, now: Instant) -> (PeerId, Vec<Output>) {
+        let peer = name::to_libp2p(Name([seed; 32]));
+        let remote: Multiaddr = "/ip4/10.0.0.1/tcp/1".parse().unwrap();
+        let id = ConnectionId::new_unchecked(seed.into());
+        let purpose = Purpose::Control;
+        let connection =
+            Connection { id, purpose, remote, dialled: true, relayed: false, since: now };
+        let mut out = members.connected(peer, connection);
+        let beat = TopicHash::from_raw("beat");
+        out.extend(members.subscribed(peer, &beat, true, now));
+        out.extend(members.line_up(peer, id, mpsc::channel(1).0, now));
+        (peer, out)
+    }
+
+    fn joined(now: Instant) -> Members {
+        let me = name::to_libp2p(Name([0; 32]));
+        let mut members = Members::new(Peers::new(me, 1), now);
+        assert!(members.joined(TopicHash::from_raw("beat"), &[], now).is_empty());
+        members
+    }
+
+    #[test]
+    fn the_driver_hears_of_a_member_once_it_can_be_sent_to_and_once_it_is_gone() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let (peer, out) = member(1, &mut members, now);
+        let link = Link::Direct;
+        assert!(matches!(out[..], [
+            Output::OpenLine { .. },
+            Output::Line { queue: Some(_), .. },
+            Output::Tell(Event::Connected { link: told, .. }),
+        ] if told == link));
+        let out = members.line_down(peer, ConnectionId::new_unchecked(1), now);
+        assert!(
+            matches!(out, Some(Output::Line { queue: None, .. })),
+            "no loss: it is opened again"
+        );
+        assert!(members.tick(now).is_empty());
+        let out = members.tick(now + LINE_WAIT);
+        assert!(matches!(out[..], [Output::OpenLine { .. }]));
+        let out = members.closed(peer, ConnectionId::new_unchecked(1), None, now);
+        let [Output::Line { queue: None, .. }, Output::Tell(Event::Disconnected { .. })] = out[..]
+        else {
+            panic!("{out:?}")
+        };
+    }
+
+    #[test]
+    fn whoever_has_done_too_much_is_kept_out_for_a_while() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let (peer, _) = member(1, &mut members, now);
+        let out = members.fault(peer, "once".into(), Gravity::Minor, now);
+        assert!(matches!(out[..], [Output::Tell(Event::Fault { .. })]));
+        let out = members.fault(peer, "a length".into(), Gravity::Grave, now);
+        let told = out.iter().filter_map(|output| match output {
+            Output::Tell(Event::Disconnected { cause, .. }) => Some(&cause[..]),
+            _ => None,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), ["dropped: a length"]);
+        assert!(matches!(out[1], Output::Block(blocked) if blocked == peer), "{out:?}");
+        let out = members.fault(peer, "still on its way".into(), Gravity::Minor, now);
+        assert!(out.is_empty() && members.due(now + BLOCKED_FOR).is_empty());
+        let out = members.tick(now + BLOCKED_FOR);
+        assert!(matches!(out[..], [Output::Unblock(let_in)] if let_in == peer), "{out:?}");
+    }
+
+    #[test]
+    fn the_list_of_the_blocked_is_bounded() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let all: Vec<_> = (0..=BLOCKED_MAX).map(|_| PeerId::random()).collect();
+        let mut out = Vec::new();
+        for (second, peer) in (0..).zip(&all) {
+            out = members.drop_peer(*peer, "", now + Duration::from_secs(second));
+        }
+        assert!(matches!(out[..], [Output::Unblock(first), Output::Block(_)] if first == all[0]));
+        assert_eq!(members.blocked.len(), BLOCKED_MAX);
+    }
+}

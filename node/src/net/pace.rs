@@ -1,7 +1,7 @@
 //! Two limits on rates: how much a peer may send us ([`Bucket`]), and how fast we send bulk
-//! ([`Pace`], the `--rate` of the command line); and a gauge of how fast answers come in ([`Inflow`]).
+//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in ([`Inflow`]).
 //!
-//! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Pace: each
+//! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Limiter: each
 //! slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps until
 //! the line was free before it.
 
@@ -55,7 +55,7 @@ pub(crate) enum Urgency {
 /// The limit on all bulk that this node sends. Of each urgency one slice waits for the line and the
 /// others behind it, so that a ring waits for two slices at most, however many answers are under way.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     /// 0: no limit.
     bytes_per_second: u64,
     line: Mutex<Line>,
@@ -80,7 +80,7 @@ const GIVE_WAY: u32 = 7;
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
 const SLICE_MS: u64 = 50;
 
-impl Pace {
+impl RateLimiter {
     /// `bytes_per_second` of 0 is no limit.
     pub(super) fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
@@ -227,21 +227,21 @@ mod tests {
     #[test]
     fn a_pace_spaces_slices_by_their_size() {
         let start = Instant::now();
-        let pace = Pace::new(1_000);
+        let pace = RateLimiter::new(1_000);
         let at = |seconds: u64| Some(start + Duration::from_secs(seconds));
         assert_eq!(pace.reserve(2_000, Urgency::Ring, start), at(0));
         assert_eq!(pace.reserve(1_000, Urgency::Transfer, start), at(2));
         // An idle line saves nothing up.
         assert_eq!(pace.reserve(1_000, Urgency::Transfer, start + Duration::from_secs(60)), at(60));
         assert_eq!(pace.reserve(0, Urgency::Ring, start), at(61));
-        assert_eq!(Pace::new(0).reserve(usize::MAX, Urgency::Ring, start), None);
+        assert_eq!(RateLimiter::new(0).reserve(usize::MAX, Urgency::Ring, start), None);
     }
 
     /// A joiner that downloads from us does not hold up a ring, and is not starved by one either.
     #[test]
     fn a_transfer_gives_way_to_a_ring_for_a_while() {
         let start = Instant::now();
-        let (pace, second) = (Pace::new(1_000), Duration::from_secs(1));
+        let (pace, second) = (RateLimiter::new(1_000), Duration::from_secs(1));
         let patience = start + 7 * second;
         assert_eq!(pace.gives_way(Urgency::Transfer, start, patience), None, "no ring runs");
         pace.reserve(1_000, Urgency::Ring, start);
@@ -257,7 +257,7 @@ mod tests {
     /// Forty answers are under way, and a ring still sends about every third slice.
     #[tokio::test]
     async fn many_answers_do_not_hold_up_a_ring() {
-        let (pace, answered) = (Arc::new(Pace::new(100_000)), Arc::new(AtomicUsize::new(0)));
+        let (pace, answered) = (Arc::new(RateLimiter::new(100_000)), Arc::new(AtomicUsize::new(0)));
         for number in 0..40 {
             let (pace, answered) = (Arc::clone(&pace), Arc::clone(&answered));
             let urgency = if number % 2 == 0 { Urgency::Epoch } else { Urgency::Transfer };
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn slices_are_small_where_the_line_is_slow() {
-        assert_eq!(Pace::new(0).slice(65_536), 65_536);
-        assert_eq!(Pace::new(60_000).slice(65_536), 3_000);
-        assert_eq!(Pace::new(1 << 40).slice(65_536), 65_536);
-        assert_eq!(Pace::new(1).slice(65_536), 1);
+        assert_eq!(RateLimiter::new(0).slice(65_536), 65_536);
+        assert_eq!(RateLimiter::new(60_000).slice(65_536), 3_000);
+        assert_eq!(RateLimiter::new(1 << 40).slice(65_536), 65_536);
+        assert_eq!(RateLimiter::new(1).slice(65_536), 1);
     }
 }

@@ -17,10 +17,10 @@ use std::{
 
 use intellect_bootstrap::address;
 use intellect_protocol::rng::Rng;
-use libp2p::{Multiaddr, PeerId, swarm::ConnectionId};
+use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{line, pace::Bucket};
+use super::{inbox::Gravity, interface::Link, line, pace::Bucket};
 
 /// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,15 +29,6 @@ pub(super) enum Purpose {
     Control,
     /// The frames of a ring.
     Ring,
-}
-
-/// How a peer is connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Link {
-    /// By a connection of its own: messages can be sent to it alone.
-    Direct,
-    /// Through a relay: gossip reaches it, nothing else does.
-    Relayed,
 }
 
 /// One connection.
@@ -53,15 +44,35 @@ pub(super) struct Connection {
     pub(super) since: Instant,
 }
 
+impl Connection {
+    /// A connection that has just been established.
+    pub(super) fn new(
+        id: ConnectionId,
+        purpose: Purpose,
+        end: &ConnectedPoint,
+        now: Instant,
+    ) -> Self {
+        let (dialled, relayed) = (end.is_dialer(), end.is_relayed());
+        Self { id, purpose, remote: end.get_remote_address().clone(), dialled, relayed, since: now }
+    }
+}
+
 /// Our outgoing control stream to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ControlStream {
     /// None; another may be tried from then on.
     Down(Instant),
     /// Asked for.
     Opening(ConnectionId),
     /// In use.
     Up(ConnectionId),
+}
+
+impl ControlStream {
+    /// Whether it goes over this connection.
+    pub(super) fn is_on(self, connection: ConnectionId) -> bool {
+        matches!(self, Self::Opening(id) | Self::Up(id) if id == connection)
+    }
 }
 
 /// All that is known of one peer.
@@ -74,7 +85,7 @@ pub(super) struct Peer {
     pub(super) wanted: bool,
     /// Listens to our run's gossip.
     pub(super) member: bool,
-    pub(super) line: Line,
+    pub(super) line: ControlStream,
     /// Speaks another major version.
     pub(super) incompatible: bool,
     /// What the driver was told last.
@@ -100,7 +111,7 @@ impl Peer {
             addresses: Vec::new(),
             wanted: false,
             member: false,
-            line: Line::Down(now),
+            line: ControlStream::Down(now),
             incompatible: false,
             shown: None,
             rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
@@ -144,7 +155,7 @@ impl Peer {
         if !self.member {
             return None;
         }
-        let up = matches!(self.line, Line::Up(_)) || self.shown == Some(Link::Direct);
+        let up = matches!(self.line, ControlStream::Up(_)) || self.shown == Some(Link::Direct);
         if up && self.control().is_some() {
             return Some(Link::Direct);
         }
@@ -172,8 +183,17 @@ impl Peer {
         if only_tcp { tcp } else { [tcp, rest].concat() }
     }
 
+    /// Where a connection leads.
+    pub(super) fn remote(&self, id: ConnectionId) -> Option<&Multiaddr> {
+        self.connections.iter().find(|connection| connection.id == id).map(|c| &c.remote)
+    }
+
     /// Counts a fault; true when it was one too many.
-    pub(super) fn fault(&mut self, weight: u32) -> bool {
+    pub(super) fn fault(&mut self, gravity: Gravity) -> bool {
+        let weight = match gravity {
+            Gravity::Minor => 1,
+            Gravity::Grave => FAULTS_MAX,
+        };
         self.faults = self.faults.saturating_add(weight);
         self.faults >= FAULTS_MAX
     }
@@ -191,7 +211,7 @@ fn same(one: &Multiaddr, other: &Multiaddr) -> bool {
     bare(one) == bare(other)
 }
 
-/// See the module.
+/// Everybody whom this node has heard of, within bounds.
 pub(super) struct Peers {
     me: PeerId,
     table: HashMap<PeerId, Peer>,
@@ -205,8 +225,31 @@ impl Peers {
     }
 
     /// The entry of a peer that is in the table.
-    pub(super) fn get(&mut self, peer: &PeerId) -> Option<&mut Peer> {
+    pub(super) fn get(&self, peer: &PeerId) -> Option<&Peer> {
+        self.table.get(peer)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, peer: &PeerId) -> Option<&mut Peer> {
         self.table.get_mut(peer)
+    }
+
+    /// The connection to a peer that carries messages.
+    pub(super) fn control(&self, peer: &PeerId) -> Option<ConnectionId> {
+        self.get(peer)?.control().map(|connection| connection.id)
+    }
+
+    /// Whether there is a connection to a peer.
+    pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.get(peer).is_some_and(|peer| !peer.connections.is_empty())
+    }
+
+    /// Everybody to whom there is a connection, and the best that there is.
+    pub(super) fn connected_ones(&self) -> impl Iterator<Item = (PeerId, ConnectionId)> {
+        self.table.iter().filter_map(|(peer, entry)| {
+            let best = entry.control().or_else(|| entry.connections.first())?;
+            Some((*peer, best.id))
+        })
     }
 
     /// All peers, in no order that anything may depend on.
@@ -254,8 +297,8 @@ impl Peers {
     pub(super) fn closed(&mut self, peer: &PeerId, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.connections.retain(|connection| connection.id != id);
-        if matches!(entry.line, Line::Opening(line) | Line::Up(line) if line == id) {
-            entry.line = Line::Down(now);
+        if entry.line.is_on(id) {
+            entry.line = ControlStream::Down(now);
         }
         if entry.connections.is_empty() {
             entry.member = false;
@@ -415,11 +458,11 @@ mod tests {
         assert!(peer.uses(ConnectionId::new_unchecked(1)));
         let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
         assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
-        peer.line = Line::Up(ConnectionId::new_unchecked(2));
+        peer.line = ControlStream::Up(ConnectionId::new_unchecked(2));
         assert_eq!(peer.link(), Some(Link::Direct));
         assert_eq!([1, 2].map(|id| peer.uses(ConnectionId::new_unchecked(id))), [false, true]);
         peer.shown = Some(Link::Direct);
-        peer.line = Line::Down(start);
+        peer.line = ControlStream::Down(start);
         assert_eq!(peer.link(), Some(Link::Direct));
         peers.closed(&other, ConnectionId::new_unchecked(2), start);
         assert_eq!(peers.get(&other).unwrap().link(), Some(Link::Relayed));
@@ -449,8 +492,8 @@ mod tests {
     #[test]
     fn the_eighth_fault_is_one_too_many() {
         let mut peer = Peer::new(Instant::now());
-        let counted = (1..=20).find(|_| peer.fault(1));
+        let counted = (1..=20).find(|_| peer.fault(Gravity::Minor));
         assert_eq!(counted, Some(FAULTS_MAX));
-        assert!(Peer::new(Instant::now()).fault(FAULTS_MAX));
+        assert!(Peer::new(Instant::now()).fault(Gravity::Grave));
     }
 }

@@ -1,7 +1,7 @@
 //! Several networks and one entry point in this process, over loopback TCP with ports from the
 //! system. Every wait has a deadline.
 
-use std::{collections::HashSet, io::ErrorKind};
+use std::{collections::HashSet, io::ErrorKind, time::Duration};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, frame, manifest, server, streams, transport};
@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
+use super::{interface::REQUEST_BYTES_MAX, *};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([9; 32]);
@@ -284,7 +284,7 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
             node.net.handle.fetch(dead, vec![1]).await,
             Err(FetchError::NotConnected)
         ));
-        assert!(matches!(node.net.handle.open_ring(dead).await, Err(RingError::NotConnected)));
+        assert!(matches!(node.net.handle.open_ring(dead).await, Err(StreamError::NotConnected)));
     }
     // It comes back.
     let mut back = Node::new(3, std::slice::from_ref(&entry.address));
@@ -319,7 +319,7 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     }
     let alone = Node::new(2, &[]);
     let error = soon("an error", alone.net.handle.manifests(None)).await.unwrap_err();
-    assert!(matches!(error, EnterError::NoEntry), "{error}");
+    assert!(matches!(error, OfferError::NoEntry), "{error}");
     // One that works is enough.
     let mixed = Node::new(3, &[one, other.address.clone()]);
     let offers = soon("offers", mixed.net.handle.manifests(None)).await.unwrap();
@@ -470,6 +470,6 @@ async fn a_manifest_comes_from_any_peer() {
     let offers = soon("offers", second.net.handle.manifests(Some(RUN))).await.unwrap();
     assert_eq!(offers[0].bytes, b"from a peer");
     let other = soon("none", second.net.handle.manifests(Some(RunId([1; 32])))).await;
-    assert!(matches!(other, Err(EnterError::Nothing(_))));
+    assert!(matches!(other, Err(OfferError::Nothing(_))));
     assert_eq!(manifest::FILES_MAX, 16);
 }

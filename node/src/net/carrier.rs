@@ -1,0 +1,313 @@
+//! The swarm and the tasks that serve its streams: what the actor has decided is carried out here.
+
+use std::{collections::HashSet, io, sync::Arc};
+
+use intellect_bootstrap::{
+    address,
+    frame::FrameError,
+    manifest::{self, ServeError},
+    streams::{OpenError, Opening},
+    transport::{self, ListenError},
+};
+use intellect_protocol::id::RunId;
+use libp2p::{
+    Multiaddr, PeerId, Swarm,
+    core::transport::ListenerId,
+    gossipsub::{MessageAcceptance, TopicHash},
+    identity::Keypair,
+    multiaddr::Protocol,
+    swarm::{ConnectionId, DialError, dial_opts::DialOpts},
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Duration, timeout},
+};
+use tokio_util::compat::FuturesAsyncReadCompatExt as _;
+
+use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
+use super::dial::RingDial;
+use super::enter::{Ask, Attempt, collect};
+use super::inbox::{Gravity, Note, Responder, Shared};
+use super::interface::{
+    ByteStream, Config, FetchError, GossipToken, NetError, StreamError, Topic, Verdict,
+};
+use super::peers::Peer;
+use super::run::Run;
+use super::{fetch, line};
+
+/// The swarm, and the tasks that serve its streams; a task ends with this.
+pub(super) struct Carrier {
+    pub(super) swarm: Swarm<Node>,
+    pub(super) tasks: JoinSet<()>,
+    pub(super) shared: Arc<Shared>,
+    notes: mpsc::Sender<Note>,
+    /// Listeners at relays.
+    circuits: HashSet<ListenerId>,
+}
+
+impl Carrier {
+    /// Listens as `config` says; `far`: an entry point is on the internet.
+    pub(super) fn new(
+        config: &Config,
+        key: &Keypair,
+        far: bool,
+        shared: Arc<Shared>,
+        notes: mpsc::Sender<Note>,
+    ) -> Result<Self, NetError> {
+        let (transport, relay) = transport::build(key, config.line.as_deref())?;
+        let node = Node::new(key, relay, far).map_err(NetError::Gossip)?;
+        let me = key.public().to_peer_id();
+        let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
+        listen(&mut swarm, &config.listen)?;
+        for address in &config.external {
+            swarm.add_external_address(address.clone());
+        }
+        Ok(Self { swarm, tasks: JoinSet::new(), shared, notes, circuits: HashSet::new() })
+    }
+
+    /// Listens to the gossip of a run. Who is known already to listen to its heartbeats?
+    pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
+            // Both fail only where a filter or other scores are configured, which they are not.
+            let _ = gossip.subscribe(&topic);
+            let _ = gossip.set_topic_params(topic, topic_score());
+        }
+        let beat = run.beat();
+        let listeners = gossip.all_peers().filter(|(_, topics)| topics.contains(&&beat));
+        listeners.map(|(peer, _)| *peer).collect()
+    }
+
+    /// Announces this node as a member of a run, and looks for others, where that is due.
+    pub(super) fn find(&mut self, run: &mut Run, now: tokio::time::Instant) {
+        let kademlia = &mut self.swarm.behaviour_mut().discovery.kademlia;
+        if run.take_announcement(now)
+            && let Err(error) = kademlia.start_providing(run.key.clone())
+        {
+            tracing::warn!(?error, "this node cannot be announced");
+        }
+        if run.take_search(now) {
+            kademlia.get_providers(run.key.clone());
+        }
+    }
+
+    /// Gives a message to everybody who listens to a topic.
+    pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
+        // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
+        if let Err(error) = self.swarm.behaviour_mut().gossip.inner.publish(topic, bytes) {
+            tracing::debug!(%error, "not gossiped");
+        }
+    }
+
+    /// Says what becomes of a gossiped message.
+    pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
+        let acceptance = match verdict {
+            Verdict::Accept => MessageAcceptance::Accept,
+            Verdict::Ignore => MessageAcceptance::Ignore,
+            Verdict::Reject => MessageAcceptance::Reject,
+        };
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        gossip.report_message_validation_result(&token.id, &token.source, acceptance);
+    }
+
+    /// Closes all connections to a peer, and refuses others.
+    pub(super) fn block(&mut self, peer: PeerId) {
+        let discovery = &mut self.swarm.behaviour_mut().discovery;
+        discovery.blocked.block_peer(peer);
+        discovery.kademlia.remove_peer(&peer);
+    }
+
+    /// Dials, and says what the connection will be called.
+    pub(super) fn dial(&mut self, options: DialOpts) -> Result<ConnectionId, DialError> {
+        let id = options.connection_id();
+        self.swarm.dial(options).map(|()| id)
+    }
+
+    /// Dials a connection for bulk, on which there is no gossip.
+    pub(super) fn dial_ring(&mut self, options: DialOpts) -> Option<ConnectionId> {
+        let id = self.dial(options).ok()?;
+        self.swarm.behaviour_mut().gossip.mute(id);
+        Some(id)
+    }
+
+    /// Opens a ring stream on a connection, and hands it to whoever waits for it.
+    pub(super) fn open_ring(&mut self, connection: ConnectionId, dial: RingDial) {
+        let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
+        self.tasks.spawn(async move {
+            // The negotiation tells the peer what the connection is for.
+            let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
+            let late = || Err(OpenError::Failed("too slow".into()).into());
+            let _ = dial.reply.send(opened.unwrap_or_else(|_| late()));
+        });
+    }
+
+    /// Opens our control stream to a peer.
+    pub(super) fn open_line(&mut self, peer: PeerId, connection: ConnectionId) {
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
+        self.tasks.spawn(line::send(peer, connection, opening, self.notes.clone()));
+    }
+
+    /// Writes one message on a stream of its own.
+    pub(super) fn send(&mut self, peer: PeerId, connection: ConnectionId, bytes: Vec<u8>) {
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
+        self.tasks.spawn(line::send_once(opening, bytes));
+    }
+
+    /// Asks a peer over its control connection, if there is one.
+    pub(super) fn fetch(
+        &mut self,
+        peer: PeerId,
+        control: Option<ConnectionId>,
+        request: Vec<u8>,
+        mut reply: Responder<Vec<u8>, FetchError>,
+    ) {
+        let refusal = match control {
+            Some(connection) if self.tasks.len() < TASKS_MAX => {
+                let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
+                let shared = Arc::clone(&self.shared);
+                self.tasks.spawn(async move {
+                    let answer = tokio::select! {
+                        answer = fetch::ask(opening, &request, &shared.inflow) => answer,
+                        // Nobody waits for it any more: it shall not fill the line.
+                        () = reply.closed() => return,
+                    };
+                    let _ = reply.send(answer);
+                });
+                return;
+            }
+            Some(_) => FetchError::Busy,
+            None => FetchError::NotConnected,
+        };
+        let _ = reply.send(Err(refusal));
+    }
+
+    /// Asks peers for manifests; `attempts` is what came of those that cannot be asked.
+    pub(super) fn ask_manifests(
+        &mut self,
+        ask: Ask,
+        asked: impl Iterator<Item = (PeerId, ConnectionId)>,
+        attempts: Vec<Attempt>,
+    ) {
+        let streams = &mut self.swarm.behaviour_mut().streams;
+        let open = |(peer, id)| (peer, streams.open(peer, id, manifest::PROTOCOL));
+        let askings: Vec<_> = asked.take(ASKED_MAX).map(open).collect();
+        self.tasks.spawn(async move {
+            let answer = collect(ask.run, askings, attempts).await;
+            // Nobody waits any longer.
+            let _ = ask.reply.send(answer);
+        });
+    }
+
+    /// Reads the control stream of a peer, unless it has too many.
+    pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+        if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
+            let (notes, messages) = (self.notes.clone(), peer.messages.clone());
+            self.tasks.spawn(line::receive(id, stream, notes, messages, permit));
+        }
+    }
+
+    /// Answers a request of a peer, unless it has too many.
+    pub(super) fn serve_fetch(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+        if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
+            let (notes, shared) = (self.notes.clone(), self.shared.clone());
+            self.tasks.spawn(fetch::answer(id, stream, notes, shared, permit));
+        }
+    }
+
+    /// Hands out the manifest of our run, if there is one and there is room.
+    pub(super) fn serve_manifest(
+        &mut self,
+        peer: PeerId,
+        offered: Option<(RunId, manifest::File)>,
+        stream: libp2p::Stream,
+    ) {
+        if self.tasks.len() >= TASKS_MAX {
+            return;
+        }
+        let notes = self.notes.clone();
+        self.tasks.spawn(async move {
+            let answer = manifest::serve(stream, |asked| {
+                let chosen = |(id, _): &(RunId, _)| asked.is_none_or(|asked| asked == id.0);
+                offered.into_iter().filter(chosen).map(|(_, file)| file).collect()
+            });
+            // Whatever went wrong, the asker sees that its stream has ended.
+            if let Ok(Err(
+                error
+                @ (ServeError::Meaningless(_) | ServeError::Frame(FrameError::TooLong { .. })),
+            )) = timeout(manifest::TIMEOUT, answer).await
+            {
+                let why = format!("a request for manifests: {error}");
+                let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
+            }
+        });
+    }
+
+    /// Tells handles where this node listens and is reached.
+    pub(super) fn publish_addresses(&self) {
+        let me = *self.swarm.local_peer_id();
+        let mut all: Vec<_> = self.swarm.external_addresses().cloned().collect();
+        for address in self.swarm.listeners() {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+        let all = all.into_iter().map(|address| address::with_peer(address, me)).collect();
+        self.shared.addresses.send_replace(all);
+    }
+
+    /// Whether this node listens at a relay.
+    pub(super) fn is_at_relay(&self) -> bool {
+        !self.circuits.is_empty()
+    }
+
+    /// Lets peers reach this node through the entry points, for messages.
+    /// libp2p does not renew a reservation that was lost, so this is called again then.
+    pub(super) fn listen_at_relays<'a>(&mut self, relays: impl Iterator<Item = &'a Multiaddr>) {
+        for address in relays {
+            match self.swarm.listen_on(address.clone().with(Protocol::P2pCircuit)) {
+                Ok(id) => _ = self.circuits.insert(id),
+                Err(error) => tracing::debug!(%error, "no relay"),
+            }
+        }
+    }
+
+    /// A listener has closed.
+    pub(super) fn on_listener_closed(&mut self, id: ListenerId, reason: &io::Result<()>) {
+        self.publish_addresses();
+        if !self.circuits.remove(&id) {
+            tracing::warn!(?reason, "a listener has closed");
+        }
+    }
+}
+
+async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
+    let stream = opening.await.map_err(|_| OpenError::Closed)??;
+    Ok(stream.compat())
+}
+
+/// Listens at all addresses. A machine without IPv6 may be asked to listen on all of it, as a node
+/// is by default, if there is another address.
+fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
+    let any_v6 = |address: &Multiaddr| {
+        address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
+    };
+    let spare = !addresses.iter().all(any_v6);
+    for address in addresses {
+        match transport::listen(swarm, address) {
+            Err(error @ ListenError::Refused { .. }) if spare && any_v6(address) => {
+                tracing::info!(%error, "no IPv6");
+            }
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from each
+/// of a few donors.
+const TASKS_MAX: usize = 2_048;
+/// Peers that are asked for manifests at once.
+const ASKED_MAX: usize = 16;

@@ -1,0 +1,113 @@
+//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and what
+//! handles and tasks read without asking it.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock, RwLockReadGuard},
+};
+
+use intellect_bootstrap::manifest;
+use intellect_protocol::id::{PeerId as Peer, RunId};
+use libp2p::{PeerId, swarm::ConnectionId};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::address::Address;
+use super::enter::{Offer, OfferError};
+use super::interface::{ByteStream, FetchError, GossipToken, Reply, StreamError, Topic, Verdict};
+use super::pace::{Inflow, RateLimiter};
+
+/// Where the answer to a call goes. That nobody waits for it any longer is no error.
+pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
+
+/// What somebody with a handle wants.
+pub(super) enum Call {
+    /// See [`super::Handle::manifests`].
+    Manifests { run: Option<RunId>, reply: Responder<Vec<Offer>, OfferError> },
+    /// See [`super::Handle::join`].
+    Join { run: RunId, manifest: manifest::File },
+    /// See [`super::Handle::gossip`].
+    Gossip { topic: Topic, bytes: Vec<u8> },
+    /// See [`super::Handle::verdict`].
+    Verdict { token: GossipToken, verdict: Verdict },
+    /// See [`super::Handle::send_to_all`].
+    SendToAll { peer: Peer, bytes: Vec<u8> },
+    /// See [`super::Handle::knock`].
+    Knock { beat: Vec<u8> },
+    /// See [`super::Handle::open_ring`].
+    OpenRing { peer: Peer, reply: Responder<ByteStream, StreamError> },
+    /// See [`super::Handle::fetch`].
+    Fetch { peer: Peer, request: Vec<u8>, reply: Responder<Vec<u8>, FetchError> },
+    /// See [`super::Handle::fault`].
+    Fault { peer: Peer, why: String },
+    /// See [`super::Handle::drop_peer`].
+    Drop { peer: Peer, why: String },
+}
+
+/// What a task that serves a stream has to say.
+pub(super) enum Note {
+    /// Our control stream to a peer is open, and takes what is put into `outbox`.
+    LineUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
+    /// It is not, or not any more.
+    LineDown { peer: PeerId, connection: ConnectionId },
+    /// A control message has come.
+    Message { peer: PeerId, bytes: Vec<u8> },
+    /// A request has come.
+    Asked { peer: PeerId, request: Vec<u8>, reply: Reply },
+    /// The peer has misbehaved.
+    Fault { peer: PeerId, why: String, gravity: Gravity },
+}
+
+/// How bad a fault is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gravity {
+    /// A few of these cost a peer its place.
+    Minor,
+    /// One is enough: no program of ours can do it, whatever its version.
+    Grave,
+}
+
+/// What handles and tasks read without asking the actor.
+pub(super) struct Shared {
+    /// The limit on all bulk that is sent.
+    pub(super) limiter: RateLimiter,
+    /// Of answers, of all fetches together.
+    pub(super) inflow: Inflow,
+    /// Where this node listens and is reached.
+    pub(super) addresses: watch::Sender<Vec<Address>>,
+    /// Where peers of the run are reached.
+    pub(super) contacts: watch::Sender<Vec<Address>>,
+    /// The queue of each open control stream.
+    lines: RwLock<HashMap<Peer, mpsc::Sender<Vec<u8>>>>,
+}
+
+impl Shared {
+    /// Nobody is there yet; `rate` as in [`super::Config`].
+    pub(super) fn new(rate: u64) -> Self {
+        Self {
+            limiter: RateLimiter::new(rate),
+            inflow: Inflow::default(),
+            addresses: watch::Sender::default(),
+            contacts: watch::Sender::default(),
+            lines: RwLock::default(),
+        }
+    }
+
+    /// The queues of open control streams.
+    pub(super) fn lines(&self) -> RwLockReadGuard<'_, HashMap<Peer, mpsc::Sender<Vec<u8>>>> {
+        self.lines.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on messages to a peer go into this queue; without one they have nowhere to go.
+    pub(super) fn set_line(&self, peer: Peer, queue: Option<mpsc::Sender<Vec<u8>>>) {
+        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
+        match queue {
+            Some(queue) => lines.insert(peer, queue),
+            None => lines.remove(&peer),
+        };
+    }
+
+    /// Closes all control streams, by ending their queues.
+    pub(super) fn close_lines(&self) {
+        self.lines.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

@@ -1,0 +1,277 @@
+//! What the network is given, what it says, and how much of each: the words that the rest of the
+//! node and the parts of the network share.
+
+use std::{path::PathBuf, time::Duration};
+
+use intellect_bootstrap::{
+    address::{self, Scope},
+    frame::FrameError,
+    streams::OpenError,
+    transport::{BuildError, ListenError},
+};
+use intellect_protocol::id::PeerId;
+use libp2p::gossipsub::MessageId;
+use tokio::sync::oneshot;
+use tokio_util::compat::Compat;
+
+use super::{address::Address, pace::Urgency, reach::Reachability};
+
+/// A stream of bytes to or from one peer. The end of it means nothing: whoever reads knows what is
+/// due. Dropped, it is reset.
+pub(crate) type ByteStream = Compat<libp2p::Stream>;
+
+/// A ring stream that a peer opened.
+pub(crate) type Ring = (PeerId, ByteStream);
+
+/// What the network is given.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The seed of the ed25519 key.
+    pub(crate) key_seed: [u8; 32],
+    /// Where to listen; port 0 lets the system choose.
+    pub(crate) listen: Vec<Address>,
+    /// Addresses under which others reach this node, if it cannot see them itself.
+    pub(crate) external: Vec<Address>,
+    /// Where to enter; each ends in `/p2p/<peer id>` (`intellect_bootstrap::address::entry`).
+    pub(crate) bootstrap: Vec<Address>,
+    /// Where an earlier start reached peers of the run; each ends in `/p2p/<peer id>`.
+    pub(crate) contacts: Vec<Address>,
+    /// Limit on all bulk that is sent, bytes per second; 0 is none.
+    pub(crate) rate: u64,
+    /// The line of a simulation (`intellect_bootstrap::shaper`).
+    pub(crate) line: Option<PathBuf>,
+}
+
+impl Config {
+    /// Whether a way in, or this node, is on the internet.
+    pub(super) fn is_far(&self) -> bool {
+        let ways_in = if self.bootstrap.is_empty() { &self.contacts } else { &self.bootstrap };
+        let mut known = ways_in.iter().chain(&self.external);
+        known.any(|address| address::scope(address) == Some(Scope::Public))
+    }
+
+    /// A number that differs from node to node, for jitter only.
+    pub(super) fn jitter_seed(&self) -> u64 {
+        self.key_seed.iter().fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(*byte))
+    }
+}
+
+/// Why the network could not start. The owner's fault, or of another program on the machine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetError {
+    /// The seed makes no key.
+    #[error("the seed is no ed25519 key: {0}")]
+    Key(#[from] libp2p::identity::DecodingError),
+    /// No transport.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An address is not to be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Our own mistake in the settings of gossip.
+    #[error("gossip cannot be set up: {0}")]
+    Gossip(&'static str),
+}
+
+/// A gossip topic of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// Heartbeats.
+    Beat,
+    /// All other control messages.
+    Ctl,
+}
+
+/// How a message came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// Over the control stream of `from`.
+    Direct,
+    /// By gossip; it is passed on to others only after [`super::Handle::verdict`].
+    Gossip(GossipToken),
+}
+
+/// Names one gossiped message, for the verdict on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GossipToken {
+    pub(super) id: MessageId,
+    pub(super) source: libp2p::PeerId,
+}
+
+/// What becomes of a gossiped message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is good: pass it on.
+    Accept,
+    /// Not worth passing on, and nobody's fault: stale, or of another time.
+    Ignore,
+    /// No honest peer passes this on; whoever brought it is at [`super::Handle::fault`] too.
+    Reject,
+}
+
+/// How a peer is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// By a connection of its own: messages can be sent to it alone.
+    Direct,
+    /// Through a relay: gossip reaches it, nothing else does.
+    Relayed,
+}
+
+/// What happens on the network.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The node listens at one more address; [`super::Handle::addresses`] has them all.
+    Listening,
+    /// Whether others can reach the node has changed; `Display` is a sentence for its owner.
+    Reachability(Reachability),
+    /// A peer of the run is there, or its link has changed.
+    Connected {
+        /// Who.
+        peer: PeerId,
+        /// How.
+        link: Link,
+    },
+    /// A peer of the run is gone, and is dialled again if it was not dropped.
+    Disconnected {
+        /// Who.
+        peer: PeerId,
+        /// Why, for people.
+        cause: String,
+    },
+    /// A round trip to a peer of the run was measured; every few seconds.
+    RoundTrip {
+        /// Who.
+        peer: PeerId,
+        /// How long it took, on the connection that carries messages.
+        length: Duration,
+    },
+    /// A message, at most [`MESSAGE_BYTES_MAX`] long (by gossip [`GOSSIP_BYTES_MAX`]).
+    Message {
+        /// Whose connection brought it; not its author.
+        from: PeerId,
+        /// How it came.
+        via: Via,
+        /// The envelope.
+        bytes: Vec<u8>,
+    },
+    /// A request, at most [`REQUEST_BYTES_MAX`] long.
+    Fetch {
+        /// Who asks.
+        from: PeerId,
+        /// What is asked for.
+        request: Vec<u8>,
+        /// Takes the answer, at most [`ANSWER_BYTES_MAX`] long; dropped, it refuses.
+        reply: Reply,
+    },
+    /// A peer speaks another major version. No fault of it.
+    Incompatible {
+        /// Who.
+        peer: PeerId,
+        /// What it speaks.
+        version: String,
+    },
+    /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
+    Fault {
+        /// Who.
+        peer: PeerId,
+        /// What, for people.
+        why: String,
+    },
+}
+
+/// Why a message was not taken. It is the sender's to repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SendError {
+    /// No control stream to that peer: use gossip.
+    #[error("no direct control stream to the peer")]
+    NoStream,
+    /// Too many messages wait already.
+    #[error("too many messages wait")]
+    Full,
+    /// Longer than the limit.
+    #[error("the message is too long")]
+    TooLong,
+    /// The network has stopped.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// Why there is no ring stream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StreamError {
+    /// No direct connection to the peer: bulk never goes over a relay.
+    #[error("not connected to the peer directly")]
+    NotConnected,
+    /// No stream to the peer.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The network has stopped.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// Why a request got no answer. None of these says anything about what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// No direct connection to the peer: bulk never goes over a relay.
+    #[error("not connected to the peer directly")]
+    NotConnected,
+    /// Too many requests are open already; our side.
+    #[error("too many requests at once")]
+    Busy,
+    /// No stream to the peer.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The peer closed the stream instead: it is busy or has nothing to say.
+    #[error("the peer gave no answer")]
+    Refused,
+    /// The answer cannot be read.
+    #[error("a bad answer: {0}")]
+    Frame(#[from] FrameError),
+    /// Too slow.
+    #[error("no answer in time")]
+    Timeout,
+    /// The network is being shut down.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// Where the answer to a request goes; dropped, it refuses.
+#[derive(Debug)]
+pub(crate) struct Reply(oneshot::Sender<(Vec<u8>, Urgency)>);
+
+impl Reply {
+    /// With the end that waits.
+    pub(crate) fn new() -> (Self, Answered) {
+        let (sender, answered) = oneshot::channel();
+        (Self(sender), answered)
+    }
+
+    /// Answers, at most [`ANSWER_BYTES_MAX`], to somebody who catches up.
+    pub(crate) fn send(self, answer: Vec<u8>) {
+        // Whoever asked may be gone.
+        let _ = self.0.send((answer, Urgency::Transfer));
+    }
+
+    /// Answers to somebody whom the end of an epoch waits for.
+    pub(crate) fn send_at_once(self, answer: Vec<u8>) {
+        // Whoever asked may be gone.
+        let _ = self.0.send((answer, Urgency::Epoch));
+    }
+}
+
+/// The end of a [`Reply`] that waits.
+pub(crate) type Answered = oneshot::Receiver<(Vec<u8>, Urgency)>;
+
+/// Most bytes of a message to one peer (docs/FORMATS.md).
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
+
+/// Most bytes of a gossiped message (docs/FORMATS.md).
+pub(crate) const GOSSIP_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of a request.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 64 * 1024;
+
+/// Most bytes of an answer: a piece of 1 MiB and what frames it.
+pub(crate) const ANSWER_BYTES_MAX: u32 = 1024 * 1024 + 4 * 1024;
