@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use crate::cli::SimArgs;
 
-use super::SimError;
+use super::error::SimError;
 
 /// Where everything is written: the folder of `--out`, which stays, or one of our own, which is removed
 /// however this ends, unless it is kept.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use intellect_model::eval::Evaluation;
+use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::{
     gauge::{Gauge, GaugeError},
@@ -41,6 +41,32 @@ pub(super) struct Answer {
     pub(super) tokens: usize,
     /// What was measured.
     pub(super) result: Result<Evaluation, GaugeError>,
+}
+
+/// Held-out losses before and after, and what they are compared with.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// Of the weights that the run begins with.
+    pub(super) before: Option<Evaluation>,
+    /// Of the last that were committed.
+    pub(super) after: Option<Evaluation>,
+    /// What a guess without a model would cost.
+    pub(super) entropies: Entropies,
+}
+
+impl Measured {
+    /// Why the measurement is a reason to fail, if it is.
+    pub(super) fn complaint(&self) -> Option<String> {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) if after.loss < before.loss => None,
+            (Some(before), Some(after)) => Some(format!(
+                "the held-out loss did not fall: {:.4} before, {:.4} after",
+                before.loss, after.loss
+            )),
+            (None, _) => Some("the first weights could not be measured".to_owned()),
+            (_, None) => Some("there is no checkpoint of the last epoch to measure".to_owned()),
+        }
+    }
 }
 
 /// The handle of the thread; dropping it ends the thread after the request in work.

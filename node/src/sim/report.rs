@@ -6,10 +6,11 @@ use intellect_model::eval::Evaluation;
 use serde_json::{Value, json};
 
 use super::{
-    Measured,
     ledger::{Epoch, Ledger, Outcome},
+    observer::Measured,
+    plan::Plan,
     process::Exit,
-    stage::{Closed, Plan},
+    stage::Closed,
 };
 
 /// Writes the report of one simulation.

@@ -5,90 +5,21 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use intellect_model::Device;
+use crate::identity::{self, Identity};
 
-use crate::{
-    identity::{self, Identity, IdentityError},
-    manifest::Manifest,
-};
-
-use super::{
-    ledger::{Ledger, Outcome},
-    network::Network,
-    process::{Process, wait_for_line},
-    scenario::{Action, Deed, Moment, Scenario},
-    seat::{Seat, create},
-    storm::{Forecast, Storm},
-    toll::Toll,
-};
-
-/// What is to be simulated.
-#[derive(Debug)]
-pub(super) struct Plan {
-    /// Nodes.
-    pub(super) peers: usize,
-    /// Epochs to commit.
-    pub(super) epochs: u64,
-    /// The run.
-    pub(super) manifest: Manifest,
-    /// Its files of data.
-    pub(super) data: Vec<PathBuf>,
-    /// The published weights that it begins with, for the first node.
-    pub(super) genesis: Option<PathBuf>,
-    /// Of the keys.
-    pub(super) seed: u64,
-    /// Limit on what each node sends, in bytes per second; 0 is none.
-    pub(super) rate: u64,
-    /// Threads that compute in each node.
-    pub(super) threads: usize,
-    /// What the nodes train on.
-    pub(super) device: Device,
-    /// Random harm, if any.
-    pub(super) chaos: Option<Forecast>,
-    /// What joins them: line i for peer i, the last one for the bootstrap.
-    pub(super) network: Network,
-    /// Where everything is written.
-    pub(super) folder: PathBuf,
-}
-
-impl Plan {
-    /// A simulation in which nobody commits for so long has failed. Under chaos the protocol may
-    /// wait on purpose: for the hurt to fall silent, to be ready, and to be given up.
-    pub(super) fn watchdog(&self) -> Duration {
-        let members = &self.manifest.run.members;
-        let graces = 4 * members.heartbeat + members.ready_grace + members.minority_grace;
-        if self.chaos.is_some() { WATCHDOG + graces } else { WATCHDOG }
-    }
-}
-
-/// Why a simulation could not begin or go on; what the nodes did wrong is not here.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StageError {
-    /// A file or folder.
-    #[error("cannot use {}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A simulated key cannot be written.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The bootstrap does not start.
-    #[error("the bootstrap did not start; its log is {}", log.display())]
-    Bootstrap {
-        /// Where it says why.
-        log: PathBuf,
-        /// What it printed.
-        source: io::Error,
-    },
-}
+use super::error::StageError;
+use super::ledger::{Ledger, Outcome};
+use super::plan::Plan;
+use super::process::{Process, wait_for_line};
+use super::scenario::{Action, Deed, Moment, Scenario};
+use super::seat::{Seat, create};
+use super::storm::Storm;
+use super::toll::Toll;
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -128,7 +59,7 @@ pub(super) struct Closed {
 
 /// Whether there is anything left to watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum State {
     /// Somebody runs.
     Running,
     /// All processes have ended.
@@ -186,24 +117,24 @@ impl<'a> Stage<'a> {
 
     /// Looks once: reads events, does what the scenario says now, and tells each thing that was
     /// done to a process.
-    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<Progress, StageError> {
+    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<State, StageError> {
         let committed = self.ledger.committed();
         for index in 0..self.seats.len() {
             if let Some(why) = self.read_events(index) {
-                return Ok(Progress::Failed(why));
+                return Ok(State::Failed(why));
             }
         }
         if self.ledger.committed() > committed {
             self.last_commit = Instant::now();
         }
         if let Some(why) = self.ledger.disagreement(&self.scenario) {
-            return Ok(Progress::Failed(why));
+            return Ok(State::Failed(why));
         }
         let mut scenario = std::mem::take(&mut self.scenario);
         let mut due = scenario.take_due(self);
         self.scenario = scenario;
         if let Some(mut storm) = self.storm.take() {
-            let running = self.occupied();
+            let running = occupied(&mut self.seats);
             let spared =
                 (0..self.seats.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
             due.extend(storm.take_due(self, &running, &spared));
@@ -240,12 +171,7 @@ impl<'a> Stage<'a> {
 
     /// Nodes that run now.
     pub(super) fn running(&mut self) -> usize {
-        self.occupied().len()
-    }
-
-    fn occupied(&mut self) -> BTreeSet<usize> {
-        let seats = self.seats.iter_mut().enumerate();
-        seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
+        occupied(&mut self.seats).len()
     }
 
     /// A file that holds the state of `epoch`, if some node has written it.
@@ -289,9 +215,7 @@ impl<'a> Stage<'a> {
         if self.ledger.committed() < self.plan.epochs {
             return;
         }
-        let running = self.seats.iter_mut().enumerate();
-        let running: Vec<_> =
-            running.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect();
+        let running = occupied(&mut self.seats);
         if running.iter().all(late) {
             for index in running {
                 if let Some(seat) = self.seats.get_mut(index) {
@@ -302,21 +226,21 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn progress(&mut self) -> Progress {
+    fn progress(&mut self) -> State {
         for (index, seat) in self.seats.iter_mut().enumerate() {
             if let Some(why) = seat.failure() {
-                return Progress::Failed(format!("peer {index} {why}"));
+                return State::Failed(format!("peer {index} {why}"));
             }
         }
         let watchdog = self.plan.watchdog();
         if self.last_commit.elapsed() > watchdog {
             let seconds = watchdog.as_secs();
-            return Progress::Failed(format!("nobody committed anything for {seconds} s"));
+            return State::Failed(format!("nobody committed anything for {seconds} s"));
         }
         // Although nobody runs, the scenario may start somebody by the clock.
         let resumes =
             !self.scenario.pending().is_empty() && self.ledger.committed() < self.plan.epochs;
-        if self.running() > 0 || resumes { Progress::Running } else { Progress::Ended }
+        if self.running() > 0 || resumes { State::Running } else { State::Ended }
     }
 
     fn read_events(&mut self, index: usize) -> Option<String> {
@@ -428,6 +352,12 @@ impl Moment for Stage<'_> {
     }
 }
 
+/// Whose processes run.
+fn occupied(seats: &mut [Seat]) -> BTreeSet<usize> {
+    let seats = seats.iter_mut().enumerate();
+    seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
+}
+
 /// Starts the entry point and waits until it says where it is.
 fn start_bootstrap(
     plan: &Plan,
@@ -461,9 +391,6 @@ fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
-
-/// What an epoch may take where nothing waits on purpose (docs/OPERATING.md).
-const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A bootstrap that is not there after so long does not come.
 const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(20);

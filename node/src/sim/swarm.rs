@@ -11,7 +11,7 @@ use intellect_protocol_sim::{self as sim, Faults};
 
 use crate::{cli::SimArgs, figures, os};
 
-use super::SimError;
+use super::error::SimError;
 
 /// Runs every class that was asked for, and prints a row of a table for each, or, with details,
 /// everything that was counted.

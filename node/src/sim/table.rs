@@ -9,11 +9,7 @@ use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::figures::{self, count};
 
-use super::{
-    Measured,
-    ledger::Epoch,
-    stage::{Closed, Plan},
-};
+use super::{ledger::Epoch, observer::Measured, plan::Plan, stage::Closed};
 
 /// The line above the lines.
 pub(super) const HEADER: &str =

@@ -9,17 +9,17 @@ use intellect_model::eval::Evaluation;
 
 use crate::tell::events::{Event, Sink};
 
-use super::stage::Plan;
+use super::plan::Plan;
 
-/// An open journal.
+/// An open `sim.jsonl`.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct Logbook {
     sink: Sink,
     /// Entropy rate of the source, where it is known.
     floor: Option<f64>,
 }
 
-impl Journal {
+impl Logbook {
     /// Begins it, in the folder of the simulation.
     pub(super) fn open(plan: &Plan, floor: Option<f64>) -> io::Result<Self> {
         let path = plan.folder.join("sim.jsonl");

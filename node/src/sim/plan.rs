@@ -1,0 +1,144 @@
+//! What is to be simulated: all that was asked for, checked before a process starts.
+
+use std::{
+    fs,
+    num::{NonZeroU64, NonZeroUsize},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use intellect_model::{Device, config::Hints};
+use intellect_protocol::manifest::Run;
+
+use crate::{
+    cli::SimArgs,
+    config,
+    identity::Identity,
+    manifest::{Draft, DraftError, Manifest},
+    os,
+    preset::Preset,
+    tools,
+};
+
+use super::{error::SimError, network::Network, scenario::Scenario, storm::Forecast};
+
+/// What is to be simulated.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Nodes.
+    pub(super) peers: usize,
+    /// Epochs to commit.
+    pub(super) epochs: u64,
+    /// The run.
+    pub(super) manifest: Manifest,
+    /// Its files of data.
+    pub(super) data: Vec<PathBuf>,
+    /// The published weights that it begins with, for the first node.
+    pub(super) genesis: Option<PathBuf>,
+    /// Of the keys.
+    pub(super) seed: u64,
+    /// Limit on what each node sends, in bytes per second; 0 is none.
+    pub(super) rate: u64,
+    /// Threads that compute in each node.
+    pub(super) threads: usize,
+    /// What the nodes train on.
+    pub(super) device: Device,
+    /// Random harm, if any.
+    pub(super) chaos: Option<Forecast>,
+    /// What joins them: line i for peer i, the last one for the bootstrap.
+    pub(super) network: Network,
+    /// Where everything is written.
+    pub(super) folder: PathBuf,
+}
+
+impl Plan {
+    /// Checks everything that can be checked before a process starts.
+    pub(super) fn check(args: &SimArgs, folder: &Path) -> Result<(Self, Scenario), SimError> {
+        let peers = args.peers.map_or(PEERS_DEFAULT, NonZeroUsize::get);
+        let scenario = match &args.scenario {
+            Some(path) => Scenario::load(path, peers)?,
+            None => Scenario::default(),
+        };
+        let chaos = args.chaos.as_deref().map(str::parse::<Forecast>).transpose()?;
+        let manifest = match &args.manifest {
+            Some(path) => Manifest::load(path)?,
+            None => built_in_manifest(args, peers)?,
+        };
+        let needed = manifest.run.members.min_peers;
+        if u64::try_from(peers).is_ok_and(|peers| peers < needed) {
+            return Err(SimError::TooFew { needed });
+        }
+        if manifest.run.genesis.is_some() != args.genesis.is_some() {
+            return Err(SimError::Genesis);
+        }
+        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
+        let absolute = |path: &Path| {
+            fs::canonicalize(path)
+                .map_err(|source| SimError::Folder { path: path.to_owned(), source })
+        };
+        let network = match wanted {
+            true => Network::with_links(args.links, peers + 1, args.seed, folder)
+                .map_err(SimError::Links)?,
+            false => Network::Loopback,
+        };
+        let plan = Self {
+            peers,
+            epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
+            manifest,
+            data: args.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
+            genesis: args.genesis.as_deref().map(absolute).transpose()?,
+            seed: args.seed,
+            rate: args.rate,
+            threads: (os::cores() / peers).max(1),
+            device: config::parse_device(&args.device)?,
+            chaos,
+            network,
+            folder: folder.to_owned(),
+        };
+        Ok((plan, scenario))
+    }
+
+    /// A simulation in which nobody commits for so long has failed. Under chaos the protocol may
+    /// wait on purpose: for the hurt to fall silent, to be ready, and to be given up.
+    pub(super) fn watchdog(&self) -> Duration {
+        let members = &self.manifest.run.members;
+        let graces = 4 * members.heartbeat + members.ready_grace + members.minority_grace;
+        if self.chaos.is_some() { WATCHDOG + graces } else { WATCHDOG }
+    }
+}
+
+/// The manifest that `manifest new` would write, with the seed of the simulation.
+fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError> {
+    let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
+    // Below 2^63, as TOML's integers are, and another one for each small seed.
+    let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
+    run.name = "sim".to_owned();
+    run.members.min_peers = run.members.min_peers.min(peers as u64);
+    let mut work = tools::manifest::work(&args.data)?;
+    // They change the run's id, and with it what is drawn.
+    work.data.hints = Hints::default();
+    let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
+    if let Some(name) = &args.preset {
+        let preset = Preset::find(name).ok_or_else(|| SimError::Preset { text: name.clone() })?;
+        draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
+    }
+    if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
+        // The simulated peers, whom nobody could list by hand; an explicit list comes later.
+        let peers = 0..peers as u64;
+        let founders = peers.map(|peer| Identity::simulated(args.seed, peer).founder());
+        draft.set(&format!("members.founders={:?}", founders.collect::<Vec<_>>()))?;
+    }
+    for assignment in &args.set {
+        draft.set(assignment)?;
+    }
+    Ok(draft.sign(&organiser)?)
+}
+
+/// Nodes of a simulation that names no number.
+const PEERS_DEFAULT: usize = 4;
+
+/// Epochs of a simulation that names no number: sized with the built-in manifest.
+const EPOCHS_DEFAULT: u64 = 20;
+
+/// What an epoch may take where nothing waits on purpose (docs/OPERATING.md).
+const WATCHDOG: Duration = Duration::from_secs(60);

@@ -1,0 +1,125 @@
+//! Watching a simulation: a line for each epoch, measurements, and how it ended.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    time::Duration,
+};
+
+use intellect_model::eval::{self, Evaluation};
+
+use super::error::SimError;
+use super::ledger::{self, Ledger};
+use super::logbook::Logbook;
+use super::observer::{Answer, Observer, Request};
+use super::process::POLL;
+use super::stage::{self, Stage};
+use super::stop::Stop;
+use super::table;
+
+/// How the watching ended.
+pub(super) enum Ending {
+    /// Every process did.
+    Ended,
+    /// It cannot succeed any more.
+    Failed(String),
+    /// The user wishes it.
+    Interrupted,
+}
+
+impl Ending {
+    /// Why it failed, if it did.
+    pub(super) fn failure(self) -> Option<String> {
+        match self {
+            Self::Failed(why) => Some(why),
+            Self::Ended | Self::Interrupted => None,
+        }
+    }
+}
+
+/// Looks at the stage until nothing runs or it cannot succeed any more, and prints each epoch once
+/// it is complete. Returns what was measured, and how it ended.
+pub(super) fn watch(
+    stage: &mut Stage<'_>,
+    observer: &Observer,
+    logbook: &mut Logbook,
+    stop: &mut Stop,
+    out: &mut dyn Write,
+) -> Result<(BTreeMap<u64, Evaluation>, Ending), SimError> {
+    let mut evaluations = BTreeMap::new();
+    let (mut asked, mut printed) = (0, 0);
+    writeln!(out, "{}", table::HEADER)?;
+    loop {
+        let mut done = Vec::new();
+        let progress = stage.step(&mut |action| done.push(action))?;
+        let news = stage.news();
+        for line in done.iter().map(ToString::to_string).chain(news) {
+            writeln!(out, "{:>6}  {line}", "")?;
+        }
+        while let Some(Answer { epoch, result, .. }) = observer.answer() {
+            match result {
+                Ok(evaluation) => {
+                    logbook.write(epoch, Some(evaluation));
+                    evaluations.insert(epoch, evaluation);
+                }
+                // The file was pruned under way; the next epoch will do.
+                Err(error) => tracing::debug!(epoch, %error, "not measured"),
+            }
+        }
+        let committed = stage.ledger().committed();
+        if asked < committed
+            && let Some(path) = stage.checkpoint(committed)
+        {
+            let (path, tokens) = (Some(path), eval::GLANCE_TOKENS);
+            if observer.ask(Request { epoch: committed, path, tokens }) {
+                asked = committed;
+            }
+        }
+        let running = stage.running();
+        while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)
+        {
+            printed += 1;
+            print_row(stage, printed, &evaluations, out)?;
+        }
+        let end = match progress {
+            stage::State::Failed(why) => Ending::Failed(why),
+            stage::State::Running if !stop.is_wanted_within(POLL) => continue,
+            stage::State::Ended if !stop.is_wanted_within(Duration::from_millis(1)) => {
+                Ending::Ended
+            }
+            // A terminal tells the nodes as well, and they leave.
+            stage::State::Running | stage::State::Ended => Ending::Interrupted,
+        };
+        for epoch in printed + 1..=committed {
+            print_row(stage, epoch, &evaluations, out)?;
+        }
+        return Ok((evaluations, end));
+    }
+}
+
+/// Whether nothing more is to be expected of an epoch's line.
+fn is_complete(
+    ledger: &Ledger,
+    number: u64,
+    running: usize,
+    evaluations: &BTreeMap<u64, Evaluation>,
+) -> bool {
+    let reports = ledger.epochs().get(&number).map_or(0, ledger::Epoch::reports);
+    let measured = evaluations.range(number..).next().is_some();
+    (reports >= running && measured) || ledger.committed() > number + 1
+}
+
+fn print_row(
+    stage: &Stage<'_>,
+    number: u64,
+    evaluations: &BTreeMap<u64, Evaluation>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let epochs = stage.ledger().epochs();
+    let Some(epoch) = epochs.get(&number) else { return Ok(()) };
+    let before =
+        epochs.range(..number).next_back().map_or_else(|| stage.started_ms(), |(_, e)| e.first_ms);
+    let since_ms = epoch.first_ms.saturating_sub(before);
+    writeln!(out, "{}", table::row(number, epoch, since_ms, evaluations.get(&number)))?;
+    out.flush()
+}
