@@ -18,7 +18,9 @@ use crate::{
     cli::RunArgs,
     identity::Origin,
     net::address::{self, Address, AddressError},
-    os, store,
+    os,
+    preset::Preset,
+    store,
 };
 
 /// The settings of one node.
@@ -108,18 +110,24 @@ pub(crate) enum LocalError {
     /// No hex, or too short to be sure.
     #[error("--run {text}: give 4 to 64 hex digits, the beginning of the run's id")]
     Run {
-        /// As typed.
+        /// What was typed.
         text: String,
     },
     /// No such device, or none that this build can use.
     #[error("--device: {0}")]
     Device(DeviceError),
+    /// No such preset.
+    #[error("--preset {text}: choose one of {}", Preset::names())]
+    Preset {
+        /// What was typed.
+        text: String,
+    },
     /// Far more threads than cores.
     #[error(
         "--threads {threads}: this machine has {cores} cores: choose 1 to {most}, or leave it out"
     )]
     Threads {
-        /// As typed.
+        /// What was typed.
         threads: NonZeroUsize,
         /// Those of this machine.
         cores: NonZeroUsize,
@@ -131,7 +139,7 @@ pub(crate) enum LocalError {
         "--log {text}: choose error, warn, info, debug or trace, or a list like info,libp2p=debug"
     )]
     Log {
-        /// As typed.
+        /// What was typed.
         text: String,
     },
     /// Neither `XDG_DATA_HOME` nor `HOME` is set.
@@ -213,6 +221,11 @@ fn is_filter(text: &str) -> bool {
 /// A device that this build and this machine have.
 pub(crate) fn parse_device(text: &str) -> Result<Device, LocalError> {
     text.parse::<Device>().and_then(Device::resolve).map_err(LocalError::Device)
+}
+
+/// A preset that this program has.
+pub(crate) fn parse_preset(text: &str) -> Result<Preset, LocalError> {
+    Preset::find(text).ok_or_else(|| LocalError::Preset { text: text.to_owned() })
 }
 
 /// Addresses that were typed behind a flag.

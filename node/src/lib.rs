@@ -194,7 +194,6 @@ impl Error {
             | Self::Bootstrap(BootstrapError::Usage(_))
             | Self::Offline(
                 OfflineError::Usage(_)
-                | OfflineError::Preset { .. }
                 | OfflineError::AnotherModel
                 | OfflineError::NoRate
                 | OfflineError::NoData
@@ -211,7 +210,6 @@ impl Error {
                 | SimError::Genesis
                 | SimError::TooFew { .. }
                 | SimError::TooMany { .. }
-                | SimError::Preset { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },
             ) => 2,

@@ -10,6 +10,7 @@
 
 mod error;
 mod folder;
+mod judge;
 mod ledger;
 mod links;
 mod logbook;

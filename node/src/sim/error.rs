@@ -10,7 +10,6 @@ use crate::{
     gauge::GaugeError,
     identity::IdentityError,
     manifest::{DraftError, LoadError},
-    preset::Preset,
 };
 
 use super::{scenario::ScenarioError, storm::ForecastError};
@@ -35,16 +34,10 @@ pub(crate) enum SimError {
         "--peers {peers}: a run has {MEMBERS_MAX} members at most; this machine has {cores} cores"
     )]
     TooMany {
-        /// As typed.
+        /// The number of peers that was typed.
         peers: usize,
-        /// Of this machine.
+        /// The cores of this machine.
         cores: usize,
-    },
-    /// No such preset.
-    #[error("--preset {text}: choose one of {}", Preset::names())]
-    Preset {
-        /// As typed.
-        text: String,
     },
     /// The one without the other.
     #[error(
@@ -82,13 +75,21 @@ pub(crate) enum SimError {
     /// Nothing can be measured.
     #[error(transparent)]
     Gauge(#[from] GaugeError),
-    /// The processes cannot be run.
+    /// A simulated key cannot be written.
     #[error(transparent)]
-    Stage(#[from] StageError),
-    /// A folder of the simulation cannot be used.
+    Identity(#[from] IdentityError),
+    /// The bootstrap does not start.
+    #[error("the bootstrap did not start; its log is {}", log.display())]
+    Bootstrap {
+        /// Where it says why.
+        log: PathBuf,
+        /// What it printed.
+        source: io::Error,
+    },
+    /// A file or folder of the simulation cannot be used.
     #[error("cannot use {}", path.display())]
     Folder {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -96,13 +97,13 @@ pub(crate) enum SimError {
     /// No range of seeds.
     #[error("--seeds {text}: write A..B, as in --seeds 0..64; B is not among them")]
     Seeds {
-        /// As typed.
+        /// The range as it was typed.
         text: String,
     },
     /// No class of faults.
     #[error("--faults {text}: choose clean, lossy, churn, blackhole, partition or mixed")]
     Faults {
-        /// As typed.
+        /// The class as it was typed.
         text: String,
     },
     /// Some virtual runs broke an invariant, or a class did not show what it should.
@@ -111,7 +112,7 @@ pub(crate) enum SimError {
         /// Classes.
         failed: usize,
     },
-    /// It ran, and was not as it should be.
+    /// The simulation ran, and was not as it should be.
     #[error("the simulation failed: {}\n  everything that was written is in {}", reasons.join("; "), folder.display())]
     Failed {
         /// Why, the gravest first.
@@ -139,28 +140,4 @@ pub(crate) enum SimError {
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
-}
-
-/// Why a simulation could not begin or go on; what the nodes did wrong is not here.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StageError {
-    /// A file or folder.
-    #[error("cannot use {}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A simulated key cannot be written.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The bootstrap does not start.
-    #[error("the bootstrap did not start; its log is {}", log.display())]
-    Bootstrap {
-        /// Where it says why.
-        log: PathBuf,
-        /// What it printed.
-        source: io::Error,
-    },
 }

@@ -1,9 +1,10 @@
-//! What the processes of a simulation say they did, and whether that is what they should have done.
+//! What the processes of a simulation say they did.
 //!
-//! The ledger takes events, knows nothing of files and processes, and can be asked at any time; the
-//! judgement at the end is a list of reasons why the simulation failed, empty when it did not.
+//! The ledger takes events, knows nothing of files and processes, and can be asked at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
 
 use crate::{
     figures::number_of,
@@ -11,10 +12,17 @@ use crate::{
     tell::events::{Event, Record},
 };
 
-use super::{
-    process::Exit,
-    scenario::{Allowed, Scenario},
-};
+/// An event that a scenario can provoke on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Allowed {
+    /// A peer was dropped for what it did.
+    Fault,
+    /// Two lineages met.
+    Fork,
+    /// Equal receipts gave different states.
+    Diverged,
+}
 
 /// Everything heard so far.
 #[derive(Debug)]
@@ -70,15 +78,6 @@ pub(super) struct Epoch {
     pub(super) sync_ms: u64,
     /// The highest attempt that decided.
     pub(super) attempt: u32,
-}
-
-/// One peer at the end, for the judgement and the report.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
-    /// How its last process ended; absent: it was never started, or did not end.
-    pub(super) exit: Option<Exit>,
-    /// Whether the scenario or the storm killed that process.
-    pub(super) killed: bool,
 }
 
 impl Epoch {
@@ -263,69 +262,17 @@ impl Ledger {
         self.peers.get(peer)?.head.as_ref()
     }
 
-    /// Whether two processes committed one epoch differently, which nothing excuses but a fork
-    /// that the scenario provokes. Worth stopping for at once.
-    pub(super) fn disagreement(&self, scenario: &Scenario) -> Option<String> {
-        if scenario.allows(Allowed::Fork) || scenario.allows(Allowed::Diverged) {
-            return None;
-        }
+    /// How two processes committed one epoch differently, if two did.
+    pub(super) fn disagreement(&self) -> Option<String> {
         let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.states.len() > 1)?;
         let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());
         let states: Vec<_> = entry.states.iter().map(by).collect();
         Some(format!("epoch {epoch} was committed with different states: {}", states.join(", ")))
     }
 
-    /// Every reason why the simulation failed, the gravest first.
-    pub(super) fn judge(
-        &self,
-        outcomes: &[Outcome],
-        scenario: &Scenario,
-        epochs: u64,
-    ) -> Vec<String> {
-        let mut reasons: Vec<String> = self.disagreement(scenario).into_iter().collect();
-        let complaints = self.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
-        reasons.extend(complaints.map(|(_, text)| text.clone()));
-        for (index, outcome) in outcomes.iter().enumerate() {
-            match outcome.exit {
-                _ if outcome.killed => {}
-                Some(Exit::Code(0)) => {}
-                Some(Exit::Code(code)) => reasons.push(format!("peer {index} exited with {code}")),
-                Some(Exit::Signal) => reasons.push(format!("peer {index} was killed by a signal")),
-                None => reasons.push(format!("peer {index} did not end by itself")),
-            }
-        }
-        let killed = |peer: usize| outcomes.get(peer).is_some_and(|outcome| outcome.killed);
-        let survives = |peer: &usize| scenario.survives(*peer) && !killed(*peer);
-        let survivors = || (0..outcomes.len()).filter(survives);
-        for peer in survivors() {
-            match self.head(peer) {
-                Some((epoch, _)) if *epoch == epochs => {}
-                Some((epoch, _)) => {
-                    reasons.push(format!("peer {peer} ended at epoch {epoch}, not {epochs}"));
-                }
-                None => reasons.push(format!("peer {peer} committed nothing")),
-            }
-        }
-        let ends: BTreeSet<_> = survivors().filter_map(|peer| self.head(peer)).collect();
-        if ends.len() > 1 {
-            let ends: Vec<_> =
-                ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
-            let unmet = match scenario.allows(Allowed::Fork) {
-                true => format!(
-                    "; {} lineages had not met when the last epoch was reached: heal earlier, or give \
-                     more --epochs",
-                    ends.len()
-                ),
-                false => String::new(),
-            };
-            let ends = ends.join(", ");
-            reasons.push(format!("the survivors ended on different states: {ends}{unmet}"));
-        }
-        let pending = scenario.pending();
-        if !pending.is_empty() {
-            reasons.push(format!("steps {pending:?} of the scenario never came"));
-        }
-        reasons
+    /// What may be no failure, where a scenario provokes it.
+    pub(super) fn complaints(&self) -> &[(Allowed, String)] {
+        &self.complaints
     }
 }
 
@@ -338,4 +285,4 @@ impl Peer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -26,7 +26,7 @@ use intellect_protocol::rng::Rng;
 pub(crate) enum Change {
     /// The line of one peer gets other properties.
     Line {
-        /// Whose.
+        /// The peer whose line it is.
         peer: usize,
         /// Those that change.
         line: Line,

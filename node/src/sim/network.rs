@@ -60,7 +60,7 @@ impl Network {
     /// files that it needs are in `folder`.
     ///
     /// # Errors
-    /// It cannot be done.
+    /// Links of that kind cannot be had here.
     pub(super) fn with_links(
         kind: LinkKind,
         count: usize,

@@ -46,9 +46,9 @@ pub(super) struct Answer {
 /// Held-out losses before and after, and what they are compared with.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// Of the weights that the run begins with.
+    /// What the weights were measured at that the run begins with.
     pub(super) before: Option<Evaluation>,
-    /// Of the last that were committed.
+    /// What the weights were measured at that were committed last.
     pub(super) after: Option<Evaluation>,
     /// What a guess without a model would cost.
     pub(super) entropies: Entropies,

@@ -15,9 +15,7 @@ use crate::{
     config,
     identity::Identity,
     manifest::{Draft, DraftError, Manifest},
-    os,
-    preset::Preset,
-    tools,
+    os, tools,
 };
 
 use super::{error::SimError, network::Network, scenario::Scenario, storm::Forecast};
@@ -35,7 +33,7 @@ pub(super) struct Plan {
     pub(super) data: Vec<PathBuf>,
     /// The published weights that it begins with, for the first node.
     pub(super) genesis: Option<PathBuf>,
-    /// Of the keys.
+    /// The seed of keys, links and storms.
     pub(super) seed: u64,
     /// Limit on what each node sends, in bytes per second; 0 is none.
     pub(super) rate: u64,
@@ -119,7 +117,7 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     work.data.hints = Hints::default();
     let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
     if let Some(name) = &args.preset {
-        let preset = Preset::find(name).ok_or_else(|| SimError::Preset { text: name.clone() })?;
+        let preset = config::parse_preset(name)?;
         draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
     }
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {

@@ -6,7 +6,8 @@ use intellect_model::eval::Evaluation;
 use serde_json::{Value, json};
 
 use super::{
-    ledger::{Epoch, Ledger, Outcome},
+    judge::Outcome,
+    ledger::{Epoch, Ledger},
     observer::Measured,
     plan::Plan,
     process::Exit,
@@ -34,7 +35,7 @@ pub(super) fn write(
         "epochs": plan.epochs,
         "links": plan.network.word(),
         "done": done.collect::<Vec<_>>(),
-        "chaos": toll.as_ref().map(|toll| toll.report()),
+        "chaos": toll,
         "parameters": plan.manifest.work.model.parameter_count(),
         "wall_s": wall.as_secs_f64(),
         "weights": weights,

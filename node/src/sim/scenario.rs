@@ -57,9 +57,10 @@ mod text;
 
 use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
-use serde::Deserialize;
-
-use super::links::Change;
+use super::{
+    ledger::{Allowed, Ledger},
+    links::Change,
+};
 use text::File;
 
 /// What is to happen, and what it may provoke.
@@ -74,14 +75,7 @@ pub(crate) struct Scenario {
 struct Step {
     action: Action,
     when: When,
-    progress: Progress,
-}
-
-/// Whether a step has been taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    Pending,
-    Done,
+    taken: bool,
 }
 
 /// What is done.
@@ -141,38 +135,21 @@ enum When {
     Ring { peer: usize, epoch: u64, plus_share: f64 },
 }
 
-/// An event that a scenario can provoke on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Allowed {
-    /// A peer was dropped for what it did.
-    Fault,
-    /// Two lineages met.
-    Fork,
-    /// Equal receipts gave different states.
-    Diverged,
-}
-
 /// Where a simulation stands, as far as a scenario looks.
-pub(crate) trait Moment {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
     /// Since the start.
-    fn elapsed(&self) -> Duration;
+    pub(super) elapsed: Duration,
     /// The clock of the events.
-    fn unix_ms(&self) -> u64;
-    /// The greatest epoch that anybody has committed.
-    fn committed(&self) -> u64;
-    /// When anybody first committed `epoch` or a later one, in Unix milliseconds.
-    fn commit_ms(&self, epoch: u64) -> Option<u64>;
-    /// When `peer` first accepted a roster of `epoch` or a later one, in Unix milliseconds.
-    fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64>;
-    /// The median time from the roster to the commit of `peer` in epochs before `epoch`.
-    fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64>;
+    pub(super) unix_ms: u64,
+    /// What has been heard.
+    pub(super) ledger: &'a Ledger,
 }
 
 /// What is wrong with a scenario file. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScenarioError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the scenario {}", path.display())]
     Read {
         /// The file.
@@ -180,7 +157,7 @@ pub(crate) enum ScenarioError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is no TOML, or has an unknown key.
+    /// The file is no TOML, or has an unknown key.
     #[error("{}: {source}", path.display())]
     Syntax {
         /// The file.
@@ -224,7 +201,7 @@ impl Scenario {
         for (index, raw) in file.step.iter().enumerate() {
             let wrong = |why| ScenarioError::Step { number: index + 1, why };
             let (action, when) = raw.parse(peers).map_err(wrong)?;
-            steps.push(Step { action, when, progress: Progress::Pending });
+            steps.push(Step { action, when, taken: false });
         }
         let scenario = Self { steps, allowed: file.allow };
         for peer in 0..peers {
@@ -286,15 +263,15 @@ impl Scenario {
     }
 
     /// The steps whose moment has come and that have not been taken yet, in the order of the file.
-    pub(crate) fn take_due(&mut self, moment: &impl Moment) -> Vec<Action> {
+    pub(crate) fn take_due(&mut self, moment: Moment<'_>) -> Vec<Action> {
         let mut waiting = Vec::new();
         let mut due = Vec::new();
-        for step in self.steps.iter_mut().filter(|step| step.progress == Progress::Pending) {
+        for step in self.steps.iter_mut().filter(|step| !step.taken) {
             // What happens to one peer happens in the order of the file.
             if waiting.contains(&step.action.whom()) || !step.when.has_come(moment) {
                 waiting.push(step.action.whom());
             } else {
-                step.progress = Progress::Done;
+                step.taken = true;
                 due.push(step.action.clone());
             }
         }
@@ -304,10 +281,7 @@ impl Scenario {
     /// Steps, counted from 1, whose moment has not come.
     pub(crate) fn pending(&self) -> Vec<usize> {
         let steps = self.steps.iter().enumerate();
-        steps
-            .filter(|(_, step)| step.progress == Progress::Pending)
-            .map(|(index, _)| index + 1)
-            .collect()
+        steps.filter(|(_, step)| !step.taken).map(|(index, _)| index + 1).collect()
     }
 }
 
@@ -353,21 +327,22 @@ impl Standing {
 }
 
 impl When {
-    fn has_come(&self, moment: &impl Moment) -> bool {
+    fn has_come(&self, moment: Moment<'_>) -> bool {
+        let Moment { elapsed, unix_ms, ledger } = moment;
         let passed = |at: Option<u64>, plus_ms: u64| {
-            at.is_some_and(|at| moment.unix_ms() >= at.saturating_add(plus_ms))
+            at.is_some_and(|at| unix_ms >= at.saturating_add(plus_ms))
         };
         match *self {
             // What everybody begins with is committed from the start on.
             Self::Epoch { epoch: 0, plus_ms: 0 } => true,
-            Self::Epoch { epoch, plus_ms } => passed(moment.commit_ms(epoch), plus_ms),
-            Self::Elapsed(since) => moment.elapsed() >= since,
-            Self::Roster { peer, epoch, plus_ms } => passed(moment.roster_ms(peer, epoch), plus_ms),
+            Self::Epoch { epoch, plus_ms } => passed(ledger.commit_ms(epoch), plus_ms),
+            Self::Elapsed(since) => elapsed >= since,
+            Self::Roster { peer, epoch, plus_ms } => passed(ledger.roster_ms(peer, epoch), plus_ms),
             Self::Ring { peer, epoch, plus_share } => {
-                let Some(ring_ms) = moment.ring_ms(peer, epoch) else { return false };
+                let Some(ring_ms) = ledger.ring_ms(peer, epoch) else { return false };
                 let plus = Duration::from_millis(ring_ms).mul_f64(plus_share);
                 let plus_ms = u64::try_from(plus.as_millis()).unwrap_or(u64::MAX);
-                passed(moment.roster_ms(peer, epoch), plus_ms)
+                passed(ledger.roster_ms(peer, epoch), plus_ms)
             }
         }
     }

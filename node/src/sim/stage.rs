@@ -7,13 +7,17 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use crate::identity::{self, Identity};
+use crate::{
+    identity::{self, Identity},
+    tell::events::unix_ms,
+};
 
-use super::error::StageError;
-use super::ledger::{Ledger, Outcome};
+use super::error::SimError;
+use super::judge::{self, Outcome};
+use super::ledger::Ledger;
 use super::plan::Plan;
 use super::process::{Process, wait_for_line};
 use super::scenario::{Action, Deed, Moment, Scenario};
@@ -64,19 +68,19 @@ pub(super) enum State {
     Running,
     /// All processes have ended.
     Ended,
-    /// It cannot succeed any more.
+    /// The simulation cannot succeed any more, for this reason.
     Failed(String),
 }
 
 impl<'a> Stage<'a> {
     /// Writes keys and manifest, starts the bootstrap, then every peer that does not start later.
-    pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, StageError> {
+    pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
         let write = |path: PathBuf, text: &str| {
-            fs::write(&path, text).map_err(|source| StageError::Io { path, source })
+            fs::write(&path, text).map_err(|source| SimError::Folder { path, source })
         };
         let entry_folder = plan.folder.join("bootstrap");
         let create = |folder: &Path| {
-            create(folder).map_err(|source| StageError::Io { path: folder.to_owned(), source })
+            create(folder).map_err(|source| SimError::Folder { path: folder.to_owned(), source })
         };
         create(&entry_folder)?;
         let manifest = plan.folder.join("run.toml");
@@ -117,7 +121,7 @@ impl<'a> Stage<'a> {
 
     /// Looks once: reads events, does what the scenario says now, and tells each thing that was
     /// done to a process.
-    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<State, StageError> {
+    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<State, SimError> {
         let committed = self.ledger.committed();
         for index in 0..self.seats.len() {
             if let Some(why) = self.read_events(index) {
@@ -127,18 +131,17 @@ impl<'a> Stage<'a> {
         if self.ledger.committed() > committed {
             self.last_commit = Instant::now();
         }
-        if let Some(why) = self.ledger.disagreement(&self.scenario) {
+        if let Some(why) = judge::disagreement(&self.ledger, &self.scenario) {
             return Ok(State::Failed(why));
         }
-        let mut scenario = std::mem::take(&mut self.scenario);
-        let mut due = scenario.take_due(self);
-        self.scenario = scenario;
-        if let Some(mut storm) = self.storm.take() {
+        let (elapsed, committed) = (self.started.elapsed(), self.ledger.committed());
+        let moment = Moment { elapsed, unix_ms: unix_ms(), ledger: &self.ledger };
+        let mut due = self.scenario.take_due(moment);
+        if let Some(storm) = &mut self.storm {
             let running = occupied(&mut self.seats);
             let spared =
                 (0..self.seats.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
-            due.extend(storm.take_due(self, &running, &spared));
-            self.storm = Some(storm);
+            due.extend(storm.take_due(elapsed, committed, &running, &spared));
         }
         for action in due {
             self.perform(&action)?;
@@ -192,12 +195,12 @@ impl<'a> Stage<'a> {
             .iter_mut()
             .map(|seat| Outcome { exit: seat.exit(), killed: seat.was_killed() })
             .collect();
-        let mut reasons = self.ledger.judge(&outcomes, &self.scenario, self.plan.epochs);
+        let mut reasons = judge::reasons(&self.ledger, &outcomes, &self.scenario, self.plan.epochs);
         if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
             reasons.push("the bootstrap ended by itself".to_owned());
         }
         let toll = self.storm.map(|storm| {
-            self.toll.hurt = storm.counts();
+            [self.toll.kills, self.toll.stops, self.toll.cuts] = storm.counts();
             self.toll.count(&self.ledger);
             self.toll
         });
@@ -256,7 +259,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn perform(&mut self, action: &Action) -> Result<(), StageError> {
+    fn perform(&mut self, action: &Action) -> Result<(), SimError> {
         match action {
             Action::Peer(Deed::Start, index) => return self.start(*index),
             Action::Peer(deed, index) => {
@@ -269,14 +272,14 @@ impl<'a> Stage<'a> {
                 self.bootstrap_killed = true;
             }
             Action::Links(change) => {
-                let failed = |source| StageError::Io { path: self.plan.folder.clone(), source };
+                let failed = |source| SimError::Folder { path: self.plan.folder.clone(), source };
                 self.plan.network.apply(change).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, index: usize) -> Result<(), StageError> {
+    fn start(&mut self, index: usize) -> Result<(), SimError> {
         let Some(seat) = self.seats.get_mut(index) else { return Ok(()) };
         if seat.is_running() {
             return Ok(());
@@ -284,71 +287,30 @@ impl<'a> Stage<'a> {
         if seat.was_killed() {
             self.toll.restarts += 1;
         }
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let mut arguments: Vec<String> = [
-            "run",
-            "--simulated",
-            "--bootstrap",
-            &self.entry,
-            "--listen",
-            &self.plan.network.listen(index),
-            "--data-dir",
-            &text(&seat.path("data")),
-            "--events",
-            &text(&seat.path("events.jsonl")),
-            "--epochs",
-            &self.plan.epochs.to_string(),
-            "--threads",
-            &self.plan.threads.to_string(),
-            "--rate",
-            &self.plan.rate.to_string(),
-            "--device",
-            &self.plan.device.to_string(),
-            "--log",
-            "info",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        arguments.extend(self.plan.network.arguments(index));
-        for data in &self.plan.data {
-            arguments.extend(["--data".to_owned(), text(data)]);
+        let plan = self.plan;
+        let mut arguments = vec!["run".to_owned(), "--simulated".to_owned()];
+        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+        add("--bootstrap", self.entry.clone());
+        add("--listen", plan.network.listen(index));
+        add("--data-dir", text(&seat.path("data")));
+        add("--events", text(&seat.path("events.jsonl")));
+        add("--epochs", plan.epochs.to_string());
+        add("--threads", plan.threads.to_string());
+        add("--rate", plan.rate.to_string());
+        add("--device", plan.device.to_string());
+        add("--log", "info".to_owned());
+        plan.data.iter().for_each(|data| add("--data", text(data)));
+        if let Some(genesis) = plan.genesis.as_ref().filter(|_| index == 0) {
+            add("--genesis", text(genesis));
         }
-        if let Some(genesis) = self.plan.genesis.as_ref().filter(|_| index == 0) {
-            arguments.extend(["--genesis".to_owned(), text(genesis)]);
-        }
+        arguments.extend(plan.network.arguments(index));
         let log = seat.log();
-        let network = &self.plan.network;
-        let process = network
+        let process = plan
+            .network
             .inside(index, || Process::start(&arguments, &log))
-            .map_err(|source| StageError::Io { path: log, source })?;
+            .map_err(|source| SimError::Folder { path: log, source })?;
         seat.take(process);
         Ok(())
-    }
-}
-
-impl Moment for Stage<'_> {
-    fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn unix_ms(&self) -> u64 {
-        unix_ms()
-    }
-
-    fn committed(&self) -> u64 {
-        self.ledger.committed()
-    }
-
-    fn commit_ms(&self, epoch: u64) -> Option<u64> {
-        self.ledger.commit_ms(epoch)
-    }
-
-    fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
-        self.ledger.roster_ms(peer, epoch)
-    }
-
-    fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
-        self.ledger.ring_ms(peer, epoch)
     }
 }
 
@@ -363,33 +325,25 @@ fn start_bootstrap(
     plan: &Plan,
     folder: &Path,
     manifest: &Path,
-) -> Result<(Process, String), StageError> {
+) -> Result<(Process, String), SimError> {
     let log = folder.join("log.txt");
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut arguments = [
-        "bootstrap",
-        "--manifest",
-        &text(manifest),
-        "--listen",
-        &plan.network.listen(plan.peers),
-        "--data-dir",
-        &text(&folder.join("data")),
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let (manifest, data) = (text(manifest), text(&folder.join("data")));
+    let listen = plan.network.listen(plan.peers);
+    let arguments =
+        ["bootstrap", "--manifest", &manifest, "--listen", &listen, "--data-dir", &data];
+    let mut arguments = arguments.map(str::to_owned).to_vec();
     arguments.extend(plan.network.arguments(plan.peers));
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
-    let mut process = started.map_err(|source| StageError::Io { path: log.clone(), source })?;
+    let mut process = started.map_err(|source| SimError::Folder { path: log.clone(), source })?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
         line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
     })
-    .map_err(|source| StageError::Bootstrap { log, source })?;
+    .map_err(|source| SimError::Bootstrap { log, source })?;
     Ok((process, entry))
 }
 
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 /// A bootstrap that is not there after so long does not come.

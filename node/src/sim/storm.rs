@@ -20,7 +20,7 @@ use intellect_protocol::rng::Rng;
 
 use super::{
     links::{Change, Line},
-    scenario::{Action, Deed, Moment},
+    scenario::{Action, Deed},
 };
 
 /// The rules of a storm, as they were typed.
@@ -191,16 +191,16 @@ impl Storm {
         }
     }
 
-    /// What happens now. `running` are the peers whose processes run, stopped ones too, of whom the
+    /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers whose processes run, stopped ones too, of whom the
     /// storm does not touch the `spared`.
     pub(super) fn take_due(
         &mut self,
-        moment: &impl Moment,
+        now: Duration,
+        committed: u64,
         running: &BTreeSet<usize>,
         spared: &BTreeSet<usize>,
     ) -> Vec<Action> {
-        let now = moment.elapsed();
-        self.follow(moment.committed(), now);
+        self.follow(committed, now);
         let over = self.is_over();
         let mut actions = Vec::new();
         self.hurt.retain(|peer, (harm, until)| {
@@ -241,9 +241,8 @@ impl Storm {
     }
 
     /// How often somebody was killed, stopped and cut off.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
-        [Harm::Kill, Harm::Stop, Harm::Cut]
-            .map(|harm| (harm.word(), self.counts.get(&harm).copied().unwrap_or(0)))
+    pub(super) fn counts(&self) -> [u64; 3] {
+        [Harm::Kill, Harm::Stop, Harm::Cut].map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
     }
 
     /// Whether nobody is hurt any more from now on.
@@ -289,7 +288,7 @@ impl Storm {
 
 /// Commits before a storm begins; the last of these epochs is the measure of an undisturbed one.
 pub(super) const UNDISTURBED_EPOCHS: u64 = 2;
-/// Of the length of the last epoch: this one may be shorter, and has its harm too.
+/// The harm of an epoch comes within this share of the last one's length: this one may be shorter.
 const EPOCH_SHARE: f64 = 0.8;
 /// Epochs at the end without harm: a peer that has just come back needs two to take part.
 const CALM_EPOCHS: u64 = 3;

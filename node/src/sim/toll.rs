@@ -9,20 +9,24 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{ledger::Ledger, storm::UNDISTURBED_EPOCHS};
 
-/// The figures of one storm.
-#[derive(Clone, Debug, Default)]
+/// The figures of one storm, with their names in `report.json`.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Toll {
-    /// How often somebody was killed, stopped and cut off.
-    pub(super) hurt: [(&'static str, u64); 3],
+    /// How often somebody was killed.
+    pub(super) kills: u64,
+    /// How often somebody was stopped.
+    pub(super) stops: u64,
+    /// How often somebody was cut off.
+    pub(super) cuts: u64,
     /// Processes that were started again.
     pub(super) restarts: u64,
     /// Peers that came back too late for the last epoch.
     pub(super) late: Vec<usize>,
-    aborted: usize,
+    aborted_attempts: usize,
     regroups: usize,
     forks: u64,
     left_out: u64,
@@ -34,29 +38,11 @@ impl Toll {
     /// Adds what the ledger knows.
     pub(super) fn count(&mut self, ledger: &Ledger) {
         let tally = ledger.tally();
-        self.aborted = tally.aborted.len();
+        self.aborted_attempts = tally.aborted.len();
         self.regroups = tally.regroups.len();
         self.forks = tally.forks;
         self.left_out = tally.left_out;
         (self.goodput, self.pace) = goodput(ledger).unzip();
-    }
-
-    /// The same for programs.
-    pub(super) fn report(&self) -> Value {
-        let [(_, kills), (_, stops), (_, cuts)] = self.hurt;
-        json!({
-            "kills": kills,
-            "stops": stops,
-            "cuts": cuts,
-            "restarts": self.restarts,
-            "late": self.late,
-            "aborted_attempts": self.aborted,
-            "regroups": self.regroups,
-            "forks": self.forks,
-            "left_out": self.left_out,
-            "goodput": self.goodput,
-            "pace": self.pace,
-        })
     }
 }
 
@@ -77,12 +63,12 @@ fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
 
 impl fmt::Display for Toll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, kills), (_, stops), (_, cuts)] = self.hurt;
+        let Self { kills, restarts, stops, cuts, regroups, forks, left_out, .. } = self;
         write!(
             f,
-            "chaos: {kills} kills · {} restarts · {stops} stops · {cuts} cuts · {} aborted attempts \
-             · {} regroups · {} forks · {} left out",
-            self.restarts, self.aborted, self.regroups, self.forks, self.left_out
+            "chaos: {kills} kills · {restarts} restarts · {stops} stops · {cuts} cuts · {} aborted \
+             attempts · {regroups} regroups · {forks} forks · {left_out} left out",
+            self.aborted_attempts
         )?;
         if !self.late.is_empty() {
             write!(f, " · too late for the end: peers {:?}", self.late)?;

@@ -21,7 +21,7 @@ use super::table;
 pub(super) enum Ending {
     /// Every process did.
     Ended,
-    /// It cannot succeed any more.
+    /// The simulation cannot succeed any more, for this reason.
     Failed(String),
     /// The user wishes it.
     Interrupted,

@@ -49,7 +49,7 @@ pub(crate) enum Event {
         micro_batch: u64,
         /// Parameters of the model.
         parameters: u64,
-        /// Of this start; greater than that of every earlier one.
+        /// The number of this start; greater than that of every earlier one.
         incarnation: u64,
         /// The log of votes that binds it, 32 hex digits; another one is another voter.
         log: String,
@@ -173,7 +173,7 @@ pub(crate) enum Event {
         attempt: u32,
         /// Where it ended.
         phase: String,
-        /// Why.
+        /// Why the attempt ended.
         reason: String,
     },
     /// The epoch was committed without this peer's delta.
@@ -203,7 +203,7 @@ pub(crate) enum Event {
     },
     /// The lineage can have no fork any more.
     ForkExcluded {
-        /// It was forkable since this epoch.
+        /// The epoch since which it could have one.
         first_epoch: u64,
     },
     /// A peer has misbehaved and been dropped.
@@ -319,7 +319,7 @@ pub(crate) fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// The clock of `t_ms`.
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

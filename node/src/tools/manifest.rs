@@ -25,7 +25,6 @@ use crate::{
     manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
     os,
-    preset::Preset,
     store::{StoreError, genesis},
 };
 use describe::describe;
@@ -36,12 +35,6 @@ pub(crate) enum OfflineError {
     /// Something on the command line cannot be meant.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// No such preset.
-    #[error("--preset {text}: choose one of {}", Preset::names())]
-    Preset {
-        /// As typed.
-        text: String,
-    },
     /// A key cannot be made or read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -94,7 +87,7 @@ pub(crate) enum OfflineError {
         path.display()
     )]
     WeightsName {
-        /// As typed.
+        /// The name that was typed.
         path: PathBuf,
     },
     /// The system has no random numbers.
@@ -247,8 +240,7 @@ fn new_manifest(
     let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
     // Below 2^63, as TOML's integers are.
     let run = Run::new(organiser.peer(), seed >> 1);
-    let preset = Preset::find(&args.preset)
-        .ok_or_else(|| OfflineError::Preset { text: args.preset.clone() })?;
+    let preset = config::parse_preset(&args.preset)?;
     let work = work(&args.data)?;
     let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
     draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;

@@ -1,43 +1,31 @@
 //! Tests of `scenario`.
 
 use super::*;
-use crate::sim::links::Line;
+use crate::sim::{
+    ledger::tests::{committed, record},
+    links::Line,
+};
+use crate::tell::events::{Event, Record};
 
-struct At {
-    second: f64,
-    committed: u64,
-    roster: Option<(usize, u64, u64)>,
+/// Epoch e is committed by peer 0 at second e / 2; the clock of the events is a second ahead.
+fn ledger(epochs: u64) -> Ledger {
+    let mut ledger = Ledger::new(2);
+    for epoch in 1..=epochs {
+        let line = Record { t_ms: 1_000 + 500 * epoch, ..committed(0, epoch, 1) };
+        ledger.record(0, line);
+    }
+    ledger
 }
 
-impl Moment for At {
-    fn elapsed(&self) -> Duration {
-        Duration::from_secs_f64(self.second)
-    }
-
-    fn unix_ms(&self) -> u64 {
-        1_000 + (1_000.0 * self.second) as u64
-    }
-
-    fn committed(&self) -> u64 {
-        self.committed
-    }
-
-    /// Epoch e is committed at second e / 2.
-    fn commit_ms(&self, epoch: u64) -> Option<u64> {
-        (epoch <= self.committed).then_some(1_000 + 500 * epoch)
-    }
-
-    fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
-        self.roster.filter(|(who, what, _)| *who == peer && *what >= epoch).map(|(.., at)| at)
-    }
-
-    fn ring_ms(&self, _: usize, _: u64) -> Option<u64> {
-        Some(2_000)
-    }
+fn due(scenario: &mut Scenario, second: f64, ledger: &Ledger) -> Vec<Action> {
+    let elapsed = Duration::from_secs_f64(second);
+    scenario.take_due(Moment { elapsed, unix_ms: 1_000 + (1_000.0 * second) as u64, ledger })
 }
 
-fn at(second: f64, committed: u64) -> At {
-    At { second, committed, roster: None }
+/// A peer has accepted a roster.
+fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
+    let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+    Record { t_ms, ..record(peer, epoch, event) }
 }
 
 fn parse(text: &str, peers: usize) -> Result<Scenario, ScenarioError> {
@@ -53,11 +41,11 @@ fn steps_are_taken_once_when_their_moment_comes() {
     let text =
         step("do = \"kill\"\npeer = 1\nepoch = 3") + &step("do = \"kill-bootstrap\"\nsecond = 2");
     let mut scenario = parse(&text, 3).unwrap();
-    assert!(scenario.take_due(&at(1.0, 2)).is_empty());
-    assert_eq!(scenario.take_due(&at(2.0, 2)), [Action::KillBootstrap]);
+    assert!(due(&mut scenario, 1.0, &ledger(2)).is_empty());
+    assert_eq!(due(&mut scenario, 2.0, &ledger(2)), [Action::KillBootstrap]);
     assert_eq!(scenario.pending(), [1]);
-    assert_eq!(scenario.take_due(&at(2.5, 4)), [Action::Peer(Deed::Kill, 1)]);
-    assert!(scenario.take_due(&at(9.0, 9)).is_empty());
+    assert_eq!(due(&mut scenario, 2.5, &ledger(4)), [Action::Peer(Deed::Kill, 1)]);
+    assert!(due(&mut scenario, 9.0, &ledger(9)).is_empty());
     assert!(scenario.pending().is_empty());
 }
 
@@ -65,20 +53,28 @@ fn steps_are_taken_once_when_their_moment_comes() {
 fn a_roster_step_waits_for_its_peer_and_its_epoch() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_ms = 200");
     let mut scenario = parse(&text, 2).unwrap();
-    let on = |peer, epoch, second| At { second, committed: 4, roster: Some((peer, epoch, 3_000)) };
-    assert!(scenario.take_due(&on(0, 5, 9.0)).is_empty());
-    assert!(scenario.take_due(&on(1, 4, 9.0)).is_empty());
-    assert!(scenario.take_due(&on(1, 5, 2.1)).is_empty());
-    assert_eq!(scenario.take_due(&on(1, 6, 2.3)), [Action::Peer(Deed::Kill, 1)]);
+    let mut due = |peer, epoch, second| {
+        let mut ledger = ledger(4);
+        ledger.record(peer, roster(peer, epoch, 3_000));
+        due(&mut scenario, second, &ledger)
+    };
+    assert!(due(0, 5, 9.0).is_empty());
+    assert!(due(1, 4, 9.0).is_empty());
+    assert!(due(1, 5, 2.1).is_empty());
+    assert_eq!(due(1, 6, 2.3), [Action::Peer(Deed::Kill, 1)]);
 }
 
 #[test]
 fn a_share_is_of_the_rings_before() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_share = 0.25");
     let mut scenario = parse(&text, 2).unwrap();
-    let on = |second| At { second, committed: 4, roster: Some((1, 5, 3_000)) };
-    assert!(scenario.take_due(&on(2.49)).is_empty());
-    assert_eq!(scenario.take_due(&on(2.5)), [Action::Peer(Deed::Kill, 1)]);
+    let mut ledger = ledger(3);
+    // Its ring of epoch 4 took two seconds.
+    ledger.record(1, roster(1, 4, 1_000));
+    ledger.record(1, Record { t_ms: 3_000, ..committed(1, 4, 1) });
+    ledger.record(1, roster(1, 5, 3_000));
+    assert!(due(&mut scenario, 2.49, &ledger).is_empty());
+    assert_eq!(due(&mut scenario, 2.5, &ledger), [Action::Peer(Deed::Kill, 1)]);
 }
 
 /// The later step of the same peer must not overtake the earlier one.
@@ -87,9 +83,9 @@ fn what_happens_to_one_peer_happens_in_order() {
     let text =
         step("do = \"kill\"\npeer = 0\nepoch = 9") + &step("do = \"start\"\npeer = 0\nsecond = 1");
     let mut scenario = parse(&text, 2).unwrap();
-    assert!(scenario.take_due(&at(5.0, 1)).is_empty());
+    assert!(due(&mut scenario, 5.0, &ledger(1)).is_empty());
     assert_eq!(
-        scenario.take_due(&at(6.0, 9)),
+        due(&mut scenario, 6.0, &ledger(9)),
         [Action::Peer(Deed::Kill, 0), Action::Peer(Deed::Start, 0)]
     );
 }
@@ -188,10 +184,10 @@ fn steps_about_links_are_read_and_keep_their_order() {
         );
     let mut scenario = parse(&text, 4).unwrap();
     assert!(scenario.has_links() && !scenario.concerns(1) && scenario.survives(1));
-    assert!(scenario.take_due(&at(2.9, 2)).is_empty());
+    assert!(due(&mut scenario, 2.9, &ledger(2)).is_empty());
     let cut = Action::Links(Change::Cut([0, 2].into()));
-    assert_eq!(scenario.take_due(&at(3.0, 3)), [cut]);
-    assert!(scenario.take_due(&at(3.9, 9)).is_empty());
+    assert_eq!(due(&mut scenario, 3.0, &ledger(3)), [cut]);
+    assert!(due(&mut scenario, 3.9, &ledger(9)).is_empty());
     let hole = Change::BlackHole { from: 1, to: 2, both: false };
     let line = Line {
         up: Some(false),
@@ -200,7 +196,7 @@ fn steps_about_links_are_read_and_keep_their_order() {
         loss: Some(0.5),
     };
     let line = Change::Line { peer: 1, line };
-    assert_eq!(scenario.take_due(&at(4.0, 9)), [Change::Heal, hole, line].map(Action::Links));
+    assert_eq!(due(&mut scenario, 4.0, &ledger(9)), [Change::Heal, hole, line].map(Action::Links));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 
-use super::{Action, Allowed, Deed, When};
+use super::{Action, Deed, When};
+use crate::sim::ledger::Allowed;
 use crate::sim::links::{Change, Line};
 
 /// The whole file.

@@ -8,6 +8,7 @@ use super::{describe::flops, *};
 use crate::{
     cli::{Cli, Verb},
     figures::bytes,
+    preset::Preset,
 };
 
 fn typed(arguments: &[&str]) -> Result<String, OfflineError> {

@@ -1,0 +1,76 @@
+//! The judgement: whether the processes of a simulation did what they should have done.
+
+use std::collections::BTreeSet;
+
+use super::ledger::{Allowed, Ledger};
+use super::process::Exit;
+use super::scenario::Scenario;
+
+/// One peer at the end, for judgement and report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// How its last process ended; absent: it was never started, or did not end.
+    pub(super) exit: Option<Exit>,
+    /// Whether the scenario or the storm killed that process.
+    pub(super) killed: bool,
+}
+
+/// How two processes committed one epoch differently, which nothing excuses but a fork
+/// that the scenario provokes. Worth stopping for at once.
+pub(super) fn disagreement(ledger: &Ledger, scenario: &Scenario) -> Option<String> {
+    let excused = scenario.allows(Allowed::Fork) || scenario.allows(Allowed::Diverged);
+    if excused { None } else { ledger.disagreement() }
+}
+
+/// Every reason why the simulation failed, the gravest first.
+pub(super) fn reasons(
+    ledger: &Ledger,
+    outcomes: &[Outcome],
+    scenario: &Scenario,
+    epochs: u64,
+) -> Vec<String> {
+    let mut reasons: Vec<String> = disagreement(ledger, scenario).into_iter().collect();
+    let complaints = ledger.complaints().iter().filter(|(kind, _)| !scenario.allows(*kind));
+    reasons.extend(complaints.map(|(_, text)| text.clone()));
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match outcome.exit {
+            _ if outcome.killed => {}
+            Some(Exit::Code(0)) => {}
+            Some(Exit::Code(code)) => reasons.push(format!("peer {index} exited with {code}")),
+            Some(Exit::Signal) => reasons.push(format!("peer {index} was killed by a signal")),
+            None => reasons.push(format!("peer {index} did not end by itself")),
+        }
+    }
+    let killed = |peer: usize| outcomes.get(peer).is_some_and(|outcome| outcome.killed);
+    let survives = |peer: &usize| scenario.survives(*peer) && !killed(*peer);
+    let survivors = || (0..outcomes.len()).filter(survives);
+    for peer in survivors() {
+        match ledger.head(peer) {
+            Some((epoch, _)) if *epoch == epochs => {}
+            Some((epoch, _)) => {
+                reasons.push(format!("peer {peer} ended at epoch {epoch}, not {epochs}"));
+            }
+            None => reasons.push(format!("peer {peer} committed nothing")),
+        }
+    }
+    let ends: BTreeSet<_> = survivors().filter_map(|peer| ledger.head(peer)).collect();
+    if ends.len() > 1 {
+        let ends: Vec<_> =
+            ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
+        let unmet = match scenario.allows(Allowed::Fork) {
+            true => format!(
+                "; {} lineages had not met when the last epoch was reached: heal earlier, or give \
+                 more --epochs",
+                ends.len()
+            ),
+            false => String::new(),
+        };
+        let ends = ends.join(", ");
+        reasons.push(format!("the survivors ended on different states: {ends}{unmet}"));
+    }
+    let pending = scenario.pending();
+    if !pending.is_empty() {
+        reasons.push(format!("steps {pending:?} of the scenario never came"));
+    }
+    reasons
+}
