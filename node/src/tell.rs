@@ -151,7 +151,11 @@ impl Teller {
 
     /// One line in the events file.
     pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
-        emit(&self.sink, epoch, event);
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = sink.emit(epoch, event) {
+            // Told once; every later event is tried again.
+            let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
+        }
     }
 
     pub(crate) fn connected(&self, peer: PeerId, link: &net::Link) {
@@ -328,6 +332,14 @@ impl Teller {
         self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
     }
 
+    fn regroup(&self, epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId>, roll: &Roll) {
+        let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
+        let left = absent.iter().filter(has_left).count();
+        self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
+        let (members, absent) = (names(members), names(absent));
+        self.emit(Some(epoch), events::Event::Regroup { members, absent });
+    }
+
     fn fork(&self, first_epoch: u64, mine: Digest, theirs: Digest, undone: u64) {
         let what = if undone == 0 {
             "ours goes on".to_owned()
@@ -343,12 +355,8 @@ impl Teller {
     }
 }
 
-fn emit(sink: &Mutex<Sink>, epoch: Option<u64>, event: events::Event) {
-    let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = sink.emit(epoch, event) {
-        // Told once; every later event is tried again.
-        let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
-    }
+fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
+    peers.into_iter().map(Into::into).collect()
 }
 
 /// How a Regroup of so many members is told, without voters that left and others that are silent.
@@ -397,27 +405,14 @@ impl Teller {
                     number_of(donors.len(), "donor")
                 ));
             }
-            event => self.rare_event(event, roll),
-        }
-    }
-
-    /// What a healthy run does not show every epoch.
-    fn rare_event(&self, event: Event, roll: &Roll) {
-        match event {
             Event::Roster { epoch, attempt, members, adopt, kept } => {
-                let members = members.into_iter().map(Into::into).collect();
-                let adopt = adopt.map(Into::into);
-                let event =
-                    events::Event::Roster { attempt, members, adopt, kept_chunks: kept as u64 };
+                let (members, adopt) = (names(members), adopt.map(Into::into));
+                let kept_chunks = kept as u64;
+                let event = events::Event::Roster { attempt, members, adopt, kept_chunks };
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, members, absent } => {
-                let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
-                let left = absent.iter().filter(has_left).count();
-                self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
-                let members = members.into_iter().map(Into::into).collect();
-                let absent = absent.into_iter().map(Into::into).collect();
-                self.emit(Some(epoch), events::Event::Regroup { members, absent });
+                self.regroup(epoch, members, absent, roll);
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_owned(), reason.to_owned());
@@ -441,13 +436,6 @@ impl Teller {
                 self.emit(Some(epoch), events::Event::Stuck { attempts });
             }
             Event::Leaving => self.emit(None, events::Event::Leaving),
-            Event::Committed(_)
-            | Event::Replayed { .. }
-            | Event::CaughtUp { .. }
-            | Event::PeerFound { .. }
-            | Event::PeerLost { .. }
-            | Event::LeftOut { .. }
-            | Event::Behind { .. } => {}
         }
     }
 }
