@@ -34,7 +34,7 @@ use super::carrier::Carrier;
 use super::dial::{self, RingDial};
 use super::enter::{Ask, Entries};
 use super::inbox::{Call, Gravity, Note, Responder, Shared};
-use super::interface::{ByteStream, Config, Event, GossipToken, NetError, Ring, StreamError, Via};
+use super::interface::{ByteStream, Config, Event, GossipToken, NetError, Ring, StreamError};
 use super::members::{Members, Output};
 use super::peers::{Connection, Peers, Purpose};
 use super::reach::{Evidence, Reachability};
@@ -214,16 +214,7 @@ impl Actor {
                 let output = self.members.line_down(peer, connection, now);
                 self.carry_out(output);
             }
-            Note::Message { peer, bytes } => {
-                if let Some(from) = name::from_libp2p(&peer) {
-                    self.emit(Event::Message { from, via: Via::Direct, bytes });
-                }
-            }
-            Note::Asked { peer, request, reply } => {
-                if let Some(from) = name::from_libp2p(&peer) {
-                    self.emit(Event::Fetch { from, request, reply });
-                }
-            }
+            Note::Tell(event) => self.emit(event),
             Note::Fault { peer, why, gravity } => {
                 let outputs = self.members.fault(peer, why, gravity, now);
                 self.carry_out(outputs);

@@ -15,7 +15,7 @@ pub(crate) enum AddressError {
     /// Where a node listens, and no address.
     #[error("'{text}' is not a multiaddress ({cause}); it looks like /ip4/0.0.0.0/tcp/4001")]
     Malformed {
-        /// As typed.
+        /// The address as it was typed.
         text: String,
         /// What the parser says.
         cause: String,
@@ -23,7 +23,7 @@ pub(crate) enum AddressError {
     /// Where a node listens, with the peer that is there.
     #[error("'{text}': leave /p2p/… at its end out, this program puts its own id there")]
     Peer {
-        /// As typed.
+        /// The address as it was typed.
         text: String,
     },
     /// Something that this program can neither dial nor listen on.
@@ -32,7 +32,7 @@ pub(crate) enum AddressError {
          after /ip4/…, /ip6/… or /dns/…"
     )]
     NoTransport {
-        /// As typed.
+        /// The address as it was typed.
         text: String,
     },
 }

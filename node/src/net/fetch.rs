@@ -24,7 +24,8 @@ use tokio::{
 
 use super::{
     inbox::{Gravity, Note, Shared},
-    interface::{ANSWER_BYTES_MAX, FetchError, REQUEST_BYTES_MAX, Reply},
+    interface::{ANSWER_BYTES_MAX, Event, FetchError, REQUEST_BYTES_MAX, Reply},
+    name,
     pace::{Inflow, Urgency},
 };
 
@@ -84,7 +85,8 @@ pub(super) async fn answer(
             }
         };
         let (reply, answered) = Reply::new();
-        notes.send(Note::Asked { peer, request, reply }).await.ok()?;
+        let from = name::from_libp2p(&peer)?;
+        notes.send(Note::Tell(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
         write(stream, &answer, urgency, &shared).await
     };

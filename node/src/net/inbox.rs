@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::address::Address;
 use super::enter::{Offer, OfferError};
-use super::interface::{ByteStream, FetchError, GossipToken, Reply, StreamError, Topic, Verdict};
+use super::interface::{ByteStream, Event, FetchError, GossipToken, StreamError, Topic, Verdict};
 use super::pace::{Inflow, RateLimiter};
 
 /// Where the answer to a call goes. That nobody waits for it any longer is no error.
@@ -47,12 +47,10 @@ pub(super) enum Call {
 pub(super) enum Note {
     /// Our control stream to a peer is open, and takes what is put into `outbox`.
     LineUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
-    /// It is not, or not any more.
+    /// Our control stream to a peer could not be opened, or has ended.
     LineDown { peer: PeerId, connection: ConnectionId },
-    /// A control message has come.
-    Message { peer: PeerId, bytes: Vec<u8> },
-    /// A request has come.
-    Asked { peer: PeerId, request: Vec<u8>, reply: Reply },
+    /// Something for the driver has come.
+    Tell(Event),
     /// The peer has misbehaved.
     Fault { peer: PeerId, why: String, gravity: Gravity },
 }

@@ -101,7 +101,7 @@ pub(crate) struct GossipToken {
 /// What becomes of a gossiped message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is good: pass it on.
+    /// The message is good: pass it on.
     Accept,
     /// Not worth passing on, and nobody's fault: stale, or of another time.
     Ignore,
@@ -127,21 +127,21 @@ pub(crate) enum Event {
     Reachability(Reachability),
     /// A peer of the run is there, or its link has changed.
     Connected {
-        /// Who.
+        /// The peer that is there.
         peer: PeerId,
-        /// How.
+        /// How it is connected now.
         link: Link,
     },
     /// A peer of the run is gone, and is dialled again if it was not dropped.
     Disconnected {
-        /// Who.
+        /// The peer that is gone.
         peer: PeerId,
         /// Why, for people.
         cause: String,
     },
     /// A round trip to a peer of the run was measured; every few seconds.
     RoundTrip {
-        /// Who.
+        /// The peer at the other end.
         peer: PeerId,
         /// How long it took, on the connection that carries messages.
         length: Duration,
@@ -157,7 +157,7 @@ pub(crate) enum Event {
     },
     /// A request, at most [`REQUEST_BYTES_MAX`] long.
     Fetch {
-        /// Who asks.
+        /// The peer that asks.
         from: PeerId,
         /// What is asked for.
         request: Vec<u8>,
@@ -166,14 +166,14 @@ pub(crate) enum Event {
     },
     /// A peer speaks another major version. No fault of it.
     Incompatible {
-        /// Who.
+        /// The peer that speaks it.
         peer: PeerId,
         /// What it speaks.
         version: String,
     },
     /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
     Fault {
-        /// Who.
+        /// The peer that did it.
         peer: PeerId,
         /// What, for people.
         why: String,

@@ -22,7 +22,8 @@ use tokio::{
 
 use super::{
     inbox::{Gravity, Note},
-    interface::MESSAGE_BYTES_MAX,
+    interface::{Event, MESSAGE_BYTES_MAX, Via},
+    name,
     pace::Bucket,
 };
 
@@ -87,10 +88,13 @@ pub(super) async fn receive(
     bucket: Arc<Mutex<Bucket>>,
     _permit: OwnedSemaphorePermit,
 ) {
+    let Some(from) = name::from_libp2p(&peer) else { return };
     let fair = || bucket.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
     loop {
         let note = match frame::read(&mut stream, MESSAGE_BYTES_MAX).await {
-            Ok(Some(bytes)) if fair() => Note::Message { peer, bytes },
+            Ok(Some(bytes)) if fair() => {
+                Note::Tell(Event::Message { from, via: Via::Direct, bytes })
+            }
             Ok(Some(_)) => {
                 let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
                 Note::Fault { peer, why, gravity: Gravity::Minor }

@@ -208,7 +208,7 @@ impl Members {
         out
     }
 
-    /// It is not, or not any more; another is tried a little later.
+    /// Our control stream could not be opened, or has ended; another is tried a little later.
     pub(super) fn line_down(
         &mut self,
         peer: PeerId,

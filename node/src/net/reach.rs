@@ -11,7 +11,7 @@ use intellect_bootstrap::address;
 use libp2p::Multiaddr;
 use tokio::time::Instant;
 
-/// See the module. `Display` is a sentence with the remedy.
+/// Whether others can reach this node. `Display` is a sentence with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reachability {
     /// Everybody of this run is on this machine or network.
@@ -78,7 +78,7 @@ impl Evidence {
         set.insert(address.clone());
     }
 
-    /// It holds no longer.
+    /// An address is confirmed no longer.
     pub(super) fn expired(&mut self, address: &Multiaddr, now: Instant) {
         self.circuits.remove(address);
         if self.open.remove(address) && self.open.is_empty() {
