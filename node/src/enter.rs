@@ -68,7 +68,7 @@ pub(crate) enum EnterError {
     /// Nothing that was handed out is the run asked for.
     #[error("nobody offers a run that begins with {prefix}; offered: {offered}")]
     NoSuchRun {
-        /// As typed.
+        /// The beginning that was typed.
         prefix: String,
         /// The runs that are.
         offered: String,
@@ -81,31 +81,22 @@ pub(crate) enum EnterError {
     },
     /// Too little memory.
     #[error(
-        "this run needs {needed} of memory on this machine and {available} are free: {missing} are \
-         missing; close other programs, or choose a smaller --micro-batch"
+        "this run needs {} of memory on this machine and {} are free: {} are missing; close other \
+         programs, or choose a smaller --micro-batch",
+        .0.needed, .0.available, .0.missing
     )]
-    Memory {
-        /// In units that people read.
-        needed: String,
-        /// Likewise.
-        available: String,
-        /// Likewise.
-        missing: String,
-    },
+    Memory(Shortage),
     /// Too little disk.
     #[error(
-        "{folder} needs {needed} for checkpoints and has {available}: {missing} are missing; free \
-         some space, or name another folder with --data-dir"
+        "{folder} needs {} for checkpoints and has {}: {} are missing; free some space, or name \
+         another folder with --data-dir",
+        short.needed, short.available, short.missing
     )]
     Disk {
         /// The data folder.
         folder: String,
-        /// In units that people read.
-        needed: String,
-        /// Likewise.
-        available: String,
-        /// Likewise.
-        missing: String,
+        /// How much too little.
+        short: Shortage,
     },
     /// The file that `--genesis` names.
     #[error("the weights that this run begins with cannot be used")]
@@ -134,9 +125,27 @@ pub(crate) enum EnterError {
     /// A file of the run.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It did take part, and cannot go on.
+    /// The node did take part, and cannot go on.
     #[error(transparent)]
     Driver(#[from] DriverError),
+}
+
+/// Too little of something, in units that people read.
+#[derive(Debug)]
+pub(crate) struct Shortage {
+    needed: String,
+    available: String,
+    missing: String,
+}
+
+impl Shortage {
+    /// What is missing, if it is known that something is.
+    fn of(needed: u64, available: Option<u64>) -> Option<Self> {
+        let available = available.filter(|available| *available < needed)?;
+        let [needed, available, missing] =
+            [needed, available, needed - available].map(figures::bytes);
+        Some(Self { needed, available, missing })
+    }
 }
 
 /// Runs a node until it is done.
@@ -320,22 +329,13 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
         figures::bytes(disk),
         figures::bytes(work.state_bytes())
     ));
-    if let Some(available) = os::memory_available_bytes().filter(|free| *free < memory) {
-        return Err(EnterError::Memory {
-            needed: figures::bytes(memory),
-            available: figures::bytes(available),
-            missing: figures::bytes(memory - available),
-        });
+    if let Some(short) = Shortage::of(memory, os::memory_available_bytes()) {
+        return Err(EnterError::Memory(short));
     }
     let folder: &Path = &local.data_dir;
     let disk = disk.saturating_sub(kept);
-    if let Some(available) = os::disk_available_bytes(folder).filter(|free| *free < disk) {
-        return Err(EnterError::Disk {
-            folder: folder.display().to_string(),
-            needed: figures::bytes(disk),
-            available: figures::bytes(available),
-            missing: figures::bytes(disk - available),
-        });
+    if let Some(short) = Shortage::of(disk, os::disk_available_bytes(folder)) {
+        return Err(EnterError::Disk { folder: folder.display().to_string(), short });
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(crate) enum BenchError {
     /// The text cannot be read.
     #[error("cannot read {}", path.display())]
     Text {
-        /// As given.
+        /// The file that was named.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -25,7 +25,7 @@ pub(crate) enum DataCommandError {
     /// The tokenizer is not to be had.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It does not have the token that was named.
+    /// The tokenizer does not have the token that was named.
     #[error("the tokenizer cannot be used: {0}")]
     Bos(#[from] FileError),
     /// There is no token file. Nothing has been written.
@@ -39,7 +39,7 @@ pub(crate) enum DataCommandError {
     Output(#[from] io::Error),
 }
 
-/// Both commands.
+/// Runs `data tokenize` or `data show`.
 pub(crate) fn run(command: &DataCommand, out: &mut dyn Write) -> Result<(), DataCommandError> {
     match command {
         DataCommand::Tokenize(args) => make(args, out),

@@ -215,10 +215,8 @@ fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
     let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
     let runs = folder.join("runs");
-    let names = if runs.is_dir() { names(&runs)? } else { Vec::new() };
-    let fits = |run: &RunId| prefix.as_ref().is_none_or(|prefix| prefix.matches(run));
-    let found: Vec<RunId> =
-        names.iter().filter_map(|name| RunId::from_hex(name)).filter(fits).collect();
+    let mut found = store::runs(&folder).map_err(io_error(&runs))?;
+    found.retain(|run| prefix.as_ref().is_none_or(|prefix| prefix.matches(run)));
     match found.as_slice() {
         [run] => Ok(runs.join(run.hex())),
         _ => Err(StoredError::Run { folder, found }),
@@ -228,12 +226,17 @@ fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
 /// The checkpoint of the greatest epoch of a run.
 fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
     let folder = run.join("checkpoints");
-    let epoch = |name: &String| name.strip_suffix(".ckpt")?.parse::<u64>().ok();
-    let names = if folder.is_dir() { names(&folder)? } else { Vec::new() };
-    match names.iter().filter_map(epoch).max() {
-        Some(epoch) => Ok(folder.join(format!("{epoch}.ckpt"))),
-        None => Err(StoredError::NoCheckpoint { folder }),
+    if !folder.is_dir() {
+        return Err(StoredError::NoCheckpoint { folder });
     }
+    let epoch = |entry: &fs::DirEntry| -> Option<u64> {
+        entry.file_name().to_str()?.strip_suffix(".ckpt")?.parse().ok()
+    };
+    let entries = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let newest = entries.map_err(io_error(&folder))?.iter().filter_map(epoch).max();
+    newest
+        .map(|epoch| folder.join(format!("{epoch}.ckpt")))
+        .ok_or(StoredError::NoCheckpoint { folder })
 }
 
 /// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which the
@@ -252,11 +255,8 @@ fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, StoredError> {
-    let io_error = |source| StoredError::Io { path: folder.to_owned(), source };
-    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name());
-    let names: Result<Vec<_>, _> = fs::read_dir(folder).map_err(io_error)?.map(name).collect();
-    Ok(names.map_err(io_error)?.into_iter().filter_map(|name| name.into_string().ok()).collect())
+fn io_error(path: &Path) -> impl Fn(io::Error) -> StoredError {
+    move |source| StoredError::Io { path: path.to_owned(), source }
 }
 
 fn list(folder: &Path, runs: &[RunId]) -> String {

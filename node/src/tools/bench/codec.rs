@@ -8,25 +8,27 @@
 use std::{convert::Infallible, hint::black_box, io::Write};
 
 use intellect_protocol::{codec::Codec, rng::Rng};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{BenchError, median};
 use crate::figures::codec_name;
 
-/// What one codec does.
-#[derive(Clone, Copy, Debug)]
+/// What one codec does, with its names in JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
+    #[serde(skip)]
     codec: Codec,
     /// GB/s of f32 read.
-    encode: f64,
+    encode_gb_per_s: f64,
     /// GB/s of f32 written.
-    decode: f64,
+    decode_gb_per_s: f64,
     /// GB/s of f32 added to.
-    decode_add: f64,
+    decode_add_gb_per_s: f64,
     /// Relative L2 error on Gaussian data.
-    gaussian: f64,
+    error_gaussian: f64,
     /// Relative L2 error on Student's t.
-    student: f64,
+    error_student_t3: f64,
 }
 
 /// Measures both codecs and writes a table, or one JSON object.
@@ -40,7 +42,8 @@ pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> 
         figures.push(measure(codec, &gaussian, &student)?);
     }
     if as_json {
-        let codecs: serde_json::Map<_, _> = figures.iter().map(object).collect();
+        let named = |f: &Figures| (codec_name(f.codec).to_owned(), json!(f));
+        let codecs: serde_json::Map<_, _> = figures.iter().map(named).collect();
         writeln!(out, "{}", json!({ "copy_gb_per_s": copy, "codecs": codecs }))?;
         return Ok(());
     }
@@ -55,25 +58,14 @@ pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> 
             out,
             "{:<6}  {:>6.2}  {:>6.2}  {:>10.2}  {:>31.4} %  {:>8.4} %",
             codec_name(f.codec),
-            f.encode,
-            f.decode,
-            f.decode_add,
-            100.0 * f.gaussian,
-            100.0 * f.student
+            f.encode_gb_per_s,
+            f.decode_gb_per_s,
+            f.decode_add_gb_per_s,
+            100.0 * f.error_gaussian,
+            100.0 * f.error_student_t3
         )?;
     }
     Ok(())
-}
-
-fn object(figures: &Figures) -> (String, serde_json::Value) {
-    let value = json!({
-        "encode_gb_per_s": figures.encode,
-        "decode_gb_per_s": figures.decode,
-        "decode_add_gb_per_s": figures.decode_add,
-        "error_gaussian": figures.gaussian,
-        "error_student_t3": figures.student,
-    });
-    (codec_name(figures.codec).to_owned(), value)
 }
 
 fn measure(codec: Codec, values: &[f32], student: &[f32]) -> Result<Figures, BenchError> {
@@ -86,11 +78,11 @@ fn measure(codec: Codec, values: &[f32], student: &[f32]) -> Result<Figures, Ben
     let speed = |time: std::time::Duration| speed(values.len(), time);
     Ok(Figures {
         codec,
-        encode: speed(encode),
-        decode: speed(decode),
-        decode_add: speed(decode_add),
-        gaussian: error(codec, &values[..SAMPLES])?,
-        student: error(codec, student)?,
+        encode_gb_per_s: speed(encode),
+        decode_gb_per_s: speed(decode),
+        decode_add_gb_per_s: speed(decode_add),
+        error_gaussian: error(codec, &values[..SAMPLES])?,
+        error_student_t3: error(codec, student)?,
     })
 }
 
@@ -140,7 +132,7 @@ fn student_t3(rng: &mut Rng) -> f64 {
 
 /// 16 MiB: larger than a core's own caches, as an update is.
 const ELEMENTS: usize = 1 << 22;
-/// Of the error figures.
+/// Numbers behind each figure of an error.
 const SAMPLES: usize = 1 << 20;
 const RUNS: usize = 21;
 const SEED: u64 = 1;

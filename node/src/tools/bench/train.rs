@@ -26,7 +26,7 @@ use crate::os;
 /// What was measured.
 struct Figures {
     step: Duration,
-    /// Of the Llama between whose steps it was measured.
+    /// The step of the Llama between whose steps it was measured.
     llama: Option<Duration>,
     parts: Vec<KernelTime>,
     parameters: usize,
@@ -162,5 +162,5 @@ const STEPS: usize = 10;
 /// Steps before them: the first ones touch memory and start threads.
 const WARM_UP: usize = 3;
 
-/// Any.
+/// The seed of weights and data; any would do.
 const SEED: u64 = 1;
