@@ -132,7 +132,7 @@ pub(crate) struct RunArgs {
     pub(crate) line: Option<PathBuf>,
 }
 
-/// `sim`.
+/// What can be typed behind `sim`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
     /// Nodes to start [default: 4; with --virtual 16]
@@ -228,7 +228,7 @@ pub(crate) struct BootstrapArgs {
     pub(crate) line: Option<PathBuf>,
 }
 
-/// `keygen`.
+/// What can be typed behind `keygen`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeygenArgs {
     /// Where to write it; an existing file is never overwritten
@@ -236,7 +236,7 @@ pub(crate) struct KeygenArgs {
     pub(crate) out: PathBuf,
 }
 
-/// `manifest …`.
+/// The commands behind `manifest`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ManifestCommand {
     /// Writes the settings of a new run, every one of them, and signs them
@@ -249,7 +249,7 @@ pub(crate) enum ManifestCommand {
     },
 }
 
-/// `manifest new`.
+/// What can be typed behind `manifest new`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ManifestNewArgs {
     /// Where to write it; an existing file is never overwritten
@@ -306,7 +306,7 @@ pub(crate) struct CheckpointArgs {
     pub(crate) device: String,
 }
 
-/// `export`.
+/// What can be typed behind `export`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
@@ -334,7 +334,7 @@ pub(crate) enum NumberFormat {
     Bf16,
 }
 
-/// `eval`.
+/// What can be typed behind `eval`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
@@ -344,7 +344,7 @@ pub(crate) struct EvalArgs {
     pub(crate) data: Vec<PathBuf>,
 }
 
-/// `sample`.
+/// What can be typed behind `sample`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
     #[command(flatten)]
@@ -366,7 +366,7 @@ pub(crate) struct SampleArgs {
     pub(crate) seed: u64,
 }
 
-/// `bench …`.
+/// The commands behind `bench`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Speed and error of the codecs, beside this core's own copying

@@ -21,7 +21,7 @@ pub(crate) enum DataCommand {
     },
 }
 
-/// `data tokenize`.
+/// What can be typed behind `data tokenize`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TokenizeArgs {
     /// Files of documents, in this order
