@@ -13,6 +13,7 @@ mod checkpoints;
 pub(crate) mod contacts;
 pub(crate) mod genesis;
 mod journal;
+mod links;
 mod log;
 
 use std::{
@@ -21,6 +22,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    sync::Mutex,
 };
 
 use intellect_protocol::{codec::EncodeError, id::RunId};
@@ -39,6 +41,8 @@ pub(crate) struct Store {
     folder: PathBuf,
     /// Exists if the identity's own log id was used in this run.
     used: PathBuf,
+    /// Where links lie in `receipts.log`, as far as it was asked for them.
+    places: Mutex<links::Places>,
 }
 
 /// Files that are kept in `damaged/`.
@@ -83,7 +87,8 @@ impl Store {
     /// Makes the folder of `run` if need be, and removes what a crash left half written.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = data_dir.join("runs").join(run.hex());
-        let store = Self { folder, used: data_dir.join("used").join(run.hex()) };
+        let used = data_dir.join("used").join(run.hex());
+        let store = Self { folder, used, places: Mutex::default() };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
             os::create_folder(folder).map_err(|source| failed("create", folder, source))?;

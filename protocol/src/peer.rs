@@ -250,9 +250,11 @@ impl State {
         self.due
     }
 
-    /// What we answer to another peer's question about our lineage.
+    /// What we answer to another peer's question about our lineage, and which links the caller puts into
+    /// it: those that its log has, of these epochs, with receipts of these digests. Where it cannot be
+    /// read, no answer is the answer.
     #[must_use]
-    pub fn answer(&self, ask: &Ask) -> Answer {
+    pub fn answer(&self, ask: &Ask) -> (Answer, Vec<(u64, Digest)>) {
         self.sync.answer(ask, self.epoch.openings())
     }
 
@@ -286,7 +288,7 @@ impl State {
         self.sync.donors(&Step { now, roll: self.view.roll(), out: &mut Vec::new() })
     }
 
-    /// The proof of a committed epoch.
+    /// The proof of an epoch that was committed lately.
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
         self.sync.link(epoch)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use intellect_protocol::holdings::{Input, Location, Ticket};
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::Request;
+use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::wire;
 
 use super::{Done, Driver};
@@ -37,7 +37,7 @@ impl Driver {
         let Some((request, reply)) = self.questions.take(ticket) else { return };
         match (place, request) {
             (Location::Lineage, Request::Ask(ask)) => {
-                reply.send_at_once(wire::answer(&self.holdings.peer().answer(&ask)));
+                self.answer(&ask, reply);
             }
             // It is of the open epoch, or the last few: a vote may wait for it.
             (
@@ -80,6 +80,26 @@ impl Driver {
             }
             (place, request) => tracing::error!(?place, ?request, "an answer that does not fit"),
         }
+    }
+
+    /// Answers a question about our lineage; what lies far back is read off the loop.
+    fn answer(&mut self, ask: &Ask, reply: Reply) {
+        let (mut answer, logged) = self.holdings.peer().answer(ask);
+        if logged.is_empty() {
+            return reply.send_at_once(wire::answer(&answer));
+        }
+        let (store, run) = (Arc::clone(&self.store), self.manifest.id);
+        self.jobs.spawn_blocking(move || {
+            match (&mut answer, store.links(&run, &logged)) {
+                (Answer::Lineage { links, .. }, Ok(Some(found))) => {
+                    *links = found;
+                    reply.send_at_once(wire::answer(&answer));
+                }
+                (_, Err(error)) => tracing::warn!(%error, "links cannot be read"),
+                _ => tracing::warn!(?logged, "links are not in the log"),
+            }
+            Done::Nothing
+        });
     }
 
     fn read_for(&mut self, reply: Reply, read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {

@@ -20,6 +20,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -143,6 +144,21 @@ impl Log {
         self.named = true;
         Ok(())
     }
+}
+
+/// The records of the batch that begins at `at`, and where it ends; `None` if none is whole there.
+pub(super) fn read_batch(file: &File, at: u64) -> io::Result<Option<(Vec<Vec<u8>>, u64)>> {
+    let rest = usize::try_from(file.metadata()?.len().saturating_sub(at)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; HEAD_BYTES.min(rest)];
+    file.read_exact_at(&mut bytes, at)?;
+    let Some(length) = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length)) else {
+        return Ok(None);
+    };
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(BATCH_BYTES_MAX);
+    bytes.resize(HEAD_BYTES.saturating_add(length).min(rest), 0);
+    file.read_exact_at(&mut bytes, at)?;
+    let end = at + bytes.len() as u64;
+    Ok(split_batch(&bytes).map(|(records, _)| (records, end)))
 }
 
 /// The bytes of one batch.

@@ -266,6 +266,19 @@ impl Disk {
         })
     }
 
+    /// The links of these epochs, with receipts of these digests; `None` if some are not there.
+    pub(super) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> Option<Vec<Link>> {
+        let link = |(_, r): &(u64, Digest)| {
+            self.receipts.iter().find_map(|record| match record {
+                Record::Decided { link } if wire::receipt_digest(run, &link.receipt) == *r => {
+                    Some(link.as_ref().clone())
+                }
+                _ => None,
+            })
+        };
+        of.iter().map(link).collect()
+    }
+
     pub(super) fn damage(&mut self, damage: Damage) {
         self.damaged |= damage != Damage::None;
         self.lost_votes |= matches!(damage, Damage::Votes | Damage::All);

@@ -191,10 +191,11 @@ impl State {
             // Others who still stand where we stood are no other fork.
             self.remember(mine.state);
         }
+        let stay = base.saturating_add(1).saturating_sub(self.first_link());
+        self.links.truncate(usize::try_from(stay).unwrap_or(usize::MAX));
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);
-        self.head =
-            self.entries.last().map_or_else(|| super::genesis(&self.config), |entry| entry.head);
+        self.head = self.head_at(base).unwrap_or(self.head);
     }
 
     /// R25: nobody serves it; go on with our own until somebody may.

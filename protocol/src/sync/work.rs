@@ -3,7 +3,7 @@
 use super::arrive::Way;
 use super::{
     Answer, Ask, Asked, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Open, Opening,
-    PeerId, REMEMBERED_MAX, Series, State, Time, Voter, wire,
+    PeerId, REMEMBERED_MAX, Series, State, Time, Voter,
 };
 use crate::output::Output;
 use crate::step::{Step, Told};
@@ -12,13 +12,22 @@ use crate::step::{Step, Told};
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// The links from a common epoch to a head; it was asked for because of the one that is sought.
-    Lineage { from: PeerId, sought: Head, base: u64, links: Vec<Link> },
+    Lineage { from: PeerId, sought: Head, base: Base, links: Vec<Link> },
     /// Where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
     /// A verified head's updates.
     Replay(Way),
     /// A verified head's checkpoint.
     Load(Way),
+}
+
+/// A common epoch.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    epoch: u64,
+    /// Who votes after it. Where its own link is in memory no more, that is served first, and they are
+    /// whom it names.
+    voters: Option<Vec<Voter>>,
 }
 
 impl State {
@@ -29,8 +38,22 @@ impl State {
         base: u64,
     ) {
         self.asked.insert(from, Asked::now(step));
-        self.work = Some(Work::Lineage { from, sought, base, links: Vec::new() });
-        step.put(Output::Ask(from, Ask::Lineage { from_epoch: base.saturating_add(1) }));
+        let base = Base { epoch: base, voters: self.voters_at(base) };
+        self.ask_links(step, (from, sought), base, Vec::new());
+    }
+
+    /// Asks for the links after those that are here.
+    fn ask_links(
+        &mut self,
+        step: &mut Step<'_>,
+        (from, sought): (PeerId, Head),
+        base: Base,
+        links: Vec<Link>,
+    ) {
+        let known = links.last().map_or(base.epoch, |last| last.receipt.series.epoch);
+        let from_epoch = known.saturating_add(u64::from(base.voters.is_some()));
+        self.work = Some(Work::Lineage { from, sought, base, links });
+        step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
     }
 
     pub(super) fn ask_chain(&mut self, step: &mut Step<'_>, from: PeerId, target: Head) {
@@ -91,19 +114,31 @@ impl State {
         &mut self,
         step: &mut Step<'_>,
         told: &Reply<'_>,
-        base: u64,
+        Base { epoch: base, voters }: Base,
         mut links: Vec<Link>,
         more: &[Link],
     ) {
         let Reply { from, head: target, sought, .. } = *told;
         let Some(common) = self.head_at(base) else { return };
+        let Some(voters) = voters else {
+            let is_base = |link: &&Link| link.receipt.series.epoch == base;
+            match more.first().filter(is_base) {
+                Some(link) if self.has(&link.receipt) => {
+                    let base = Base { epoch: base, voters: Some(link.receipt.voters()) };
+                    self.ask_links(step, (from, sought), base, links);
+                }
+                Some(_) => self.ask_chain(step, from, target),
+                None => {}
+            }
+            return;
+        };
         if links.is_empty() && more.first().is_some_and(|l| l.receipt.series.parent != common.state)
         {
             self.ask_chain(step, from, target);
             return;
         }
         for link in more {
-            match self.check_next(common, links.last(), link) {
+            match self.check_next((common, &voters), links.last(), link) {
                 Ok(()) => links.push(link.clone()),
                 Err(fault) => {
                     step.put(Output::Fault(from, fault));
@@ -121,9 +156,8 @@ impl State {
         };
         let reached = last.receipt.series.epoch;
         if reached < target.epoch && !more.is_empty() {
-            self.work = Some(Work::Lineage { from, sought, base, links });
-            let from_epoch = reached.saturating_add(1);
-            step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
+            let base = Base { epoch: base, voters: Some(voters) };
+            self.ask_links(step, (from, sought), base, links);
             return;
         }
         let tokens =
@@ -135,19 +169,20 @@ impl State {
         self.follow(step, told, base, links);
     }
 
-    /// Whether `link` follows on `before`, or on the common head where there is none.
-    fn check_next(&self, common: Head, before: Option<&Link>, link: &Link) -> Result<(), Fault> {
-        let (epoch, voters): (u64, Vec<Voter>) = match before {
-            Some(before) => (before.receipt.series.epoch, before.receipt.voters()),
-            None => (common.epoch, self.voters_at(common.epoch)),
+    /// Whether `link` follows on `before`, or on the common head and its voters where there is none.
+    fn check_next(
+        &self,
+        (common, voters): (Head, &[Voter]),
+        before: Option<&Link>,
+        link: &Link,
+    ) -> Result<(), Fault> {
+        let Some(before) = before.map(|before| &before.receipt) else {
+            return self.law.check_link(Series::after(&common), voters, link);
         };
-        let parent = match before {
-            // What its voters signed; the first link is held against our own state.
-            Some(_) => link.receipt.series.parent,
-            None => common.state,
-        };
-        let base = Series { epoch: epoch.saturating_add(1), parent, regroup: None };
-        self.law.check_link(base, &voters, link)
+        let epoch = before.series.epoch.saturating_add(1);
+        // What its voters signed; the first link is held against our own state.
+        let base = Series { epoch, parent: link.receipt.series.parent, regroup: None };
+        self.law.check_link(base, &before.voters(), link)
     }
 
     /// A verified greater head: R23, R24, R16.
@@ -185,11 +220,7 @@ impl State {
 
     /// Without the links that we have taken ourselves since we asked.
     fn beyond_ours(&self, base: u64, links: Vec<Link>) -> (u64, Vec<Link>) {
-        let ours = links.iter().zip(base.saturating_add(1)..).take_while(|(link, epoch)| {
-            let r = || wire::receipt_digest(&self.law.run, &link.receipt);
-            self.entry(*epoch).is_some_and(|entry| entry.r == r())
-        });
-        let ours = ours.count();
+        let ours = links.iter().take_while(|link| self.has(&link.receipt)).count();
         (base.saturating_add(ours as u64), links.into_iter().skip(ours).collect())
     }
 
@@ -236,7 +267,7 @@ impl State {
         }
         let mine = self.entry(first_epoch);
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
-            let (mine, theirs) = (mine.head.state, state);
+            let (mine, theirs) = (mine.state, state);
             step.put(Output::Event(Event::Diverged { who: from, mine, theirs }));
             self.remember(target.state);
             self.put_aside(target.state, Time(u64::MAX));

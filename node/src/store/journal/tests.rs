@@ -3,8 +3,8 @@
 use std::fs;
 
 use intellect_protocol::{
-    id::Digest,
-    message::{Head, Series},
+    id::{Digest, PeerId},
+    message::{Certificate, Head, Link, Roster, Series},
 };
 
 use super::*;
@@ -168,6 +168,51 @@ fn of_damaged_receipts_those_before_the_damage_are_kept() {
     append_to(&path, 0, &[wire::canonical(&committed(1)), wire::canonical(&promise(1, 1))])
         .unwrap();
     assert_eq!(begin(&store, 2_000).receipts, [committed(1)]);
+}
+
+/// Of `epoch`, told apart by its update.
+fn link(epoch: u64, update: u8) -> Link {
+    let series = Series { epoch, parent: Digest([5; 32]), regroup: None };
+    let roster = Roster {
+        series,
+        attempt: 1,
+        proposer: PeerId([1; 32]),
+        members: Vec::new(),
+        heard: Vec::new(),
+        adopt: None,
+        keep: Vec::new(),
+    };
+    let receipt = roster.receipt(Digest([update; 32]));
+    let certificate = Certificate { roster, dones: Vec::new() };
+    Link { receipt, certificate, openings: Vec::new() }
+}
+
+#[test]
+fn links_of_long_ago_are_read_back_from_the_log() {
+    let (_folder, store) = open();
+    let mut journal = begin(&store, 1_000).journal;
+    let decided = |link: &Link| Record::Decided { link: Box::new(link.clone()) };
+    let wanted = |links: &[Link]| {
+        let named =
+            |link: &Link| (link.receipt.series.epoch, wire::receipt_digest(&RUN, &link.receipt));
+        store.links(&RUN, &links.iter().map(named).collect::<Vec<_>>()).unwrap()
+    };
+    let early: Vec<Link> = (1..=9).map(|epoch| link(epoch, 1)).collect();
+    for links in early.chunks(2) {
+        let records = links.iter().flat_map(|l| [decided(l), committed(l.receipt.series.epoch)]);
+        journal.append(&records.collect::<Vec<_>>()).unwrap();
+    }
+    assert_eq!(wanted(&early[1..7]).as_deref(), Some(&early[1..7]));
+    // Epoch 9 is undone, and more comes; a write that fails is cut off and given again with more.
+    let before = journal.receipts.bytes();
+    let late: Vec<Link> = (9..=10).map(|epoch| link(epoch, 2)).collect();
+    journal.append(&[decided(&late[0])]).unwrap();
+    assert_eq!(wanted(&late[..1]).as_deref(), Some(&late[..1]));
+    journal.receipts.take_back(before);
+    journal.append(&[decided(&late[0]), committed(9)]).unwrap();
+    journal.append(&[decided(&late[1])]).unwrap();
+    assert_eq!((wanted(&late), wanted(&late)), (None, Some(late)));
+    assert_eq!((wanted(&early[8..]), wanted(&[link(11, 2)])), (None, None));
 }
 
 #[test]

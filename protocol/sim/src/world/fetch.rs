@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Happening, World};
+use super::{Happening, Host, World};
 use crate::report::Count;
 use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
 use intellect_protocol::blocks::Blocks;
@@ -12,7 +12,7 @@ use intellect_protocol::crowd::{self, Failure, Length, Patience, Want};
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{Buffer, Input, Location, Name, Slice, Ticket};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Ask, Finished, Head, Request};
+use intellect_protocol::message::{Answer, Ask, Finished, Head, Request};
 use intellect_protocol::peer::{self, ASK_TIMEOUT};
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
@@ -305,8 +305,12 @@ impl World {
 
     fn answer(&mut self, donor: usize, host: usize, name: PeerId, ask: &Ask) {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
-        let Some(process) = &self.hosts[donor].process else { return };
-        let mut answer = process.holdings.peer().answer(ask);
+        let Host { disk, process: Some(process), .. } = &self.hosts[donor] else { return };
+        let (mut answer, logged) = process.holdings.peer().answer(ask);
+        if let (Answer::Lineage { links, .. }, false) = (&mut answer, logged.is_empty()) {
+            let Some(found) = disk.links(&self.run, &logged) else { return };
+            *links = found;
+        }
         if let Some(forger) = &mut self.script.forger {
             forger(donor, host, &mut answer);
         }

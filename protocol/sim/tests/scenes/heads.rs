@@ -81,6 +81,32 @@ fn halves_with_joiners() -> Played {
     Ok(())
 }
 
+/// R23, R26: the halves part for so long that neither has the link of their last common epoch in memory
+/// any more. Who withdraws is served it, and knows it by its digest; what it gives up is all it had since.
+#[test]
+fn lineages_that_parted_long_ago_meet() -> Played {
+    let (mut stage, all) = founded(4, 0, None)?;
+    let [a, b, c, d] = all[..] else { unreachable!() };
+    stage.cut(&[c, d], 1);
+    let far = 2 + 2 * LINKS_KEPT as u64;
+    while stage.epoch(a).min(stage.epoch(c)) < far {
+        stage.play(GRACE_MS)?;
+    }
+    let parted: BTreeMap<usize, u64> = all.iter().map(|host| (*host, stage.epoch(*host))).collect();
+    stage.mend();
+    assert!(stage.until(END_MS, |stage| stage.same(&all))?);
+    // It is told once its record is on the disk.
+    stage.play(10)?;
+    let kept = |host: &&usize| forks(&stage, **host).iter().all(|undone| *undone == 0);
+    let (stayed, withdrew): (Vec<usize>, Vec<usize>) = all.iter().partition(kept);
+    assert_eq!((sorted(&stayed) == sorted(&[a, b]), withdrew.len()), (stayed.contains(&a), 2));
+    for host in withdrew {
+        let undone = forks(&stage, host).into_iter().sum::<u64>();
+        assert!(undone + 3 >= parted[&host] && undone < stage.epoch(host), "{undone} epochs");
+    }
+    Ok(())
+}
+
 /// R25: `c` alone has gone further than the others; it stops just as they want to follow it.
 #[test]
 fn greater_head_that_nobody_serves() -> Played {

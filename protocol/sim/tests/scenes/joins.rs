@@ -72,6 +72,27 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
     Ok(())
 }
 
+/// R28: the run is longer than what its peers have links of in memory; the older ones come from their logs,
+/// after all have started anew too.
+#[test]
+fn joiner_of_a_long_run_verifies_all_of_it() -> Played {
+    let (mut stage, all) = founded(3, 2, None)?;
+    let joins = |stage: &mut Stage, host| {
+        let others = all.iter().copied().chain([host]).collect::<Vec<_>>();
+        stage.start(&[host]);
+        stage.until(END_MS, |stage| stage.epoch(host) > 0 && stage.same(&others))
+    };
+    while stage.epoch(all[0]) < 3 * LINKS_KEPT as u64 {
+        stage.play(GRACE_MS)?;
+    }
+    assert!(joins(&mut stage, 3)?, "{:?}", stage.head(3));
+    stage.kill(&all);
+    stage.start(&all);
+    assert!(joins(&mut stage, 4)?, "{:?}", stage.head(4));
+    assert_eq!(stage.report().of(Count::Loaded), 2);
+    Ok(())
+}
+
 /// R12: an update takes longer than the grace after which a majority counts as gone. Who waits for it sees
 /// that the others live and are further; it founds nothing of its own.
 #[test]

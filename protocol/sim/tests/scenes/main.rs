@@ -24,6 +24,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Done, Message};
 use intellect_protocol::rule::Rule;
+use intellect_protocol::sync::LINKS_KEPT;
 use intellect_protocol_sim::check::Violation;
 use intellect_protocol_sim::report::Count;
 use intellect_protocol_sim::stage::{Fate, Sends, Stage};

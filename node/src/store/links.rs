@@ -1,0 +1,63 @@
+//! Links of our lineage that the state has in memory no more, read back from `receipts.log` for others to
+//! verify.
+//!
+//! Where the link of each epoch lies is learnt by the first question, and by each later one from where that
+//! ended. What is read is believed by the digest of its receipt. Where one is not found the next question
+//! reads the log from its beginning: a failed write may have been cut off and given again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    sync::PoisonError,
+};
+
+use intellect_protocol::{
+    id::{Digest, RunId},
+    log::Record,
+    message::Link,
+    wire,
+};
+
+use super::{Store, log};
+
+/// Where links lie.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// By epoch, where the batch begins in which its link was written last.
+    batches: BTreeMap<u64, u64>,
+    /// Up to here the log is known.
+    read_bytes: u64,
+}
+
+impl Store {
+    /// The links of these epochs, with receipts of these digests; `None` if some are not there.
+    pub(crate) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> io::Result<Option<Vec<Link>>> {
+        let log = File::open(self.folder.join("receipts.log"))?;
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((records, next)) = log::read_batch(&log, places.read_bytes)? {
+            let at = std::mem::replace(&mut places.read_bytes, next);
+            places.batches.extend(links_in(&records).map(|link| (link.receipt.series.epoch, at)));
+        }
+        let batches: BTreeSet<u64> =
+            of.iter().filter_map(|(epoch, _)| places.batches.get(epoch).copied()).collect();
+        let mut found = BTreeMap::new();
+        for at in batches {
+            let (records, _) = log::read_batch(&log, at)?.unwrap_or_default();
+            let links = links_in(&records);
+            found.extend(links.map(|link| (wire::receipt_digest(run, &link.receipt), link)));
+        }
+        let links: Option<Vec<Link>> = of.iter().map(|(_, r)| found.remove(r)).collect();
+        if links.is_none() {
+            *places = Places::default();
+        }
+        Ok(links)
+    }
+}
+
+fn links_in(records: &[Vec<u8>]) -> impl Iterator<Item = Link> {
+    records.iter().filter_map(|record| match Record::open(record) {
+        Some(Record::Decided { link }) => Some(*link),
+        _ => None,
+    })
+}
