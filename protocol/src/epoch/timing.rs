@@ -14,6 +14,7 @@ use crate::time::Time;
 
 use super::State;
 use super::attendance::{Place, Question};
+use super::ballot::Ballot;
 use super::term::{Progress, Stage};
 
 impl State {
@@ -158,6 +159,11 @@ impl State {
                 self.repeat_accept(step, roster);
             }
             Stage::Open { roster, progress: Progress::Finished, .. } => {
+                // A roster that adopts needs no ring, so nothing has waited for the Accepts; a vote does.
+                let voted = |b: &Ballot| b.dones.contains_key(&self.me.peer);
+                if !self.slot.ballots.get(&roster).is_some_and(voted) {
+                    self.repeat_accept(step, roster);
+                }
                 self.repeat_done(step, roster);
             }
             Stage::Joined { regroup, .. } => self.repeat_join(step, regroup),
