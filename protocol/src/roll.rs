@@ -32,6 +32,9 @@ pub struct Seen {
 /// names one after another; what is forgotten before the grace has passed is taken for silence (R12).
 const NAMED_MAX: usize = 16;
 
+/// What counts while no round trip is measured; guess: between continents.
+const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
+
 impl Seen {
     /// First heard now.
     #[must_use]
@@ -87,11 +90,15 @@ impl Roll {
         Self { peers: BTreeMap::new(), heartbeat, grace }
     }
 
-    /// The largest smoothed round trip among live peers.
+    /// The largest smoothed round trip among live peers; [`ROUND_TRIP_UNKNOWN`] while none of theirs is
+    /// measured.
     #[must_use]
     pub fn round_trip(&self, now: Time) -> Duration {
         let live = self.peers.values().filter(|seen| self.fresh(seen, now));
-        Duration::from_millis(live.map(|seen| u64::from(seen.rtt_ms)).max().unwrap_or(0))
+        match live.map(|seen| seen.rtt_ms).max() {
+            Some(0) => ROUND_TRIP_UNKNOWN,
+            longest => Duration::from_millis(longest.unwrap_or(0).into()),
+        }
     }
 
     /// After how long without a heartbeat `seen` counts as dead: 4 heartbeats + 4·rtt.

@@ -40,7 +40,13 @@ impl Driver {
         let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
         let (me, now) = (self.key.peer(), self.now());
         let lack = || {
-            Missing::of(me, self.holdings.peer().series(), peers_min, self.holdings.peer().roll(), now)
+            Missing::of(
+                me,
+                self.holdings.peer().series(),
+                peers_min,
+                self.holdings.peer().roll(),
+                now,
+            )
         };
         let lack = if moves { None } else { lack() };
         self.tell.waiting(lack);

@@ -26,6 +26,19 @@ fn clean_seeds_hold() {
     class(Faults::Clean);
 }
 
+/// Nothing but two proposals of one attempt ends an attempt where nothing disturbs: every ring gets the time
+/// that it needs, before the first round trip is measured too.
+#[test]
+fn undisturbed_rings_end_in_time() {
+    for seed in 0..16 {
+        let config = Config { peers: 16, epochs: 2, seed, faults: Faults::Clean, without: None };
+        let report = sim::run(&config).unwrap();
+        let [adopted, attempts, duels] =
+            [Count::Adopted, Count::Attempts, Count::Duels].map(|count| report.of(count));
+        assert_eq!((adopted, attempts), (0, duels), "{report}");
+    }
+}
+
 #[test]
 fn lossy_seeds_hold() {
     class(Faults::Lossy);

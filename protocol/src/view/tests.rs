@@ -27,10 +27,25 @@ fn view() -> State {
     State::new(PeerId([0; 32]), roll)
 }
 
+/// Nobody's deadline takes the line for free before the first ping has come back.
+#[test]
+fn an_unknown_round_trip_is_long_until_one_is_measured() {
+    let mut view = view();
+    let round_trip_ms = |view: &State| view.roll().round_trip(Time(START_MS)).as_millis();
+    assert_eq!(round_trip_ms(&view), 0, "alone nobody is waited for");
+    for peer in [A, B] {
+        run(&mut view, 0, Input::Heartbeat(peer, &beat(1, 1)));
+    }
+    assert_eq!(round_trip_ms(&view), 100);
+    run(&mut view, 0, Input::RoundTrip(A, 7));
+    assert_eq!(round_trip_ms(&view), 7);
+}
+
 /// Far enough from zero that ageing does not stop there.
 const START_MS: u64 = 10_000;
 
 const A: PeerId = PeerId([1; 32]);
+const B: PeerId = PeerId([2; 32]);
 
 fn run(view: &mut State, ms: u64, input: Input<'_>) -> Vec<Output> {
     let mut out = Vec::new();

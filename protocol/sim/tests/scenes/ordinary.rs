@@ -260,7 +260,7 @@ fn views_never_equal(window_ms: u64) -> Played {
         if from == deaf_to { Fate::Drop } else { Fate::Deliver }
     });
     // How soon they commit depends on whose turns come when; attempts back off up to 64 times.
-    for _ in 0..200_000 / window_ms {
+    for _ in 0..400_000 / window_ms {
         stage.play(window_ms)?;
         count(&window);
     }
