@@ -23,6 +23,9 @@ mod gate;
 mod slot;
 mod term;
 mod ballot;
+mod held;
+mod remains;
+mod gathering;
 mod attendance;
 mod timing;
 mod enter;
@@ -53,7 +56,7 @@ use crate::wire;
 
 pub use crate::output::{Apply, Ring};
 pub use crate::rule::Rule;
-pub use interface::{Config, Input, Kept};
+pub use interface::{Config, Durability, Input};
 
 use ballot::Ballot;
 use slot::Slot;

@@ -87,8 +87,8 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
     }
 }
 
-fn hold(update: Digest, kept: epoch::Kept) -> Next {
-    Next::Epoch(epoch::Input::UpdateHeld(update, kept))
+fn hold(update: Digest, durability: epoch::Durability) -> Next {
+    Next::Epoch(epoch::Input::UpdateHeld(update, durability))
 }
 
 /// What of a heartbeat others act on: head, series, what we have joined, whether we are behind, and the
@@ -195,8 +195,8 @@ impl State {
                 Next::Epoch(epoch::Input::ChunkMissing(ring, chunk))
             }
             Input::ChunksGone(roster) => Next::Epoch(epoch::Input::ChunksGone(roster)),
-            Input::UpdateHeld(update) => hold(update, epoch::Kept::Flushed),
-            Input::UpdateUnflushed(update) => hold(update, epoch::Kept::InMemory),
+            Input::UpdateHeld(update) => hold(update, epoch::Durability::Flushed),
+            Input::UpdateUnflushed(update) => hold(update, epoch::Durability::InMemory),
             Input::UpdateMissing(update) if self.sync.needs(&update) => {
                 Next::Sync(sync::Input::UpdateMissing(update))
             }

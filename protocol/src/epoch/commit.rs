@@ -13,26 +13,11 @@ use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Se
 use crate::output::{Apply, Output};
 use crate::sign::Signature;
 use crate::step::{Step, Told};
-use crate::time::Time;
 use crate::wire;
 
 use super::ballot::{RingState, Vote};
-use super::term::{Progress, Stage};
+use super::term::{Decided, Progress, Stage};
 use super::{Rule, State};
-
-/// A decided epoch, on its way to be applied.
-#[derive(Clone, Debug)]
-pub(super) struct Decided {
-    pub(super) link: Link,
-    /// Digest of the roster of its certificate.
-    pub(super) roster: Digest,
-    /// Until when the Dones of other holders are awaited (R17).
-    pub(super) until: Time,
-    /// Until when our own ring may still give the update.
-    pub(super) ring_until: Time,
-    since: Time,
-    by_commit: bool,
-}
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.

@@ -7,40 +7,7 @@ use crate::output::Output;
 use crate::step::Step;
 
 use super::ballot::RingState;
-use super::{Kept, State};
-
-/// The updates of the open epoch that are here.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    flushed: BTreeSet<Digest>,
-    /// Those that the disk does not take.
-    unflushed: BTreeSet<Digest>,
-}
-
-impl Held {
-    pub(super) fn insert(&mut self, update: Digest) {
-        self.flushed.insert(update);
-    }
-
-    pub(super) fn insert_unflushed(&mut self, update: Digest) {
-        self.unflushed.insert(update);
-    }
-
-    pub(super) fn remove(&mut self, update: &Digest) {
-        self.flushed.remove(update);
-        self.unflushed.remove(update);
-    }
-
-    /// Whether it may be voted for (R5).
-    pub(super) fn contains(&self, update: &Digest) -> bool {
-        self.flushed.contains(update)
-    }
-
-    /// Whether it can be applied.
-    pub(super) fn is_here(&self, update: &Digest) -> bool {
-        self.contains(update) || self.unflushed.contains(update)
-    }
-}
+use super::{Durability, State};
 
 impl State {
     pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
@@ -54,10 +21,10 @@ impl State {
         step.put(Output::FetchUpdate(update, from));
     }
 
-    pub(super) fn on_update_held(&mut self, update: Digest, kept: Kept) {
-        match kept {
-            Kept::Flushed => self.slot.held.insert(update),
-            Kept::InMemory => self.slot.held.insert_unflushed(update),
+    pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
+        match durability {
+            Durability::Flushed => self.slot.held.insert(update),
+            Durability::InMemory => self.slot.held.insert_unflushed(update),
         }
         self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
     }

@@ -60,7 +60,7 @@ pub enum Input {
     /// A chunk that a roster keeps is not to be had: the roster, and (roster, number) of the chunk.
     ChunkMissing(Digest, (Digest, u32)),
     /// An update is here.
-    UpdateHeld(Digest, Kept),
+    UpdateHeld(Digest, Durability),
     /// An update could not be fetched.
     UpdateMissing(Digest),
     /// The outer step is taken.
@@ -88,7 +88,7 @@ pub enum Input {
 
 /// How safe an update is that is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Durability {
     /// It survives a power cut, and may be voted for (R5).
     Flushed,
     /// The disk does not take it: once decided by others it is applied, and that is all.

@@ -5,7 +5,7 @@
 //! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
 //! chunk is that of the roster which computed it, for ever.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::id::{Digest, PeerId};
@@ -19,17 +19,6 @@ use crate::wire;
 
 use super::term::Progress;
 use super::{Rule, State};
-
-/// Finished chunks of this epoch that we hold, by roster and number.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Remains {
-    held: BTreeMap<(Digest, u32), Seal>,
-    /// Kept chunks that nobody delivered here.
-    undelivered: BTreeSet<(Digest, u32)>,
-}
-
-/// Finished chunks remembered: of the rings of some attempts.
-const REMAINS_MAX: usize = 4 * CHUNKS_MAX;
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u32 = 4;
@@ -49,27 +38,6 @@ struct Candidate {
     holders: Vec<PeerId>,
 }
 
-impl Remains {
-    pub(super) fn hold(&mut self, finished: Finished) {
-        if self.held.len() < REMAINS_MAX {
-            self.held.insert((finished.roster, finished.chunk), finished.seal);
-        }
-    }
-
-    pub(super) fn lose(&mut self, roster: Digest) {
-        self.held.retain(|(of, _), _| *of != roster);
-    }
-
-    fn all(&self) -> impl Iterator<Item = Finished> + '_ {
-        let finished = |(at, seal): (&(Digest, u32), &Seal)| Finished {
-            roster: at.0,
-            chunk: at.1,
-            seal: *seal,
-        };
-        self.held.iter().map(finished)
-    }
-}
-
 impl State {
     /// R32: what a ring was to keep is not to be had.
     pub(super) fn on_chunk_missing(
@@ -78,9 +46,7 @@ impl State {
         roster: Digest,
         chunk: (Digest, u32),
     ) {
-        if self.slot.remains.undelivered.len() < REMAINS_MAX {
-            self.slot.remains.undelivered.insert(chunk);
-        }
+        self.slot.remains.miss(chunk);
         if self.slot.term.is_at(roster, Progress::Reduce) {
             self.recover(step, "a kept chunk is not served");
         }
@@ -146,8 +112,8 @@ impl State {
             }
         }
         let place = |((roster, chunk), claims)| self.candidate(attempt, roster, chunk, claims);
-        let delivered = |at: &(Digest, u32)| !self.slot.remains.undelivered.contains(at);
-        held.into_iter().filter(|(at, _)| delivered(at)).filter_map(place).collect()
+        let remains = &self.slot.remains;
+        held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
     }
 
     fn candidate(

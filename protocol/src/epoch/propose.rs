@@ -16,7 +16,7 @@ use crate::ring::{Order, order};
 use crate::step::{Decision, Step};
 
 use super::attendance::Question;
-use super::term::{Asking, Stage};
+use super::term::{Adopted, Asking, Stage};
 use super::{Rule, State};
 
 impl State {
@@ -280,15 +280,6 @@ impl State {
     fn frozen_weight(&self) -> u64 {
         self.slot.frozen.map_or(0, |frozen| frozen.weight)
     }
-}
-
-/// A value that we have chosen to adopt.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Adopted {
-    /// Whose votes it is, as they told us.
-    from: BTreeSet<PeerId>,
-    /// Whether a roster that adopts it ended without its bytes.
-    pub(super) missed: bool,
 }
 
 /// What a roster is to decide: a value again, or a new one, of which some chunks may be there.

@@ -5,23 +5,14 @@ use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::id::PeerId;
+use crate::lineage::Me;
 use crate::message::{Message, Ready};
 use crate::output::Output;
 use crate::sign::Verified;
 use crate::step::Step;
-use crate::time::Time;
-
-use crate::lineage::Me;
 
 use super::State;
-
-/// A delta that is frozen.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Frozen {
-    pub(super) weight: u64,
-    pub(super) norm: f32,
-    pub(super) at: Time,
-}
+use super::slot::Frozen;
 
 impl State {
     pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {

@@ -1,6 +1,5 @@
 //! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::event::Event;
@@ -14,41 +13,15 @@ use crate::message::{
 use crate::output::Output;
 use crate::ring::{Order, order};
 use crate::roll::Seen;
-use crate::sign::{Signature, Verified};
+use crate::sign::Verified;
 use crate::step::Step;
 use crate::time::Time;
 use crate::wire;
 
 use super::attendance::Question;
+use super::gathering::{Gathering, Known, Turn};
 use super::term::Stage;
 use super::{Rule, State};
-
-/// The Regroups of the current series, as far as they are known.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Gathering {
-    known: BTreeMap<Digest, Known>,
-    number_seen: u32,
-    /// Who would take part beside us, in order, and when it is our turn to propose that.
-    candidates: Vec<PeerId>,
-    turn: Option<Turn>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    number: u32,
-    due: Time,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Known {
-    regroup: Option<Arc<Regroup>>,
-    signed: Option<Arc<Verified<Message>>>,
-    joins: BTreeMap<PeerId, (Join, Signature)>,
-}
-
-/// Regroups remembered of one series, and those that are known only from a Join.
-const KNOWN_MAX: usize = 128;
-const UNKNOWN_MAX: usize = 32;
 
 /// Regroups of one series that a peer can have missed.
 const NUMBERS_MISSED_MAX: u32 = 1 << 10;
@@ -198,7 +171,7 @@ impl State {
             return;
         }
         let digest = wire::regroup_digest(&self.law.run, regroup);
-        let known = self.known(digest);
+        let known = self.slot.term.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
         self.slot.term.gathering.number_seen =
@@ -257,7 +230,12 @@ impl State {
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));
-        self.known(digest).joins.insert(me, (join, message.signature()));
+        self.slot
+            .term
+            .gathering
+            .known(&self.me.peer, digest)
+            .joins
+            .insert(me, (join, message.signature()));
         let until = step.now + self.accept_time(step, regroup.number);
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
@@ -282,12 +260,7 @@ impl State {
             step.put(Output::Fault(from, Fault::Certificate("a Join with an impossible vote")));
             return;
         }
-        let all = &self.slot.term.gathering.known;
-        let unknown = all.values().filter(|known| known.regroup.is_none()).count();
-        if !all.contains_key(&digest) && unknown >= UNKNOWN_MAX {
-            return;
-        }
-        let known = self.known(digest);
+        let Some(known) = self.slot.term.gathering.joined(&me, digest) else { return };
         let member = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == from);
         if known.regroup.as_ref().is_some_and(|regroup| !member(regroup)) {
             return;
@@ -353,7 +326,7 @@ impl State {
         let join = Join { series, regroup: digest, log, done };
         let signature = self.seal(Message::Join(join.clone())).signature();
         self.slot.term.gathering.number_seen = regroup.number;
-        let known = self.known(digest);
+        let known = self.slot.term.gathering.known(&self.me.peer, digest);
         known.regroup = Some(Arc::new(regroup));
         known.joins.insert(me, (join, signature));
         digest
@@ -405,19 +378,5 @@ impl State {
             }
             step.put(Output::Send(member.peer, Arc::clone(&join)));
         }
-    }
-
-    /// What is known of a Regroup. Where there is no room, the one of the lowest number gives way that
-    /// does not bind us.
-    fn known(&mut self, digest: Digest) -> &mut Known {
-        let me = self.me.peer;
-        let known = &mut self.slot.term.gathering.known;
-        if known.len() >= KNOWN_MAX && !known.contains_key(&digest) {
-            let number = |known: &Known| known.regroup.as_ref().map_or(0, |r| r.number);
-            let free = known.iter().filter(|(_, known)| !known.joins.contains_key(&me));
-            let lowest = free.min_by_key(|(_, known)| number(known)).map(|(digest, _)| *digest);
-            lowest.and_then(|lowest| known.remove(&lowest));
-        }
-        known.entry(digest).or_default()
     }
 }

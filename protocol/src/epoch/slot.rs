@@ -8,10 +8,9 @@ use crate::message::{Head, Opening, Roster, Series, Voted, Voter};
 use crate::time::Time;
 
 use super::ballot::Ballot;
-use super::fetch::Held;
-use super::keep::Remains;
+use super::held::Held;
 use super::loss::Losses;
-use super::ready::Frozen;
+use super::remains::Remains;
 use super::term::Term;
 
 /// One epoch.
@@ -44,6 +43,14 @@ pub(super) struct Slot {
     /// The roster that somebody else's `Commit` decided for us.
     pub(super) commit_heard: Option<Digest>,
     pub(super) term: Term,
+}
+
+/// A delta that is frozen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frozen {
+    pub(super) weight: u64,
+    pub(super) norm: f32,
+    pub(super) at: Time,
 }
 
 /// Rosters remembered of one epoch: honest peers make one per attempt and proposer.

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Message, Series, Status, Voter};
+use crate::message::{Link, Message, Series, Status, Voter};
 use crate::sign::Verified;
 use crate::time::Time;
 
-use super::commit::Decided;
-use super::propose::Adopted;
-use super::regroup::Gathering;
+use super::gathering::Gathering;
 
 /// One series.
 #[derive(Clone, Debug)]
@@ -73,6 +71,29 @@ pub(super) struct Asking {
     pub(super) until: Time,
     pub(super) statuses: BTreeMap<PeerId, Status>,
     pub(super) query: Arc<Verified<Message>>,
+}
+
+/// A value that we have chosen to adopt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adopted {
+    /// Whose votes it is, as they told us.
+    pub(super) from: BTreeSet<PeerId>,
+    /// Whether a roster that adopts it ended without its bytes.
+    pub(super) missed: bool,
+}
+
+/// A decided epoch, on its way to be applied.
+#[derive(Clone, Debug)]
+pub(super) struct Decided {
+    pub(super) link: Link,
+    /// Digest of the roster of its certificate.
+    pub(super) roster: Digest,
+    /// Until when the Dones of other holders are awaited (R17).
+    pub(super) until: Time,
+    /// Until when our own ring may still give the update.
+    pub(super) ring_until: Time,
+    pub(super) since: Time,
+    pub(super) by_commit: bool,
 }
 
 impl Progress {
