@@ -1,4 +1,12 @@
 //! How peers agree: pure state machines without clock, socket, file, thread or entropy.
+//!
+//! Modules stand in layers, and each imports only those above it: values; messages, their bytes, and what
+//! they prove; the arithmetic of a ring; what goes in and out; the machines, which never import one
+//! another; and [`peer`], which routes between them. A machine takes one input at a time in `handle`, says
+//! in `deadline` when it wants to look again, and names bulk data without carrying it.
+//!
+//! Every noun of the design has one line in "Words" of `docs/PROTOCOL.md`; rules and invariants are there
+//! by number.
 
 pub mod id;
 pub mod base58;
