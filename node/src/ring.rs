@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The machine decides, the bench computes, in the order in which it is asked. Every payload is
-//! checked against its header before anyone sees it, and everything that is kept is decoded once:
+//! checked against its label before anyone sees it, and everything that is kept is decoded once:
 //! who votes for an update knows that it can be applied.
 //!
 //! Memory: the update and at most eight frames; every queue is bounded, and the reader stops while
@@ -34,7 +34,7 @@ use intellect_protocol::{
     codec::{Codec, reduce::ReduceError},
     exchange::{
         Config, FRAMES_MAX, Input, Item, Output, State,
-        frame::{Header, Kind, PREAMBLE_BYTES, Preamble},
+        frame::{Kind, Label, PREAMBLE_BYTES, Preamble},
     },
     fault::Fault,
     id::{Digest, PeerId, RunId},
@@ -366,12 +366,12 @@ impl Ring {
         Ok(())
     }
 
-    async fn on_packet(&mut self, (header, payload): Packet) -> Result<(), RingError> {
+    async fn on_packet(&mut self, (label, payload): Packet) -> Result<(), RingError> {
         self.received_bytes += stream::bytes_of(&payload);
-        match header.kind {
-            Kind::Frame(_) => self.input(Input::Frame(header), payload).await,
+        match label.kind {
+            Kind::Frame(_) => self.input(Input::Frame(label), payload).await,
             Kind::Seal => match Seal::from_bytes(&payload) {
-                Some(seal) => self.input(Input::Seal(header, seal), payload).await,
+                Some(seal) => self.input(Input::Seal(label, seal), payload).await,
                 None => Err(self.fault("a seal of another length")),
             },
         }
@@ -446,9 +446,9 @@ impl Ring {
 
     async fn send(&mut self, item: &Item, payload: Vec<u8>) {
         self.sent_bytes += stream::bytes_of(&payload);
-        let header: Header = self.state.header(item, &payload);
+        let label: Label = self.state.label(item, &payload);
         // A writer that is gone has said why.
-        let _ = self.leaving.send((header, payload)).await;
+        let _ = self.leaving.send((label, payload)).await;
     }
 
     fn cut(&self) -> Cut {

@@ -29,7 +29,7 @@ use crate::id::{Digest, PeerId, RunId};
 use crate::ring::{Cut, Half};
 use crate::seal::Seal;
 use crate::sign::Keypair;
-use frame::{Header, Kind};
+use frame::{Kind, Label};
 
 /// Frames worked on at once, and sums begun that wait for the successor. With the one being read and
 /// the one handed over there are at most eight in memory beside the update.
@@ -90,10 +90,10 @@ pub enum Item {
 pub enum Input {
     /// Begin.
     Open,
-    /// A frame came from the predecessor, and its header announces its payload.
-    Frame(Header),
-    /// A seal came from the predecessor, and its header announces it.
-    Seal(Header, Seal),
+    /// A frame came from the predecessor, and its label announces its payload.
+    Frame(Label),
+    /// A seal came from the predecessor, and its label announces it.
+    Seal(Label, Seal),
     /// The oldest [`Output::Work`] is done.
     Worked,
     /// The last [`Output::Send`] was written.
@@ -212,14 +212,14 @@ impl State {
 
     /// What stands in front of an item whose payload is `payload`.
     #[must_use]
-    pub fn header(&self, item: &Item, payload: &[u8]) -> Header {
+    pub fn label(&self, item: &Item, payload: &[u8]) -> Label {
         // Positions, frames and payloads are counted in far less than 32 bits.
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let (kind, chunk, frame) = match item {
             Item::Frame(half, at) => (Kind::Frame(*half), at.chunk, at.frame),
             Item::Seal(chunk, _) => (Kind::Seal, *chunk, 0),
         };
-        Header {
+        Label {
             length: small(payload.len()),
             roster: self.config.roster,
             kind,
@@ -236,8 +236,8 @@ impl State {
         }
         let result = match input {
             Input::Open => Ok(()),
-            Input::Frame(header) => self.on_frame(&header, out),
-            Input::Seal(header, seal) => self.on_seal(&header, seal, out),
+            Input::Frame(label) => self.on_frame(&label, out),
+            Input::Seal(label, seal) => self.on_seal(&label, seal, out),
             Input::Worked => {
                 self.on_worked(out);
                 Ok(())
@@ -257,15 +257,15 @@ impl State {
         }
     }
 
-    fn on_frame(&mut self, header: &Header, out: &mut Vec<Output>) -> Result<(), &'static str> {
-        let Kind::Frame(half) = header.kind else { return Err("a seal is no frame") };
+    fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), &'static str> {
+        let Kind::Frame(half) = label.kind else { return Err("a seal is no frame") };
         // R31: frames of another roster are dropped; they may be early or late.
-        if header.roster != self.config.roster {
+        if label.roster != self.config.roster {
             return Ok(());
         }
-        let (chunk, frame) = self.known(header)?;
+        let (chunk, frame) = self.known(label)?;
         let at = Frame { chunk, frame };
-        if usize::try_from(header.length).ok() != Some(self.place(at).len()) {
+        if usize::try_from(label.length).ok() != Some(self.place(at).len()) {
             return Err("the payload's length is not that of the frame");
         }
         match half {
@@ -311,19 +311,19 @@ impl State {
 
     fn on_seal(
         &mut self,
-        header: &Header,
+        label: &Label,
         seal: Seal,
         out: &mut Vec<Output>,
     ) -> Result<(), &'static str> {
-        if header.roster != self.config.roster {
+        if label.roster != self.config.roster {
             return Ok(());
         }
         let cut = &self.config.cut;
-        let chunk = usize::try_from(header.chunk).ok().filter(|chunk| *chunk < cut.members());
+        let chunk = usize::try_from(label.chunk).ok().filter(|chunk| *chunk < cut.members());
         let chunk = chunk.ok_or("a seal of a chunk that the ring has not")?;
         let (frames, owner) = (cut.frame_count(chunk), cut.owner(chunk));
         let state = &mut self.chunks[chunk];
-        if header.frame != 0 || owner == self.config.position || state.seal.is_some() {
+        if label.frame != 0 || owner == self.config.position || state.seal.is_some() {
             return Err("a seal that is not due");
         }
         if state.finished < frames || frames == 0 {
@@ -434,12 +434,12 @@ impl State {
         self.config.cut.owner(chunk) != (self.config.position + 1) % members
     }
 
-    /// Chunk and frame of a header, if the ring has them.
-    fn known(&self, header: &Header) -> Result<(usize, usize), &'static str> {
+    /// Chunk and frame of a label, if the ring has them.
+    fn known(&self, label: &Label) -> Result<(usize, usize), &'static str> {
         let cut = &self.config.cut;
-        let chunk = usize::try_from(header.chunk).ok().filter(|chunk| *chunk < cut.members());
+        let chunk = usize::try_from(label.chunk).ok().filter(|chunk| *chunk < cut.members());
         let chunk = chunk.ok_or("a chunk that the ring has not")?;
-        let frame = usize::try_from(header.frame).ok();
+        let frame = usize::try_from(label.frame).ok();
         let frame = frame.filter(|frame| *frame < cut.frame_count(chunk));
         Ok((chunk, frame.ok_or("a frame that its chunk has not")?))
     }

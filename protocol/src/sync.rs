@@ -2,7 +2,7 @@
 //!
 //! Heads are ordered by committed tokens, then by the smaller digest; the greatest whose links
 //! verify is followed. One question is open at a time: first the links after the last common
-//! epoch, and if they do not fit on ours, the chain, to find where the two part (`work`). Updates or
+//! epoch, and if they do not fit on ours, the chain, to find where the two part (`pursuit`). Updates or
 //! a checkpoint are asked for only once every link to them is verified (`arrive`).
 //!
 //! Of every epoch of our lineage the digests stay in memory; what proves it stays there for the last
@@ -11,7 +11,7 @@
 //!
 //! What this does not do: votes (`epoch`), bytes of checkpoints and updates.
 
-mod work;
+mod pursuit;
 mod arrive;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,7 +34,7 @@ use crate::step::Step;
 use crate::time::Time;
 use crate::wire;
 
-use work::Work;
+use pursuit::Pursuit;
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ pub struct State {
     entries: Vec<Entry>,
     /// What proves the last of them.
     links: VecDeque<Arc<Link>>,
-    work: Option<Work>,
+    pursuit: Option<Pursuit>,
     asked: BTreeMap<PeerId, Asked>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
@@ -192,7 +192,7 @@ impl State {
             head,
             entries: Vec::new(),
             links: VecDeque::new(),
-            work: None,
+            pursuit: None,
             asked: BTreeMap::new(),
             rounds: 0,
             set_aside: BTreeMap::new(),
@@ -396,7 +396,7 @@ impl State {
     fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         self.set_aside.retain(|_, until| *until > step.now);
         self.asked.retain(|_, asked| step.now < asked.until);
-        if self.work.is_some() || open.applying {
+        if self.pursuit.is_some() || open.applying {
             return;
         }
         self.rounds = 0;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use intellect_protocol::exchange::frame::{HEADER_BYTES, Header};
+use intellect_protocol::exchange::frame::{LABEL_BYTES, Label};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -15,8 +15,8 @@ use tokio::{
 
 use super::{Pace, Patience};
 
-/// An item: its header and its payload, which the header announces.
-pub(super) type Packet = (Header, Vec<u8>);
+/// An item: its label and its payload, which the label announces.
+pub(super) type Packet = (Label, Vec<u8>);
 
 /// How a task ended.
 pub(super) enum End {
@@ -59,7 +59,7 @@ impl fmt::Display for Trouble {
 
 /// Bytes that an item with this payload takes on a stream.
 pub(super) fn bytes_of(payload: &[u8]) -> u64 {
-    (HEADER_BYTES + payload.len()) as u64
+    (LABEL_BYTES + payload.len()) as u64
 }
 
 /// Reads items and hands them on, one at a time.
@@ -88,17 +88,17 @@ async fn read_packet(
     stream: &mut (impl AsyncRead + Unpin),
     quiet: Duration,
 ) -> Result<Packet, End> {
-    let mut header = [0; HEADER_BYTES];
-    fill(stream, &mut header, quiet).await.map_err(End::Read)?;
+    let mut label = [0; LABEL_BYTES];
+    fill(stream, &mut label, quiet).await.map_err(End::Read)?;
     // D1: the length is bounded before anything is allocated.
-    let header =
-        Header::from_bytes(&header).map_err(|_| End::Fault("a header that makes no sense"))?;
-    let mut payload = vec![0; usize::try_from(header.length).unwrap_or(0)];
+    let label =
+        Label::from_bytes(&label).map_err(|_| End::Fault("a header that makes no sense"))?;
+    let mut payload = vec![0; usize::try_from(label.length).unwrap_or(0)];
     fill(stream, &mut payload, quiet).await.map_err(End::Read)?;
-    if !header.announces(&payload) {
+    if !label.announces(&payload) {
         return Err(End::Fault("a payload that its header does not announce"));
     }
-    Ok((header, payload))
+    Ok((label, payload))
 }
 
 /// Fills `bytes`; every byte is a sign of life.
@@ -127,9 +127,9 @@ pub(super) async fn write(
 ) -> End {
     // The successor reads nothing before its own ring has begun.
     let mut quiet = patience.first;
-    while let Some((header, payload)) = items.recv().await {
-        (pace.take)(HEADER_BYTES).await;
-        let mut result = push(&mut stream, &header.to_bytes(), quiet).await;
+    while let Some((label, payload)) = items.recv().await {
+        (pace.take)(LABEL_BYTES).await;
+        let mut result = push(&mut stream, &label.to_bytes(), quiet).await;
         for slice in payload.chunks(pace.slice_bytes) {
             if result.is_ok() {
                 (pace.take)(slice.len()).await;

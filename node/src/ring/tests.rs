@@ -3,7 +3,7 @@
 use super::*;
 use intellect_protocol::{
     codec::reduce::Share,
-    exchange::frame::HEADER_BYTES,
+    exchange::frame::LABEL_BYTES,
     id::LogId,
     ring::{FRAME, Half},
 };
@@ -249,8 +249,8 @@ impl Neighbours {
     }
 }
 
-fn frame_header(payload: &[u8]) -> Header {
-    Header {
+fn label_of(payload: &[u8]) -> Label {
+    Label {
         length: small(payload.len()),
         roster: ROSTER,
         kind: Kind::Frame(Half::Reduce),
@@ -291,18 +291,18 @@ async fn what_a_predecessor_must_not_send_is_its_fault() {
     let good = vec![0; Codec::Int8.encoded_bytes(FRAME)];
     let mut undecodable = good.clone();
     undecodable[4] = 0x80;
-    let header = frame_header(&good);
-    let item = |header: Header, payload: &[u8]| [&header.to_bytes(), payload].concat();
-    let oversize = Header { length: u32::MAX, ..header };
+    let label = label_of(&good);
+    let item = |label: Label, payload: &[u8]| [&label.to_bytes(), payload].concat();
+    let oversize = Label { length: u32::MAX, ..label };
     let cases = [
-        (item(header, &undecodable), "does not announce"),
-        (item(frame_header(&undecodable), &undecodable), "does not decode"),
+        (item(label, &undecodable), "does not announce"),
+        (item(label_of(&undecodable), &undecodable), "does not decode"),
         (item(oversize, &[]), "makes no sense"),
-        (item(Header { chunk: 1, ..header }, &good), "begins here"),
-        (item(frame_header(&good[..260]), &good[..260]), "length"),
-        ([item(header, &good), item(header, &good)].concat(), "not the next"),
-        (item(Header { kind: Kind::Seal, ..frame_header(&good[..95]) }, &good[..95]), "seal"),
-        (vec![0xff; HEADER_BYTES], "makes no sense"),
+        (item(Label { chunk: 1, ..label }, &good), "begins here"),
+        (item(label_of(&good[..260]), &good[..260]), "length"),
+        ([item(label, &good), item(label, &good)].concat(), "not the next"),
+        (item(Label { kind: Kind::Seal, ..label_of(&good[..95]) }, &good[..95]), "seal"),
+        (vec![0xff; LABEL_BYTES], "makes no sense"),
     ];
     for (bytes, expected) in cases {
         let mut ours = neighbours(None);
@@ -331,7 +331,7 @@ async fn numbers_that_are_none_are_the_fault_of_who_sends_them() {
         let at = if codec == Codec::Int8 { codec.encoded_bytes(256) } else { 0 };
         payload[at..at + 4].copy_from_slice(&number.to_le_bytes());
         let mut ours = neighbours_of(job);
-        let item = [&frame_header(&payload).to_bytes(), payload.as_slice()].concat();
+        let item = [&label_of(&payload).to_bytes(), payload.as_slice()].concat();
         ours.to_us.write_all(&item).await.unwrap();
         let error = ours.error().await;
         let RingError::Fault { who, fault } = &error else { panic!("{codec:?} {number}: {error}") };
@@ -349,7 +349,7 @@ async fn a_sum_that_is_too_large_loses_the_predecessor() {
     let mut ours = neighbours_of(Job { codec, delta, ..job(1, 3, elements) });
     let range = Cut::new(elements, 3).frame(0, 0);
     let payload = f32::MAX.to_le_bytes().repeat(range.len());
-    let item = [&frame_header(&payload).to_bytes(), payload.as_slice()].concat();
+    let item = [&label_of(&payload).to_bytes(), payload.as_slice()].concat();
     ours.to_us.write_all(&item).await.unwrap();
     let error = ours.error().await;
     let RingError::Lost { neighbour, why } = &error else { panic!("{error}") };

@@ -18,8 +18,8 @@ use crate::ring::Half;
 /// Bytes of a [`Preamble`].
 pub const PREAMBLE_BYTES: usize = 32 + 32 + 4 + 4;
 
-/// Bytes of a [`Header`].
-pub const HEADER_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
+/// Bytes of a [`Label`].
+pub const LABEL_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
 
 /// Longest payload: a frame of `f32`, and room for a codec that needs more than it saves.
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (4 << 10);
@@ -72,7 +72,7 @@ pub enum Kind {
 
 /// What stands in front of an item's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
+pub struct Label {
     /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
     pub length: u32,
     /// Digest of the roster whose ring it belongs to.
@@ -87,9 +87,9 @@ pub struct Header {
     pub payload: Digest,
 }
 
-/// Why bytes are no header: a fault of the sender.
+/// Why bytes are no label: a fault of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum HeaderError {
+pub enum LabelError {
     /// Longer than any payload.
     #[error("a payload of {0} bytes, at most {PAYLOAD_BYTES_MAX} are allowed")]
     Length(u32),
@@ -98,11 +98,11 @@ pub enum HeaderError {
     Kind(u8),
 }
 
-impl Header {
+impl Label {
     /// As sent.
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
+    pub fn to_bytes(&self) -> [u8; LABEL_BYTES] {
+        let mut bytes = [0; LABEL_BYTES];
         bytes[..4].copy_from_slice(&self.length.to_le_bytes());
         bytes[4..36].copy_from_slice(self.roster.as_bytes());
         bytes[36] = match self.kind {
@@ -120,16 +120,16 @@ impl Header {
     ///
     /// # Errors
     /// What no honest member sends.
-    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
+    pub fn from_bytes(bytes: &[u8; LABEL_BYTES]) -> Result<Self, LabelError> {
         let length = u32::from_le_bytes(array(bytes, 0));
         if usize::try_from(length).map_or(true, |length| length > PAYLOAD_BYTES_MAX) {
-            return Err(HeaderError::Length(length));
+            return Err(LabelError::Length(length));
         }
         let kind = match bytes[36] {
             0 => Kind::Frame(Half::Reduce),
             1 => Kind::Frame(Half::Gather),
             2 => Kind::Seal,
-            other => return Err(HeaderError::Kind(other)),
+            other => return Err(LabelError::Kind(other)),
         };
         Ok(Self {
             length,
@@ -141,7 +141,7 @@ impl Header {
         })
     }
 
-    /// Whether `payload` is the one that this header announces.
+    /// Whether `payload` is the one that this label announces.
     #[must_use]
     pub fn announces(&self, payload: &[u8]) -> bool {
         u32::try_from(payload.len()).is_ok_and(|length| length == self.length)
@@ -166,8 +166,8 @@ mod tests {
 
     /// The bytes that other programs must write.
     #[test]
-    fn headers_are_golden() {
-        let header = Header {
+    fn labels_are_golden() {
+        let label = Label {
             length: 0x0004_1000,
             roster: Digest([0xaa; 32]),
             kind: Kind::Frame(Half::Gather),
@@ -177,12 +177,12 @@ mod tests {
         };
         let golden =
             format!("00100400{}01{}{}{}", "aa".repeat(32), "03000000", "02010000", "bb".repeat(32));
-        assert_eq!(hex(&header.to_bytes()), golden);
-        assert_eq!(Header::from_bytes(&header.to_bytes()), Ok(header));
+        assert_eq!(hex(&label.to_bytes()), golden);
+        assert_eq!(Label::from_bytes(&label.to_bytes()), Ok(label));
         for (kind, code) in [(Kind::Frame(Half::Reduce), 0), (Kind::Seal, 2)] {
-            let header = Header { kind, ..header };
-            assert_eq!(header.to_bytes()[36], code);
-            assert_eq!(Header::from_bytes(&header.to_bytes()), Ok(header));
+            let label = Label { kind, ..label };
+            assert_eq!(label.to_bytes()[36], code);
+            assert_eq!(Label::from_bytes(&label.to_bytes()), Ok(label));
         }
         let (run, roster) = (RunId([1; 32]), Digest([2; 32]));
         let preamble = Preamble { run, roster, index: 3, count: 4 };
@@ -193,26 +193,26 @@ mod tests {
 
     /// No length from a peer is believed before it is compared with a constant.
     #[test]
-    fn d1_oversize_and_unknown_headers_are_refused() {
-        let mut bytes = [0; HEADER_BYTES];
+    fn d1_oversize_and_unknown_labels_are_refused() {
+        let mut bytes = [0; LABEL_BYTES];
         let largest = u32::try_from(PAYLOAD_BYTES_MAX).unwrap();
         bytes[..4].copy_from_slice(&largest.to_le_bytes());
-        assert!(Header::from_bytes(&bytes).is_ok());
+        assert!(Label::from_bytes(&bytes).is_ok());
         for length in [largest + 1, u32::MAX] {
             bytes[..4].copy_from_slice(&length.to_le_bytes());
-            assert_eq!(Header::from_bytes(&bytes), Err(HeaderError::Length(length)));
+            assert_eq!(Label::from_bytes(&bytes), Err(LabelError::Length(length)));
         }
-        let mut bytes = [0; HEADER_BYTES];
+        let mut bytes = [0; LABEL_BYTES];
         for kind in 3..=255 {
             bytes[36] = kind;
-            assert_eq!(Header::from_bytes(&bytes), Err(HeaderError::Kind(kind)));
+            assert_eq!(Label::from_bytes(&bytes), Err(LabelError::Kind(kind)));
         }
     }
 
     #[test]
-    fn a_header_announces_one_payload() {
+    fn a_label_announces_one_payload() {
         let payload = b"payload";
-        let header = Header {
+        let label = Label {
             length: 7,
             roster: Digest::ZERO,
             kind: Kind::Seal,
@@ -220,8 +220,8 @@ mod tests {
             frame: 0,
             payload: Digest(*blake3::hash(payload).as_bytes()),
         };
-        assert!(header.announces(payload));
-        assert!(!header.announces(b"payloae"));
-        assert!(!Header { length: 8, ..header }.announces(payload));
+        assert!(label.announces(payload));
+        assert!(!label.announces(b"payloae"));
+        assert!(!Label { length: 8, ..label }.announces(payload));
     }
 }

@@ -37,7 +37,7 @@ struct Node {
     /// Works asked for, with the payload that they need.
     works: VecDeque<(Work, Frame, Vec<u8>)>,
     /// Copied at `Send`, not written yet.
-    writing: Option<(Header, Vec<u8>)>,
+    writing: Option<(Label, Vec<u8>)>,
     hashes: VecDeque<usize>,
     /// Chunks that can be kept.
     sealed: BTreeSet<usize>,
@@ -81,7 +81,7 @@ impl Node {
                         Item::Seal(_, seal) => seal.to_bytes().to_vec(),
                     };
                     assert!(self.writing.is_none(), "one at a time");
-                    self.writing = Some((self.state.header(&item, &payload), payload));
+                    self.writing = Some((self.state.label(&item, &payload), payload));
                 }
                 Output::Sealed(chunk, seal) => self.seal(chunk, &seal),
                 Output::Held => self.held = true,
@@ -128,11 +128,11 @@ impl Node {
 }
 
 /// The receiving side of a stream: an item that was read whole.
-fn input_of(header: Header, payload: &[u8]) -> Input {
-    assert!(header.announces(payload));
-    match header.kind {
-        Kind::Frame(_) => Input::Frame(header),
-        Kind::Seal => Input::Seal(header, Seal::from_bytes(payload).unwrap()),
+fn input_of(label: Label, payload: &[u8]) -> Input {
+    assert!(label.announces(payload));
+    match label.kind {
+        Kind::Frame(_) => Input::Frame(label),
+        Kind::Seal => Input::Seal(label, Seal::from_bytes(payload).unwrap()),
     }
 }
 
@@ -156,7 +156,7 @@ fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Nod
         .map(|(i, delta)| Node::new(state(elements, members, i, codec), weight(i), total, delta))
         .collect();
     // What is on its way to each node.
-    let mut streams: Vec<Option<(Header, Vec<u8>)>> = vec![None; members];
+    let mut streams: Vec<Option<(Label, Vec<u8>)>> = vec![None; members];
     for node in &mut nodes {
         node.handle(Input::Open, &[]);
     }
@@ -173,8 +173,8 @@ fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Nod
                 true
             }
             3 if nodes[at].state.may_read() => match streams[at].take() {
-                Some((header, payload)) => {
-                    nodes[at].handle(input_of(header, &payload), &payload);
+                Some((label, payload)) => {
+                    nodes[at].handle(input_of(label, &payload), &payload);
                     true
                 }
                 None => false,
@@ -252,7 +252,7 @@ fn a_full_ring_does_not_lock_up() {
     for node in &mut nodes {
         node.handle(Input::Open, &[]);
     }
-    let mut streams: Vec<Option<(Header, Vec<u8>)>> = vec![None; members];
+    let mut streams: Vec<Option<(Label, Vec<u8>)>> = vec![None; members];
     let mut moved = true;
     // Works first and reads last: as full as it gets.
     while moved {
@@ -270,9 +270,9 @@ fn a_full_ring_does_not_lock_up() {
         }
         for (node, stream) in nodes.iter_mut().zip(&mut streams) {
             if node.state.may_read()
-                && let Some((header, payload)) = stream.take()
+                && let Some((label, payload)) = stream.take()
             {
-                node.handle(input_of(header, &payload), &payload);
+                node.handle(input_of(label, &payload), &payload);
                 moved = true;
             }
         }
@@ -295,10 +295,10 @@ fn middle() -> State {
     state
 }
 
-fn header(half: Half, chunk: u32, frame: u32) -> Header {
+fn label(half: Half, chunk: u32, frame: u32) -> Label {
     let length = u32::try_from(Codec::Int8.encoded_bytes(FRAME)).unwrap();
     let payload = Digest::ZERO;
-    Header { length, roster: ROSTER, kind: Kind::Frame(half), chunk, frame, payload }
+    Label { length, roster: ROSTER, kind: Kind::Frame(half), chunk, frame, payload }
 }
 
 fn outputs(state: &mut State, inputs: &[Input]) -> Vec<Output> {
@@ -323,8 +323,8 @@ fn fault(inputs: &[Input]) -> &'static str {
 
 #[test]
 fn r31_a_frame_is_applied_once_and_where_it_belongs() {
-    let sum = |chunk, frame| Input::Frame(header(Half::Reduce, chunk, frame));
-    let finished = |chunk, frame| Input::Frame(header(Half::Gather, chunk, frame));
+    let sum = |chunk, frame| Input::Frame(label(Half::Reduce, chunk, frame));
+    let finished = |chunk, frame| Input::Frame(label(Half::Gather, chunk, frame));
     // Position 1 of 3 adds to chunk 0, finishes chunk 2, begins chunk 1.
     let mut state = middle();
     let out = outputs(&mut state, &[sum(0, 0), sum(2, 0)]);
@@ -349,14 +349,14 @@ fn r31_a_frame_is_applied_once_and_where_it_belongs() {
     let early = "a finished frame whose sum has not passed here";
     assert_eq!(fault(&[finished(0, 0)]), early);
     assert_eq!(fault(&[sum(0, 0), Input::Worked, finished(0, 0)]), early);
-    let short = Header { length: 260, ..header(Half::Reduce, 0, 0) };
+    let short = Label { length: 260, ..label(Half::Reduce, 0, 0) };
     assert_eq!(fault(&[Input::Frame(short)]), "the payload's length is not that of the frame");
 }
 
 #[test]
 fn r31_frames_of_another_roster_are_dropped_without_fault() {
     let mut state = middle();
-    let other = Header { roster: Digest([9; 32]), ..header(Half::Reduce, 0, 0) };
+    let other = Label { roster: Digest([9; 32]), ..label(Half::Reduce, 0, 0) };
     let seal = Seal::new(&key(0), &RUN, &ROSTER, 0, Digest::ZERO);
     assert_eq!(outputs(&mut state, &[Input::Frame(other), Input::Seal(other, seal)]), []);
 }
@@ -364,10 +364,10 @@ fn r31_frames_of_another_roster_are_dropped_without_fault() {
 /// Chunk 1 is owned by position 0, the predecessor: frame, hash, then its seal in several forms.
 #[test]
 fn r30_a_seal_is_checked_before_it_is_passed_on() {
-    let finished = Input::Frame(header(Half::Gather, 1, 0));
+    let finished = Input::Frame(label(Half::Gather, 1, 0));
     let digest = Digest([4; 32]);
     let hashed = Input::Hashed(1, digest);
-    let head = Header { kind: Kind::Seal, ..header(Half::Gather, 1, 0) };
+    let head = Label { kind: Kind::Seal, ..label(Half::Gather, 1, 0) };
     let seal_by = |position: usize, roster: &Digest, chunk, digest: Digest| {
         Input::Seal(head, Seal::new(&key(position), &RUN, roster, chunk, digest))
     };
@@ -396,9 +396,9 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
     assert_eq!(fault(&[good]), "a seal before the last frame of its chunk");
     assert_eq!(fault(&[finished, good, good]), "a seal that is not due");
     let seal = Seal::new(&key(0), &RUN, &ROSTER, 2, digest);
-    let own = Header { chunk: 2, ..head };
+    let own = Label { chunk: 2, ..head };
     assert_eq!(fault(&[Input::Seal(own, seal)]), "a seal that is not due");
-    let none = Header { chunk: 3, ..head };
+    let none = Label { chunk: 3, ..head };
     assert_eq!(fault(&[Input::Seal(none, seal)]), "a seal of a chunk that the ring has not");
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::work::Work;
+use super::pursuit::Pursuit;
 use super::{Arc, Blocks, Digest, Event, Head, Link, PeerId, Record, State, Time};
 use crate::output::{Apply, Output};
 use crate::step::{Step, Told};
@@ -67,25 +67,26 @@ impl State {
         let spent = self.spent(receipt);
         let apply = Apply::of(&self.law.run, &self.head, receipt, spent);
         step.put(Output::Apply(Arc::new(apply)));
-        self.work = Some(Work::Replay(way));
+        self.pursuit = Some(Pursuit::Replay(way));
     }
 
     /// Whether the outer step under way is one of ours.
     #[must_use]
     pub fn is_replaying(&self) -> bool {
-        matches!(self.work, Some(Work::Replay(_)))
+        matches!(self.pursuit, Some(Pursuit::Replay(_)))
     }
 
     /// Whether a replay goes on with this update.
     #[must_use]
     pub fn needs(&self, update: &Digest) -> bool {
-        let Some(Work::Replay(way)) = &self.work else { return false };
+        let Some(Pursuit::Replay(way)) = &self.pursuit else { return false };
         way.links.front().is_some_and(|link| link.receipt.update == *update)
     }
 
     /// A replayed update gave this state.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
-        let Some(Work::Replay(mut way)) = self.work.take_if(|work| matches!(work, Work::Replay(_)))
+        let Some(Pursuit::Replay(mut way)) =
+            self.pursuit.take_if(|pursuit| matches!(pursuit, Pursuit::Replay(_)))
         else {
             return;
         };
@@ -102,7 +103,7 @@ impl State {
         if !self.needs(update) {
             return;
         }
-        let Some(Work::Replay(mut way)) = self.work.take() else { return };
+        let Some(Pursuit::Replay(mut way)) = self.pursuit.take() else { return };
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
             self.arrive(step);
@@ -118,15 +119,15 @@ impl State {
         let r = crate::wire::receipt_digest(&self.law.run, &last.receipt);
         let donors = donors(step, &way);
         step.put(Output::Fetch { head: way.target, r, donors, spent });
-        self.work = Some(Work::Load(way));
+        self.pursuit = Some(Pursuit::Load(way));
     }
 
     /// Who may serve the checkpoint that is on its way; `None` while none is. More of them are heard as it
     /// comes in.
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
-        match &self.work {
-            Some(Work::Load(way)) => Some(donors(step, way)),
+        match &self.pursuit {
+            Some(Pursuit::Load(way)) => Some(donors(step, way)),
             _ => None,
         }
     }
@@ -153,8 +154,9 @@ impl State {
     }
 
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
-        let loaded = |work: &mut Work| matches!(work, Work::Load(way) if way.target == head);
-        let Some(Work::Load(way)) = self.work.take_if(loaded) else { return };
+        let loaded =
+            |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
+        let Some(Pursuit::Load(way)) = self.pursuit.take_if(loaded) else { return };
         self.note_spent(&self.spent_on(&way));
         self.rewind(step, way.base, head);
         let mut links = way.links.into_iter().peekable();
@@ -200,10 +202,10 @@ impl State {
 
     /// R25: nobody serves it; go on with our own until somebody may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
-        if !matches!(&self.work, Some(Work::Load(way)) if way.target == head) {
+        if !matches!(&self.pursuit, Some(Pursuit::Load(way)) if way.target == head) {
             return;
         }
-        self.work = None;
+        self.pursuit = None;
         self.give_up(head.state, step.now + step.roll.grace);
         step.tell(Told::Behind(false));
     }

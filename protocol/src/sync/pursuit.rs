@@ -10,7 +10,7 @@ use crate::step::{Step, Told};
 
 /// What is being found out.
 #[derive(Clone, Debug)]
-pub(super) enum Work {
+pub(super) enum Pursuit {
     /// The links from a common epoch to a head; it was asked for because of the one that is sought.
     Lineage { from: PeerId, sought: Head, base: Base, links: Vec<Link> },
     /// Where a lineage parts from ours.
@@ -52,7 +52,7 @@ impl State {
     ) {
         let known = links.last().map_or(base.epoch, |last| last.receipt.series.epoch);
         let from_epoch = known.saturating_add(u64::from(base.voters.is_some()));
-        self.work = Some(Work::Lineage { from, sought, base, links });
+        self.pursuit = Some(Pursuit::Lineage { from, sought, base, links });
         step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
     }
 
@@ -64,7 +64,7 @@ impl State {
 
     fn ask_chain_from(&mut self, step: &mut Step<'_>, from: PeerId, target: Head, from_epoch: u64) {
         self.asked.insert(from, Asked::now(step));
-        self.work = Some(Work::Chain { from, target, from_epoch });
+        self.pursuit = Some(Pursuit::Chain { from, target, from_epoch });
         step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
 
@@ -76,8 +76,8 @@ impl State {
         answer: Option<&Answer>,
         majority: bool,
     ) {
-        let expected = match &self.work {
-            Some(Work::Lineage { from, .. } | Work::Chain { from, .. }) => Some(*from),
+        let expected = match &self.pursuit {
+            Some(Pursuit::Lineage { from, .. } | Pursuit::Chain { from, .. }) => Some(*from),
             _ => None,
         };
         if expected != Some(from) {
@@ -85,9 +85,9 @@ impl State {
         }
         self.rounds += 1;
         let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
-        match (self.work.take(), answer) {
+        match (self.pursuit.take(), answer) {
             (
-                Some(Work::Lineage { sought, base, links, .. }),
+                Some(Pursuit::Lineage { sought, base, links, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
                 if sought.exceeds(&self.head) && !head.exceeds(&self.head) {
@@ -97,7 +97,7 @@ impl State {
                 let told = Reply { from, head: *head, sought, openings, open, majority };
                 self.on_lineage(step, &told, base, links, more);
             }
-            (Some(Work::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
+            (Some(Pursuit::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
                 let chain: Vec<_> =
                     chain.iter().map(|link| (link.epoch, link.state, link.r)).collect();
                 self.on_chain(step, from, target, from_epoch, &chain);

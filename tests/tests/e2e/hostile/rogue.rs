@@ -11,7 +11,7 @@ use intellect_bootstrap::frame;
 use intellect_protocol::{
     codec::Codec,
     epoch::{self, Ring},
-    exchange::frame::{Header, Kind, Preamble},
+    exchange::frame::{Kind, Label, Preamble},
     id::{Digest, LogId, PeerId},
     lineage::{Law, Me},
     message::Message,
@@ -166,7 +166,7 @@ impl Rogue {
         let mut payload = vec![0; Codec::Int8.encoded_bytes(cut.frame(chunk, 0).len())];
         payload[..4].copy_from_slice(&f32::NAN.to_le_bytes());
         let small = |number: usize| u32::try_from(number).unwrap();
-        let header = Header {
+        let label = Label {
             length: small(payload.len()),
             roster: ring.roster,
             kind: Kind::Frame(Half::Reduce),
@@ -176,7 +176,7 @@ impl Rogue {
         };
         let (run, roster) = (self.stranger.run, ring.roster);
         let preamble = Preamble { run, roster, index: small(position), count: small(count) };
-        let bytes = [preamble.to_bytes().as_slice(), &header.to_bytes(), &payload].concat();
+        let bytes = [preamble.to_bytes().as_slice(), &label.to_bytes(), &payload].concat();
         let name = libp2p::PeerId::from_public_key(&public(&successor));
         if let Some(stream) = self.stranger.open_and_write(name, RING, &bytes) {
             self.rings.push(stream);
