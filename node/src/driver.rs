@@ -60,7 +60,7 @@ pub(crate) struct Driver {
     /// When the open epoch began.
     entered: Instant,
     net: net::Handle,
-    worker: worker::Handle,
+    worker: worker::Orders,
     store: Arc<Store>,
     rings: rings::Rings,
     tell: Teller,
@@ -270,14 +270,16 @@ impl Driver {
         Ok(())
     }
 
-    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: worker::Origin) {
+    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: worker::Provenance) {
         let head = snapshot.head();
         (self.bulk.newest, self.bulk.delta) = (snapshot, None);
         self.entered = Instant::now();
         match origin {
-            worker::Origin::Genesis => {}
-            worker::Origin::Applied => self.input(Input::State(head, holdings::Origin::Applied)),
-            worker::Origin::Loaded => self.input(Input::State(head, holdings::Origin::Loaded)),
+            worker::Provenance::Genesis => {}
+            worker::Provenance::Applied => {
+                self.input(Input::State(head, holdings::Origin::Applied));
+            }
+            worker::Provenance::Loaded => self.input(Input::State(head, holdings::Origin::Loaded)),
         }
     }
 

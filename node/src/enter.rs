@@ -358,7 +358,7 @@ fn start_worker(
     manifest: &Manifest,
     source: Arc<data::Dataset>,
     theta: Option<Vec<f32>>,
-) -> Result<(worker::Handle, mpsc::Receiver<Report>), EnterError> {
+) -> Result<(worker::Orders, mpsc::Receiver<Report>), EnterError> {
     let seed = manifest.run.seed;
     let config = worker::Config {
         run: manifest.id,
@@ -408,7 +408,7 @@ async fn recover(
 
 /// Has the worker go on from a state that was recovered.
 async fn resume(
-    worker: &worker::Handle,
+    worker: &worker::Orders,
     reports: &mut mpsc::Receiver<Report>,
     snapshot: &Snapshot,
 ) -> Result<Arc<Snapshot>, EnterError> {
@@ -427,7 +427,7 @@ async fn resume(
 /// The state that the worker reports.
 async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
-        Some(Report::State(snapshot, worker::Origin::Genesis | worker::Origin::Loaded)) => {
+        Some(Report::State(snapshot, worker::Provenance::Genesis | worker::Provenance::Loaded)) => {
             Ok(snapshot)
         }
         Some(Report::Failed(why)) => Err(DriverError::Worker(why).into()),

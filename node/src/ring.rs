@@ -51,7 +51,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use bench::{Bench, Op, Reply};
+use bench::{Bench, Op, Product};
 pub(crate) use pace::{Pace, SLICE_BYTES, Take};
 pub(crate) use patience::Patience;
 use stream::{End, Packet};
@@ -377,32 +377,32 @@ impl Ring {
         }
     }
 
-    async fn on_reply(&mut self, reply: Reply) -> Result<(), RingError> {
+    async fn on_reply(&mut self, reply: Product) -> Result<(), RingError> {
         match reply {
-            Reply::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
-            Reply::Reduced(Err(ReduceError::Decode(_))) | Reply::Kept(Err(_)) => {
+            Product::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
+            Product::Reduced(Err(ReduceError::Decode(_))) | Product::Kept(Err(_)) => {
                 Err(self.fault("a frame that does not decode"))
             }
             // Our own delta times its weight is finite, so it is what came that is too large. Who
             // made it so is not seen from here: the predecessor goes, not its reputation.
-            Reply::Reduced(Err(error @ ReduceError::Encode(_))) => {
+            Product::Reduced(Err(error @ ReduceError::Encode(_))) => {
                 Err(self.lost(self.predecessor(), &error.to_string()))
             }
-            Reply::Kept(Ok(())) => Ok(()),
-            Reply::Hashed(chunk, digest) => {
+            Product::Kept(Ok(())) => Ok(()),
+            Product::Hashed(chunk, digest) => {
                 self.input(Input::Hashed(chunk, digest), Vec::new()).await
             }
-            Reply::Copied(bytes) => {
+            Product::Copied(bytes) => {
                 if let Some(item) = self.copying.take() {
                     self.send(&item, bytes).await;
                 }
                 Ok(())
             }
-            Reply::Whole(update, digest) => {
+            Product::Whole(update, digest) => {
                 self.hold(update, digest).await;
                 Ok(())
             }
-            Reply::Remains(_) => Ok(()),
+            Product::Remains(_) => Ok(()),
         }
     }
 

@@ -109,7 +109,7 @@ pub(crate) enum Report {
         delta: Arc<Vec<f32>>,
     },
     /// The outer step is taken, or the fetched state loaded.
-    State(Arc<Snapshot>, Origin),
+    State(Arc<Snapshot>, Provenance),
     /// Training gave no finite number; it begins anew at the agreed weights.
     Diverged {
         /// The epoch.
@@ -123,7 +123,7 @@ pub(crate) enum Report {
 
 /// Where a state came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum Provenance {
     /// From the seed.
     Genesis,
     /// From the outer step.
@@ -161,9 +161,9 @@ enum ApplyError {
 
 /// Where commands go. Dropping it ends the thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle(SyncSender<Command>);
+pub(crate) struct Orders(SyncSender<Command>);
 
-impl Handle {
+impl Orders {
     /// Gives a command; false if the worker is gone, or so far behind that it must be.
     pub(crate) fn command(&self, command: Command) -> bool {
         self.0.try_send(command).is_ok()
@@ -174,7 +174,7 @@ impl Handle {
 pub(crate) fn start<F>(
     config: Config,
     make: F,
-) -> std::io::Result<(Handle, tasks::Receiver<Report>)>
+) -> std::io::Result<(Orders, tasks::Receiver<Report>)>
 where
     F: FnOnce() -> Result<(Box<dyn Trainer>, State), String> + Send + 'static,
 {
@@ -190,7 +190,7 @@ where
             Err(why) => drop(reports.blocking_send(Report::Failed(why))),
         }
     })?;
-    Ok((Handle(commands), outbox))
+    Ok((Orders(commands), outbox))
 }
 
 struct Worker {
@@ -270,7 +270,7 @@ impl Worker {
             failures: 0,
             reports,
         };
-        worker.publish(header, Origin::Genesis)?;
+        worker.publish(header, Provenance::Genesis)?;
         Ok(worker)
     }
 
@@ -319,7 +319,7 @@ impl Worker {
             Command::Load { table, state, spent } => {
                 let header = *table.header();
                 self.move_to(*state, &spent)?;
-                self.publish(header, Origin::Loaded)
+                self.publish(header, Provenance::Loaded)
             }
         }
     }
@@ -405,7 +405,7 @@ impl Worker {
         state.step(&self.config.outer, header.epoch, &delta);
         drop(delta);
         self.move_to(state, spent)?;
-        self.publish(header, Origin::Applied)
+        self.publish(header, Provenance::Applied)
     }
 
     /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
@@ -435,7 +435,7 @@ impl Worker {
         Ok(())
     }
 
-    fn publish(&self, header: Header, origin: Origin) -> Result<(), ApplyError> {
+    fn publish(&self, header: Header, origin: Provenance) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
         let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };
         self.report(Report::State(Arc::new(snapshot), origin));

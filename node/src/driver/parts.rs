@@ -41,7 +41,7 @@ pub(crate) struct Parts {
     /// The last that the network said of this node before the loop.
     pub(crate) reachability: Option<Reachability>,
     /// The thread that computes.
-    pub(crate) worker: worker::Handle,
+    pub(crate) worker: worker::Orders,
     /// The files of the run.
     pub(crate) store: Arc<Store>,
     /// Where the addresses of peers are kept.

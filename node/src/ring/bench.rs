@@ -30,7 +30,7 @@ pub(super) enum Op {
 }
 
 /// What was done.
-pub(super) enum Reply {
+pub(super) enum Product {
     /// For [`Op::Reduce`].
     Reduced(Result<(), ReduceError>),
     /// For [`Op::Keep`]: whether it decodes.
@@ -48,7 +48,7 @@ pub(super) enum Reply {
 /// The loop's end of the thread; dropped, the thread ends.
 pub(super) struct Bench {
     ops: mpsc::Sender<Op>,
-    replies: mpsc::Receiver<Reply>,
+    replies: mpsc::Receiver<Product>,
     asked: usize,
 }
 
@@ -83,7 +83,7 @@ impl Bench {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn reply(&mut self) -> Option<Reply> {
+    pub(super) async fn reply(&mut self) -> Option<Product> {
         let reply = self.replies.recv().await;
         self.asked = self.asked.saturating_sub(1);
         reply
@@ -93,7 +93,7 @@ impl Bench {
     pub(super) async fn remains(&mut self) -> Option<Arc<Vec<u8>>> {
         self.ask(Op::Remains).await;
         loop {
-            if let Reply::Remains(bytes) = self.reply().await? {
+            if let Product::Remains(bytes) = self.reply().await? {
                 return Some(bytes);
             }
         }
@@ -114,14 +114,14 @@ struct Table {
 }
 
 impl Table {
-    fn apply(&mut self, op: Op) -> Reply {
+    fn apply(&mut self, op: Op) -> Product {
         match op {
             Op::Reduce { work, elements, place, payload } => {
                 let (codec, weight) = (self.codec, self.weight);
                 let share = Share { codec, weight, delta: &self.delta[elements] };
                 // Nobody else holds the update before it is whole, so this copies nothing.
                 let out = &mut Arc::make_mut(&mut self.update)[place];
-                Reply::Reduced(match work {
+                Product::Reduced(match work {
                     Work::Start => share.start(out),
                     Work::Add => share.add(&payload, out),
                     Work::Finish => share.finish(&payload, self.total, out),
@@ -133,12 +133,12 @@ impl Table {
                 if valid.is_ok() {
                     Arc::make_mut(&mut self.update)[place].copy_from_slice(&payload);
                 }
-                Reply::Kept(valid)
+                Product::Kept(valid)
             }
-            Op::Copy(place) => Reply::Copied(self.update[place].to_vec()),
-            Op::Hash { chunk, place } => Reply::Hashed(chunk, digest(&self.update[place])),
-            Op::Whole => Reply::Whole(self.update.clone(), digest(&self.update)),
-            Op::Remains => Reply::Remains(self.update.clone()),
+            Op::Copy(place) => Product::Copied(self.update[place].to_vec()),
+            Op::Hash { chunk, place } => Product::Hashed(chunk, digest(&self.update[place])),
+            Op::Whole => Product::Whole(self.update.clone(), digest(&self.update)),
+            Op::Remains => Product::Remains(self.update.clone()),
         }
     }
 }

@@ -34,18 +34,18 @@ fn first() -> State {
 }
 
 /// A worker that has said what its genesis is.
-fn begin(weight_max: u64) -> (Handle, tasks::Receiver<Report>) {
+fn begin(weight_max: u64) -> (Orders, tasks::Receiver<Report>) {
     begin_with(weight_max, work())
 }
 
-fn begin_with(weight_max: u64, work: Work) -> (Handle, tasks::Receiver<Report>) {
+fn begin_with(weight_max: u64, work: Work) -> (Orders, tasks::Receiver<Report>) {
     let (handle, mut reports) = start(config(weight_max), move || {
         let source = data::Dataset::open(&work, 7, &[]).map_err(|error| error.to_string())?;
         let trainer = intellect_model::trainer(&work, Arc::new(source), Device::Cpu, None);
         Ok((trainer.map_err(|error| error.to_string())?, first()))
     })
     .unwrap();
-    let genesis = state(&mut reports, Origin::Genesis);
+    let genesis = state(&mut reports, Provenance::Genesis);
     assert_eq!(*genesis.state, first());
     (handle, reports)
 }
@@ -59,7 +59,7 @@ fn next(reports: &mut tasks::Receiver<Report>) -> Report {
     }
 }
 
-fn state(reports: &mut tasks::Receiver<Report>, expected: Origin) -> Arc<Snapshot> {
+fn state(reports: &mut tasks::Receiver<Report>, expected: Provenance) -> Arc<Snapshot> {
     match next(reports) {
         Report::State(snapshot, origin) if origin == expected => snapshot,
         other => panic!("{other:?}"),
@@ -68,7 +68,7 @@ fn state(reports: &mut tasks::Receiver<Report>, expected: Origin) -> Arc<Snapsho
 
 /// Trains an epoch: tokens and delta.
 fn train(
-    (handle, reports): &mut (Handle, tasks::Receiver<Report>),
+    (handle, reports): &mut (Orders, tasks::Receiver<Report>),
     epoch: u64,
 ) -> (u64, Arc<Vec<f32>>) {
     assert!(handle.command(Command::Train { epoch, tokens: 0 }));
@@ -88,7 +88,7 @@ fn header(epoch: u64) -> Header {
 }
 
 fn apply(
-    (handle, reports): &mut (Handle, tasks::Receiver<Report>),
+    (handle, reports): &mut (Orders, tasks::Receiver<Report>),
     epoch: u64,
     delta: &[f32],
     spent: bool,
@@ -98,7 +98,7 @@ fn apply(
     let update = Arc::new(update);
     let spent = if spent { Blocks::all(delta.len() as u64) } else { Blocks::default() };
     assert!(handle.command(Command::Apply { header: header(epoch), update, spent }));
-    state(reports, Origin::Applied)
+    state(reports, Provenance::Applied)
 }
 
 fn budget() -> u64 {
@@ -202,7 +202,7 @@ fn a_fetched_state_replaces_the_anchor() {
     let all = Blocks::all(delta.len() as u64);
     let load = Command::Load { table, state: Box::new(fetched.clone()), spent: all };
     assert!(worker.0.command(load));
-    let snapshot = state(&mut worker.1, Origin::Loaded);
+    let snapshot = state(&mut worker.1, Provenance::Loaded);
     assert_eq!((&*snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
     // Our delta is in it, so nothing is offered twice.
     assert_eq!(train(&mut worker, 10).0, budget());

@@ -156,7 +156,7 @@ impl Process {
 pub(super) struct Check {
     run: RunId,
     grace_ms: u64,
-    votes: votes::History,
+    votes: votes::Votes,
     lineage: lineage::History,
     /// The head that each peer last told of.
     said: BTreeMap<PeerId, Head>,
@@ -167,7 +167,7 @@ impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
     pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
         let lineage = lineage::History::new(genesis, founders);
-        let (votes, said) = (votes::History::default(), BTreeMap::new());
+        let (votes, said) = (votes::Votes::default(), BTreeMap::new());
         Self { run, grace_ms, votes, lineage, said, forgone: 0 }
     }
 

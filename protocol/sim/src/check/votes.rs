@@ -31,7 +31,7 @@ struct Ballots {
 
 /// All votes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History {
+pub(super) struct Votes {
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
     places: BTreeMap<Digest, (Series, u32)>,
@@ -40,7 +40,7 @@ pub(super) struct History {
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
 }
 
-impl History {
+impl Votes {
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
