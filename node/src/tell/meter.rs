@@ -16,7 +16,7 @@ use crate::figures::{bytes, number_of};
 use crate::os;
 
 /// How often the line is written over, and the event written.
-const OFTEN: Duration = Duration::from_secs(1);
+const OFTEN: Duration = Duration::from_millis(250);
 
 /// How often a line is added where it cannot be written over.
 const SELDOM: Duration = Duration::from_secs(10);
