@@ -369,16 +369,20 @@ impl State {
         out: &mut Vec<Output>,
     ) {
         self.on_ring_ended(now, roster, out);
-        let concerns = self.concerns(&roster);
-        if concerns && !self.repairs.put_ring(&roster, send_rate) {
+        if self.concerns(&roster) && !self.repairs.computes_a_part(&roster) {
             let name = Name { epoch: self.open_epoch(), digest: update };
             return self.keep(name, Some((roster, send_rate)), out);
         }
-        // It is none, or a part of one.
+        self.release_update(update, out);
+        self.repairs.put_ring(&roster, send_rate);
+        self.conclude_repair(out);
+    }
+
+    /// What is no update, or none of this epoch, is not kept, unless the very same is held.
+    fn release_update(&self, update: Digest, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&update) {
             out.push(Output::Release(Buffer::Update(update)));
         }
-        self.conclude_repair(out);
     }
 
     /// A kept chunk has come. The attempt may be over: then it matters to the next one.
@@ -405,7 +409,7 @@ impl State {
                 let name = Name { epoch: self.open_epoch(), digest };
                 self.keep(name, Some((roster, send_rate)), out);
             }
-            Some(update) => out.push(Output::Release(Buffer::Update(update))),
+            Some(update) => self.release_update(update, out),
             // What we hold of a ring is not what its owner sealed: our memory, or the program.
             None => {
                 let (rings, bytes) = self.repairs.distrust();

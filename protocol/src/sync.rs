@@ -284,7 +284,7 @@ impl State {
     /// that our log has, of these epochs, with receipts of these digests.
     #[must_use]
     pub fn answer(&self, ask: &Ask, openings: &[Opening]) -> (Answer, Vec<(u64, Digest)>) {
-        let from = |epoch: u64| epoch.max(1)..;
+        let from = |epoch: u64| epoch.max(1)..=self.head.epoch;
         match ask {
             Ask::Lineage { from_epoch } => {
                 let logged = from(*from_epoch).take_while(|epoch| *epoch < self.first_link());

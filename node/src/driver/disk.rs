@@ -40,7 +40,9 @@ impl Driver {
     pub(super) fn keep(&mut self, name: Name) {
         let Some(bytes) = self.bulk.bytes.get(&Buffer::Update(name.digest)).cloned() else {
             tracing::error!("an update is to be kept that is not here");
-            return self.input(Input::UpdateMissed(name));
+            let missed = Box::new(Input::UpdateMissed(name));
+            self.jobs.spawn(async move { Done::Input(missed) });
+            return;
         };
         let store = Arc::clone(&self.store);
         self.jobs.spawn_blocking(move || Done::Kept(name, store.keep_update(name, &bytes)));

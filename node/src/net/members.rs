@@ -239,9 +239,9 @@ impl Members {
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
-    /// Tells peers of the run who this is that do not listen to its gossip although they have been connected
-    /// for a while: they know another program with our key, which was there first, and gossip has one
-    /// conversation with a key. Entry points, of which there is nothing to be known, are left alone.
+    /// Tells some peers of the run who this is, beside gossip: they may know another program with our key,
+    /// and gossip has one conversation with a key, of which each of the two gets a part. Those that do not
+    /// listen to our gossip come first. Entry points, of which there is nothing to be known, are left alone.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
@@ -253,11 +253,16 @@ impl Members {
         }
         self.knock_at = now + KNOCK_EVERY;
         let settled = |since: Instant| now.saturating_duration_since(since) >= KNOCK_AFTER;
-        let deaf = self.peers.iter().filter(|(peer, entry)| {
+        let near = self.peers.iter().filter(|(peer, entry)| {
             let connected = entry.control().is_some_and(|control| settled(control.since));
-            entry.wanted && !entry.member && connected && !is_entry(peer)
+            entry.wanted && connected && !is_entry(peer)
         });
-        deaf.take(KNOCKS_MAX).flat_map(|(peer, _)| self.send_to_all(*peer, beat)).collect()
+        let mut near: Vec<_> = near.map(|(peer, entry)| (entry.member, *peer)).collect();
+        near.sort_by_key(|(member, _)| *member);
+        near.into_iter()
+            .take(KNOCKS_MAX)
+            .flat_map(|(_, peer)| self.send_to_all(peer, beat))
+            .collect()
     }
 
     /// Sends a message over each control connection of a peer.

@@ -1,15 +1,16 @@
 //! Links of our lineage that the state has in memory no more, read back from `receipts.log` for others to
 //! verify.
 //!
-//! Where the link of each epoch lies is learnt by the first question, and by each later one from where that
+//! Where the links of each epoch lie is learnt by the first question, and by each later one from where that
 //! ended. What is read is believed by the digest of its receipt. Where one is not found the next question
-//! reads the log from its beginning: a failed write may have been cut off and given again.
+//! reads the log from its beginning, since a failed write may have been cut off and given again; but not
+//! twice in a log of one length. One question is answered at a time: whoever comes meanwhile asks again, or
+//! somebody else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    sync::PoisonError,
 };
 
 use intellect_protocol::{
@@ -24,23 +25,29 @@ use super::{Store, log};
 /// Where links lie.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// By epoch, where the batch begins in which its link was written last.
-    batches: BTreeMap<u64, u64>,
+    /// An epoch, and where a batch begins in which a link of it was written.
+    batches: BTreeSet<(u64, u64)>,
     /// Up to here the log is known.
     read_bytes: u64,
+    /// The length at which a link was not in it.
+    missed_bytes: Option<u64>,
 }
 
 impl Store {
     /// The links of these epochs, with receipts of these digests; `None` if some are not there.
     pub(crate) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> io::Result<Option<Vec<Link>>> {
         let log = File::open(self.folder.join("receipts.log"))?;
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut places) = self.places.try_lock() else {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "another question is answered"));
+        };
+        let length = log.metadata()?.len();
         while let Some((records, next)) = log::read_batch(&log, places.read_bytes)? {
             let at = std::mem::replace(&mut places.read_bytes, next);
             places.batches.extend(links_in(&records).map(|link| (link.receipt.series.epoch, at)));
         }
-        let batches: BTreeSet<u64> =
-            of.iter().filter_map(|(epoch, _)| places.batches.get(epoch).copied()).collect();
+        let lie =
+            of.iter().flat_map(|(epoch, _)| places.batches.range((*epoch, 0)..=(*epoch, u64::MAX)));
+        let batches: BTreeSet<u64> = lie.map(|(_, at)| *at).collect();
         let mut found = BTreeMap::new();
         for at in batches {
             let (records, _) = log::read_batch(&log, at)?.unwrap_or_default();
@@ -48,8 +55,8 @@ impl Store {
             found.extend(links.map(|link| (wire::receipt_digest(run, &link.receipt), link)));
         }
         let links: Option<Vec<Link>> = of.iter().map(|(_, r)| found.remove(r)).collect();
-        if links.is_none() {
-            *places = Places::default();
+        if links.is_none() && places.missed_bytes != Some(length) {
+            *places = Places { missed_bytes: Some(length), ..Places::default() };
         }
         Ok(links)
     }

@@ -60,8 +60,8 @@ impl State {
         self.updates.flushed(&update);
         match self.updates.place(&update) {
             Some(_) => self.outbox.kept(&update),
-            // Another one was decided meanwhile, or it came too late.
-            None => out.push(Output::Drop(vec![name])),
+            // Another one was decided meanwhile, or it had to give way: it is not held (R5).
+            None => return out.push(Output::Drop(vec![name])),
         }
         let fetched = rings.is_empty() || self.steps.under_way.contains(&update);
         let finished =
@@ -121,12 +121,20 @@ impl State {
         self.on_kept(now, name, Disk::Took, out);
     }
 
-    /// It is damaged, if it was on disk.
+    /// It is damaged, if it was on disk. Where it has come another way meanwhile, from our ring, that nobody
+    /// else delivers it says nothing: it stays, above all if we have voted for it (R19).
     pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         let update = name.digest;
-        self.steps.under_way.remove(&update);
-        drop_updates(self.updates.forget(vec![update]), out);
-        self.inbox.push_back(peer::Input::UpdateMissing(update));
+        let here = self.updates.is_in_memory(&update);
+        let lost = match self.steps.under_way.remove(&update) {
+            true => !here,
+            // It was to be written, and is not in memory.
+            false => self.writing.remove(&update).is_some(),
+        };
+        if lost {
+            drop_updates(self.updates.forget(vec![update]), out);
+            self.inbox.push_back(peer::Input::UpdateMissing(update));
+        }
         self.on_arrived(now, update, out);
     }
 
@@ -153,6 +161,8 @@ impl State {
             drop_updates(gone.dropped, out);
         } else {
             // A vote may name one of them: they go once the commit is on disk.
+            let buffers = gone.dropped.iter().map(|name| Buffer::Update(name.digest));
+            out.extend(buffers.map(Output::Release));
             self.steps.obsolete.extend(gone.dropped);
         }
         out.push(Output::Apply(apply));

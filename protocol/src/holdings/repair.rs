@@ -31,6 +31,8 @@ pub(super) struct Repairs {
     /// That of the rings.
     epoch: u64,
     layouts: BTreeMap<Digest, Layout>,
+    /// The rosters that keep chunks: their rings compute only the rest.
+    keeping: BTreeSet<Digest>,
     /// The rings that have ended and whose bytes are kept, the newest last.
     made: VecDeque<Digest>,
     sealed: BTreeSet<Chunk>,
@@ -91,6 +93,7 @@ impl Repairs {
         if ring.keep.is_empty() {
             return Vec::new();
         }
+        self.keeping.insert(ring.roster);
         let (mut parts, mut lacking) = (BTreeMap::new(), Vec::new());
         for (roster, kept) in ring.keep.iter().flat_map(|k| k.chunks.iter().map(|c| (k.roster, c)))
         {
@@ -137,10 +140,16 @@ impl Repairs {
         (old, if free { std::mem::take(&mut self.spare) } else { Vec::new() })
     }
 
-    /// The ring of an update that is being put together has ended; false if none is.
-    pub(super) fn put_ring(&mut self, roster: &Digest, send_rate: u64) -> bool {
-        let open = self.open.as_mut().filter(|open| open.ring.roster == *roster);
-        open.map(|open| open.send_rate = Some(send_rate)).is_some()
+    /// Whether what the ring of a roster computes is a part of an update; abandoned or not.
+    pub(super) fn computes_a_part(&self, roster: &Digest) -> bool {
+        self.keeping.contains(roster)
+    }
+
+    /// The ring of an update that is being put together has ended.
+    pub(super) fn put_ring(&mut self, roster: &Digest, send_rate: u64) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.ring.roster == *roster) {
+            open.send_rate = Some(send_rate);
+        }
     }
 
     /// A kept chunk has come from another peer.

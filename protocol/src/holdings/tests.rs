@@ -139,3 +139,32 @@ fn r5_the_peer_hears_what_it_holds_no_more() {
     let [peer::Input::UpdateMissing(gone)] = *state.inbox.make_contiguous() else { unreachable!() };
     assert_eq!(gone, Digest([0; 32]));
 }
+
+/// R5, R19: an update that came of our ring stays, and may have a vote, when nobody else delivers it.
+#[test]
+fn r19_a_fetch_in_vain_costs_nothing_that_is_here() {
+    let (mut state, now) = (state(), Time::ZERO);
+    state.fetch(now, NAME, Vec::new(), &mut Vec::new());
+    state.keep(NAME, None, &mut Vec::new());
+    assert_eq!(step(&mut state, now, Input::UpdateMissed(NAME)), Vec::<String>::new());
+    assert!(state.updates.is_in_memory(&NAME.digest));
+    step(&mut state, now, Input::Kept(NAME, Disk::Took));
+    assert_eq!(step(&mut state, now, Input::UpdateMissed(NAME)), Vec::<String>::new());
+    assert!(state.updates.is_on_disk(&NAME.digest));
+}
+
+/// R5: what had to give way while it was written is not held when it has been.
+#[test]
+fn r5_an_update_that_gave_way_while_it_was_written_is_not_held() {
+    let mut state = state();
+    for n in 0..=u8::try_from(OPEN).unwrap() {
+        state.keep(Name { epoch: 1, digest: Digest([n; 32]) }, None, &mut Vec::new());
+    }
+    state.inbox.clear();
+    let gone = Name { epoch: 1, digest: Digest([0; 32]) };
+    state.on_kept(Time::ZERO, gone, Disk::Took, &mut Vec::new());
+    assert!(state.inbox.is_empty());
+    let held = Name { epoch: 1, digest: Digest([1; 32]) };
+    state.on_kept(Time::ZERO, held, Disk::Took, &mut Vec::new());
+    assert_eq!(state.inbox.len(), 1);
+}

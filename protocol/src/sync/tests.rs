@@ -71,6 +71,16 @@ fn an_answer_names_the_links_that_the_log_has() {
         told.extend(logged.iter().map(of).chain(links));
     }
     assert!(told.iter().eq(lineage.iter().map(|(_, link)| link)));
+    // Whoever asks for the end of all epochs gets nothing, and breaks nothing.
+    for from_epoch in [EPOCHS + 1, u64::MAX] {
+        let (answer, logged) = state.answer(&Ask::Lineage { from_epoch }, &[]);
+        assert!(
+            matches!(answer, Answer::Lineage { links, .. } if links.is_empty())
+                && logged.is_empty()
+        );
+        let (chain, _) = state.answer(&Ask::Chain { from_epoch }, &[]);
+        assert!(matches!(chain, Answer::Chain(chain) if chain.is_empty()));
+    }
     let (chain, logged) = state.answer(&Ask::Chain { from_epoch: 1 }, &[]);
     assert!(matches!(chain, Answer::Chain(chain) if chain.len() as u64 == EPOCHS));
     assert!(logged.is_empty());
