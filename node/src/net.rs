@@ -160,7 +160,7 @@ impl Handle {
         let _ = self.call(Call::SendToAll { peer, bytes });
     }
 
-    /// Gives our heartbeat to peers of the run that are connected and do not listen to us.
+    /// Gives our heartbeat to some connected peers of the run, those first that do not listen to us.
     pub(crate) fn knock(&self, beat: Vec<u8>) {
         // Another one follows.
         let _ = self.call(Call::Knock { beat });

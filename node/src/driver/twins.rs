@@ -1,8 +1,8 @@
 //! The same key twice: a copy of a data folder, started beside the original, votes twice with one key.
 //!
 //! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own, and
-//! gossips with the first connection of a key. So the later one knocks at those who do not listen to it
-//! (`net::Handle::knock`), and whoever hears both tells them.
+//! has one conversation of gossip with a key. So each program knocks at peers that it is connected to, first
+//! at those who do not listen to it (`net::Handle::knock`), and whoever hears both tells them.
 //!
 //! What proves it to oneself is one heartbeat of one's own key and log of votes with a *greater*
 //! incarnation. A log id is drawn for one folder and never used again when that log is lost, and each start

@@ -240,8 +240,8 @@ impl Members {
     }
 
     /// Tells some peers of the run who this is, beside gossip: they may know another program with our key,
-    /// and gossip has one conversation with a key, of which each of the two gets a part. Those that do not
-    /// listen to our gossip come first. Entry points, of which there is nothing to be known, are left alone.
+    /// and gossip has one conversation with a key; whether they listen to us does not tell to which of the
+    /// two they do. Those that do not listen come first. Entry points, of which there is nothing to be known, are left alone.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
