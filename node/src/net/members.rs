@@ -239,9 +239,10 @@ impl Members {
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
-    /// Tells some peers of the run who this is, beside gossip: they may know another program with our key,
-    /// and gossip has one conversation with a key; whether they listen to us does not tell to which of the
-    /// two they do. Those that do not listen come first. Entry points, of which there is nothing to be known, are left alone.
+    /// Tells some peers of the run who this is, beside gossip. They may know another program with our key:
+    /// gossip has one conversation with a key, and whether they listen to us does not tell to which of the
+    /// two programs they listen. Those that waited longest come first, and of them those that do not listen.
+    /// Entry points, of which there is nothing to be known, are left alone.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
@@ -257,12 +258,16 @@ impl Members {
             let connected = entry.control().is_some_and(|control| settled(control.since));
             entry.wanted && connected && !is_entry(peer)
         });
-        let mut near: Vec<_> = near.map(|(peer, entry)| (entry.member, *peer)).collect();
-        near.sort_by_key(|(member, _)| *member);
-        near.into_iter()
-            .take(KNOCKS_MAX)
-            .flat_map(|(_, peer)| self.send_to_all(peer, beat))
-            .collect()
+        let mut near: Vec<_> =
+            near.map(|(peer, entry)| (entry.knocked, entry.member, *peer)).collect();
+        near.sort_by_key(|(knocked, member, _)| (*knocked, *member));
+        near.truncate(KNOCKS_MAX);
+        let mut out = Vec::new();
+        for (.., peer) in near {
+            self.peers.get_mut(&peer).into_iter().for_each(|entry| entry.knocked = Some(now));
+            out.extend(self.send_to_all(peer, beat));
+        }
+        out
     }
 
     /// Sends a message over each control connection of a peer.
@@ -334,6 +339,8 @@ const BLOCKED_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn member(seed: u8, members: &mut Members, now: Instant) -> (PeerId, Vec<Output>) {
@@ -401,6 +408,24 @@ mod tests {
         assert!(out.is_empty() && members.due(now + BLOCKED_FOR).is_empty());
         let out = members.tick(now + BLOCKED_FOR);
         assert!(matches!(out[..], [Output::Unblock(let_in)] if let_in == peer), "{out:?}");
+    }
+
+    #[test]
+    fn every_member_of_a_large_run_is_knocked_at_in_turn() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let all: BTreeSet<_> =
+            (1..=3 * KNOCKS_MAX).map(|n| member(n as u8, &mut members, now).0).collect();
+        let mut reached = BTreeSet::new();
+        for turn in 0..3 {
+            let now = now + KNOCK_AFTER + turn * KNOCK_EVERY;
+            for output in members.knock(b"beat", |_| false, now) {
+                let Output::Send { peer, .. } = output else { panic!("{output:?}") };
+                assert!(reached.insert(peer), "one twice before another once");
+            }
+            assert!(members.knock(b"beat", |_| false, now).is_empty(), "too soon");
+        }
+        assert_eq!(reached, all);
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub(super) struct Peer {
     /// Control streams that it has open, and the messages that it may send on them.
     pub(super) lines: Arc<Semaphore>,
     pub(super) messages: Arc<Mutex<Bucket>>,
+    /// When it was told last, beside gossip, who this is.
+    pub(super) knocked: Option<Instant>,
     faults: u32,
     failures: u32,
     dial_at: Instant,
@@ -119,6 +121,7 @@ impl Peer {
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
             lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
             messages: line::bucket(now),
+            knocked: None,
             faults: 0,
             failures: 0,
             dial_at: now,

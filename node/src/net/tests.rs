@@ -326,6 +326,36 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     assert_eq!(offers[0].bytes, b"a manifest");
 }
 
+/// Gossip has one conversation with a key, so this is how a third tells two programs of each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
+    let entry = entry(109, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = run_of(2, &entry).await;
+    let original = nodes.pop().unwrap();
+    let (mut third, twins) = (nodes.pop().unwrap(), original.id);
+    let copy = Node::new(2, std::slice::from_ref(&entry.address));
+    copy.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
+    let mut work = JoinSet::new();
+    for (mut node, beat) in [(original, b"original"), (copy, b"the copy")] {
+        let handle = node.net.handle.clone();
+        work.spawn(async move { node.hears(b"there are two").await.1 });
+        work.spawn(async move {
+            loop {
+                handle.knock(beat.to_vec());
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+    for beat in [b"original", b"the copy"] {
+        assert_eq!(third.hears(beat).await, (twins, Via::Direct));
+    }
+    third.net.handle.send_to_all(twins, b"there are two".to_vec());
+    for _ in 0..2 {
+        let heard = soon("the word to each of the two", work.join_next()).await;
+        assert_eq!(heard.unwrap().unwrap(), Via::Direct);
+    }
+}
+
 /// As a node listens by default: every interface, TCP and QUIC, IPv6 where there is any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_listen_everywhere_meet_once() {
