@@ -20,6 +20,7 @@ mod serve;
 mod twins;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,12 @@ pub(crate) enum DriverError {
         /// The epoch.
         epoch: u64,
     },
+    /// What this node has said is not kept: it must say nothing more.
+    #[error(
+        "{} was removed while this node ran: it cannot keep its word without it; start it again, it \
+         fetches the state and votes as another voter", .0.display()
+    )]
+    Removed(PathBuf),
     /// A job of this program has failed in a way that nobody has thought of.
     #[error("a part of this program has failed ({0}): start the node again, and report this")]
     Job(String),
@@ -170,7 +177,7 @@ impl Driver {
                 },
                 Some(event) = ring_events.recv() => self.on_ring(event),
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
-                    self.on_done(ended(done)?);
+                    self.on_done(ended(done)?)?;
                 }
                 Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
                 event = net.events.recv() => match event {
@@ -308,12 +315,15 @@ impl Driver {
         }
     }
 
-    fn on_done(&mut self, done: Done) {
+    fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
         match done {
             Done::Input(input) => self.input(*input),
             Done::Came { bytes, content, input } => {
                 self.bulk.bytes.insert(bytes, content);
                 self.input(*input);
+            }
+            Done::Written(_, Err(StoreError::Removed { path })) => {
+                return Err(DriverError::Removed(path));
             }
             Done::Written(journal, result) => self.on_written(*journal, result),
             Done::Kept(name, result) => self.on_kept(name, result),
@@ -331,6 +341,7 @@ impl Driver {
             }
             Done::Nothing => {}
         }
+        Ok(())
     }
 }
 

@@ -61,6 +61,12 @@ pub(crate) enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// Somebody has removed it while the node ran.
+    #[error("{} was removed while this node ran", path.display())]
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The state has diverged.
     #[error("the state is not stored")]
     NotFinite(#[from] EncodeError),

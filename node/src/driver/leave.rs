@@ -86,7 +86,12 @@ impl Driver {
         let until = tokio::time::Instant::now() + CLOSE;
         while self.holdings.is_saving() || self.holdings.is_logging() {
             match tokio::time::timeout_at(until, self.jobs.join_next()).await {
-                Ok(Some(Ok(done @ (Done::Saved(_) | Done::Written(..))))) => self.on_done(done),
+                Ok(Some(Ok(done @ (Done::Saved(_) | Done::Written(..))))) => {
+                    if let Err(error) = self.on_done(done) {
+                        tracing::error!("{error}");
+                        break;
+                    }
+                }
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => break,
             }

@@ -66,11 +66,11 @@ async fn an_update_is_fetched_checked_and_kept() {
     driver.apply(Output::FetchUpdate(name, Vec::new()));
     let Done::Input(missed) = next(&mut driver).await else { panic!("there is nobody to ask") };
     assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == name));
-    driver.on_done(disk::update_came(name, Some(update)));
+    driver.on_done(disk::update_came(name, Some(update))).unwrap();
     let kept = next(&mut driver).await;
     assert!(matches!(&kept, Done::Kept(kept, Ok(())) if *kept == name));
     assert_eq!(driver.store.updates().unwrap(), [name]);
-    driver.on_done(kept);
+    driver.on_done(kept).unwrap();
     let wrong = vec![0; 3];
     let other = Name { epoch: 1, digest: Digest(*blake3::hash(&wrong).as_bytes()) };
     driver.store.keep_update(other, &wrong).unwrap();

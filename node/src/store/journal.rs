@@ -8,7 +8,9 @@
 //! repeat, and looks at the clock only where its log is lost. Then come votes, as
 //! [`wire::canonical`] writes them.
 //!
-//! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. Of
+//! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one
+//! that was cut off between two records, or put back from a copy, where that can be seen: a certificate in
+//! `receipts.log` counts a vote of this log that is not in it. Of
 //! such a `receipts.log` the part before the damage is kept, since each link proves itself, and
 //! binds nobody; the rest is fetched from others again, and a state that lies beyond it is not used
 //! until then.
@@ -23,7 +25,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::{id::LogId, log::Record, wire};
+use intellect_protocol::{
+    id::LogId,
+    log::Record,
+    message::{Certificate, Series},
+    wire,
+};
 
 use super::{
     Store, StoreError, failed,
@@ -88,9 +95,10 @@ impl Store {
         let exists = path.exists();
         let unused = self.claim_first().map_err(|source| failed("write", &self.used, source))?;
         let mut damaged = Vec::new();
+        let (receipts, decided) = self.open_receipts(&mut damaged)?;
         let (mut kept, whole) = Kept::of(&content.records);
         let mut bytes = content.bytes;
-        if content.damaged || !whole {
+        if content.damaged || !whole || kept.lacks_a_vote(&decided) {
             self.set_aside(&path)?;
             kept = Kept { incarnation: kept.incarnation, ..Kept::default() };
             bytes = 0;
@@ -111,7 +119,6 @@ impl Store {
         let incarnation = if counts { next } else { next.max(now_ms) };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
-        let (receipts, decided) = self.open_receipts(&mut damaged)?;
         let start = Start { log, incarnation };
         let settled_bytes = votes.bytes();
         let journal = Journal { votes, receipts, start, forgotten: kept.forgotten, settled_bytes };
@@ -181,6 +188,9 @@ impl Journal {
             records.iter().partition(|record| record.is_of_lineage());
         let votes: Vec<_> = votes.into_iter().map(vote).collect();
         let links: Vec<_> = decided.iter().map(|record| wire::canonical(*record)).collect();
+        if let Some(log) = [&self.votes, &self.receipts].into_iter().find(|log| log.is_removed()) {
+            return Err(StoreError::Removed { path: log.path().to_owned() });
+        }
         let before = self.votes.bytes();
         add(&mut self.votes, &votes)?;
         if let Err(error) = add(&mut self.receipts, &links) {
@@ -237,6 +247,27 @@ impl Kept {
             (index == 0) == (*kind == KIND_LOG) && kept.take(*kind, body).is_some()
         });
         (kept, whole)
+    }
+
+    /// Whether the newest certificate that counts a vote of this log counts one that is not in it, though it
+    /// has not been forgotten.
+    fn lacks_a_vote(&self, decided: &[Record]) -> bool {
+        let links = decided.iter().rev().filter_map(|record| match record {
+            Record::Decided { link } => Some(link),
+            _ => None,
+        });
+        let counted = links.into_iter().find_map(|link| {
+            let Certificate { roster, dones } = &link.certificate;
+            let ours = roster.members.iter().find(|m| Some(m.log) == self.log)?;
+            let voted = dones.iter().any(|(voter, _)| *voter == ours.peer);
+            voted.then_some(roster.series)
+        });
+        let is_here = |series: Series| {
+            self.votes
+                .iter()
+                .any(|vote| matches!(vote, Record::Voted { series: s, .. } if *s == series))
+        };
+        counted.is_some_and(|series| series.epoch > self.forgotten && !is_here(series))
     }
 
     fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {

@@ -20,7 +20,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -82,6 +82,11 @@ impl Log {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let path = path.to_owned();
         Ok(Self { path, file, bytes, torn: true, named: false })
+    }
+
+    /// Whether somebody has removed it since: what it takes is lost with the process.
+    pub(super) fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
 
     /// Where it lies.

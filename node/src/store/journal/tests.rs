@@ -4,7 +4,8 @@ use std::fs;
 
 use intellect_protocol::{
     id::{Digest, PeerId},
-    message::{Certificate, Head, Link, Roster, Series},
+    message::{Certificate, Head, Link, Member, Roster, Series},
+    sign::Signature,
 };
 
 use super::*;
@@ -138,6 +139,45 @@ fn r19_records_that_mean_nothing_are_a_lost_log() {
         assert_eq!(begun.damaged.len(), 1, "{strange:?}");
         assert!(begun.votes.is_empty(), "{strange:?}");
     }
+}
+
+/// R19: between two records a cut looks like a log that was never longer; what others counted tells.
+#[test]
+fn r19_a_log_that_lacks_a_vote_which_a_certificate_counts_is_lost() {
+    let mut decided = link(4, 1);
+    let (receipt, series) = (decided.receipt.clone(), decided.receipt.series);
+    let ours = Member { peer: PeerId([1; 32]), log: FIRST, incarnation: 1, weight: 1 };
+    decided.certificate.roster.members.push(ours);
+    let voted = Record::Voted { series, attempt: 1, receipt };
+    for counted in [true, false] {
+        let (_folder, store) = open();
+        let mut journal = begin(&store, 1_000).journal;
+        let path = store.folder.join("votes.log");
+        journal.append(&[promise(4, 1)]).unwrap();
+        let before = journal.votes.bytes();
+        journal.append(std::slice::from_ref(&voted)).unwrap();
+        let voter = if counted { 1 } else { 2 };
+        decided.certificate.dones = vec![(PeerId([voter; 32]), Signature([0; 64]))];
+        let decided = Record::Decided { link: Box::new(decided.clone()) };
+        journal.append(&[decided]).unwrap();
+        let whole = begin(&store, 1_000);
+        assert!(whole.damaged.is_empty() && whole.votes == [promise(4, 1), voted.clone()]);
+        File::options().write(true).open(&path).unwrap().set_len(before).unwrap();
+        let cut = begin(&store, 1_000);
+        assert_eq!(cut.journal.start().log == FIRST, !counted);
+        assert_eq!(cut.damaged, if counted { vec![path] } else { Vec::new() });
+    }
+}
+
+/// What a log without a name takes is gone with the process.
+#[test]
+fn a_log_that_was_removed_while_it_was_open_takes_nothing() {
+    let (folder, store) = open();
+    let mut journal = begin(&store, 1_000).journal;
+    journal.append(&[promise(1, 1)]).unwrap();
+    fs::remove_dir_all(folder.path().join("runs")).unwrap();
+    let error = journal.append(&[promise(1, 2)]).unwrap_err();
+    assert!(matches!(error, StoreError::Removed { .. }), "{error}");
 }
 
 #[test]
