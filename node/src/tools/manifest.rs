@@ -134,6 +134,9 @@ pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), O
     }
 }
 
+/// Tokens that a run of a model from elsewhere reads at once, unless more is asked for: a guess.
+const HF_CONTEXT: usize = 2_048;
+
 /// Makes a manifest, and the file of the weights that it names.
 fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError> {
     let weights_path = args.out.with_extension("ckpt");
@@ -168,6 +171,14 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
         genesis::publish(&weights_path, &weights.table, &weights.imported.theta)?;
         if weights.imported.untied {
             writeln!(out, "its head was its embedding: from here on they learn apart")?;
+        }
+        let (context, most) = (manifest.work.model.context, weights.imported.model.context);
+        if context < most {
+            writeln!(
+                out,
+                "it reads {context} tokens at once here, and can read {most}: \
+                 --set model.context={most} asks for them all"
+            )?;
         }
         writeln!(out, "wrote {}, for the first node: --genesis", weights_path.display())?;
     }
@@ -249,7 +260,9 @@ fn new_manifest(
         if model < data {
             return Err(OfflineError::Vocabulary { model, data });
         }
-        draft.put_model(&Work { model: imported.model.clone(), ..work });
+        // A model that can read a book is rarely trained on whole ones: memory and time grow with it.
+        let context = imported.model.context.min(HF_CONTEXT);
+        draft.put_model(&Work { model: Model { context, ..imported.model.clone() }, ..work });
         draft.put("genesis", table.state().hex());
     }
     if let Some(name) = &args.name {

@@ -81,6 +81,22 @@ fn weights_of_elsewhere_reach_everybody() {
         .expect_failure(2, &["only context may be --set"])
         .unwrap();
     assert!(!story.path("second.ckpt").exists() && !story.path("second.toml").exists());
+    // One that can read a book is trained on pages, unless books are asked for.
+    let config = story.path("model/config.json");
+    let short = fs::read_to_string(&config).unwrap();
+    let mut long: Value = serde_json::from_str(&short).unwrap();
+    long["max_position_embeddings"] = 131_072.into();
+    fs::write(&config, long.to_string()).unwrap();
+    let made = second(&story, &folder, &[]).expect_success().unwrap();
+    assert!(
+        made.out.contains("reads 2048 tokens at once here, and can read 131072"),
+        "{}",
+        made.out
+    );
+    for file in ["second.ckpt", "second.toml"] {
+        fs::remove_file(story.path(file)).unwrap();
+    }
+    fs::write(&config, short).unwrap();
     second(&story, &folder, &[]).expect_success().unwrap();
     let weights = story.text("second.ckpt");
     let eval =
