@@ -1,8 +1,7 @@
 //! Harness of the cross-process stories: starts real programs, reads what they write, and ends.
 //!
-//! Everything waits with a deadline, every process is killed when its handle is dropped, and one
-//! lock lets one story run at a time: two cores do not run two networks. What a node does is read
-//! from its `--events` file as plain JSON, so that a renamed key is noticed; log text is only shown
+//! Everything waits with a deadline, and every process is killed when its handle is dropped. As many
+//! stories run at once as the machine has cores, since they mostly wait. What a node does is read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is only shown
 //! when a story fails.
 
 pub mod process;
@@ -11,14 +10,11 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The folder in a story's folder that its programs take for the system's temporary one.
 const TEMPORARY: &str = "temporary";
@@ -29,12 +25,11 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long a command that talks to nobody may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
 
-/// One story: a folder of its own, and the machine to itself.
+/// One story, in a folder of its own.
 #[derive(Debug)]
 pub struct Story {
     programs: Programs,
     folder: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
 }
 
 /// Where the programs lie, as `env!("CARGO_BIN_EXE_…")` says in a test.
@@ -78,16 +73,14 @@ pub struct Done {
 }
 
 impl Story {
-    /// Waits for its turn, and makes a folder.
+    /// Makes a folder.
     ///
     /// # Errors
     /// The system gives no folder.
     pub fn begin(programs: Programs) -> Result<Self> {
-        // A story that failed leaves nothing behind that could disturb the next one.
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join(TEMPORARY))?;
-        Ok(Self { programs, folder, _turn: turn })
+        Ok(Self { programs, folder })
     }
 
     /// A path in the story's folder.

@@ -384,8 +384,9 @@ const GOSSIP_BURST: u32 = 256 * 64;
 const RINGS_PER_SECOND: u32 = 2;
 const RINGS_BURST: u32 = 8;
 const ANSWERS_PER_PEER: usize = 16;
-/// One, and one that is being replaced.
-const LINES_PER_PEER: usize = 2;
+/// One, one that is being replaced, and streams of single messages (a knock, and its echo); twice all of
+/// that where two programs have one key. What they carry together is bounded by the bucket.
+const LINES_PER_PEER: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -208,6 +208,14 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
     let events = run.nodes[2].events().unwrap();
     let told: Vec<_> = events.iter().filter(|event| event["event"] == "disk").collect();
     assert_eq!(told.len(), 2, "{told:?}");
+    // What it says now nobody could hold it to.
+    fs::remove_dir_all(run.story.path(NAMES[2]).join("data/runs")).unwrap();
+    let done = run.nodes.remove(2).wait(PATIENCE).unwrap();
+    done.expect_failure(1, &["votes.log was removed while this node ran", "start it again"])
+        .unwrap();
+    run.nodes.push(run.story.start_node(NAMES[2], &run.entry, &[]).unwrap());
+    let head = run.head(0);
+    run.expect_agreement_after(head + 1);
 }
 
 /// Makes `votes.log` the longest file of a node: starts that never were, which bind nobody.
