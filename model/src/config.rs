@@ -84,7 +84,7 @@ impl Work {
         let tokens = work.data.tokens();
         if work.model.vocab < tokens {
             let need = format!("the data has {tokens} different tokens: choose at least {tokens}");
-            return Err(WorkError::contradiction("model.vocab", work.model.vocab, need));
+            return Err(WorkError::value("model.vocab", work.model.vocab, need));
         }
         Ok(work)
     }

@@ -2,9 +2,7 @@
 
 use super::error::WorkError;
 use super::hints::{Hints, NAME, URL};
-use super::table::{
-    DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, outside, table,
-};
+use super::table::{DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, table};
 use super::vocabulary::{Scheme, Vocabulary, Width};
 
 table! {
@@ -213,7 +211,7 @@ impl Written {
         let anneal_weights = one_each("data.anneal_weights", &self.anneal_weights, digests)?;
         if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
             let need = "it stands there twice: name a file once, with a greater weight";
-            return Err(WorkError::contradiction("data.digests", &digests[at], need));
+            return Err(WorkError::value("data.digests", &digests[at], need));
         }
         drawn("data.weights", weights)?;
         drawn("data.anneal_weights", anneal_weights)?;
@@ -234,10 +232,10 @@ impl Written {
             Scheme::Rwkv | Scheme::HuggingFace => (2..=1 << 20, 0..=tokens as u64 - 1),
         };
         if !sizes.contains(&tokens) {
-            return Err(outside("data", "tokens", tokens, &sizes));
+            return Err(WorkError::outside("data.tokens", tokens, &sizes));
         }
         if !first.contains(&bos) {
-            return Err(outside("data", "bos", bos, &first));
+            return Err(WorkError::outside("data.bos", bos, &first));
         }
         let digest = self.tokenizer_digest.as_deref().map_or([0; 32], digest_of);
         // Below 2^20.
@@ -280,7 +278,7 @@ fn one_each<'a, T>(
         return Ok(list);
     }
     let need = format!("data.digests names {} files: write one for each", digests.len());
-    Err(WorkError::contradiction(key, format!("a list of {}", list.len()), need))
+    Err(WorkError::value(key, format!("a list of {}", list.len()), need))
 }
 
 impl Scheme {
@@ -383,7 +381,7 @@ fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
         "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
          choose fewer symbols or a lower order"
     );
-    Err(WorkError::contradiction("data.order", order, need))
+    Err(WorkError::value("data.order", order, need))
 }
 
 /// Of these weights one must be above 0.
@@ -392,7 +390,7 @@ fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
         return Ok(());
     }
     let need = "nothing would be drawn: make one of them greater than 0";
-    Err(WorkError::contradiction(key, format!("{weights:?}"), need))
+    Err(WorkError::value(key, format!("{weights:?}"), need))
 }
 
 /// A table of 64 MiB, counted in about a second.

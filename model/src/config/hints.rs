@@ -37,7 +37,7 @@ impl Hints {
         if names.len() != files {
             let value = format!("a list of {}", names.len());
             let need = format!("the run has {files} files: write a name for each");
-            return Err(WorkError::contradiction("data.names", value, need));
+            return Err(WorkError::value("data.names", value, need));
         }
         Ok(Self { names, url })
     }

@@ -126,8 +126,7 @@ impl Model {
 
     /// Sizes that must go together; what does not apply is zero.
     fn check(&self) -> Result<(), WorkError> {
-        let wrong =
-            |key, value: usize, need: String| Err(WorkError::contradiction(key, value, need));
+        let wrong = |key, value: usize, need: String| Err(WorkError::value(key, value, need));
         let width = self.width;
         if !width.is_multiple_of(2 * self.heads) {
             let need = format!("heads must divide model.width = {width} into heads of even size");

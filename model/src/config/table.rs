@@ -390,35 +390,27 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    fn wrong(self, expected: &'static str) -> WorkError {
-        let Entry { table, key, value } = self;
-        WorkError::WrongType { table, key, expected, found: value.to_string() }
+    /// The key with its table.
+    fn name(self) -> String {
+        format!("{}.{}", self.table, self.key)
+    }
+
+    fn wrong(self, expected: &str) -> WorkError {
+        WorkError::value(self.name(), self.value, format!("it must be {expected}"))
     }
 
     fn choose<T: Named>(self, known: &[(T, &str, u64)]) -> Result<T, WorkError> {
-        let Entry { table, key, value } = self;
-        let text = value.as_str().ok_or_else(|| self.wrong("text"))?;
+        let text = self.value.as_str().ok_or_else(|| self.wrong("text"))?;
         let found = known.iter().find(|(_, name, _)| *name == text);
         found.map(|(value, ..)| *value).ok_or_else(|| {
-            let (value, known) = (text.to_owned(), quoted(known));
-            WorkError::NotOneOf { table, key, value, known }
+            let need = format!("known are {}", quoted(known));
+            WorkError::value(self.name(), format!("\"{text}\""), need)
         })
     }
 
     fn outside(self, value: impl Display, bounds: &RangeInclusive<impl Display>) -> WorkError {
-        outside(self.table, self.key, value, bounds)
+        WorkError::outside(self.name(), value, bounds)
     }
-}
-
-/// A value outside of bounds that hang on another one.
-pub(crate) fn outside(
-    table: &'static str,
-    key: &'static str,
-    value: impl Display,
-    bounds: &RangeInclusive<impl Display>,
-) -> WorkError {
-    let (low, high) = (bounds.start().to_string(), bounds.end().to_string());
-    WorkError::OutOfBounds { table, key, value: value.to_string(), low, high }
 }
 
 /// One value on its way into a file or a hash.
