@@ -28,7 +28,7 @@ use crate::data::{Batch, DataError, Dataset, Stream};
 use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
-use crate::schedule::Schedule;
+use crate::schedule;
 
 /// A model on a device.
 pub trait Model: Send {
@@ -162,7 +162,6 @@ pub(crate) struct Session<A: TrainBackend> {
 pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,
-    schedule: Schedule,
     source: Arc<Dataset>,
     micro_batch: usize,
 }
@@ -330,13 +329,7 @@ impl<A: TrainBackend> Learner<A> {
         }
         let session = Session::new(work, device)?;
         let groups = session.arch.groups();
-        Ok(Self {
-            session,
-            optimizer: Optimizer::new(&work.train, groups),
-            schedule: Schedule::new(&work.train),
-            source,
-            micro_batch,
-        })
+        Ok(Self { session, optimizer: Optimizer::new(&work.train, groups), source, micro_batch })
     }
 
     /// Loss and gradients of a whole batch.
@@ -385,9 +378,10 @@ impl<A: TrainBackend> Model for Learner<A> {
 
 impl<A: TrainBackend> Trainer for Learner<A> {
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError> {
-        let in_step = self.session.work.tokens_per_step();
+        let work = &self.session.work;
+        let in_step = work.tokens_per_step();
         let steps = self.optimizer.steps() + 1;
-        let learning_rate = self.schedule.lr(tokens.saturating_add(in_step), steps);
+        let learning_rate = schedule::lr(&work.train, tokens.saturating_add(in_step), steps);
         let (loss, gradients) = self.accumulate(stream, step)?;
         let parameters = &mut self.session.parameters;
         let grad_norm = self.optimizer.step(parameters, gradients, learning_rate)?;
