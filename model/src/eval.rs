@@ -203,10 +203,6 @@ mod tests {
     }
 
     impl Model for Oracle<'_> {
-        fn parameter_count(&self) -> usize {
-            0
-        }
-
         fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
             Ok(())
         }

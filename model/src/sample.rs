@@ -135,10 +135,6 @@ mod tests {
     }
 
     impl Model for Counter {
-        fn parameter_count(&self) -> usize {
-            0
-        }
-
         fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
             Ok(())
         }

@@ -3,7 +3,7 @@
 //!
 //! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything
 //! that needs the backend's type is a `Session`, and the world sees it as [`Model`] (weights in and
-//! out, logits, loss) or [`Trainer`] (the same and a step).
+//! out, logits, loss) or [`Trainer`] (a model and a step).
 //!
 //! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
 //! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA takes
@@ -32,9 +32,6 @@ use crate::schedule;
 
 /// A model on a device.
 pub trait Model: Send {
-    /// Number of parameters: the length of every flat slice.
-    fn parameter_count(&self) -> usize;
-
     /// Replaces the weights, in canonical order.
     ///
     /// # Errors
@@ -76,7 +73,10 @@ pub trait Reader {
 }
 
 /// A model that learns.
-pub trait Trainer: Model {
+pub trait Trainer: Send {
+    /// The model. Its weights may be replaced; Adam's moments stay.
+    fn model(&mut self) -> &mut dyn Model;
+
     /// Takes inner step number `step` of a stream. `tokens` is how many the run
     /// has committed, and this peer has trained since, before the step: the place in the schedule.
     ///
@@ -235,10 +235,6 @@ impl<A: TrainBackend> Session<A> {
 }
 
 impl<A: TrainBackend> Model for Session<A> {
-    fn parameter_count(&self) -> usize {
-        params::count(&self.arch.shapes())
-    }
-
     fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
         self.parameters = params::upload::<Inner<A>>(&self.arch.shapes(), theta, &self.device)?;
         Ok(())
@@ -350,33 +346,11 @@ impl<A: TrainBackend> Learner<A> {
     }
 }
 
-impl<A: TrainBackend> Model for Learner<A> {
-    fn parameter_count(&self) -> usize {
-        self.session.parameter_count()
-    }
-
-    fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
-        self.session.load(theta)
-    }
-
-    fn store(&self, theta: &mut [f32]) -> Result<(), TrainError> {
-        self.session.store(theta)
-    }
-
-    fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
-        self.session.logits(tokens, sequences)
-    }
-
-    fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
-        self.session.loss(batch)
-    }
-
-    fn reader(&self) -> Box<dyn Reader + '_> {
-        self.session.reader()
-    }
-}
-
 impl<A: TrainBackend> Trainer for Learner<A> {
+    fn model(&mut self) -> &mut dyn Model {
+        &mut self.session
+    }
+
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError> {
         let work = &self.session.work;
         let in_step = work.tokens_per_step();
