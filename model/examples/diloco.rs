@@ -120,8 +120,7 @@ impl Settings {
         match key {
             "file" => {
                 let path = PathBuf::from(value);
-                let found = text::describe(&path)?;
-                self.work = Work::text(found.digest, found.bytes).to_toml();
+                self.work = Work::text(text::describe(&path)?).to_toml();
                 self.file = Some(path);
             }
             "seed" => self.seed = value.parse()?,

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let seed = 1;
     let page = text::describe(&path)?;
-    let work = Work::text(page.digest, page.bytes);
+    let work = Work::text(page);
     let source = Arc::new(Dataset::open(&work, seed, &[path])?);
     let mut trainer = trainer(&work, Arc::clone(&source), Device::Auto, None)?;
     trainer.model().load(&genesis::weights(seed, &arch::specs(&work.model)))?;

@@ -42,24 +42,20 @@ impl Work {
     /// seeds, 2026-11); it takes about 10 seconds of one core.
     #[must_use]
     pub fn synthetic() -> Self {
-        let source = Source::Synthetic { symbols: 16, order: 2 };
-        Self::proposed(source, Sizes { width: 64, ffn: 176, batch: 8 })
+        Self::proposed(Source::Synthetic { symbols: 16, order: 2 })
     }
 
-    /// What `manifest new` proposes for a text file of `bytes` bytes with this BLAKE3 digest: 0.43
-    /// million parameters, and a batch so small that a peer alone learns visibly less.
+    /// What `manifest new` proposes for a text file: 0.43 million parameters, and a batch so small
+    /// that a peer alone learns visibly less.
     #[must_use]
-    pub fn text(digest: [u8; 32], bytes: u64) -> Self {
-        let source = Source::Text { digest, bytes };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+    pub fn text(file: Fingerprint) -> Self {
+        Self::proposed(Source::Text(file))
     }
 
-    /// What `manifest new` proposes for a token file of `bytes` bytes with this BLAKE3 digest: as
-    /// for a text.
+    /// What `manifest new` proposes for a token file: the same model as for a text.
     #[must_use]
-    pub fn tokens(vocabulary: Vocabulary, digest: [u8; 32], bytes: u64) -> Self {
-        let source = Source::Tokens { digest, bytes, vocabulary };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+    pub fn tokens(vocabulary: Vocabulary, file: Fingerprint) -> Self {
+        Self::proposed(Source::Tokens { file, vocabulary })
     }
 
     /// What `manifest new` proposes for several token files: all have the same weight, to the end.
@@ -67,8 +63,7 @@ impl Work {
     pub fn mix(vocabulary: Vocabulary, files: &[Fingerprint]) -> Self {
         let component = |&file| Component { file, weight: 1.0, anneal_weight: 1.0 };
         let components = files.iter().map(component).collect();
-        let source = Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+        Self::proposed(Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX })
     }
 
     /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
@@ -131,9 +126,12 @@ impl Work {
         self.train.batch as u64 * self.model.context as u64
     }
 
-    fn proposed(source: Source, sizes: Sizes) -> Self {
+    fn proposed(source: Source) -> Self {
+        let (width, ffn, batch) = match source {
+            Source::Synthetic { .. } => (64, 176, 8),
+            Source::Text(_) | Source::Tokens { .. } | Source::Mix { .. } => (128, 344, 4),
+        };
         let data = Data { source, held_out: 0.1, hints: Hints::default() };
-        let Sizes { width, ffn, batch } = sizes;
         let model = Model {
             family: Family::Llama,
             layers: 2,
@@ -166,13 +164,6 @@ impl Work {
         };
         Self { model, data, train }
     }
-}
-
-/// What differs between the proposals.
-struct Sizes {
-    width: usize,
-    ffn: usize,
-    batch: usize,
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 pub use self::entropy::Entropies;
 pub use self::error::DataError;
 
-use crate::config::{Fingerprint, Source, Vocabulary, Work};
+use crate::config::{Source, Vocabulary, Work};
 use draw::Draw;
 use mix::Mix;
 use split::Split;
@@ -88,15 +88,13 @@ impl Dataset {
                 None => Kind::Synthetic(Markov::new(seed, symbols, order)),
                 Some(path) => return Err(DataError::NeedlessFile(path.clone())),
             },
-            &Source::Text { digest, bytes } => {
-                let expected = Fingerprint { digest, bytes };
-                let path = files::one(named, "text", expected, hints)?;
-                Kind::Text(Text::open(&path, expected, held_out, context)?)
+            Source::Text(file) => {
+                let path = files::one(named, "text", *file, hints)?;
+                Kind::Text(Text::open(&path, *file, held_out, context)?)
             }
-            &Source::Tokens { digest, bytes, ref vocabulary } => {
-                let expected = Fingerprint { digest, bytes };
-                let path = files::one(named, "token", expected, hints)?;
-                Kind::Tokens(Tokens::open(&path, expected, requirements(vocabulary))?)
+            Source::Tokens { file, vocabulary } => {
+                let path = files::one(named, "token", *file, hints)?;
+                Kind::Tokens(Tokens::open(&path, *file, requirements(vocabulary))?)
             }
             Source::Mix { vocabulary, components, anneal_from } => {
                 let requirements = requirements(vocabulary);

@@ -273,7 +273,7 @@ mod tests {
         }
         writer.finish([0; 32]).expect("whole");
         let (header, file) = tokens::describe(&path).expect("a token file");
-        let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+        let work = Work::tokens(header.vocabulary, file);
         let source = Dataset::open(&work, 3, std::slice::from_ref(&path)).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows: false };

@@ -43,7 +43,7 @@ impl Tokenizer {
     pub fn of(data: &config::Data, file: Option<&Path>) -> Result<Self, OpenError> {
         let kind = match &data.source {
             Source::Synthetic { .. } => Kind::Symbols,
-            Source::Text { .. } => Kind::Bytes,
+            Source::Text(_) => Kind::Bytes,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => {
                 return Self::of_documents(vocabulary, file);
             }

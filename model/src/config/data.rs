@@ -51,18 +51,11 @@ pub enum Source {
         order: usize,
     },
     /// One file that every peer has; another file is refused.
-    Text {
-        /// BLAKE3 of the file.
-        digest: [u8; 32],
-        /// Length of the file in bytes.
-        bytes: u64,
-    },
+    Text(Fingerprint),
     /// One file of tokens, made by `data tokenize`, that every peer has; another one is refused.
     Tokens {
-        /// BLAKE3 of the file.
-        digest: [u8; 32],
-        /// Length of the file in bytes.
-        bytes: u64,
+        /// Which file it is.
+        file: Fingerprint,
         /// What it was made with.
         vocabulary: Vocabulary,
     },
@@ -104,7 +97,7 @@ impl Data {
     pub fn tokens(&self) -> usize {
         match &self.source {
             Source::Synthetic { symbols, .. } => *symbols,
-            Source::Text { .. } => 256,
+            Source::Text(_) => 256,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => vocabulary.tokens,
         }
     }
@@ -113,7 +106,7 @@ impl Data {
     #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         match &self.source {
-            Source::Synthetic { .. } | Source::Text { .. } => None,
+            Source::Synthetic { .. } | Source::Text(_) => None,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
         }
     }
@@ -124,8 +117,8 @@ impl Data {
         let width = |vocabulary: &Vocabulary| Width::of(vocabulary.tokens) as u64;
         let all = match &self.source {
             Source::Synthetic { .. } => return None,
-            Source::Text { bytes, .. } => *bytes,
-            Source::Tokens { bytes, vocabulary, .. } => bytes / width(vocabulary),
+            Source::Text(file) => file.bytes,
+            Source::Tokens { file, vocabulary } => file.bytes / width(vocabulary),
             Source::Mix { vocabulary, components, .. } => {
                 components.iter().map(|part| part.file.bytes).sum::<u64>() / width(vocabulary)
             }
@@ -149,17 +142,14 @@ impl Data {
             fields.refuse("url", "")?;
         }
         let written = Written::read(&fields)?;
+        let file = || Fingerprint { digest: digest_of(&written.digest), bytes: written.bytes };
         let source = match kind {
             Kind::Synthetic => {
                 check_strings(written.symbols, written.order)?;
                 Source::Synthetic { symbols: written.symbols, order: written.order }
             }
-            Kind::Text => Source::Text { digest: digest_of(&written.digest), bytes: written.bytes },
-            Kind::Tokens => Source::Tokens {
-                digest: digest_of(&written.digest),
-                bytes: written.bytes,
-                vocabulary: written.vocabulary()?,
-            },
+            Kind::Text => Source::Text(file()),
+            Kind::Tokens => Source::Tokens { file: file(), vocabulary: written.vocabulary()? },
             Kind::Mix => Source::Mix {
                 vocabulary: written.vocabulary()?,
                 components: written.components()?,
@@ -176,17 +166,17 @@ impl Data {
         let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
         match &self.source {
             &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
-            Source::Text { digest, bytes } => Written {
+            Source::Text(file) => Written {
                 source: Kind::Text,
                 tokenizer: Form::Of(Scheme::Bytes),
-                digest: hex(digest),
-                bytes: *bytes,
+                digest: hex(&file.digest),
+                bytes: file.bytes,
                 ..none
             },
-            Source::Tokens { digest, bytes, vocabulary } => Written {
+            Source::Tokens { file, vocabulary } => Written {
                 source: Kind::Tokens,
-                digest: hex(digest),
-                bytes: *bytes,
+                digest: hex(&file.digest),
+                bytes: file.bytes,
                 ..none.with(vocabulary)
             },
             Source::Mix { vocabulary, components: parts, anneal_from } => Written {
@@ -261,7 +251,7 @@ impl Source {
     pub fn file_count(&self) -> usize {
         match self {
             Self::Synthetic { .. } => 0,
-            Self::Text { .. } | Self::Tokens { .. } => 1,
+            Self::Text(_) | Self::Tokens { .. } => 1,
             Self::Mix { components, .. } => components.len(),
         }
     }

@@ -5,6 +5,8 @@ use toml::Value;
 
 use super::*;
 
+const FILE: Fingerprint = Fingerprint { digest: [7; 32], bytes: 1 << 20 };
+
 /// A work whose fields are all different and none is a default, as a person would write it.
 const WRITTEN: &str = r#"
 [model]
@@ -77,14 +79,14 @@ fn what_is_written_is_what_is_read() {
     assert_eq!((work.model.layers, work.model.head_size(), work.model.kv_width()), (3, 8, 16));
     assert_eq!(work.train.clip.to_bits(), 2.0_f64.to_bits());
     assert_eq!(work.tokens_per_step(), 480);
-    let Source::Text { digest, bytes } = work.data.source else { panic!("a text") };
+    let Source::Text(Fingerprint { digest, bytes }) = work.data.source else { panic!("a text") };
     assert_eq!((digest[1], digest[31], bytes), (1, 255, 1_115_394));
 }
 
 /// A work on tokens of another tokenizer than bytes.
 fn tokens() -> Work {
     let vocabulary = Vocabulary { scheme: Scheme::Rwkv, digest: [3; 32], tokens: 65_530, bos: 5 };
-    Work::tokens(vocabulary, [4; 32], 1 << 33)
+    Work::tokens(vocabulary, Fingerprint { digest: [4; 32], bytes: 1 << 33 })
 }
 
 /// A work on two files, of which the second is drawn alone in the end.
@@ -104,8 +106,8 @@ fn mix() -> Work {
 #[test]
 fn every_work_survives_being_written() {
     let text = Work::parse(&written()).expect("valid");
-    let bytes = Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
-    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text, tokens(), bytes, mix()] {
+    let bytes = Work::tokens(Vocabulary::BYTES, FILE);
+    for work in [Work::synthetic(), Work::text(FILE), text, tokens(), bytes, mix()] {
         let file = work.to_toml().to_string();
         let back = Work::parse(&file.parse().expect("valid TOML")).expect("valid");
         assert_eq!(back, work);
@@ -250,7 +252,7 @@ fn a_tokenizer_that_does_not_fit_is_refused() {
         put(&mut manifest, key, value);
         refusal(&manifest)
     };
-    let bytes = || Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
+    let bytes = || Work::tokens(Vocabulary::BYTES, FILE);
     assert_eq!(
         told(tokens(), "model.vocab", 65_529.into()),
         "model.vocab is 65529: the data has 65530 different tokens: choose at least 65530"
@@ -304,7 +306,7 @@ fn every_field_changes_the_canonical_bytes() {
     }
     // Another family has other fields, and a text has one source and tokenizer.
     assert_eq!(changed.len() + 3, every_key(&written()).len());
-    assert_ne!(Work::synthetic().canonical(), Work::text([0; 32], 1).canonical());
+    assert_ne!(Work::synthetic().canonical(), Work::text(FILE).canonical());
 }
 
 #[test]
@@ -370,7 +372,7 @@ fn hints_survive_being_written_and_change_the_canonical_bytes() {
 
 #[test]
 fn hints_that_a_shell_would_take_otherwise_are_refused() {
-    let mut text = Work::text([7; 32], 1 << 20);
+    let mut text = Work::text(FILE);
     text.data.hints = Hints::of(&["corpus.txt".into()]);
     let text = text.to_toml();
     let names = |names: &[&str]| {

@@ -42,7 +42,7 @@ fn made() -> Folder {
 
 fn work(folder: &Folder) -> Work {
     let (header, file) = describe(&folder.path()).expect("a token file");
-    let mut work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+    let mut work = Work::tokens(header.vocabulary, file);
     work.model.context = 16;
     work
 }
