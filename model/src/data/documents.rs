@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 pub use self::sink::{ReadError, Record};
 
-use self::sink::{ReadOptions, Sink, open, unreadable};
+use self::sink::{ReadOptions, Sink, open};
 use crate::config::Width;
 
 /// How documents lie in a file.
@@ -76,7 +76,7 @@ impl FromStr for Format {
 /// # Errors
 /// If not so.
 pub(super) fn check(path: &Path, format: Format) -> Result<(), ReadError> {
-    let about = path.metadata().map_err(|cause| unreadable(path, cause))?;
+    let about = path.metadata().map_err(ReadError::unreadable(path))?;
     match format {
         _ if about.is_file() && about.len() == 0 => Err(ReadError::Empty(path.to_owned())),
         _ if about.is_file() => open(path).map(drop),

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::documents::ReadError;
 use super::error::DataError;
 
 /// An open file, and what it was like when it was opened.
@@ -29,7 +30,7 @@ impl Steady {
             let (bytes, modified) = look(&file)?;
             Ok(Self { file, path: path.to_owned(), bytes, modified })
         };
-        open().map_err(DataError::unreadable(path))
+        Ok(open().map_err(ReadError::unreadable(path))?)
     }
 
     /// To be read from its begin to its end, once.
@@ -48,12 +49,12 @@ impl Steady {
 
     /// Fills `buffer` with what lies at `at`.
     pub(super) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
-        let unreadable = DataError::unreadable(&self.path);
+        let unreadable = ReadError::unreadable(&self.path);
         let read = self.file.read_exact_at(buffer, at);
         if look(&self.file).map_err(&unreadable)? != (self.bytes, self.modified) {
             return Err(DataError::Changed(self.path.clone()));
         }
-        read.map_err(unreadable)
+        Ok(read.map_err(unreadable)?)
     }
 }
 

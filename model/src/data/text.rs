@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::chunks;
-use super::documents::sink::{Found, ReadOptions, Sink};
+use super::documents::sink::{Found, ReadOptions, Sink, open};
 use super::documents::{self, Format, ReadError};
 use super::entropy::{self, Entropies};
 use super::error::DataError;
@@ -66,8 +66,7 @@ impl Sink for blake3::Hasher {
 /// # Errors
 /// If it cannot be read.
 pub fn describe(path: &Path) -> Result<Fingerprint, DataError> {
-    let file = File::open(path).map_err(DataError::unreadable(path))?;
-    read_through(&file, path).map(|(fingerprint, _)| fingerprint)
+    read_through(&open(path)?, path).map(|(fingerprint, _)| fingerprint)
 }
 
 impl Text {
@@ -109,14 +108,14 @@ fn read_through(mut file: &File, path: &Path) -> Result<(Fingerprint, Entropies)
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];
     let mut last = None;
-    chunks::each(&mut file, DataError::unreadable(path), |bytes| {
+    chunks::each(&mut file, path, |bytes| {
         hasher.update(bytes);
         for &byte in bytes {
             if let Some(last) = last.replace(byte) {
                 pairs[usize::from(last) * 256 + usize::from(byte)] += 1;
             }
         }
-        Ok(())
+        Ok::<_, DataError>(())
     })?;
     let entropies = Entropies {
         uniform: 256_f64.ln(),

@@ -11,10 +11,10 @@
 pub mod header;
 pub mod writer;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::chunks;
+use super::documents::sink;
 use super::entropy::{self, Entropies};
 use super::error::DataError;
 use super::files;
@@ -56,9 +56,8 @@ pub fn describe(path: &Path) -> Result<(Header, Fingerprint), DataError> {
 /// # Errors
 /// If it cannot be read.
 pub fn is_meant(path: &Path) -> Result<bool, DataError> {
-    let unreadable = DataError::unreadable(path);
-    let (mut file, mut begin) = (File::open(path).map_err(&unreadable)?, Vec::new());
-    chunks::begin(&mut file, HEADER_BYTES, &mut begin).map_err(&unreadable)?;
+    let mut begin = Vec::new();
+    chunks::begin(&mut sink::open(path)?, path, HEADER_BYTES, &mut begin)?;
     Ok(header::is_token_file(&begin))
 }
 
@@ -94,8 +93,7 @@ pub fn describe_all(
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     let (file, header, _) = open(path)?;
     let mut bytes = Vec::new();
-    chunks::begin(&mut file.file(), most * header.width as usize, &mut bytes)
-        .map_err(DataError::unreadable(path))?;
+    chunks::begin(&mut file.file(), path, most * header.width as usize, &mut bytes)?;
     Ok(header.width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
@@ -165,8 +163,7 @@ impl Tokens {
 /// Opens a file and reads its header; its bytes too are part of the fingerprint.
 fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     let (file, mut begin) = (Steady::open(path)?, Vec::new());
-    chunks::begin(&mut file.file(), HEADER_BYTES, &mut begin)
-        .map_err(DataError::unreadable(path))?;
+    chunks::begin(&mut file.file(), path, HEADER_BYTES, &mut begin)?;
     let header = Header::decode(&begin, file.bytes())
         .map_err(|why| DataError::NoTokens { path: path.to_owned(), why })?;
     Ok((file, header, begin))
@@ -180,7 +177,7 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     hasher.update(&begin);
     let mut counts = Counts::new(vocabulary.tokens);
     let (mut at, mut documents) = (0, 0);
-    chunks::each(&mut file.file(), DataError::unreadable(path), |bytes| {
+    chunks::each(&mut file.file(), path, |bytes| {
         hasher.update(bytes);
         for token in width.tokens(bytes) {
             if token as usize >= vocabulary.tokens {

@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::sink::{Found, Fragment, ReadError, Record, Sink, open, unreadable};
+use super::sink::{Found, Fragment, ReadError, Record, Sink, open};
 use crate::data::chunks;
 use crate::data::steady::look;
 
@@ -23,18 +23,18 @@ use crate::data::steady::look;
 /// # Errors
 /// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
 pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
-    let refused = |cause| unreadable(path, cause);
+    let refused = ReadError::unreadable(path);
     let mut file = open(path)?;
-    let before = look(&file).map_err(refused)?;
-    chunks::each(&mut file, refused, |bytes| {
+    let before = look(&file).map_err(&refused)?;
+    chunks::each(&mut file, path, |bytes| {
         sink.bytes(bytes);
-        Ok(())
+        Ok::<_, ReadError>(())
     })?;
     // Its columns are read here and there.
-    file.rewind().map_err(refused)?;
-    let rows = rows(file.try_clone().map_err(refused)?, path, column, sink);
+    file.rewind().map_err(&refused)?;
+    let rows = rows(file.try_clone().map_err(&refused)?, path, column, sink);
     // What was damaged because somebody wrote to it was not damaged before.
-    if look(&file).map_err(refused)? != before {
+    if look(&file).map_err(&refused)? != before {
         return Err(ReadError::Changed(path.to_owned()).into());
     }
     rows

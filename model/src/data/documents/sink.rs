@@ -178,12 +178,15 @@ impl Record {
     }
 }
 
-pub(super) fn open(path: &Path) -> Result<fs::File, ReadError> {
-    fs::File::open(path).map_err(|cause| unreadable(path, cause))
+impl ReadError {
+    /// What to make of the system's refusal to read this file.
+    pub(in crate::data) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::Unreadable { path: path.to_owned(), cause }
+    }
 }
 
-pub(super) fn unreadable(path: &Path, cause: io::Error) -> ReadError {
-    ReadError::Unreadable { path: path.to_owned(), cause }
+pub(in crate::data) fn open(path: &Path) -> Result<fs::File, ReadError> {
+    fs::File::open(path).map_err(ReadError::unreadable(path))
 }
 
 /// Of a record that is no document this much is shown.
