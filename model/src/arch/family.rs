@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::Value;
 
-use super::rwkv::BlockState;
 use crate::config;
 use crate::genesis::Spec;
 use crate::hf::conversion::Conversion;
@@ -47,9 +46,6 @@ pub trait Pass<B: FusedOps>: Sized {
 
     /// The state before the first token.
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State;
-
-    /// States of the blocks, of a family whose blocks keep more than a cache; else none.
-    fn blocks(state: &Self::State) -> &[BlockState<B>];
 
     /// Scores of every next token; the state moves on. // tokens [B·T]; result [B·T, V]
     ///

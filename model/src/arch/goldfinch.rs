@@ -233,10 +233,6 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
         State { blocks: (0..m.layers).map(block).collect(), cache: None }
     }
 
-    fn blocks(state: &State<B>) -> &[BlockState<B>] {
-        &state.blocks
-    }
-
     fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
         let (below, _) = state.blocks.split_at_mut(self.below.len());
         let mut x = self.embed(tokens.clone()); // [N, D]

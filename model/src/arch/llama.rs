@@ -23,7 +23,6 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::{Value, json};
 
 use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
-use crate::arch::rwkv::BlockState;
 use crate::config;
 use crate::genesis::{Init, Spec};
 use crate::hf::conversion::Conversion;
@@ -276,10 +275,6 @@ impl<B: FusedOps> Pass<B> for Llama<B> {
 
     fn start(model: &config::Model, sequences: usize, _: &Device<B>) -> State<B> {
         State { sequences, length: 0, blocks: vec![None; model.layers] }
-    }
-
-    fn blocks(_: &State<B>) -> &[BlockState<B>] {
-        &[]
     }
 
     /// Whole rows need no cache, and may hold several documents.

@@ -70,10 +70,6 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
         (0..model.layers).map(start).collect()
     }
 
-    fn blocks(state: &Self::State) -> &[BlockState<B>] {
-        state
-    }
-
     fn extend(&self, tokens: IntTensor<B>, states: &mut Self::State) -> FloatTensor<B> {
         let x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
         let mut x = self.first_norm.apply(x);

@@ -86,7 +86,12 @@ fn check_states<A: Form>(
     let sequences = subject.rows.sequences;
     let mut state = arch.state::<A>(sequences, &Default::default());
     read::<A>(arch, &parameters, vectors, "in/ids", 0..subject.rows.length, &mut state)?;
-    for (i, block) in state.blocks().iter().enumerate() {
+    let blocks: &[BlockState<A>] = match &state {
+        State::Llama(_) => &[],
+        State::Eagle(blocks) | State::Finch(blocks) => blocks,
+        State::GoldFinch(state) => &state.blocks,
+    };
+    for (i, block) in blocks.iter().enumerate() {
         let BlockState { time, kv, channel } = block;
         let named =
             [("att.x_prev", Some(time)), ("att.kv", kv.as_ref()), ("ffn.x_prev", Some(channel))];
