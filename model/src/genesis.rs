@@ -43,10 +43,8 @@ pub struct Spec {
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All zero.
-    Zeros,
-    /// All one: the gain of a norm.
-    Ones,
+    /// The same number everywhere.
+    Constant(f64),
     /// Normal of mean 0.
     Normal {
         /// Standard deviation.
@@ -105,12 +103,6 @@ impl Spec {
 }
 
 impl Curve {
-    /// The same number everywhere.
-    #[must_use]
-    pub fn constant(offset: f64) -> Self {
-        Self { offset, scale: 0.0, over: 1.0, exponent: 1.0, zigzag: 0.0 }
-    }
-
     fn at(&self, i: usize) -> f64 {
         let power = libm::pow(i as f64 / self.over, self.exponent);
         let turn = ((i + 1) % 3) as f64 - 1.0;
@@ -138,8 +130,7 @@ fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
         }
     };
     match spec.init {
-        Init::Zeros => place.fill(0.0),
-        Init::Ones => place.fill(1.0),
+        Init::Constant(number) => place.fill(number as f32),
         Init::Normal { std } => put(&mut normals(&mut stream).map(|z| std * z)),
         Init::TruncatedNormal { std, cut } => {
             put(&mut normals(&mut stream).filter(|z| z.abs() <= cut).map(|z| std * z));
@@ -231,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn gains_are_one_and_zeros_zero() {
-        let specs = [spec("a", 2, Init::Ones), spec("b", 3, Init::Zeros)];
-        assert_eq!(weights(1, &specs), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    fn a_constant_is_the_same_everywhere() {
+        let specs = [spec("a", 2, Init::Constant(0.25)), spec("b", 3, Init::Constant(0.0))];
+        assert_eq!(weights(1, &specs), [0.25, 0.25, 0.0, 0.0, 0.0]);
     }
 
     /// Worked by hand: 2 + 3·(i/4)² − 0.5, 0 or 0.5.
@@ -242,8 +233,6 @@ mod tests {
         let curve = Curve { offset: 2.0, scale: 3.0, over: 4.0, exponent: 2.0, zigzag: 0.5 };
         let found = weights(1, &[spec("a", 5, Init::Curve(curve))]);
         assert_eq!(found, [2.0, 2.1875 + 0.5, 2.75 - 0.5, 3.6875, 5.0 + 0.5]);
-        let constant = Init::Curve(Curve::constant(0.25));
-        assert_eq!(weights(1, &[spec("a", 3, constant)]), [0.25; 3]);
     }
 
     /// Mean 0 and variance bound²/3, and nothing outside.

@@ -115,17 +115,17 @@ fn specs(m: &config::Model) -> Vec<Spec> {
         let mut add = |name: &str, shape: &[usize], init| {
             specs.push(spec(format!("model.layers.{layer}.{name}.weight"), shape, init));
         };
-        add("input_layernorm", &[m.width], Init::Ones);
+        add("input_layernorm", &[m.width], Init::Constant(1.0));
         add("self_attn.q_proj", &[m.width, m.width], small(STD));
         add("self_attn.k_proj", &[m.kv_width(), m.width], small(STD));
         add("self_attn.v_proj", &[m.kv_width(), m.width], small(STD));
         add("self_attn.o_proj", &[m.width, m.width], deep);
-        add("post_attention_layernorm", &[m.width], Init::Ones);
+        add("post_attention_layernorm", &[m.width], Init::Constant(1.0));
         add("mlp.gate_proj", &[m.ffn, m.width], small(STD));
         add("mlp.up_proj", &[m.ffn, m.width], deep);
         add("mlp.down_proj", &[m.width, m.ffn], deep);
     }
-    specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Ones));
+    specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Constant(1.0)));
     let head = Init::TruncatedNormal { std: libm::pow(m.width as f64, -0.5), cut: 3.0 };
     specs.push(spec("lm_head.weight".to_owned(), &[m.vocab, m.width], head));
     specs

@@ -323,7 +323,7 @@ pub(super) fn declare(
         d.norm(&format!("blocks.{layer}.ln1"), 1.0);
         time_mix(&mut d, &att, depth);
         d.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
-        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Zeros);
+        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Constant(0.0));
         d.channel_mix(depth, mu, shift(&d, depth.b), m.ffn);
     }
     last(&mut d);
@@ -389,9 +389,9 @@ impl Declare {
 
     /// Weight and bias of a norm, its weight all `gain`.
     pub(super) fn norm(&mut self, name: &str, gain: f64) {
-        let weight = Init::Curve(Curve::constant(gain));
+        let [weight, bias] = [gain, 0.0].map(Init::Constant);
         self.add(format!("{name}.weight"), vec![self.width], weight, Group::FREE);
-        self.add(format!("{name}.bias"), vec![self.width], Init::Zeros, Group::FREE);
+        self.add(format!("{name}.bias"), vec![self.width], bias, Group::FREE);
     }
 
     /// Weights of a token shift.
@@ -413,7 +413,7 @@ impl Declare {
     /// A low-rank map in `pieces` of `rank`; it starts as nothing.
     pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
         let (features, width) = (pieces * rank, self.width);
-        self.add(format!("{name}_w1"), vec![width, features], Init::Zeros, Group::FREE);
+        self.add(format!("{name}_w1"), vec![width, features], Init::Constant(0.0), Group::FREE);
         let tensor = vec![features, width];
         let shape = if pieces > 1 { vec![pieces, rank, width] } else { tensor.clone() };
         let init = Init::Uniform { bound: LOW_RANK };
@@ -457,8 +457,8 @@ impl Declare {
         self.shift(format!("{block}.ffn.{mu}_k"), curve);
         self.shift(format!("{block}.ffn.{mu}_r"), curve);
         self.orthogonal(&format!("{block}.ffn.key"), [ffn, width], 1.0);
-        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Zeros);
-        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Zeros);
+        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Constant(0.0));
+        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Constant(0.0));
     }
 
     /// The last norm and the head.

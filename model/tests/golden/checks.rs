@@ -167,7 +167,7 @@ impl<'a> Subject<'a> {
             }
             if let Some(gain) = self.gain(&spec.name)? {
                 let error = match spec.init {
-                    Init::Zeros => gain,
+                    Init::Constant(0.0) => gain,
                     Init::Orthogonal { gain: ours } => (gain - ours).abs(),
                     // An embedding has a gain too, and it says nothing.
                     _ => continue,
