@@ -121,14 +121,14 @@ impl Dataset {
             match &self.kind {
                 Kind::Synthetic(markov) => batch.push(&markov.walk(&mut draw, length)),
                 Kind::Text(text) => {
-                    batch.push(&text.read(text.split().anywhere(&mut draw, length), length)?);
+                    batch.push(&text.read(text.split.anywhere(&mut draw, length), length)?);
                 }
                 Kind::Tokens(tokens) => {
-                    batch.push_packed(tokens, tokens.split().anywhere(&mut draw, length))?;
+                    batch.push_packed(tokens, tokens.split.anywhere(&mut draw, length))?;
                 }
                 Kind::Mix(mix) => {
                     let tokens = mix.draw(&mut draw, stream.committed);
-                    batch.push_packed(tokens, tokens.split().anywhere(&mut draw, length))?;
+                    batch.push_packed(tokens, tokens.split.anywhere(&mut draw, length))?;
                 }
             }
         }
@@ -149,14 +149,14 @@ impl Dataset {
             match &self.kind {
                 Kind::Synthetic(markov) => batch.push(&markov.held_out(row, length)),
                 Kind::Text(text) => {
-                    batch.push(&text.read(start(text.split(), row, of)?, length)?);
+                    batch.push(&text.read(start(text.split, row, of)?, length)?);
                 }
                 Kind::Tokens(tokens) => {
-                    batch.push_packed(tokens, start(tokens.split(), row, of)?)?;
+                    batch.push_packed(tokens, start(tokens.split, row, of)?)?;
                 }
                 Kind::Mix(mix) => {
                     let (tokens, row, of) = mix.held_out(row, of);
-                    batch.push_packed(tokens, start(tokens.split(), row, of)?)?;
+                    batch.push_packed(tokens, start(tokens.split, row, of)?)?;
                 }
             }
         }
@@ -168,8 +168,8 @@ impl Dataset {
     pub fn entropies(&self) -> Entropies {
         match &self.kind {
             Kind::Synthetic(markov) => markov.entropies(),
-            Kind::Text(text) => text.entropies(),
-            Kind::Tokens(tokens) => tokens.entropies(),
+            Kind::Text(text) => text.entropies,
+            Kind::Tokens(tokens) => tokens.entropies,
             Kind::Mix(mix) => mix.entropies(),
         }
     }

@@ -100,7 +100,7 @@ impl Mix {
         let mean = |of: fn(Entropies) -> Option<f64>| {
             let terms = self.files.iter().enumerate().map(|(file, tokens)| {
                 let (begin, end) = self.stable.range(file);
-                of(tokens.entropies()).map(|entropy| (end - begin) * entropy)
+                of(tokens.entropies).map(|entropy| (end - begin) * entropy)
             });
             terms.sum::<Option<f64>>()
         };

@@ -16,9 +16,11 @@ use super::error::DataError;
 /// An open file, and what it was like when it was opened.
 #[derive(Debug)]
 pub(super) struct Steady {
-    file: fs::File,
-    path: PathBuf,
-    bytes: u64,
+    /// To be read from its begin to its end, once.
+    pub(super) file: fs::File,
+    pub(super) path: PathBuf,
+    /// Length in bytes, as it was when the file was opened.
+    pub(super) bytes: u64,
     modified: SystemTime,
 }
 
@@ -31,20 +33,6 @@ impl Steady {
             Ok(Self { file, path: path.to_owned(), bytes, modified })
         };
         Ok(open().map_err(ReadError::unreadable(path))?)
-    }
-
-    /// To be read from its begin to its end, once.
-    pub(super) fn file(&self) -> &fs::File {
-        &self.file
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Length in bytes, as it was when the file was opened.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Fills `buffer` with what lies at `at`.

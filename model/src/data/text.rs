@@ -23,8 +23,9 @@ use crate::config::{Fingerprint, Vocabulary};
 #[derive(Debug)]
 pub(super) struct Text {
     file: Steady,
-    split: Split,
-    entropies: Entropies,
+    /// What is trained on and what is held out.
+    pub(super) split: Split,
+    pub(super) entropies: Entropies,
 }
 
 /// Reads a file through that a new run is to train on as a plain text, and says what a manifest needs
@@ -78,21 +79,12 @@ impl Text {
         context: usize,
     ) -> Result<Self, DataError> {
         let file = Steady::open(path)?;
-        let (found, entropies) = read_through(file.file(), path)?;
+        let (found, entropies) = read_through(&file.file, path)?;
         if found != expected {
             return Err(DataError::AnotherFile { path: path.to_owned(), found, expected });
         }
         let split = Split::new(path, (found.bytes, "bytes"), held_out, context)?;
         Ok(Self { file, split, entropies })
-    }
-
-    /// What is trained on and what is held out.
-    pub(super) fn split(&self) -> Split {
-        self.split
-    }
-
-    pub(super) fn entropies(&self) -> Entropies {
-        self.entropies
     }
 
     /// `length` bytes from `start` on.

@@ -28,8 +28,9 @@ use header::{HEADER_BYTES, Header, HeaderError};
 pub(super) struct Tokens {
     file: Steady,
     header: Header,
-    split: Split,
-    entropies: Entropies,
+    /// What is trained on and what is held out.
+    pub(super) split: Split,
+    pub(super) entropies: Entropies,
 }
 
 /// What a run asks of each of its token files.
@@ -93,7 +94,7 @@ pub fn describe_all(
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     let (file, header, _) = open(path)?;
     let mut bytes = Vec::new();
-    chunks::begin(&mut file.file(), path, most * header.width as usize, &mut bytes)?;
+    chunks::begin(&mut &file.file, path, most * header.width as usize, &mut bytes)?;
     Ok(header.width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
@@ -111,10 +112,10 @@ impl Scanned {
     pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
         let Self { file, header, entropies, .. } = self;
         if header.vocabulary != required.vocabulary {
-            return Err(DataError::AnotherVocabulary(file.path().to_owned()));
+            return Err(DataError::AnotherVocabulary(file.path));
         }
         let size = (header.count, "tokens");
-        let split = Split::new(file.path(), size, required.held_out, required.context)?;
+        let split = Split::new(&file.path, size, required.held_out, required.context)?;
         Ok(Tokens { file, header, split, entropies })
     }
 }
@@ -132,15 +133,6 @@ impl Tokens {
             return Err(DataError::AnotherFile { path, found, expected });
         }
         scanned.accept(required)
-    }
-
-    /// What is trained on and what is held out.
-    pub(super) fn split(&self) -> Split {
-        self.split
-    }
-
-    pub(super) fn entropies(&self) -> Entropies {
-        self.entropies
     }
 
     /// The token that begins each document.
@@ -163,8 +155,8 @@ impl Tokens {
 /// Opens a file and reads its header; its bytes too are part of the fingerprint.
 fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     let (file, mut begin) = (Steady::open(path)?, Vec::new());
-    chunks::begin(&mut file.file(), path, HEADER_BYTES, &mut begin)?;
-    let header = Header::decode(&begin, file.bytes())
+    chunks::begin(&mut &file.file, path, HEADER_BYTES, &mut begin)?;
+    let header = Header::decode(&begin, file.bytes)
         .map_err(|why| DataError::NoTokens { path: path.to_owned(), why })?;
     Ok((file, header, begin))
 }
@@ -177,7 +169,7 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     hasher.update(&begin);
     let mut counts = Counts::new(vocabulary.tokens);
     let (mut at, mut documents) = (0, 0);
-    chunks::each(&mut file.file(), path, |bytes| {
+    chunks::each(&mut &file.file, path, |bytes| {
         hasher.update(bytes);
         for token in width.tokens(bytes) {
             if token as usize >= vocabulary.tokens {
