@@ -64,7 +64,7 @@ pub use self::fused::FusedOps;
 pub use self::gate::{DecayedKeys, GatedAdd, ReluSquare};
 pub use self::loss::{CrossEntropy, ZForm, ZLoss};
 pub use self::low_rank::{Expand, TanhProject};
-pub use self::mix::{DataMix, Pieces};
+pub use self::mix::DataMix;
 pub use self::norm::{LayerNorm, NormGate, RmsNorm};
 pub use self::operator::{MultiOutput, Operator, Untracked};
 pub use self::pack::Pack;

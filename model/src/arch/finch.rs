@@ -22,7 +22,7 @@ use super::rwkv::{
 };
 use crate::config;
 use crate::genesis::Curve;
-use crate::ops::{DataMix, FusedOps, Pieces, Project, ShiftMix, TanhProject, Weighs};
+use crate::ops::{DataMix, FusedOps, Project, ShiftMix, TanhProject, Weighs};
 
 /// A Finch with its weights.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
@@ -68,7 +68,7 @@ impl<B: FusedOps> Mixes<B> {
         let shift = ShiftMix { weighs: Weighs::Past };
         let base = B::run(shift, [h.clone(), self.mu_x.clone(), before.clone()]);
         let features = B::run(TanhProject, [base, inwards]); // [N, M·R]
-        let mix = DataMix { pieces: Pieces { first: 0, rank } };
+        let mix = DataMix { first: 0, rank };
         B::run_multi(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
     }
 }

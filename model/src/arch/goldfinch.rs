@@ -28,7 +28,7 @@ use super::rwkv::{
 };
 use crate::config;
 use crate::ops::{
-    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack, Pieces,
+    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack,
     Project, RmsNorm, ShiftMix, TanhProject, Weighs,
 };
 
@@ -394,7 +394,7 @@ impl<B: FusedOps> Attend<B> {
         let LowRank { inwards, outwards } = self.cache_mix.clone();
         let features = B::run(TanhProject, [base, inwards]); // [B·S, 2R]
         let mix = |x: &FloatTensor<B>, mu, first| {
-            let mix = DataMix { pieces: Pieces { first, rank } };
+            let mix = DataMix { first, rank };
             B::run_multi(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
         };
         let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));

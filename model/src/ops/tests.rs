@@ -266,7 +266,7 @@ fn an_rwkv_s_block_does_not_depend_on_the_number_of_threads() {
             let r = A::run(shift, [r, a.clone(), before.clone()]);
             let w2 = A::float_slice(v.clone(), &[(0..32).into(), (0..32).into()]);
             let mu = A::float_reshape(a.clone(), [1, 32].into());
-            let mix = DataMix { pieces: Pieces { first: 0, rank: 32 } };
+            let mix = DataMix { first: 0, rank: 32 };
             let [r] = A::run_multi(mix, [r, k.clone(), w2, mu, before]);
             let [y, _] = A::run_multi(Wkv, [r.clone(), k, v, w, u, state]);
             let y = A::run(NormGate { heads: 2, eps: 1e-5 }, [y, r.clone(), a.clone(), b.clone()]);
