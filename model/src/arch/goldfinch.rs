@@ -23,8 +23,8 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use super::family::{Arch, Declared, Facts, Pass, taker};
 use super::finch::{Mixes, declare_mixes};
 use super::rwkv::{
-    self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, TimeOutput, held_states,
-    step, zeros,
+    self, BlockState, ChannelMix, Declare, Depth, LowRank, Norm, TimeOutput, held_states, step,
+    zeros,
 };
 use crate::config;
 use crate::ops::{
@@ -226,9 +226,9 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
 
     fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> State<B> {
         let block = |layer| {
-            let below = layer < m.layers - m.gold_layers;
-            let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
-            BlockState::start(m, mixing, sequences, device)
+            let state = BlockState::start(m, sequences, device);
+            let kv = state.kv.filter(|_| layer < m.layers - m.gold_layers);
+            BlockState { kv, ..state }
         };
         State { blocks: (0..m.layers).map(block).collect(), cache: None }
     }

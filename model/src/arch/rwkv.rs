@@ -66,7 +66,7 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
     }
 
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State {
-        let start = |_| BlockState::start(model, Mixing::Recurrence, sequences, device);
+        let start = |_| BlockState::start(model, sequences, device);
         (0..model.layers).map(start).collect()
     }
 
@@ -92,29 +92,12 @@ pub struct BlockState<B: FusedOps> {
     pub channel: FloatTensor<B>,
 }
 
-/// Whether a block carries the state of a recurrence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mixing {
-    Recurrence,
-    Attention,
-}
-
 impl<B: FusedOps> BlockState<B> {
-    /// Before the first token: zeros.
-    pub(super) fn start(
-        model: &config::Model,
-        mixing: Mixing,
-        sequences: usize,
-        device: &Device<B>,
-    ) -> Self {
-        let zeros = |shape: &[usize]| zeros::<B>(shape, device);
-        let row = [sequences, model.width];
-        let kv = || zeros(&[sequences, model.heads, model.head_size(), model.head_size()]);
-        Self {
-            time: zeros(&row),
-            kv: (mixing == Mixing::Recurrence).then(kv),
-            channel: zeros(&row),
-        }
+    /// The state of a block with a recurrence before the first token: zeros.
+    pub(super) fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self {
+        let (row, size) = ([sequences, model.width], model.head_size());
+        let kv = zeros::<B>(&[sequences, model.heads, size, size], device);
+        Self { time: zeros::<B>(&row, device), kv: Some(kv), channel: zeros::<B>(&row, device) }
     }
 
     /// Runs the recurrence on from this state.
