@@ -137,8 +137,8 @@ impl Arch {
         (self.model().family.facts().flops_per_token)(self.model(), &self.declare())
     }
 
-    /// Numbers that a training step holds for each token at its peak: what the backward pass needs of
-    /// the forward pass, and the largest gradients beside it.
+    /// Numbers that a training step holds for each token at its peak: what the backward pass needs
+    /// of the forward pass, and the largest gradients beside it.
     #[must_use]
     pub fn held_per_token(&self) -> u64 {
         (self.model().family.facts().held_per_token)(self.model()) as u64

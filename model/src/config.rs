@@ -1,4 +1,5 @@
-//! What the work is: the tables `[model]`, `[data]` and `[train]` of a run's manifest as typed values.
+//! What the work is: the tables `[model]`, `[data]` and `[train]` of a run's manifest as typed
+//! values.
 //!
 //! A manifest is written by a person and believed by every peer, so it is parsed once, here, into a
 //! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, an
@@ -37,8 +38,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// What `manifest new` proposes: a small Llama on the synthetic source. In 20 epochs of 15 steps
-    /// four peers end at 0.16 to 0.21 of the unigram's excess, one alone at 0.25 to 0.32 (six
+    /// What `manifest new` proposes: a small Llama on the synthetic source. In 20 epochs of 15
+    /// steps four peers end at 0.16 to 0.21 of the unigram's excess, one alone at 0.25 to 0.32 (six
     /// seeds, 2026-11); it takes about 10 seconds of one core.
     #[must_use]
     pub fn synthetic() -> Self {
@@ -95,8 +96,8 @@ impl Work {
         tables.map(|(name, table)| (name.to_owned(), table.into())).into_iter().collect()
     }
 
-    /// The byte string that is hashed into the run's id: the tables one after the other, each key in the
-    /// order of its table.
+    /// The byte string that is hashed into the run's id: the tables one after the other, each key
+    /// in the order of its table.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -106,8 +107,8 @@ impl Work {
         bytes
     }
 
-    /// Of each key of the three tables its full name, what `manifest new` proposes, its bounds, and what it
-    /// means.
+    /// For each key of the three tables: its full name, the value that `manifest new` proposes, its
+    /// bounds and its meaning.
     #[must_use]
     pub fn keys() -> Vec<[String; 4]> {
         let Self { model, data, train } = Self::synthetic();

@@ -2,13 +2,14 @@
 //!
 //! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer), and says what
 //! the run had committed when the epoch began; this file turns it into batches. Row i of step s
-//! depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save, and micro-batches of
-//! any size hold the same rows. One row has `context` tokens and for each the token that follows it.
+//! depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save, and micro-batches
+//! of any size hold the same rows. One row has `context` tokens and for each the token that follows
+//! it.
 //!
 //! Some of the source is *held out*: a fixed set of rows, the same for every peer, that no stream
-//! contains. A [`Dataset`] also knows the entropies that its losses are to be compared with, those of
-//! the best predictors that look at no token and at one, and, where it is known, the entropy rate,
-//! below which nobody can get.
+//! contains. A [`Dataset`] also knows the entropies that its losses are to be compared with, those
+//! of the best predictors that look at no token and at one, and, where it is known, the entropy
+//! rate, below which nobody can get.
 //!
 //! Who gets which stream and what is done with a batch is decided elsewhere.
 

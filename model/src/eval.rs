@@ -7,8 +7,8 @@
 //! excess = mean over contexts of KL(p ‖ q) = Σ_x p(x) · (ln p(x) − ln q(x))
 //! ```
 //!
-//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no token,
-//! or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
+//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no
+//! token, or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
 //! Probabilities are made from the scores on the host, in f64.
 
 use thiserror::Error;

@@ -12,8 +12,8 @@
 //! weight = (std · z) rounded to f32 once
 //! ```
 //!
-//! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call the
-//! platform's. A truncated normal skips what lies outside and takes the next number; a uniform
+//! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call
+//! the platform's. A truncated normal skips what lies outside and takes the next number; a uniform
 //! number is 2u2 − 1 times its bound; an orthogonal matrix is in `orthogonal.rs`.
 //!
 //! Which parameter starts how is decided by the architecture, not here.
@@ -68,7 +68,7 @@ pub enum Init {
         /// Every singular value of the matrix.
         gain: f64,
     },
-    /// No chance: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
+    /// Not drawn: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
     /// is how RWKV spreads its channels from slow to fast (Peng et al. 2024, arXiv 2404.05892).
     Curve(Curve),
 }
@@ -78,13 +78,13 @@ pub enum Init {
 pub struct Curve {
     /// Added to every element.
     pub offset: f64,
-    /// Times the power.
+    /// Factor of the power.
     pub scale: f64,
     /// What an element's place in its tensor is divided by.
     pub over: f64,
-    /// To which the quotient is raised.
+    /// The power to which the quotient is raised.
     pub exponent: f64,
-    /// Times −1, 0 or 1, in turn from element 2 on.
+    /// Factor of −1, 0 and 1, which take turns from element 2 on.
     pub zigzag: f64,
 }
 
@@ -157,7 +157,7 @@ fn stream(seed: u64, name: &str) -> Draw {
 /// Standard normal numbers, two from each pair.
 fn normals(stream: &mut Draw) -> impl Iterator<Item = f64> {
     let pair = || {
-        // Above 0 to 1; the sum is exact.
+        // u1 lies above 0 and is at most 1; the sum is exact.
         let (u1, u2) = (stream.unit() + UNIT, stream.unit());
         let radius = libm::sqrt(-2.0 * libm::log(u1));
         [radius * libm::cos(TAU * u2), radius * libm::sin(TAU * u2)]

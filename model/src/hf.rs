@@ -11,9 +11,9 @@
 //! | `rwkv_vocab_v20230424.txt` | its vocabulary, under the name by which RWKV's programs look for it |
 //!
 //! The names and shapes are those of [`Arch::specs`](crate::arch::Arch::specs): transformers' for
-//! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle and
-//! Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters, and one
-//! tensor at a time is all that is ever copied.
+//! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle
+//! and Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters,
+//! and one tensor at a time is all that is ever copied.
 //!
 //! Momentum, epochs and whose run it was stay behind: a folder is a model and nothing else.
 
@@ -31,7 +31,8 @@ pub enum Precision {
     /// As they are: whoever reads them back has the same bits.
     #[default]
     F32,
-    /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of precision.
+    /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of
+    /// precision.
     Bf16,
 }
 

@@ -1,4 +1,5 @@
-//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for whoever joins.
+//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for whoever
+//! joins.
 //!
 //! The schedule follows what the *run* has committed, not what one peer has done, so that a peer
 //! that joins late is where the others are. With t the committed tokens and those that this peer
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! The curve g is the manifest's choice ([`Decay`]): INTELLECT-1 falls with the root (Jaghouar et
-//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S = 0),
-//! GoldFinch with a quarter of one.
+//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S =
+//! 0), GoldFinch with a quarter of one.
 //!
 //! A peer whose Adam moments are cold takes noisy steps of full length: its first k steps are held
 //! to n/k of the peak. The smaller of the two factors counts.

@@ -6,9 +6,10 @@
 //! out, logits, loss) or [`Trainer`] (a model and a step).
 //!
 //! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
-//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA takes
-//! it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it; gradients of the
-//! parts are weighted by their share, so that the sum is the gradient of the whole batch up to rounding.
+//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA
+//! takes it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it;
+//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole
+//! batch up to rounding.
 //!
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.
@@ -62,7 +63,8 @@ pub trait Model: Send {
     fn reader(&self) -> Box<dyn Reader + '_>;
 }
 
-/// Reads one text, token after token, and keeps what the next one needs: a state instead of the text.
+/// Reads one text, token after token, and keeps what the next one needs: a state instead of the
+/// text.
 pub trait Reader {
     /// Scores of the token after the last of `tokens`, which follow those read before; none of no
     /// tokens. // `[V]`
@@ -94,7 +96,7 @@ pub struct Step {
     pub loss: f64,
     /// Global norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// As scheduled.
+    /// The learning rate that the schedule gave.
     pub learning_rate: f64,
 }
 
@@ -274,9 +276,9 @@ struct Reading<'a, A: TrainBackend> {
 }
 
 impl<A: TrainBackend> Reading<'_, A> {
-    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit, the
-    /// state forgets the text, and begins anew with the newest three quarters of what fits: so rarely that it
-    /// costs little, and so late that much is left to go on from.
+    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit,
+    /// the state forgets the text, and begins anew with the newest three quarters of what fits: so
+    /// rarely that it costs little, and so late that much is left to go on from.
     fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
         let Session { arch, device, .. } = self.session;
         let Some(reach) = arch.reach() else { return tokens.to_vec() };
@@ -361,10 +363,10 @@ impl<A: TrainBackend> Trainer for Learner<A> {
     }
 }
 
-/// Estimate of the bytes that training holds with `micro_batch` sequences at a time: weights, gradients, two
-/// Adam moments, the sum of gradients where a batch is cut, the embedding's gradient once more while it is
-/// summed up, and what a step holds of each token. Of seven shapes of a Llama with 0.1 to 38 M parameters it
-/// says 0.93 to 1.02 of what was held (CPU, 2026-11).
+/// Estimates the bytes that training holds with `micro_batch` sequences at a time: weights,
+/// gradients, two Adam moments, the sum of gradients where a batch is cut, the embedding's gradient
+/// once more while it is summed up, and what a step holds of each token. Of seven shapes of a Llama
+/// with 0.1 to 38 M parameters it says 0.93 to 1.02 of what was held (CPU, 2026-11).
 #[must_use]
 pub fn held_bytes(work: &Work, micro_batch: usize) -> u64 {
     let Work { model, train, .. } = work;

@@ -68,7 +68,8 @@ fn declare(m: &config::Model) -> Declared {
     rwkv::declare(m, time_mix, ("time_mix", |d, b| d.present(b, 0.0)), |_| ())
 }
 
-/// Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
+/// Numbers that a training step holds for each token. Time mixing holds the norm and its input,
+/// four mixes and what they become, the recurrence's output, and its norm.
 fn held_per_token(m: &config::Model) -> usize {
     m.layers * (12 * m.width + held_states(m)) + rwkv::held_per_token(m)
 }

@@ -1,5 +1,5 @@
-//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and between
-//! the two a cache of a few numbers per token that all attending blocks share.
+//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and
+//! between the two a cache of a few numbers per token that all attending blocks share.
 //!
 //! ```text
 //! x0 = ln0(emb[tokens])
@@ -179,8 +179,9 @@ fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .
     }
 }
 
-/// Floating-point operations that one token costs in training: as of the other families, but values of a
-/// Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal half.
+/// Floating-point operations that one token costs in training: as of the other families, but values
+/// of a Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal
+/// half.
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let below = m.layers - m.gold_layers;
     let twice = 6 * below * m.width * m.width;
@@ -188,7 +189,8 @@ fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     rwkv::flops_per_token(m, declared, below) + (twice + attention) as u64
 }
 
-/// As of a Finch block, with second values in place of the gate; and of an attending one its two sides.
+/// Numbers that a training step holds for each token. A block below holds what one of Finch does,
+/// with second values in place of the gate; an attending block holds its two sides.
 fn held_per_token(m: &config::Model) -> usize {
     let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
     let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
@@ -198,7 +200,7 @@ fn held_per_token(m: &config::Model) -> usize {
 }
 
 impl<B: FusedOps> Cache<B> {
-    /// This behind `past`.
+    /// Appends this to `past`.
     fn after(self, past: Option<Self>) -> Self {
         let Some(past) = past else { return self };
         Self {

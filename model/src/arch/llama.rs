@@ -147,19 +147,19 @@ fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
-/// matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the causal half
-/// (PRIME's count).
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
+/// of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the
+/// causal half (PRIME's count).
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let matrices = declared.specs.iter().skip(1).filter(|spec| spec.shape.len() == 2);
     let weights: usize = matrices.map(Spec::len).sum();
     6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
 }
 
-/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums of the
-/// residual stream and their norms, packed queries, keys and values, their mixture and normaliser, gate and
-/// up, and the product of both; of the ends the embedding, the last norm and the scores, which become their
-/// own gradient. Gradients come once more in each of these sizes.
+/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums
+/// of the residual stream and their norms, packed queries, keys and values, their mixture and
+/// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
+/// the scores, which become their own gradient. Gradients come once more in each of these sizes.
 fn held_per_token(m: &config::Model) -> usize {
     let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
     let block = 5 * m.width + packed + m.heads + 2;
@@ -197,7 +197,8 @@ fn describe(m: &config::Model) -> Value {
     config
 }
 
-/// Reads that. Older configurations lack some keys, whose meaning is transformers'.
+/// Reads what [`describe`] writes. Where older configurations lack a key, it means what
+/// transformers takes it for.
 fn read(config: &mut Conversion<'_>) {
     match &config.config["num_key_value_heads"] {
         Value::Null => config.count("kv_heads", "num_attention_heads"),
@@ -225,7 +226,7 @@ fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// How frequencies are scaled, if they are.
+/// Reads how frequencies are scaled, if they are.
 fn read_scaling(config: &mut Conversion<'_>, key: &'static str) {
     let found = &config.config[key];
     let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
@@ -378,7 +379,7 @@ impl<B: FusedOps> Block<B> {
     }
 }
 
-/// Of projections that do not write to the residual stream (torchtitan; PRIME).
+/// Standard deviation of projections that do not write to the residual stream (torchtitan; PRIME).
 const STD: f64 = 0.02;
 /// transformers' name of the one way to scale frequencies that is read.
 const LLAMA3: &str = "llama3";

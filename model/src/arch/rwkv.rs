@@ -1,10 +1,10 @@
-//! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms with a
-//! bias, channel mixing, and how their parameters start.
+//! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms
+//! with a bias, channel mixing, and how their parameters start.
 //!
 //! With l the block of L, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i (RWKV-LM): the
-//! token shift of channel i starts at d_i to a power of b, so that early channels look back and late
-//! ones at the present, and deeper blocks less far. Matrices that write to the residual stream start
-//! at zero: every block starts as the identity.
+//! token shift of channel i starts at d_i to a power of b, so that early channels look back and
+//! late ones at the present, and deeper blocks less far. Matrices that write to the residual stream
+//! start at zero: every block starts as the identity.
 //!
 //! The parameters have the names and the layout of RWKV-LM: projections are [out, in], the low-rank
 //! maps `_w1`, `_w2` are [in, out].
@@ -45,7 +45,7 @@ pub trait TimeMixing<B: FusedOps> {
     /// From the next of the model's tensors.
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
 
-    /// x and what it adds to x; the state moves on. // x [N, D]
+    /// Returns x with what time mixing adds to it; the state moves on. // x [N, D]
     fn forward(
         &self,
         x: FloatTensor<B>,
@@ -118,8 +118,9 @@ impl<B: FusedOps> BlockState<B> {
     }
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
-/// matrix (a projection or a low-rank map, but not the embedding), and 12·K·D for each recurrence.
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
+/// of a matrix (a projection or a low-rank map, but not the embedding), and 12·K·D for each
+/// recurrence.
 pub(super) fn flops_per_token(
     model: &config::Model,
     declared: &Declared,
@@ -132,7 +133,7 @@ pub(super) fn flops_per_token(
     (6 * weights + 12 * recurrences * model.width * model.head_size()) as u64
 }
 
-/// Of a family whose blocks all have a recurrence.
+/// The same for a family whose blocks all have a recurrence.
 pub(super) fn flops_of_all(model: &config::Model, declared: &Declared) -> u64 {
     flops_per_token(model, declared, model.layers)
 }
@@ -142,7 +143,7 @@ pub(super) fn describe(model: &config::Model) -> Value {
     json!({ "head_size": model.head_size() })
 }
 
-/// Heads are counted here and measured there.
+/// Reads the size of a head, from which the number of heads in a manifest follows.
 pub(super) fn read(config: &mut Conversion<'_>) {
     let sizes = ["hidden_size", "head_size"].map(|key| config.config[key].as_i64());
     match sizes {
@@ -151,9 +152,9 @@ pub(super) fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
-/// the norm and its input, two mixes, what goes into the gate, and the squared hidden channels; of the
-/// ends the embedding, the norms and the scores; and the largest gradients.
+/// Numbers that a training step holds for each token besides time mixing: of a block's channel
+/// mixing the norm and its input, two mixes, what goes into the gate, and the squared hidden
+/// channels; of the ends the embedding, the norms and the scores; and the largest gradients.
 pub(super) fn held_per_token(model: &config::Model) -> usize {
     let channel_mix = 6 * model.width + model.ffn;
     let ends = 3 * model.width + model.vocab;
@@ -194,12 +195,12 @@ impl<B: FusedOps> Norm<B> {
         Self { weight: next(), bias: next() }
     }
 
-    /// x [N, D]
+    /// Norms each row. // x [N, D]
     pub(super) fn apply(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         B::run(LayerNorm { eps: EPS }, [x, self.weight.clone(), self.bias.clone()])
     }
 
-    /// Over each head, times silu of the gate. // x, gate [N, D]
+    /// Norms each head of each row, and multiplies by silu of the gate. // x, gate [N, D]
     pub(super) fn apply_by_head(
         &self,
         x: FloatTensor<B>,
@@ -291,8 +292,8 @@ impl<B: FusedOps> TimeOutput<B> {
     }
 }
 
-/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix` declares
-/// under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
+/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix`
+/// declares under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
 pub(super) fn declare(
     m: &config::Model,
     time_mix: impl Fn(&mut Declare, &str, Depth),
@@ -314,7 +315,8 @@ pub(super) fn declare(
     Declared { specs: d.specs, shapes: d.shapes }
 }
 
-/// The parameters of a model in canonical order, as they are declared, and the tensors that hold them.
+/// The parameters of a model in canonical order, as they are declared, and the tensors that hold
+/// them.
 pub(super) struct Declare {
     specs: Vec<Spec>,
     shapes: Vec<Vec<usize>>,
@@ -346,7 +348,8 @@ impl Declare {
         Self { specs: Vec::new(), shapes: Vec::new(), width }
     }
 
-    /// One parameter of this shape in RWKV-LM; gives the shape of its tensor, which begins as the same.
+    /// Declares one parameter, which has this shape in RWKV-LM. Returns the shape of its tensor,
+    /// which is the same unless the caller changes it.
     fn add(
         &mut self,
         name: String,
@@ -453,9 +456,9 @@ impl Declare {
     }
 }
 
-/// Of a norm over all channels (PyTorch's default).
+/// Added to the variance in a norm over all channels (PyTorch's default).
 const EPS: f32 = 1e-5;
-/// Of a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
+/// Added to the variance in a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
 const HEAD_EPS: f32 = 64e-5;
 /// Largest weight of an embedding at the start (RWKV-LM).
 const EMBEDDING: f64 = 1e-4;

@@ -160,7 +160,7 @@ impl Data {
         Ok(Self { source, held_out: written.held_out, hints })
     }
 
-    /// As a manifest has it.
+    /// The table as a manifest writes it.
     pub(super) fn written(&self) -> Written {
         let (names, url) = self.hints.written();
         let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
@@ -257,7 +257,7 @@ impl Source {
     }
 }
 
-/// A list beside that of the files.
+/// Checks that a list has one entry for each file.
 fn one_each<'a, T>(
     key: &'static str,
     list: &'a Option<Vec<T>>,
@@ -279,7 +279,7 @@ impl Scheme {
     }
 }
 
-/// The source's name alone.
+/// The kind of a source, by its name in a manifest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Synthetic,
@@ -343,7 +343,7 @@ impl Named for Form {
 }
 
 impl Form {
-    /// One that goes with the source.
+    /// Reads the form, which must go with the source.
     fn read(kind: Kind, fields: &Fields<'_>) -> Result<Self, WorkError> {
         let known = match kind {
             Kind::Synthetic => &Self::NAMES[..1],
@@ -361,7 +361,8 @@ impl Form {
     }
 }
 
-/// The source is a table of counts, one per string of `order` + 1 symbols.
+/// Checks that the source's table of counts, one for each string of `order` + 1 symbols, is not too
+/// large.
 fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
     let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
     if strings <= STRINGS_MAX {
@@ -374,7 +375,7 @@ fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
     Err(WorkError::value("data.order", order, need))
 }
 
-/// Of these weights one must be above 0.
+/// Checks that one of these weights is above 0.
 fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
     if weights.iter().sum::<f64>() > 0.0 {
         return Ok(());

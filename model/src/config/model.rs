@@ -6,8 +6,8 @@ use super::error::WorkError;
 use super::table::{Fields, Keys, Named, Table, table};
 use crate::ops::RopeScaling;
 
-/// The families: name, number in the hash, which is never reused, file in `arch/` and name in a manifest,
-/// and the keys of `[model]` that it has beside those of all.
+/// The families: name, number in the hash, which is never reused, file in `arch/` and name in a
+/// manifest, and the keys of `[model]` that it has beside those of all.
 macro_rules! with_families {
     ($then:ident) => {
         $then! {

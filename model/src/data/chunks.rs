@@ -1,4 +1,4 @@
-//! A file from where it is to its end, a buffer of fixed size at a time: it may be larger than memory.
+//! Reads the rest of a file, a buffer of fixed size at a time: the file may be larger than memory.
 
 use std::io::Read;
 use std::path::Path;

@@ -7,8 +7,8 @@
 //! A record that is no document (a line that is no JSON, an empty place of a column) is handed over
 //! as [`Record`], and the caller decides; a file that is damaged as a whole is an error.
 //!
-//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are read before
-//! its column is, and a file that is changed meanwhile is refused.
+//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are
+//! read before its column is, and a file that is changed meanwhile is refused.
 
 mod bin;
 mod jsonl;
@@ -74,7 +74,7 @@ impl FromStr for Format {
 /// Sees that a file is there, has something in it, and may be read, long before its turn comes.
 ///
 /// # Errors
-/// If not so.
+/// If one of these does not hold.
 pub(super) fn check(path: &Path, format: Format) -> Result<(), ReadError> {
     let about = path.metadata().map_err(ReadError::unreadable(path))?;
     match format {

@@ -1,8 +1,8 @@
 //! A file that stays as it was while a run trains on it.
 //!
-//! Its digest is checked when it is opened; to read all of it again would take too long. Whoever writes
-//! to it or cuts it off changes its length or its time, which are compared after each row that is read.
-//! A file that takes its name is another one: the open one is still the run's.
+//! Its digest is checked when it is opened; to read all of it again would take too long. Whoever
+//! writes to it or cuts it off changes its length or its time, which are compared after each row
+//! that is read. A file that takes its name is another one: the open one is still the run's.
 
 use std::fs;
 use std::io;

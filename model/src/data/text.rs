@@ -28,12 +28,12 @@ pub(super) struct Text {
     pub(super) entropies: Entropies,
 }
 
-/// Reads a file through that a new run is to train on as a plain text, and says what a manifest needs
-/// to know.
+/// Reads the whole of a file, on which a new run is to train as a plain text, and returns what a
+/// manifest says of it.
 ///
 /// # Errors
-/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to be
-/// taken out of it first.
+/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to
+/// be taken out of it first.
 pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     match Format::of(path) {
         Ok(Format::JsonLines | Format::Parquet) => {
@@ -49,7 +49,7 @@ pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     Ok(Fingerprint { digest: *hasher.finalize().as_bytes(), bytes: hasher.count() })
 }
 
-/// Digest and length of what is read, whatever it is.
+/// Takes the digest and the length of what is read, whatever it is.
 impl Sink for blake3::Hasher {
     type Error = ReadError;
 
@@ -62,7 +62,7 @@ impl Sink for blake3::Hasher {
     }
 }
 
-/// Reads a file through and says what a manifest says of it, whatever is in it.
+/// Reads the whole of a file, whatever is in it, and returns what a manifest says of it.
 ///
 /// # Errors
 /// If it cannot be read.

@@ -1,10 +1,10 @@
 //! A token file as a source: tokens side by side, one of which begins each document.
 //!
 //! Like a text it is named by BLAKE3 and length, read through once when it is opened, to be checked
-//! and counted, and after that read where it lies: it may be larger than memory. A row starts at any
-//! token of the part before the held-out end and takes what lies there, documents and parts of them,
-//! so no position is filled up with nothing. A document's number in a row is how many begin up to
-//! there; a Llama reads each by itself.
+//! and counted, and after that read where it lies: it may be larger than memory. A row starts at
+//! any token of the part before the held-out end and takes what lies there, documents and parts of
+//! them, so no position is filled up with nothing. A document's number in a row is how many begin
+//! up to there; a Llama reads each by itself.
 //!
 //! Entropies of pairs are counted where a table of all pairs is small, of at most 1,024 tokens.
 
@@ -44,7 +44,7 @@ pub(super) struct Requirements {
     pub(super) context: usize,
 }
 
-/// Reads a file through and says what a manifest needs to know.
+/// Reads the whole of a token file and returns what a manifest needs to know.
 ///
 /// # Errors
 /// If it cannot be read, is no token file, or holds what its tokenizer does not have.
@@ -152,7 +152,7 @@ impl Tokens {
     }
 }
 
-/// Opens a file and reads its header; its bytes too are part of the fingerprint.
+/// Opens a file and reads its header, whose bytes are part of the fingerprint.
 fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     let (file, mut begin) = (Steady::open(path)?, Vec::new());
     chunks::begin(&mut &file.file, path, HEADER_BYTES, &mut begin)?;
@@ -161,7 +161,7 @@ fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     Ok((file, header, begin))
 }
 
-/// Reads a file through, and keeps it open.
+/// Reads the whole of a token file, and keeps it open.
 pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     let (file, header, begin) = open(path)?;
     let (vocabulary, width) = (header.vocabulary, header.width);

@@ -1,9 +1,9 @@
-//! `config.json` and `generation_config.json`: a model's sizes in the words of those who load it, both
-//! ways.
+//! `config.json` and `generation_config.json`: a model's sizes in the words of those who load it,
+//! both ways.
 //!
-//! A Llama is written in the words of transformers' `LlamaConfig`. The others carry RWKV-LM's names of
-//! their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's names,
-//! and a loader that expected others would fill in random ones.
+//! A Llama is written in the words of transformers' `LlamaConfig`. The others carry RWKV-LM's names
+//! of their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's
+//! names, and a loader that expected others would fill in random ones.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) struct Described {
     pub(super) tied: bool,
 }
 
-/// Reads it.
+/// Reads a `config.json`.
 ///
 /// # Errors
 /// Everything that is wrong with it.

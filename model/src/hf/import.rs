@@ -1,8 +1,9 @@
 //! Reads a model out of a folder.
 //!
-//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe its file
-//! to the last byte, and every parameter must be there once, in its shape, with finite numbers. What is
-//! wrong with the tensors is told of all of them at once, so that a conversion is mended in one go.
+//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe
+//! its file to the last byte, and every parameter must be there once, in its shape, with finite
+//! numbers. What is wrong with the tensors is told of all of them at once, so that a conversion is
+//! mended in one go.
 //!
 //! Numbers may be f32, bf16 or f16; each of these is an f32 exactly.
 
@@ -286,7 +287,8 @@ impl Tensors {
         })
     }
 
-    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the sizes.
+    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the
+    /// sizes.
     fn rest(self) -> impl Iterator<Item = TensorProblem> {
         let Self { files, places } = self;
         let too_many = places
@@ -300,7 +302,8 @@ impl Tensors {
 }
 
 impl Shard {
-    /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the file.
+    /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the
+    /// file.
     fn open(folder: &Path, name: String) -> Result<(Self, Metadata), ImportError> {
         let path = folder.join(&name);
         let io_error = |source| ImportError::Io { path: path.clone(), source };

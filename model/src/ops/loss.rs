@@ -45,7 +45,8 @@ impl Operator<1> for CrossEntropy {
         primitive(loss + (z.clone() * z).mean() * self.z_loss)
     }
 
-    /// The gradient of the logits, in their place: it costs nothing more while the loss is computed.
+    /// The gradient of the logits, in their place: it costs nothing more while the loss is
+    /// computed.
     type Saved = FlexTensor;
 
     fn forward(&self, [mut logits]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {

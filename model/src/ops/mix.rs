@@ -1,8 +1,8 @@
 //! The data-dependent interpolation of Finch on slices, forward and backward: every piece of a row
 //! while the row is at hand.
 //!
-//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out of
-//! them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
+//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out
+//! of them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
 //!
 //! ```text
 //! m_c = μ_c + a_c·w_c              y_c = x + (prev(x) − x)∘m_c
@@ -10,9 +10,9 @@
 //! da_c = dm_c·w_cᵀ                 dw_c = a_cᵀ·dm_c        dμ_c = Σ_t dm_ct
 //! ```
 //!
-//! The weights m are made anew in the backward pass: that costs less than to write them down and read
-//! them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results do not
-//! depend on the number of threads.
+//! The weights m are made anew in the backward pass: that costs less than to write them down and
+//! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
+//! do not depend on the number of threads.
 
 use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
@@ -28,8 +28,8 @@ use super::operator::{MultiOutput, primitive, tensor};
 use super::rows::add_up;
 use super::shift::{Shifted, back};
 
-/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns of a,
-/// R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
+/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns
+/// of a, R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
 /// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
 #[derive(Clone, Copy, Debug)]
 pub struct DataMix {
@@ -175,8 +175,9 @@ fn side_by_side<const M: usize>(
     (0..count).map(move |_| chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()))
 }
 
-/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each of its
-/// input's shape; of the pieces of a and w that take no part, nothing is written. // dys [B·T, D] each
+/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each
+/// of its input's shape; of the pieces of a and w that take no part, nothing is written. // dys
+/// [B·T, D] each
 fn backward<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
@@ -197,8 +198,8 @@ fn backward<const M: usize>(
     backward_before(inputs, dys, dbefore);
 }
 
-/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added to
-/// dw [M·R, D] and dmu [M, D].
+/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added
+/// to dw [M·R, D] and dmu [M, D].
 fn backward_group<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],

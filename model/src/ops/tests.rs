@@ -1,6 +1,6 @@
 //! How operators are tested: each form by hand against the plain form, values and gradients, with
-//! contiguous, expanded and transposed gradients, contiguous and transposed inputs, and sizes that divide
-//! nothing; and gradients against finite differences.
+//! contiguous, expanded and transposed gradients, contiguous and transposed inputs, and sizes that
+//! divide nothing; and gradients against finite differences.
 
 use std::sync::Arc;
 

@@ -74,8 +74,9 @@ fn assert_learns(work: &Work) {
     assert!(after < entropy.unigram, "{family:?}: {after} is no better than {}", entropy.unigram);
 }
 
-/// What is read token by token, or in parts longer than the context, is the whole text read at once;
-/// but a Llama sees no more than its context, and when that is full goes on from three quarters of it.
+/// What is read token by token, or in parts longer than the context, is the whole text read at
+/// once; but a Llama sees no more than its context, and when that is full goes on from three
+/// quarters of it.
 #[test]
 fn a_reader_expects_what_the_model_expects() {
     for family in Family::ALL {

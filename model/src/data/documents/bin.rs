@@ -1,11 +1,11 @@
 //! Tokens that another program made: numbers of two or four bytes and nothing else.
 //!
-//! The token that begins a document must be among them; many programs write one behind each document
-//! instead, which is the same stream but for its first and last token.
+//! The token that begins a document must be among them; many programs write one behind each
+//! document instead, which is the same stream but for its first and last token.
 //!
 //! The file does not say how wide its tokens are, but three things give a wrong width away: a rest
-//! that is no token, a token that the tokenizer does not have, and, of four bytes read as two, zeros
-//! in every second place: more than 65,536 tokens are never of two bytes.
+//! that is no token, a token that the tokenizer does not have, and, of four bytes read as two,
+//! zeros in every second place: more than 65,536 tokens are never of two bytes.
 
 use std::path::Path;
 

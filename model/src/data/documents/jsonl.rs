@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// What stands in a field, if it is a text; all else is read over, not kept.
+/// The value of a field: a text is kept, and all else is skipped.
 enum Place {
     Text(String),
     Other,

@@ -1,7 +1,7 @@
 //! Parquet: a table, one of whose columns holds documents.
 //!
-//! The column is read a row at a time, so that no more of it is held than a page; the others are not
-//! read at all. A column is named as in the schema, within a structure with points between.
+//! The column is read a row at a time, so that no more of it is held than a page; the others are
+//! not read at all. A column is named as in the schema, within a structure with points between.
 
 use std::fs;
 use std::io::Seek;
@@ -89,7 +89,7 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
     Ok(())
 }
 
-/// What this program was built with.
+/// Refuses a compression that this program was not built with.
 pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), ReadError> {
     match found {
         Compression::UNCOMPRESSED

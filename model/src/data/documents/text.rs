@@ -1,7 +1,7 @@
 //! A text file: one document of UTF-8.
 //!
-//! It comes in parts of about a mebibyte, each cut behind a line break: a tokenizer joins little across
-//! it. Where a mebibyte has none, the cut may show in a token or two.
+//! It comes in parts of about a mebibyte, each cut behind a line break: a tokenizer joins little
+//! across it. Where a mebibyte has none, the cut may show in a token or two.
 
 use std::path::Path;
 

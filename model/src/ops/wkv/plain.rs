@@ -1,5 +1,5 @@
-//! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per chunk
-//! that carries the state.
+//! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
+//! chunk that carries the state.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
