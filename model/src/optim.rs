@@ -64,6 +64,15 @@ impl Group {
     pub const DECAYED: Self = Self { lr_factor: 1.0, decays: true };
     /// The common learning rate without weight decay: for a norm, or a vector of mixes.
     pub const FREE: Self = Self { lr_factor: 1.0, decays: false };
+
+    /// The update of a parameter of this group.
+    fn of(self, update: AdamW) -> AdamW {
+        AdamW {
+            learning_rate: update.learning_rate * self.lr_factor as f32,
+            weight_decay: if self.decays { update.weight_decay } else { 0.0 },
+            ..update
+        }
+    }
 }
 
 impl<B: FusedOps> Optimizer<B> {
@@ -110,16 +119,6 @@ impl<B: FusedOps> Optimizer<B> {
         }
         self.steps = step;
         Ok(norm)
-    }
-}
-
-impl Group {
-    fn of(self, update: AdamW) -> AdamW {
-        AdamW {
-            learning_rate: update.learning_rate * self.lr_factor as f32,
-            weight_decay: if self.decays { update.weight_decay } else { 0.0 },
-            ..update
-        }
     }
 }
 

@@ -300,8 +300,9 @@ pub(super) fn declare(
     (mu, shift): (&str, fn(&Declare, f64) -> Curve),
     last: impl FnOnce(&mut Declare),
 ) -> Declared {
-    let mut d = Declare::new(m.width);
-    d.embedding(m.vocab);
+    let mut d = Declare { specs: Vec::new(), shapes: Vec::new(), width: m.width };
+    d.matrix("emb", [m.vocab, m.width], Init::Uniform { bound: EMBEDDING });
+    d.norm("blocks.0.ln0", 1.0);
     for layer in 0..m.layers {
         let (depth, att) = (Depth::new(layer, m.layers), format!("blocks.{layer}.att"));
         d.norm(&format!("blocks.{layer}.ln1"), 1.0);
@@ -311,7 +312,9 @@ pub(super) fn declare(
         d.channel_mix(depth, mu, shift(&d, depth.b), m.ffn);
     }
     last(&mut d);
-    d.head(m.vocab);
+    d.norm("ln_out", 1.0);
+    let wide = (m.vocab as f64 / m.width as f64).sqrt().max(1.0);
+    d.orthogonal("head", [m.vocab, m.width], 0.5 * wide);
     Declared { specs: d.specs, shapes: d.shapes }
 }
 
@@ -344,10 +347,6 @@ impl Depth {
 }
 
 impl Declare {
-    fn new(width: usize) -> Self {
-        Self { specs: Vec::new(), shapes: Vec::new(), width }
-    }
-
     /// Declares one parameter, which has this shape in RWKV-LM. Returns the shape of its tensor,
     /// which is the same unless the caller changes it.
     fn add(
@@ -429,13 +428,6 @@ impl Declare {
         Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
     }
 
-    /// The embedding and the norm behind it.
-    fn embedding(&mut self, vocab: usize) {
-        let width = self.width;
-        self.matrix("emb", [vocab, width], Init::Uniform { bound: EMBEDDING });
-        self.norm("blocks.0.ln0", 1.0);
-    }
-
     /// Channel mixing with its norm.
     fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
         let (width, block) = (self.width, format!("blocks.{}", depth.layer));
@@ -445,14 +437,6 @@ impl Declare {
         self.orthogonal(&format!("{block}.ffn.key"), [ffn, width], 1.0);
         self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Constant(0.0));
         self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Constant(0.0));
-    }
-
-    /// The last norm and the head.
-    fn head(&mut self, vocab: usize) {
-        let width = self.width;
-        self.norm("ln_out", 1.0);
-        let wide = (vocab as f64 / width as f64).sqrt().max(1.0);
-        self.orthogonal("head", [vocab, width], 0.5 * wide);
     }
 }
 

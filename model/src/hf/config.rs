@@ -81,18 +81,13 @@ pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
     let may_tie = family == Family::Llama;
     conversion.expect(TIED, &[false.into(), true.into()][..if may_tie { 2 } else { 1 }]);
     let tied = may_tie && config[TIED] == true;
-    Ok(Described { model: model_of(conversion)?, tied })
-}
-
-fn model_of(Conversion { table, mut problems, .. }: Conversion<'_>) -> Result<Model, Vec<Problem>> {
+    let Conversion { table, problems, .. } = conversion;
     if !problems.is_empty() {
         return Err(problems);
     }
     let manifest = toml::Table::from_iter([("model".to_owned(), table.into())]);
-    Model::parse(&manifest).map_err(|error| {
-        problems.push(Problem::Bounds(error));
-        problems
-    })
+    let model = Model::parse(&manifest).map_err(|error| vec![Problem::Bounds(error)])?;
+    Ok(Described { model, tied })
 }
 
 /// Sizes that every family has: in a manifest, and in a `config.json`.
