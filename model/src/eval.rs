@@ -49,11 +49,11 @@ impl Evaluation {
 /// The excess of predictors that have nothing to learn, in nats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Yardsticks {
-    /// Of equal probabilities.
+    /// The excess of equal probabilities.
     pub uniform: f64,
-    /// Of the best predictor that looks at no token.
+    /// That of the best predictor that looks at no token.
     pub unigram: f64,
-    /// Of the best predictor that looks at the last token.
+    /// That of the best predictor that looks at the last token.
     pub bigram: f64,
 }
 

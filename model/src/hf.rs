@@ -28,7 +28,7 @@ use burn_backend::bf16;
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// As they are: whoever reads them back has the same bits.
+    /// Unchanged: whoever reads them back has the same bits.
     #[default]
     F32,
     /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of
@@ -37,7 +37,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// As PyTorch names it.
+    /// The name that PyTorch has for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

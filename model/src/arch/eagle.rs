@@ -29,13 +29,13 @@ pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 #[derive(Clone, Debug)]
 pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
-    /// Of r, k, v, g; `[D]` each
+    /// The mixes of r, k, v, g; `[D]` each
     mu: [FloatTensor<B>; 4],
     /// `[D]`
     decay: FloatTensor<B>,
     /// `[D]`
     bonus: FloatTensor<B>,
-    /// Of r, k, v, g; [D, D] each
+    /// The projections of r, k, v, g; [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }

@@ -47,7 +47,7 @@ pub struct DynamicTimeMix<B: FusedOps> {
     /// `[D]`
     bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
-    /// Of k, v, r, g; [D, D] each
+    /// The projections of k, v, r, g; [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }

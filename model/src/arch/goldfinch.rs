@@ -35,7 +35,7 @@ use crate::ops::{
 /// What a GoldFinch keeps of a text.
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
-    /// Of every block; the attending ones have shifts only.
+    /// The state of every block; the attending ones have shifts only.
     pub blocks: Vec<BlockState<B>>,
     /// None before the first token.
     pub cache: Option<Cache<B>>,
@@ -79,7 +79,7 @@ struct Recur<B: FusedOps> {
     unused_bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
     second_value: LowRank<B>,
-    /// Of r, k, v; [D, D] each
+    /// The projections of r, k, v; [D, D] each
     projections: [FloatTensor<B>; 3],
     output: TimeOutput<B>,
 }
@@ -88,7 +88,8 @@ struct Recur<B: FusedOps> {
 #[derive(Clone, Debug)]
 struct Attend<B: FusedOps> {
     norm: Norm<B>,
-    /// Of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others [1, D]
+    /// The mixes of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others
+    /// [1, D]
     mu: [FloatTensor<B>; 5],
     query_mix: LowRank<B>,
     /// Two pieces, k and v.
@@ -330,7 +331,7 @@ impl<B: FusedOps> Recur<B> {
 
 impl<B: FusedOps> Attend<B> {
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        // In the order of the tensors.
+        // The fields stand in the order of the tensors.
         Self {
             norm: Norm::take(next),
             mu: [next(), next(), next(), next(), next()],

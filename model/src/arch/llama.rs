@@ -38,7 +38,7 @@ pub struct State<B: FusedOps> {
     sequences: usize,
     /// Tokens of each sequence.
     length: usize,
-    /// Of each block; none before the first token.
+    /// The cache of each block; none before the first token.
     blocks: Vec<Option<Cache<B>>>,
 }
 
@@ -168,7 +168,7 @@ fn held_per_token(m: &config::Model) -> usize {
     m.layers * block + ends + gradients
 }
 
-/// In the words of transformers' `LlamaConfig`.
+/// Describes a model in the words of transformers' `LlamaConfig`.
 fn describe(m: &config::Model) -> Value {
     let mut config = json!({
         "architectures": ["LlamaForCausalLM"],

@@ -42,7 +42,7 @@ pub trait TimeMixing<B: FusedOps> {
     /// What the weights of token shifts weigh.
     const WEIGHS: Weighs;
 
-    /// From the next of the model's tensors.
+    /// Takes the next of the model's tensors.
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
 
     /// Returns x with what time mixing adds to it; the state moves on. // x [N, D]

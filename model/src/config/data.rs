@@ -232,7 +232,7 @@ impl Written {
         Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    /// These keys, with what the token files were made with.
+    /// Adds the keys that say what the token files were made with.
     fn with(self, vocabulary: &Vocabulary) -> Self {
         let file = vocabulary.scheme != Scheme::Bytes;
         Self {
@@ -272,7 +272,7 @@ fn one_each<'a, T>(
 }
 
 impl Scheme {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         Form::Of(self).entry().0

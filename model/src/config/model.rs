@@ -149,7 +149,7 @@ impl Model {
 }
 
 impl Family {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0

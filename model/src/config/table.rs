@@ -65,7 +65,7 @@ impl Key {
 pub(crate) trait Keys: Sized + 'static {
     /// Its name there.
     const TABLE: &'static str;
-    /// In the order of the canonical bytes.
+    /// Its keys, in the order of the canonical bytes.
     const KEYS: &'static [Key];
     /// A table in which no key applies: all its fields are zero or empty.
     const NONE: Self;
@@ -484,5 +484,5 @@ pub(crate) const DIGEST: Pattern = Pattern {
 };
 /// Every whole number up to here is also a float, and TOML can write it.
 pub(crate) const TOKENS_MAX: u64 = 1 << 53;
-/// So many files fit into a manifest beside everything else.
+/// The longest list: so many files fit into a manifest beside everything else.
 const LIST_MAX: usize = 64;

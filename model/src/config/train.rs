@@ -38,7 +38,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0

@@ -16,7 +16,8 @@ use super::error::DataError;
 /// An open file, and what it was like when it was opened.
 #[derive(Debug)]
 pub(super) struct Steady {
-    /// To be read from its begin to its end, once.
+    /// May be read from its begin to its end once, to be checked; after that [`Steady::read`]
+    /// reads.
     pub(super) file: fs::File,
     pub(super) path: PathBuf,
     /// Length in bytes, as it was when the file was opened.
@@ -46,7 +47,7 @@ impl Steady {
     }
 }
 
-/// Its length and its time, one of which every change of it changes.
+/// The length and the time of a file; every change of the file changes one of them.
 pub(super) fn look(file: &fs::File) -> io::Result<(u64, SystemTime)> {
     let about = file.metadata()?;
     Ok((about.len(), about.modified()?))

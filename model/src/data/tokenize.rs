@@ -23,7 +23,7 @@ use crate::tokenizer::{EncodeError, FileError, Tokenizer, Unknown};
 pub struct Job<'a> {
     /// Files of documents, in this order.
     pub inputs: &'a [PathBuf],
-    /// Their format; none: what each one's name says.
+    /// Their format; where it is none, the name of each file says it.
     pub format: Option<Format>,
     /// Name of the JSON field or of the Parquet column.
     pub field: &'a str,

@@ -39,7 +39,7 @@ impl Untracked<3, 1> for Attend {
         [primitive(weights.matmul(v).swap_dims(1, 2).reshape([rows, width]))]
     }
 
-    /// One query of one head at a time.
+    /// Works on one query of one head at a time.
     fn forward(&self, inputs: [FlexTensor; 3]) -> [FlexTensor; 1] {
         let _timer = clock::start("attention");
         let heads @ Heads { sequences, tokens, query, kv, size } = self.heads;

@@ -74,7 +74,7 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
         let mut outputs = gradients.each_mut().map(floats_mut);
         if M * self.rank < saved[1].shape()[1] {
-            // Of pieces that take no part nothing is written.
+            // Nothing is written for pieces that take no part.
             outputs[1..3].iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);

@@ -47,13 +47,13 @@ impl Operator<1> for Rotate {
 
     type Saved = ();
 
-    /// Over a fresh projection.
+    /// Writes over its input, which is a fresh projection.
     fn forward(&self, [mut qkv]: [FlexTensor; 1]) -> (FlexTensor, ()) {
         self.turn(floats_mut(&mut qkv), 1.0);
         (qkv, ())
     }
 
-    /// Back by the same angles.
+    /// Turns the gradient back by the same angles.
     fn backward(&self, (): (), mut dy: FlexTensor) -> [FlexTensor; 1] {
         self.turn(floats_mut(&mut dy), -1.0);
         [dy]
@@ -131,7 +131,7 @@ impl RopeScaling {
     /// Turns over the original context, above which a frequency stays: `high_freq_factor`.
     pub(crate) const OFTEN: f32 = 4.0;
 
-    /// Between the two it is a mean of both.
+    /// The frequency for the longer context; between the two bounds it is a mean of both.
     fn stretch(self, frequency: f32) -> f32 {
         let turns = self.original as f32 * frequency / std::f32::consts::TAU;
         let kept = ((turns - Self::ONCE) / (Self::OFTEN - Self::ONCE)).clamp(0.0, 1.0);

@@ -24,7 +24,7 @@ pub(super) struct HuggingFace {
     unknown: Unknown,
 }
 
-/// Of the file only what it says about the unknown.
+/// The part of the file that says what becomes of the unknown.
 #[derive(Deserialize)]
 struct Outline {
     model: Model,
@@ -154,7 +154,7 @@ impl HuggingFace {
 /// For private use: no vocabulary has it.
 const STRANGE: char = '\u{10fffd}';
 
-/// As many different tokens a manifest may have.
+/// A manifest may have as many different tokens.
 const TOKENS_MAX: u32 = 1 << 20;
 
 /// What files without a post-processor call it: Llama 3, Llama 2, Gemma, GPT-2 and its heirs.

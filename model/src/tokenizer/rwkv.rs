@@ -239,7 +239,7 @@ fn escape(letters: &mut std::str::Chars<'_>) -> Option<u32> {
 const ID_MAX: u32 = (1 << 20) - 1;
 /// Up to here looking at every label is as fast as halving (measured, 2026-11).
 const SCAN_MAX: usize = 8;
-/// Of a wrong line this much is shown.
+/// So much is shown of a wrong line.
 const EXCERPT_CHARS: usize = 60;
 
 #[cfg(test)]

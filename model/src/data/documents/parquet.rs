@@ -30,7 +30,7 @@ pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(
         sink.bytes(bytes);
         Ok::<_, ReadError>(())
     })?;
-    // Its columns are read here and there.
+    // The reader of columns goes to and fro in the file.
     file.rewind().map_err(&refused)?;
     let rows = rows(file.try_clone().map_err(&refused)?, path, column, sink);
     // What was damaged because somebody wrote to it was not damaged before.

@@ -36,7 +36,7 @@ struct Decays<B: Backend> {
     before: Tensor<B, 4>,
     /// After each token, within its block.
     after: Tensor<B, 4>,
-    /// Of each block. // [G, M, K]
+    /// The sum over each block. // [G, M, K]
     total: Tensor<B, 3>,
 }
 

@@ -30,7 +30,7 @@ impl PaddedMatrix {
         Self { lanes: vec![Lanes([0.0; BLOCK]); rows * blocks], blocks }
     }
 
-    /// As many states of this head size.
+    /// `count` states of this head size, all zero.
     pub(super) fn states(count: usize, size: usize) -> Self {
         Self::zeros(count * size.next_multiple_of(BLOCK), size)
     }
