@@ -65,8 +65,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         let last = epoch == settings.epochs;
         let tokens = if last { 1 << 16 } else { eval::GLANCE_TOKENS };
-        peers[0].load(state.theta())?;
-        let held_out = evaluate(peers[0].as_ref(), &source, &work, tokens)?;
+        peers[0].model().load(state.theta())?;
+        let held_out = evaluate(peers[0].model(), &source, &work, tokens)?;
         println!(
             "epoch {epoch:3}  train {:.4}  held out {:.4}  excess {}  {:.1} s, {:.0} tokens/s",
             loss / settings.peers as f64,
@@ -88,7 +88,7 @@ fn learn(
     amount: u64,
     sum: &mut [f32],
 ) -> Result<f64, Box<dyn Error>> {
-    peer.load(state.theta())?;
+    peer.model().load(state.theta())?;
     let (mut loss, mut tokens) = (0.0, committed);
     for step in 0..amount {
         let done = peer.step(stream, step, tokens)?;
@@ -96,7 +96,7 @@ fn learn(
         loss += done.loss;
     }
     let mut local = vec![0.0; sum.len()];
-    peer.store(&mut local)?;
+    peer.model().store(&mut local)?;
     for ((sum, theta), local) in sum.iter_mut().zip(state.theta()).zip(local) {
         *sum += theta - local;
     }
@@ -120,8 +120,7 @@ impl Settings {
         match key {
             "file" => {
                 let path = PathBuf::from(value);
-                let found = text::describe(&path)?;
-                self.work = Work::text(found.digest, found.bytes).to_toml();
+                self.work = Work::text(text::describe(&path)?).to_toml();
                 self.file = Some(path);
             }
             "seed" => self.seed = value.parse()?,

@@ -30,10 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let seed = 1;
     let page = text::describe(&path)?;
-    let work = Work::text(page.digest, page.bytes);
+    let work = Work::text(page);
     let source = Arc::new(Dataset::open(&work, seed, &[path])?);
     let mut trainer = trainer(&work, Arc::clone(&source), Device::Auto, None)?;
-    trainer.load(&genesis::weights(seed, &arch::specs(&work.model)))?;
+    trainer.model().load(&genesis::weights(seed, &arch::specs(&work.model)))?;
     println!("{} parameters, {} bytes of text", work.model.parameter_count(), page.bytes);
 
     let stream = Stream { seed: [0; 32], committed: 0 };
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let done = trainer.step(&stream, step, tokens)?;
         tokens += done.tokens;
         if (step + 1) % 50 == 0 {
-            let held_out = evaluate(trainer.as_ref(), &source, &work, eval::GLANCE_TOKENS)?;
+            let held_out = evaluate(trainer.model(), &source, &work, eval::GLANCE_TOKENS)?;
             println!("step {:4}  loss {:.3}  held out {:.3}", step + 1, done.loss, held_out.loss);
         }
     }
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokenizer = Tokenizer::of(&work.data, None)?;
     let mut decoder = tokenizer.decoder();
     let settings = sample::Sampling { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
-    sample(trainer.as_ref(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {
+    sample(trainer.model(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {
         print!("{}", decoder.push(token));
         match io::stdout().flush() {
             Ok(()) => ControlFlow::Continue(()),

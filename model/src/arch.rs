@@ -19,7 +19,6 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 pub use self::family::{Arch, Pass, Rows};
 
 use self::family::{Declared, Facts};
-use self::rwkv::BlockState;
 use crate::config::{Family, Model, Work, with_families};
 use crate::genesis::Spec;
 use crate::ops::FusedOps;
@@ -41,16 +40,6 @@ macro_rules! families {
         pub enum State<B: FusedOps> {
             $(#[doc = concat!("Of [`", stringify!($module), "`].")]
             $name(<$module::$name<B> as Pass<B>>::State),)*
-        }
-
-        impl<B: FusedOps> State<B> {
-            /// States of the blocks, of a family whose blocks keep more than a cache; else none.
-            #[must_use]
-            pub fn blocks(&self) -> &[BlockState<B>] {
-                match self {
-                    $(Self::$name(state) => <$module::$name<B> as Pass<B>>::blocks(state),)*
-                }
-            }
         }
 
         impl Arch {
@@ -148,8 +137,8 @@ impl Arch {
         (self.model().family.facts().flops_per_token)(self.model(), &self.declare())
     }
 
-    /// Numbers that a training step holds for each token at its peak: what the backward pass needs of
-    /// the forward pass, and the largest gradients beside it.
+    /// Numbers that a training step holds for each token at its peak: what the backward pass needs
+    /// of the forward pass, and the largest gradients beside it.
     #[must_use]
     pub fn held_per_token(&self) -> u64 {
         (self.model().family.facts().held_per_token)(self.model()) as u64

@@ -1,4 +1,5 @@
-//! What the work is: the tables `[model]`, `[data]` and `[train]` of a run's manifest as typed values.
+//! What the work is: the tables `[model]`, `[data]` and `[train]` of a run's manifest as typed
+//! values.
 //!
 //! A manifest is written by a person and believed by every peer, so it is parsed once, here, into a
 //! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, an
@@ -37,29 +38,25 @@ pub struct Work {
 }
 
 impl Work {
-    /// What `manifest new` proposes: a small Llama on the synthetic source. In 20 epochs of 15 steps
-    /// four peers end at 0.16 to 0.21 of the unigram's excess, one alone at 0.25 to 0.32 (six
+    /// What `manifest new` proposes: a small Llama on the synthetic source. In 20 epochs of 15
+    /// steps four peers end at 0.16 to 0.21 of the unigram's excess, one alone at 0.25 to 0.32 (six
     /// seeds, 2026-11); it takes about 10 seconds of one core.
     #[must_use]
     pub fn synthetic() -> Self {
-        let source = Source::Synthetic { symbols: 16, order: 2 };
-        Self::proposed(source, Sizes { width: 64, ffn: 176, batch: 8 })
+        Self::proposed(Source::Synthetic { symbols: 16, order: 2 })
     }
 
-    /// What `manifest new` proposes for a text file of `bytes` bytes with this BLAKE3 digest: 0.43
-    /// million parameters, and a batch so small that a peer alone learns visibly less.
+    /// What `manifest new` proposes for a text file: 0.43 million parameters, and a batch so small
+    /// that a peer alone learns visibly less.
     #[must_use]
-    pub fn text(digest: [u8; 32], bytes: u64) -> Self {
-        let source = Source::Text { digest, bytes };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+    pub fn text(file: Fingerprint) -> Self {
+        Self::proposed(Source::Text(file))
     }
 
-    /// What `manifest new` proposes for a token file of `bytes` bytes with this BLAKE3 digest: as
-    /// for a text.
+    /// What `manifest new` proposes for a token file: the same model as for a text.
     #[must_use]
-    pub fn tokens(vocabulary: Vocabulary, digest: [u8; 32], bytes: u64) -> Self {
-        let source = Source::Tokens { digest, bytes, vocabulary };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+    pub fn tokens(vocabulary: Vocabulary, file: Fingerprint) -> Self {
+        Self::proposed(Source::Tokens { file, vocabulary })
     }
 
     /// What `manifest new` proposes for several token files: all have the same weight, to the end.
@@ -67,8 +64,7 @@ impl Work {
     pub fn mix(vocabulary: Vocabulary, files: &[Fingerprint]) -> Self {
         let component = |&file| Component { file, weight: 1.0, anneal_weight: 1.0 };
         let components = files.iter().map(component).collect();
-        let source = Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX };
-        Self::proposed(source, Sizes { width: 128, ffn: 344, batch: 4 })
+        Self::proposed(Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX })
     }
 
     /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
@@ -84,7 +80,7 @@ impl Work {
         let tokens = work.data.tokens();
         if work.model.vocab < tokens {
             let need = format!("the data has {tokens} different tokens: choose at least {tokens}");
-            return Err(WorkError::contradiction("model.vocab", work.model.vocab, need));
+            return Err(WorkError::value("model.vocab", work.model.vocab, need));
         }
         Ok(work)
     }
@@ -100,8 +96,8 @@ impl Work {
         tables.map(|(name, table)| (name.to_owned(), table.into())).into_iter().collect()
     }
 
-    /// The byte string that is hashed into the run's id: the tables one after the other, each key in the
-    /// order of its table.
+    /// The byte string that is hashed into the run's id: the tables one after the other, each key
+    /// in the order of its table.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -111,8 +107,8 @@ impl Work {
         bytes
     }
 
-    /// Of each key of the three tables its full name, what `manifest new` proposes, its bounds, and what it
-    /// means.
+    /// For each key of the three tables: its full name, the value that `manifest new` proposes, its
+    /// bounds and its meaning.
     #[must_use]
     pub fn keys() -> Vec<[String; 4]> {
         let Self { model, data, train } = Self::synthetic();
@@ -131,9 +127,12 @@ impl Work {
         self.train.batch as u64 * self.model.context as u64
     }
 
-    fn proposed(source: Source, sizes: Sizes) -> Self {
+    fn proposed(source: Source) -> Self {
+        let (width, ffn, batch) = match source {
+            Source::Synthetic { .. } => (64, 176, 8),
+            Source::Text(_) | Source::Tokens { .. } | Source::Mix { .. } => (128, 344, 4),
+        };
         let data = Data { source, held_out: 0.1, hints: Hints::default() };
-        let Sizes { width, ffn, batch } = sizes;
         let model = Model {
             family: Family::Llama,
             layers: 2,
@@ -166,13 +165,6 @@ impl Work {
         };
         Self { model, data, train }
     }
-}
-
-/// What differs between the proposals.
-struct Sizes {
-    width: usize,
-    ffn: usize,
-    batch: usize,
 }
 
 #[cfg(test)]

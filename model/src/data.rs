@@ -2,13 +2,14 @@
 //!
 //! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer), and says what
 //! the run had committed when the epoch began; this file turns it into batches. Row i of step s
-//! depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save, and micro-batches of
-//! any size hold the same rows. One row has `context` tokens and for each the token that follows it.
+//! depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save, and micro-batches
+//! of any size hold the same rows. One row has `context` tokens and for each the token that follows
+//! it.
 //!
 //! Some of the source is *held out*: a fixed set of rows, the same for every peer, that no stream
-//! contains. A [`Dataset`] also knows the entropies that its losses are to be compared with, those of
-//! the best predictors that look at no token and at one, and, where it is known, the entropy rate,
-//! below which nobody can get.
+//! contains. A [`Dataset`] also knows the entropies that its losses are to be compared with, those
+//! of the best predictors that look at no token and at one, and, where it is known, the entropy
+//! rate, below which nobody can get.
 //!
 //! Who gets which stream and what is done with a batch is decided elsewhere.
 
@@ -32,7 +33,7 @@ use std::path::PathBuf;
 pub use self::entropy::Entropies;
 pub use self::error::DataError;
 
-use crate::config::{Fingerprint, Source, Vocabulary, Work};
+use crate::config::{Source, Vocabulary, Work};
 use draw::Draw;
 use mix::Mix;
 use split::Split;
@@ -88,15 +89,13 @@ impl Dataset {
                 None => Kind::Synthetic(Markov::new(seed, symbols, order)),
                 Some(path) => return Err(DataError::NeedlessFile(path.clone())),
             },
-            &Source::Text { digest, bytes } => {
-                let expected = Fingerprint { digest, bytes };
-                let path = files::one(named, "text", expected, hints)?;
-                Kind::Text(Text::open(&path, expected, held_out, context)?)
+            Source::Text(file) => {
+                let path = files::one(named, "text", *file, hints)?;
+                Kind::Text(Text::open(&path, *file, held_out, context)?)
             }
-            &Source::Tokens { digest, bytes, ref vocabulary } => {
-                let expected = Fingerprint { digest, bytes };
-                let path = files::one(named, "token", expected, hints)?;
-                Kind::Tokens(Tokens::open(&path, expected, requirements(vocabulary))?)
+            Source::Tokens { file, vocabulary } => {
+                let path = files::one(named, "token", *file, hints)?;
+                Kind::Tokens(Tokens::open(&path, *file, requirements(vocabulary))?)
             }
             Source::Mix { vocabulary, components, anneal_from } => {
                 let requirements = requirements(vocabulary);
@@ -123,14 +122,14 @@ impl Dataset {
             match &self.kind {
                 Kind::Synthetic(markov) => batch.push(&markov.walk(&mut draw, length)),
                 Kind::Text(text) => {
-                    batch.push(&text.read(text.split().anywhere(&mut draw, length), length)?);
+                    batch.push(&text.read(text.split.anywhere(&mut draw, length), length)?);
                 }
                 Kind::Tokens(tokens) => {
-                    batch.push_packed(tokens, tokens.split().anywhere(&mut draw, length))?;
+                    batch.push_packed(tokens, tokens.split.anywhere(&mut draw, length))?;
                 }
                 Kind::Mix(mix) => {
                     let tokens = mix.draw(&mut draw, stream.committed);
-                    batch.push_packed(tokens, tokens.split().anywhere(&mut draw, length))?;
+                    batch.push_packed(tokens, tokens.split.anywhere(&mut draw, length))?;
                 }
             }
         }
@@ -151,14 +150,14 @@ impl Dataset {
             match &self.kind {
                 Kind::Synthetic(markov) => batch.push(&markov.held_out(row, length)),
                 Kind::Text(text) => {
-                    batch.push(&text.read(start(text.split(), row, of)?, length)?);
+                    batch.push(&text.read(start(text.split, row, of)?, length)?);
                 }
                 Kind::Tokens(tokens) => {
-                    batch.push_packed(tokens, start(tokens.split(), row, of)?)?;
+                    batch.push_packed(tokens, start(tokens.split, row, of)?)?;
                 }
                 Kind::Mix(mix) => {
                     let (tokens, row, of) = mix.held_out(row, of);
-                    batch.push_packed(tokens, start(tokens.split(), row, of)?)?;
+                    batch.push_packed(tokens, start(tokens.split, row, of)?)?;
                 }
             }
         }
@@ -170,8 +169,8 @@ impl Dataset {
     pub fn entropies(&self) -> Entropies {
         match &self.kind {
             Kind::Synthetic(markov) => markov.entropies(),
-            Kind::Text(text) => text.entropies(),
-            Kind::Tokens(tokens) => tokens.entropies(),
+            Kind::Text(text) => text.entropies,
+            Kind::Tokens(tokens) => tokens.entropies,
             Kind::Mix(mix) => mix.entropies(),
         }
     }

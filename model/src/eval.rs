@@ -7,8 +7,8 @@
 //! excess = mean over contexts of KL(p ‖ q) = Σ_x p(x) · (ln p(x) − ln q(x))
 //! ```
 //!
-//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no token,
-//! or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
+//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no
+//! token, or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
 //! Probabilities are made from the scores on the host, in f64.
 
 use thiserror::Error;
@@ -49,11 +49,11 @@ impl Evaluation {
 /// The excess of predictors that have nothing to learn, in nats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Yardsticks {
-    /// Of equal probabilities.
+    /// The excess of equal probabilities.
     pub uniform: f64,
-    /// Of the best predictor that looks at no token.
+    /// That of the best predictor that looks at no token.
     pub unigram: f64,
-    /// Of the best predictor that looks at the last token.
+    /// That of the best predictor that looks at the last token.
     pub bigram: f64,
 }
 
@@ -203,10 +203,6 @@ mod tests {
     }
 
     impl Model for Oracle<'_> {
-        fn parameter_count(&self) -> usize {
-            0
-        }
-
         fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
             Ok(())
         }
@@ -277,7 +273,7 @@ mod tests {
         }
         writer.finish([0; 32]).expect("whole");
         let (header, file) = tokens::describe(&path).expect("a token file");
-        let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+        let work = Work::tokens(header.vocabulary, file);
         let source = Dataset::open(&work, 3, std::slice::from_ref(&path)).expect("opens");
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows: false };

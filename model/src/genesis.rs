@@ -12,8 +12,8 @@
 //! weight = (std · z) rounded to f32 once
 //! ```
 //!
-//! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call the
-//! platform's. A truncated normal skips what lies outside and takes the next number; a uniform
+//! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call
+//! the platform's. A truncated normal skips what lies outside and takes the next number; a uniform
 //! number is 2u2 − 1 times its bound; an orthogonal matrix is in `orthogonal.rs`.
 //!
 //! Which parameter starts how is decided by the architecture, not here.
@@ -43,10 +43,8 @@ pub struct Spec {
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All zero.
-    Zeros,
-    /// All one: the gain of a norm.
-    Ones,
+    /// The same number everywhere.
+    Constant(f64),
     /// Normal of mean 0.
     Normal {
         /// Standard deviation.
@@ -70,7 +68,7 @@ pub enum Init {
         /// Every singular value of the matrix.
         gain: f64,
     },
-    /// No chance: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
+    /// Not drawn: element i is offset + scale·(i/over)^exponent + zigzag·((i + 1) mod 3 − 1), which
     /// is how RWKV spreads its channels from slow to fast (Peng et al. 2024, arXiv 2404.05892).
     Curve(Curve),
 }
@@ -80,13 +78,13 @@ pub enum Init {
 pub struct Curve {
     /// Added to every element.
     pub offset: f64,
-    /// Times the power.
+    /// Factor of the power.
     pub scale: f64,
     /// What an element's place in its tensor is divided by.
     pub over: f64,
-    /// To which the quotient is raised.
+    /// The power to which the quotient is raised.
     pub exponent: f64,
-    /// Times −1, 0 or 1, in turn from element 2 on.
+    /// Factor of −1, 0 and 1, which take turns from element 2 on.
     pub zigzag: f64,
 }
 
@@ -105,12 +103,6 @@ impl Spec {
 }
 
 impl Curve {
-    /// The same number everywhere.
-    #[must_use]
-    pub fn constant(offset: f64) -> Self {
-        Self { offset, scale: 0.0, over: 1.0, exponent: 1.0, zigzag: 0.0 }
-    }
-
     fn at(&self, i: usize) -> f64 {
         let power = libm::pow(i as f64 / self.over, self.exponent);
         let turn = ((i + 1) % 3) as f64 - 1.0;
@@ -138,8 +130,7 @@ fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
         }
     };
     match spec.init {
-        Init::Zeros => place.fill(0.0),
-        Init::Ones => place.fill(1.0),
+        Init::Constant(number) => place.fill(number as f32),
         Init::Normal { std } => put(&mut normals(&mut stream).map(|z| std * z)),
         Init::TruncatedNormal { std, cut } => {
             put(&mut normals(&mut stream).filter(|z| z.abs() <= cut).map(|z| std * z));
@@ -166,7 +157,7 @@ fn stream(seed: u64, name: &str) -> Draw {
 /// Standard normal numbers, two from each pair.
 fn normals(stream: &mut Draw) -> impl Iterator<Item = f64> {
     let pair = || {
-        // Above 0 to 1; the sum is exact.
+        // u1 lies above 0 and is at most 1; the sum is exact.
         let (u1, u2) = (stream.unit() + UNIT, stream.unit());
         let radius = libm::sqrt(-2.0 * libm::log(u1));
         [radius * libm::cos(TAU * u2), radius * libm::sin(TAU * u2)]
@@ -231,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn gains_are_one_and_zeros_zero() {
-        let specs = [spec("a", 2, Init::Ones), spec("b", 3, Init::Zeros)];
-        assert_eq!(weights(1, &specs), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    fn a_constant_is_the_same_everywhere() {
+        let specs = [spec("a", 2, Init::Constant(0.25)), spec("b", 3, Init::Constant(0.0))];
+        assert_eq!(weights(1, &specs), [0.25, 0.25, 0.0, 0.0, 0.0]);
     }
 
     /// Worked by hand: 2 + 3·(i/4)² − 0.5, 0 or 0.5.
@@ -242,8 +233,6 @@ mod tests {
         let curve = Curve { offset: 2.0, scale: 3.0, over: 4.0, exponent: 2.0, zigzag: 0.5 };
         let found = weights(1, &[spec("a", 5, Init::Curve(curve))]);
         assert_eq!(found, [2.0, 2.1875 + 0.5, 2.75 - 0.5, 3.6875, 5.0 + 0.5]);
-        let constant = Init::Curve(Curve::constant(0.25));
-        assert_eq!(weights(1, &[spec("a", 3, constant)]), [0.25; 3]);
     }
 
     /// Mean 0 and variance bound²/3, and nothing outside.

@@ -11,9 +11,9 @@
 //! | `rwkv_vocab_v20230424.txt` | its vocabulary, under the name by which RWKV's programs look for it |
 //!
 //! The names and shapes are those of [`Arch::specs`](crate::arch::Arch::specs): transformers' for
-//! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle and
-//! Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters, and one
-//! tensor at a time is all that is ever copied.
+//! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle
+//! and Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters,
+//! and one tensor at a time is all that is ever copied.
 //!
 //! Momentum, epochs and whose run it was stay behind: a folder is a model and nothing else.
 
@@ -23,18 +23,21 @@ pub mod export;
 pub mod import;
 pub mod tokenizer;
 
+use burn_backend::bf16;
+
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// As they are: whoever reads them back has the same bits.
+    /// Unchanged: whoever reads them back has the same bits.
     #[default]
     F32,
-    /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of precision.
+    /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of
+    /// precision.
     Bf16,
 }
 
 impl Precision {
-    /// As PyTorch names it.
+    /// The name that PyTorch has for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,9 +59,7 @@ impl Precision {
     fn holds(self, number: f32) -> bool {
         match self {
             Self::F32 => number.is_finite(),
-            Self::Bf16 => {
-                number.is_finite() && f32::from_bits(upper_half(number) << 16).is_finite()
-            }
+            Self::Bf16 => bf16::from_f32(number).is_finite(),
         }
     }
 
@@ -67,18 +68,10 @@ impl Precision {
         match self {
             Self::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
             Self::Bf16 => {
-                let halves = numbers.iter().map(|number| upper_half(*number));
-                halves.flat_map(|bits| [bits as u8, (bits >> 8) as u8]).collect()
+                numbers.iter().flat_map(|number| bf16::from_f32(*number).to_le_bytes()).collect()
             }
         }
     }
-}
-
-/// The bits of the nearest bf16 of a finite number; of two equally near, the even one.
-fn upper_half(number: f32) -> u32 {
-    let bits = number.to_bits();
-    let odd = (bits >> 16) & 1;
-    (bits + 0x7fff + odd) >> 16
 }
 
 /// The one file of a model that needs no others.
@@ -93,7 +86,8 @@ mod tests {
     use super::*;
 
     fn rounded(number: f32) -> f32 {
-        f32::from_bits(upper_half(number) << 16)
+        let [low, high] = Precision::Bf16.encode(&[number])[..] else { panic!("two bytes") };
+        f32::from_bits(u32::from_le_bytes([0, 0, low, high]))
     }
 
     /// 1 + 2^−8 lies between two neighbours, 1 + 3·2^−8 too: each goes to the even one.

@@ -1,5 +1,5 @@
-//! What peers compute: language models, data and optimisers on burn. Knows no peer, socket or file of
-//! a node.
+//! What peers compute: language models, data and optimisers on burn. The crate knows no peer, no
+//! socket and no file of a node.
 //!
 //! | module | owns |
 //! |---|---|

@@ -1,16 +1,16 @@
 //! The operators that models are made of, as an extension of burn's `Backend`.
 //!
-//! An operator is a file here, a `mod` line and a `pub use` line. Its file says what it is (the equation and its
-//! source), its *plain form* (a few lines of burn tensor code, which define it, are the oracle of its
-//! tests, and run on CUDA, where burn fuses them), and the same by hand for CPUs: forward, backward and
-//! the kernels under them. On a CPU plain tensor code loses most of the machine to strided copies;
-//! there each operator is one node of burn's autodiff graph over kernels on slices. Finer than a
-//! transformer block, coarser than an addition: a model written in these operators still reads as its
-//! equations, and coarser operators were measured to be no faster.
+//! An operator is a file here, a `mod` line and a `pub use` line. Its file says what it is (the
+//! equation and its source), its *plain form* (a few lines of burn tensor code, which define it,
+//! are the oracle of its tests, and run on CUDA, where burn fuses them), and the same by hand for
+//! CPUs: forward, backward and the kernels under them. On a CPU plain tensor code loses most of the
+//! machine to strided copies; there each operator is one node of burn's autodiff graph over kernels
+//! on slices. Finer than a transformer block, coarser than an addition: a model written in these
+//! operators still reads as its equations, and coarser operators were measured to be no faster.
 //!
-//! A model says `B::run(Project, [x, w])`; [`FusedOps`] decides which form runs. There are three kinds:
-//! an [`Operator`] has one output, one of [`MultiOutput`] several, and an [`Untracked`] one no gradient by
-//! hand.
+//! A model says `B::run(Project, [x, w])`; [`FusedOps`] decides which form runs. There are three
+//! kinds: an [`Operator`] has one output, one of [`MultiOutput`] several, and an [`Untracked`] one
+//! no gradient by hand.
 //!
 //! Matrices are rows first: activations [N, D] with N = B·T positions, weights [out, in]. A CPU
 //! operator is given contiguous tensors. Saving one for the backward pass keeps a reference. Some
@@ -62,9 +62,9 @@ pub use self::attend::Attend;
 pub use self::attention::{Attention, Documents, Heads};
 pub use self::fused::FusedOps;
 pub use self::gate::{DecayedKeys, GatedAdd, ReluSquare};
-pub use self::loss::{CrossEntropy, ZForm, ZLoss};
+pub use self::loss::CrossEntropy;
 pub use self::low_rank::{Expand, TanhProject};
-pub use self::mix::{DataMix, Pieces};
+pub use self::mix::DataMix;
 pub use self::norm::{LayerNorm, NormGate, RmsNorm};
 pub use self::operator::{MultiOutput, Operator, Untracked};
 pub use self::pack::Pack;

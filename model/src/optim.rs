@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A parameter's [`Group`], which its architecture declares, multiplies η and may leave λ out. The
-//! moments live on the device, start at zero with the first step, and outlive any replacement of the parameters: an
-//! outer step changes θ and keeps m and v. A gradient that is not finite changes nothing and is an
-//! error.
+//! moments live on the device, start at zero with the first step, and outlive any replacement of
+//! the parameters: an outer step changes θ and keeps m and v. A gradient that is not finite changes
+//! nothing and is an error.
 //!
 //! The learning rate is the caller's ([`schedule`](crate::schedule)).
 
@@ -23,11 +23,11 @@ use crate::config::Train;
 use crate::ops::{AdamW, FusedOps, SquareSum};
 use crate::params::{self, ParamsError};
 
-/// Moments, and what they are moved by.
+/// Adam's moments, and the settings that move them.
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
     train: Train,
-    /// Of each parameter.
+    /// The group of each parameter.
     groups: Vec<Group>,
     /// m and v of each parameter; empty before the first step.
     moments: Vec<[FloatTensor<B>; 2]>,
@@ -37,7 +37,7 @@ pub struct Optimizer<B: FusedOps> {
 /// How one parameter differs from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Times the learning rate.
+    /// Factor of the learning rate.
     pub lr_factor: f64,
     /// Whether the weight decay applies.
     pub decays: bool,
@@ -60,14 +60,23 @@ pub enum OptimError {
 }
 
 impl Group {
-    /// Takes part in everything: a matrix.
+    /// The common learning rate and weight decay: for a matrix.
     pub const DECAYED: Self = Self { lr_factor: 1.0, decays: true };
-    /// Does not shrink: a norm, a vector of mixes.
+    /// The common learning rate without weight decay: for a norm, or a vector of mixes.
     pub const FREE: Self = Self { lr_factor: 1.0, decays: false };
+
+    /// The update of a parameter of this group.
+    fn of(self, update: AdamW) -> AdamW {
+        AdamW {
+            learning_rate: update.learning_rate * self.lr_factor as f32,
+            weight_decay: if self.decays { update.weight_decay } else { 0.0 },
+            ..update
+        }
+    }
 }
 
 impl<B: FusedOps> Optimizer<B> {
-    /// Cold: no moments yet. One group for each tensor of parameters.
+    /// An optimiser that has no moments yet. There is one group for each tensor of parameters.
     #[must_use]
     pub fn new(train: &Train, groups: Vec<Group>) -> Self {
         Self { train: train.clone(), groups, moments: Vec::new(), steps: 0 }
@@ -110,16 +119,6 @@ impl<B: FusedOps> Optimizer<B> {
         }
         self.steps = step;
         Ok(norm)
-    }
-}
-
-impl Group {
-    fn of(self, update: AdamW) -> AdamW {
-        AdamW {
-            learning_rate: update.learning_rate * self.lr_factor as f32,
-            weight_decay: if self.decays { update.weight_decay } else { 0.0 },
-            ..update
-        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Text from a model: one token after the other, each drawn from what the model expects.
 //!
-//! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest. Of
-//! that distribution only the *nucleus* counts, the fewest tokens that have a share p of it together
-//! (Holtzman et al. 2020, arXiv 1904.09751): p = 1 is everything, a lower p leaves out what is
-//! improbable in every single case and yet too frequent in sum.
-//! The draws are a pure function of the seed. Each token is read once: what it means for those after it
-//! is in the reader's state.
+//! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest.
+//! Of that distribution only the *nucleus* counts, the fewest tokens that have a share p of it
+//! together (Holtzman et al. 2020, arXiv 1904.09751): p = 1 is everything, a lower p leaves out
+//! what is improbable in every single case and yet too frequent in sum. The draws are a pure
+//! function of the seed. Each token is read once: what it means for those after it is in the
+//! reader's state.
 
 use std::ops::ControlFlow;
 
@@ -92,8 +92,8 @@ pub fn sample(
     Ok(())
 }
 
-/// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the likeliest
-/// first; none if a score is not finite.
+/// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the
+/// likeliest first; none if a score is not finite.
 fn pick(scores: &[f64], sampling: Sampling, place: f64) -> Option<usize> {
     let Sampling { temperature, top_p, .. } = sampling;
     if scores.iter().any(|score| !score.is_finite()) {
@@ -135,10 +135,6 @@ mod tests {
     }
 
     impl Model for Counter {
-        fn parameter_count(&self) -> usize {
-            0
-        }
-
         fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
             Ok(())
         }

@@ -1,4 +1,5 @@
-//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for whoever joins.
+//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for whoever
+//! joins.
 //!
 //! The schedule follows what the *run* has committed, not what one peer has done, so that a peer
 //! that joins late is where the others are. With t the committed tokens and those that this peer
@@ -12,65 +13,41 @@
 //! ```
 //!
 //! The curve g is the manifest's choice ([`Decay`]): INTELLECT-1 falls with the root (Jaghouar et
-//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S = 0),
-//! GoldFinch with a quarter of one.
+//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S =
+//! 0), GoldFinch with a quarter of one.
 //!
 //! A peer whose Adam moments are cold takes noisy steps of full length: its first k steps are held
 //! to n/k of the peak. The smaller of the two factors counts.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
-use crate::config::{self, Decay};
+use crate::config::{Decay, Train};
 
-/// The learning rate of any step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    peak: f64,
-    /// s and W
-    warmup: (f64, u64),
-    stable: u64,
-    /// g, D and e
-    decay: (Decay, u64, f64),
-    ramp: u64,
+/// The learning rate of the step that brings the run to `tokens` tokens and is the `steps`-th since
+/// this peer's Adam moments were cold. Both count the step itself, so that the first one already
+/// learns.
+#[must_use]
+pub fn lr(train: &Train, tokens: u64, steps: u64) -> f64 {
+    train.lr * wsd(train, tokens).min(join(train.join_ramp_steps, steps))
 }
 
-impl Schedule {
-    /// The schedule that the manifest asks for.
-    #[must_use]
-    pub fn new(train: &config::Train) -> Self {
-        Self {
-            peak: train.lr,
-            warmup: (train.warmup_start, train.warmup_tokens),
-            stable: train.stable_tokens,
-            decay: (train.decay, train.decay_tokens, train.lr_final / train.lr),
-            ramp: train.join_ramp_steps,
-        }
+/// f(t)
+fn wsd(train: &Train, tokens: u64) -> f64 {
+    let (start, warmup) = (train.warmup_start, train.warmup_tokens);
+    if tokens < warmup {
+        return start + (1.0 - start) * tokens as f64 / warmup as f64;
     }
+    let over = (tokens - warmup).saturating_sub(train.stable_tokens);
+    if train.decay_tokens == 0 || over == 0 {
+        return 1.0;
+    }
+    let end = train.lr_final / train.lr;
+    end + (1.0 - end) * fall(train.decay, (over as f64 / train.decay_tokens as f64).min(1.0))
+}
 
-    /// The learning rate of the step that brings the run to `tokens` tokens and is the `steps`-th
-    /// since this peer's Adam moments were cold; both count the step itself, so that the first
-    /// one already learns.
-    #[must_use]
-    pub fn lr(&self, tokens: u64, steps: u64) -> f64 {
-        self.peak * self.wsd(tokens).min(self.join(steps))
-    }
-
-    fn wsd(&self, tokens: u64) -> f64 {
-        let (start, warmup) = self.warmup;
-        if tokens < warmup {
-            return start + (1.0 - start) * tokens as f64 / warmup as f64;
-        }
-        let (curve, decay, end) = self.decay;
-        let over = (tokens - warmup).saturating_sub(self.stable);
-        if decay == 0 || over == 0 {
-            return 1.0;
-        }
-        end + (1.0 - end) * fall(curve, (over as f64 / decay as f64).min(1.0))
-    }
-
-    fn join(&self, steps: u64) -> f64 {
-        if steps < self.ramp { steps as f64 / self.ramp as f64 } else { 1.0 }
-    }
+/// n/k
+fn join(ramp: u64, steps: u64) -> f64 {
+    if steps < ramp { steps as f64 / ramp as f64 } else { 1.0 }
 }
 
 /// g(x), for x from 0 to 1.
@@ -86,18 +63,25 @@ fn fall(curve: Decay, x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Work;
 
-    const SCHEDULE: Schedule = Schedule {
-        peak: 0.5,
-        warmup: (0.0, 100),
-        stable: 300,
-        decay: (Decay::OneMinusSqrt, 400, 0.0),
-        ramp: 4,
-    };
+    fn train() -> Train {
+        Train {
+            lr: 0.5,
+            warmup_tokens: 100,
+            warmup_start: 0.0,
+            stable_tokens: 300,
+            decay_tokens: 400,
+            decay: Decay::OneMinusSqrt,
+            lr_final: 0.0,
+            join_ramp_steps: 4,
+            ..Work::synthetic().train
+        }
+    }
 
     #[test]
     fn it_warms_up_stays_and_falls() {
-        let lr = |tokens| SCHEDULE.lr(tokens, 1000);
+        let lr = |tokens| lr(&train(), tokens, 1000);
         assert_eq!([0, 25, 50, 100, 250, 400].map(lr), [0.0, 0.125, 0.25, 0.5, 0.5, 0.5]);
         assert_eq!([500, 625, 800, 801, u64::MAX].map(lr), [0.25, 0.125, 0.0, 0.0, 0.0]);
     }
@@ -106,17 +90,17 @@ mod tests {
     #[test]
     fn every_curve_falls_to_the_final_rate() {
         let (root, quarter) = (0.5_f64.sqrt(), (PI / 8.0).cos());
-        for (curve, [early, half]) in [
+        for (decay, [early, half]) in [
             (Decay::OneMinusSqrt, [0.5, 1.0 - root]),
             (Decay::Linear, [0.75, 0.5]),
             (Decay::Cosine, [0.5 + 0.5 * root, 0.5]),
             (Decay::QuarterCosine, [quarter, root]),
         ] {
-            let schedule = Schedule { decay: (curve, 400, 0.2), ..SCHEDULE };
+            let train = Train { decay, lr_final: 0.1, ..train() };
             let expected = [early, half, 0.0, 0.0].map(|g| 0.5 * (0.2 + 0.8 * g));
             for (tokens, expected) in [500, 600, 800, 900].into_iter().zip(expected) {
-                let found = schedule.lr(tokens, 1000);
-                assert!((found - expected).abs() < 1e-12, "{curve:?} at {tokens}: {found}");
+                let found = lr(&train, tokens, 1000);
+                assert!((found - expected).abs() < 1e-12, "{decay:?} at {tokens}: {found}");
             }
         }
     }
@@ -124,26 +108,28 @@ mod tests {
     /// RWKV-LM: 0.01 + 0.99·step/warm.
     #[test]
     fn a_warmup_may_start_above_zero() {
-        let lr = |tokens| Schedule { warmup: (0.01, 100), ..SCHEDULE }.lr(tokens, 1000);
+        let train = Train { warmup_start: 0.01, ..train() };
+        let lr = |tokens| lr(&train, tokens, 1000);
         assert_eq!([0, 50, 100].map(lr), [0.005, 0.5 * 0.505, 0.5]);
     }
 
     #[test]
     fn without_decay_it_never_falls() {
-        let schedule = Schedule { decay: (Decay::Cosine, 0, 0.0), ..SCHEDULE };
-        assert_eq!(schedule.lr(u64::MAX, 1000), 0.5);
+        let train = Train { decay: Decay::Cosine, decay_tokens: 0, ..train() };
+        assert_eq!(lr(&train, u64::MAX, 1000), 0.5);
     }
 
     #[test]
     fn without_warmup_it_starts_at_the_peak() {
-        assert_eq!(Schedule { warmup: (0.0, 0), ..SCHEDULE }.lr(0, 1000), 0.5);
+        assert_eq!(lr(&Train { warmup_tokens: 0, ..train() }, 0, 1000), 0.5);
     }
 
     #[test]
     fn cold_moments_ramp_up() {
-        assert_eq!([1, 2, 3, 4, 5].map(|n| SCHEDULE.lr(200, n)), [0.125, 0.25, 0.375, 0.5, 0.5]);
-        assert_eq!(Schedule { ramp: 0, ..SCHEDULE }.lr(200, 1), 0.5);
+        let lr = |ramp, tokens, n| lr(&Train { join_ramp_steps: ramp, ..train() }, tokens, n);
+        assert_eq!([1, 2, 3, 4, 5].map(|n| lr(4, 200, n)), [0.125, 0.25, 0.375, 0.5, 0.5]);
+        assert_eq!(lr(0, 200, 1), 0.5);
         // In the warmup the smaller factor counts, not the product.
-        assert_eq!(SCHEDULE.lr(50, 3), 0.25);
+        assert_eq!(lr(4, 50, 3), 0.25);
     }
 }

@@ -1,10 +1,10 @@
 //! The agreed state as numbers (θ, v) and as pieces of bytes.
 //!
-//! Stored or sent, a state is a table of digests and then its pieces: consecutive slices of 1 MiB of
-//! the parameters θ, then of the outer momentum v, f32 little endian in the canonical order of the
-//! parameters; the last piece of each is short. This file is the map between the numbers and one
-//! piece, both ways. A number that is not finite is refused in both directions, so that a diverged
-//! run is never stored and never believed.
+//! Stored or sent, a state is a table of digests and then its pieces: consecutive slices of 1 MiB
+//! of the parameters θ, then of the outer momentum v, f32 little endian in the canonical order of
+//! the parameters; the last piece of each is short. This file is the map between the numbers and
+//! one piece, both ways. A number that is not finite is refused in both directions, so that a
+//! diverged run is never stored and never believed.
 //!
 //! The header, the digests and files belong to others: nothing here names a run or an epoch.
 

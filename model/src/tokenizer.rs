@@ -1,8 +1,8 @@
 //! Text to tokens and back.
 //!
-//! Bytes: a token is a byte, so every text has tokens. RWKV World and Hugging Face: a file says what
-//! the tokens are. Symbols: the synthetic source has no text; so that a person can look at it, each
-//! symbol has a letter of its own.
+//! Bytes: a token is a byte, so every text has tokens. RWKV World and Hugging Face: a file says
+//! what the tokens are. Symbols: the synthetic source has no text; so that a person can look at it,
+//! each symbol has a letter of its own.
 //!
 //! Where documents follow one another, one token, `bos`, begins each. A decoder holds back what is
 //! not yet a whole character of UTF-8.
@@ -43,7 +43,7 @@ impl Tokenizer {
     pub fn of(data: &config::Data, file: Option<&Path>) -> Result<Self, OpenError> {
         let kind = match &data.source {
             Source::Synthetic { .. } => Kind::Symbols,
-            Source::Text { .. } => Kind::Bytes,
+            Source::Text(_) => Kind::Bytes,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => {
                 return Self::of_documents(vocabulary, file);
             }
@@ -91,8 +91,8 @@ impl Tokenizer {
         Self { kind: Kind::Bytes, tokens, bos: Some(bos) }
     }
 
-    /// The tokenizer of documents that a file describes, and that it says what begins them; for
-    /// bytes, `file` is empty.
+    /// The tokenizer of documents that a file describes; the file also says which token begins a
+    /// document. For bytes, `file` is empty.
     ///
     /// # Errors
     /// If the file is of another form, or does not say what begins a document.
@@ -112,7 +112,7 @@ impl Tokenizer {
         }
     }
 
-    /// The same, with documents begun by the token that is written so in its file.
+    /// The same tokenizer, but with documents that begin with the token of this name in its file.
     ///
     /// # Errors
     /// [`FileError::NoSuchToken`], of any but a Hugging Face file.
@@ -192,8 +192,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Appends the tokens of a text that goes on behind a line break, where it was cut off: what the
-    /// tokenizer adds at the begin of a text is not among them.
+    /// Appends the tokens of a text that goes on behind a line break, where it was cut off: what
+    /// the tokenizer adds at the begin of a text is not among them.
     ///
     /// # Errors
     /// A letter that is no symbol, or something without a token.
@@ -222,7 +222,7 @@ impl Tokenizer {
         Decoder::new(self.clone())
     }
 
-    /// A decoder behind tokens whose text is known.
+    /// A decoder that goes on after these tokens, whose text is known.
     #[must_use]
     pub fn decoder_behind(&self, tokens: &[i32]) -> Decoder {
         let mut decoder = self.decoder();

@@ -3,12 +3,13 @@
 //!
 //! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything
 //! that needs the backend's type is a `Session`, and the world sees it as [`Model`] (weights in and
-//! out, logits, loss) or [`Trainer`] (the same and a step).
+//! out, logits, loss) or [`Trainer`] (a model and a step).
 //!
 //! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
-//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA takes
-//! it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it; gradients of the
-//! parts are weighted by their share, so that the sum is the gradient of the whole batch up to rounding.
+//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA
+//! takes it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it;
+//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole
+//! batch up to rounding.
 //!
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.
@@ -25,16 +26,13 @@ use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
-use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
+use crate::ops::{self, CrossEntropy, Documents, FusedOps};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
-use crate::schedule::Schedule;
+use crate::schedule;
 
 /// A model on a device.
 pub trait Model: Send {
-    /// Number of parameters: the length of every flat slice.
-    fn parameter_count(&self) -> usize;
-
     /// Replaces the weights, in canonical order.
     ///
     /// # Errors
@@ -65,7 +63,8 @@ pub trait Model: Send {
     fn reader(&self) -> Box<dyn Reader + '_>;
 }
 
-/// Reads one text, token after token, and keeps what the next one needs: a state instead of the text.
+/// Reads one text, token after token, and keeps what the next one needs: a state instead of the
+/// text.
 pub trait Reader {
     /// Scores of the token after the last of `tokens`, which follow those read before; none of no
     /// tokens. // `[V]`
@@ -76,7 +75,10 @@ pub trait Reader {
 }
 
 /// A model that learns.
-pub trait Trainer: Model {
+pub trait Trainer: Send {
+    /// The model. Its weights may be replaced; Adam's moments stay.
+    fn model(&mut self) -> &mut dyn Model;
+
     /// Takes inner step number `step` of a stream. `tokens` is how many the run
     /// has committed, and this peer has trained since, before the step: the place in the schedule.
     ///
@@ -94,7 +96,7 @@ pub struct Step {
     pub loss: f64,
     /// Global norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// As scheduled.
+    /// The learning rate that the schedule gave.
     pub learning_rate: f64,
 }
 
@@ -162,7 +164,6 @@ pub(crate) struct Session<A: TrainBackend> {
 pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,
-    schedule: Schedule,
     source: Arc<Dataset>,
     micro_batch: usize,
 }
@@ -183,8 +184,7 @@ impl<A: TrainBackend> Session<A> {
             A::float_set_require_grad(A::from_inner(parameter.clone()), true)
         };
         let leaves: Vec<_> = self.parameters.iter().map(track).collect();
-        let weight = self.work.train.z_loss as f32;
-        let loss = self.loss_of::<A>(&leaves, batch, ZLoss { weight, form: ZForm::Max })?;
+        let loss = self.loss_of::<A>(&leaves, batch, self.work.train.z_loss as f32)?;
         let loss = A::float_mul_scalar(loss, share.into());
         let value = scalar::<Inner<A>>(A::inner(loss.clone()))?;
         let mut gradients = A::backward(loss);
@@ -198,7 +198,7 @@ impl<A: TrainBackend> Session<A> {
         &self,
         parameters: &[FloatTensor<B>],
         batch: &Batch,
-        z_loss: ZLoss,
+        z_loss: f32,
     ) -> Result<FloatTensor<B>, TrainError> {
         let inputs = self.tokens::<B>(&batch.inputs, batch.sequences)?;
         self.check(&batch.targets, batch.sequences)?;
@@ -236,10 +236,6 @@ impl<A: TrainBackend> Session<A> {
 }
 
 impl<A: TrainBackend> Model for Session<A> {
-    fn parameter_count(&self) -> usize {
-        params::count(&self.arch.shapes())
-    }
-
     fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
         self.parameters = params::upload::<Inner<A>>(&self.arch.shapes(), theta, &self.device)?;
         Ok(())
@@ -259,8 +255,7 @@ impl<A: TrainBackend> Model for Session<A> {
     }
 
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
-        let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
-        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss)?;
+        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, 0.0)?;
         let loss = scalar::<Inner<A>>(loss)?;
         ops::release_memory();
         Ok(loss)
@@ -281,9 +276,9 @@ struct Reading<'a, A: TrainBackend> {
 }
 
 impl<A: TrainBackend> Reading<'_, A> {
-    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit, the
-    /// state forgets the text, and begins anew with the newest three quarters of what fits: so rarely that it
-    /// costs little, and so late that much is left to go on from.
+    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit,
+    /// the state forgets the text, and begins anew with the newest three quarters of what fits: so
+    /// rarely that it costs little, and so late that much is left to go on from.
     fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
         let Session { arch, device, .. } = self.session;
         let Some(reach) = arch.reach() else { return tokens.to_vec() };
@@ -330,13 +325,7 @@ impl<A: TrainBackend> Learner<A> {
         }
         let session = Session::new(work, device)?;
         let groups = session.arch.groups();
-        Ok(Self {
-            session,
-            optimizer: Optimizer::new(&work.train, groups),
-            schedule: Schedule::new(&work.train),
-            source,
-            micro_batch,
-        })
+        Ok(Self { session, optimizer: Optimizer::new(&work.train, groups), source, micro_batch })
     }
 
     /// Loss and gradients of a whole batch.
@@ -357,37 +346,16 @@ impl<A: TrainBackend> Learner<A> {
     }
 }
 
-impl<A: TrainBackend> Model for Learner<A> {
-    fn parameter_count(&self) -> usize {
-        self.session.parameter_count()
-    }
-
-    fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
-        self.session.load(theta)
-    }
-
-    fn store(&self, theta: &mut [f32]) -> Result<(), TrainError> {
-        self.session.store(theta)
-    }
-
-    fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
-        self.session.logits(tokens, sequences)
-    }
-
-    fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
-        self.session.loss(batch)
-    }
-
-    fn reader(&self) -> Box<dyn Reader + '_> {
-        self.session.reader()
-    }
-}
-
 impl<A: TrainBackend> Trainer for Learner<A> {
+    fn model(&mut self) -> &mut dyn Model {
+        &mut self.session
+    }
+
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError> {
-        let in_step = self.session.work.tokens_per_step();
+        let work = &self.session.work;
+        let in_step = work.tokens_per_step();
         let steps = self.optimizer.steps() + 1;
-        let learning_rate = self.schedule.lr(tokens.saturating_add(in_step), steps);
+        let learning_rate = schedule::lr(&work.train, tokens.saturating_add(in_step), steps);
         let (loss, gradients) = self.accumulate(stream, step)?;
         let parameters = &mut self.session.parameters;
         let grad_norm = self.optimizer.step(parameters, gradients, learning_rate)?;
@@ -395,10 +363,10 @@ impl<A: TrainBackend> Trainer for Learner<A> {
     }
 }
 
-/// Estimate of the bytes that training holds with `micro_batch` sequences at a time: weights, gradients, two
-/// Adam moments, the sum of gradients where a batch is cut, the embedding's gradient once more while it is
-/// summed up, and what a step holds of each token. Of seven shapes of a Llama with 0.1 to 38 M parameters it
-/// says 0.93 to 1.02 of what was held (CPU, 2026-11).
+/// Estimates the bytes that training holds with `micro_batch` sequences at a time: weights,
+/// gradients, two Adam moments, the sum of gradients where a batch is cut, the embedding's gradient
+/// once more while it is summed up, and what a step holds of each token. Of seven shapes of a Llama
+/// with 0.1 to 38 M parameters it says 0.93 to 1.02 of what was held (CPU, 2026-11).
 #[must_use]
 pub fn held_bytes(work: &Work, micro_batch: usize) -> u64 {
     let Work { model, train, .. } = work;

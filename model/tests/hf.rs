@@ -15,7 +15,7 @@ use burn_backend::TensorData;
 use burn_backend::ops::IntTensorOps;
 use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
-use intellect_model::config::{Family, Model, Work};
+use intellect_model::config::{Family, Fingerprint, Model, Work};
 use intellect_model::genesis::{self, Init};
 use intellect_model::hf::{
     Precision,
@@ -27,7 +27,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// Three blocks on bytes, with every size different from every other.
 fn work(family: Family) -> Work {
-    let mut work = Work::text([0; 32], 1);
+    let mut work = Work::text(Fingerprint { digest: [0; 32], bytes: 1 });
     let sizes = Model {
         family,
         layers: 3,

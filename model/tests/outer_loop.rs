@@ -43,20 +43,20 @@ fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
         state.step(&outer, u64::from(epoch), &mean);
         committed += u64::from(peers) * 15 * work.tokens_per_step();
     }
-    trainers[0].load(state.theta()).expect("loaded");
-    let held_out = evaluate(trainers[0].as_ref(), &source, work, 1 << 13).expect("measured");
+    trainers[0].model().load(state.theta()).expect("loaded");
+    let held_out = evaluate(trainers[0].model(), &source, work, 1 << 13).expect("measured");
     (state.theta().to_vec(), held_out.excess.expect("a known source"))
 }
 
 /// The local parameters after 15 inner steps from the agreed ones.
 fn learn(trainer: &mut dyn Trainer, state: &State, stream: &Stream, mut tokens: u64) -> Vec<f32> {
-    trainer.load(state.theta()).expect("loaded");
+    trainer.model().load(state.theta()).expect("loaded");
     for step in 0..15 {
         let done = trainer.step(stream, step, tokens).expect("a step");
         tokens += done.tokens;
     }
     let mut local = vec![0.0; state.theta().len()];
-    trainer.store(&mut local).expect("stored");
+    trainer.model().store(&mut local).expect("stored");
     local
 }
 
@@ -86,7 +86,7 @@ fn the_identity_step_is_plain_training() {
 
     let source = Arc::new(Dataset::open(&work, 1, &[]).expect("opens"));
     let mut plain = trainer(&work, source, Device::Cpu, None).expect("a trainer");
-    plain.load(&genesis::weights(1, &arch::specs(&work.model))).expect("loaded");
+    plain.model().load(&genesis::weights(1, &arch::specs(&work.model))).expect("loaded");
     let mut tokens = 0;
     for epoch in 1..=8_u8 {
         let mut seed = [epoch; 32];
@@ -97,7 +97,7 @@ fn the_identity_step_is_plain_training() {
         }
     }
     let mut theta = vec![0.0; outer.len()];
-    plain.store(&mut theta).expect("stored");
+    plain.model().store(&mut theta).expect("stored");
     let error: f32 = theta.iter().zip(&outer).map(|(a, b)| (a - b) * (a - b)).sum();
     let norm: f32 = theta.iter().map(|a| a * a).sum();
     assert!((error / norm).sqrt() < 1e-3, "{}", (error / norm).sqrt());

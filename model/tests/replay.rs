@@ -49,14 +49,14 @@ fn digest(family: Family) -> String {
     let source = Arc::new(Dataset::open(&work, 1, &[]).expect("opens"));
     let mut trainer = trainer(&work, source, Device::Cpu, None).expect("a trainer");
     let mut theta = genesis::weights(1, &arch::specs(&work.model));
-    trainer.load(&theta).expect("loaded");
+    trainer.model().load(&theta).expect("loaded");
     let mut hasher = blake3::Hasher::new();
     for step in 0..15 {
         let stream = Stream { seed: [7; 32], committed: 0 };
         let done = trainer.step(&stream, step, step * work.tokens_per_step()).expect("a step");
         hasher.update(&done.loss.to_le_bytes()).update(&done.grad_norm.to_le_bytes());
     }
-    trainer.store(&mut theta).expect("stored");
+    trainer.model().store(&mut theta).expect("stored");
     theta.iter().for_each(|weight| _ = hasher.update(&weight.to_le_bytes()));
     hasher.finalize().to_hex()[..16].to_owned()
 }

@@ -251,7 +251,7 @@ const INTERRUPTED: u8 = 130;
 
 #[cfg(test)]
 mod tests {
-    use intellect_model::data::DataError;
+    use intellect_model::data::documents::ReadError;
 
     use super::*;
 
@@ -261,8 +261,8 @@ mod tests {
         let plain = Error::Output(cause());
         assert_eq!(plain.explain(), "cannot write to standard output\n  because: the disk is full");
         let path = PathBuf::from("a.txt");
-        let inline = DataError::Unreadable { path, cause: cause() };
-        let inline = Error::Sim(SimError::Data(inline));
+        let inline = ReadError::Unreadable { path, cause: cause() };
+        let inline = Error::Sim(SimError::Data(inline.into()));
         assert_eq!(inline.explain(), "cannot read a.txt: the disk is full");
     }
 }

@@ -248,7 +248,7 @@ impl Worker {
         agreed: State,
         reports: tasks::Sender<Report>,
     ) -> Result<Self, ApplyError> {
-        trainer.load(agreed.theta())?;
+        trainer.model().load(agreed.theta())?;
         let local = agreed.theta().to_vec();
         let header = Header {
             run: config.run,
@@ -354,7 +354,7 @@ impl Worker {
     fn freeze(&mut self) -> Result<(), String> {
         let Some(training) = &self.training else { return Ok(()) };
         let epoch = training.epoch;
-        self.trainer.store(&mut self.local).map_err(|error| error.to_string())?;
+        self.trainer.model().store(&mut self.local).map_err(|error| error.to_string())?;
         let anchor = self.agreed.theta();
         let delta: Vec<f32> = anchor.iter().zip(&self.local).map(|(a, l)| a - l).collect();
         let norm = delta.iter().map(|d| f64::from(*d) * f64::from(*d)).sum::<f64>().sqrt();
@@ -392,7 +392,7 @@ impl Worker {
         training.first = training.step;
         (training.before, training.tokens, training.began) = (Done::default(), 0, Instant::now());
         self.local.copy_from_slice(self.agreed.theta());
-        self.trainer.load(&self.local).map_err(|error| error.to_string())?;
+        self.trainer.model().load(&self.local).map_err(|error| error.to_string())?;
         (self.unspent, self.unspent_loss) = (0, 0.0);
         self.report(Report::Diverged { epoch, why: why.to_owned() });
         Ok(())
@@ -410,7 +410,7 @@ impl Worker {
 
     /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
     fn move_to(&mut self, state: State, spent: &Blocks) -> Result<(), TrainError> {
-        self.trainer.store(&mut self.local)?;
+        self.trainer.model().store(&mut self.local)?;
         let elements = self.local.len() as u64;
         let at_ready = self.at_ready.take();
         for range in spent.elements(elements) {
@@ -426,7 +426,7 @@ impl Worker {
             let old = &self.agreed.theta()[range.clone()];
             advance(&mut self.local[range.clone()], old, &state.theta()[range]);
         }
-        self.trainer.load(&self.local)?;
+        self.trainer.model().load(&self.local)?;
         self.agreed = Arc::new(state);
         self.carried = self.training.take().map_or_else(Done::default, |t| t.done());
         if !spent.is_empty() {

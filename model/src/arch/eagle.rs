@@ -29,13 +29,13 @@ pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 #[derive(Clone, Debug)]
 pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
-    /// Of r, k, v, g; `[D]` each
+    /// The mixes of r, k, v, g; `[D]` each
     mu: [FloatTensor<B>; 4],
     /// `[D]`
     decay: FloatTensor<B>,
     /// `[D]`
     bonus: FloatTensor<B>,
-    /// Of r, k, v, g; [D, D] each
+    /// The projections of r, k, v, g; [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }
@@ -68,7 +68,8 @@ fn declare(m: &config::Model) -> Declared {
     rwkv::declare(m, time_mix, ("time_mix", |d, b| d.present(b, 0.0)), |_| ())
 }
 
-/// Norm and its input, four mixes and what they become, the recurrence's output, and its norm.
+/// Numbers that a training step holds for each token. Time mixing holds the norm and its input,
+/// four mixes and what they become, the recurrence's output, and its norm.
 fn held_per_token(m: &config::Model) -> usize {
     m.layers * (12 * m.width + held_states(m)) + rwkv::held_per_token(m)
 }

@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::Value;
 
-use super::rwkv::BlockState;
 use crate::config;
 use crate::genesis::Spec;
 use crate::hf::conversion::Conversion;
 use crate::ops::{Documents, FusedOps, Rope};
 
-/// What is told of a family outside of its model.
+/// What others need to know of a family, apart from its model.
 pub(crate) struct Facts {
     /// Its parameters.
     pub(super) declare: fn(&config::Model) -> Declared,
@@ -20,13 +19,14 @@ pub(crate) struct Facts {
     pub(super) flops_per_token: fn(&config::Model, &Declared) -> u64,
     /// Numbers that a training step holds for each token at its peak.
     pub(super) held_per_token: fn(&config::Model) -> usize,
-    /// Tokens that a state holds at most, if that matters.
+    /// The most tokens that a state holds; none if it holds any number.
     pub(super) reach: fn(&config::Model) -> Option<usize>,
-    /// The sizes that only it has, to be measured with, and others that differ, beside those of all.
+    /// Completes the sizes with which every family is measured: adds those that only it has, and
+    /// changes those that it wants otherwise.
     pub(super) bench: fn(config::Model) -> config::Model,
     /// How others name it, in `config.json`.
     pub(crate) model_type: &'static str,
-    /// Its sizes: the key of `[model]`, and the name there.
+    /// Its sizes: each key of `[model]`, and its name in `config.json`.
     pub(crate) words: &'static [(&'static str, &'static str)],
     /// What else `config.json` says of it.
     pub(crate) describe: fn(&config::Model) -> Value,
@@ -39,7 +39,7 @@ pub trait Pass<B: FusedOps>: Sized {
     /// What it keeps of the text before, so that it need not be read again.
     type State: Clone + Debug;
 
-    /// From its tensors, as its family declares them.
+    /// The model that these tensors make, in the order in which its family declares them.
     ///
     /// # Panics
     /// When there are fewer tensors than that.
@@ -47,9 +47,6 @@ pub trait Pass<B: FusedOps>: Sized {
 
     /// The state before the first token.
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State;
-
-    /// States of the blocks, of a family whose blocks keep more than a cache; else none.
-    fn blocks(state: &Self::State) -> &[BlockState<B>];
 
     /// Scores of every next token; the state moves on. // tokens [B·T]; result [B·T, V]
     ///
@@ -68,7 +65,7 @@ pub trait Pass<B: FusedOps>: Sized {
 #[derive(Clone, Debug)]
 pub struct Arch {
     model: config::Model,
-    /// Made with the first pass: it may be larger than who only counts parameters has memory.
+    /// Made with the first pass: it may be large, and counting parameters does not need it.
     rope: OnceLock<Rope>,
 }
 
@@ -82,7 +79,7 @@ pub(crate) struct Declared {
 }
 
 impl Arch {
-    /// What the manifest asks for.
+    /// The architecture that a manifest asks for.
     #[must_use]
     pub fn new(model: &config::Model) -> Self {
         Self { model: model.clone(), rope: OnceLock::new() }
@@ -94,7 +91,7 @@ impl Arch {
         &self.model
     }
 
-    /// The angles of all positions, of a family that turns by them.
+    /// The angles of all positions, for a family that rotates by them.
     pub(super) fn rope(&self) -> Rope {
         let model = &self.model;
         let make =

@@ -1,5 +1,5 @@
-//! Finch, RWKV-6 (Peng et al. 2024, arXiv 2404.05892): Eagle with decays and token shifts that depend
-//! on the data, through maps of low rank.
+//! Finch, RWKV-6 (Peng et al. 2024, arXiv 2404.05892): Eagle with decays and token shifts that
+//! depend on the data, through maps of low rank.
 //!
 //! ```text
 //! h   = ln1(x), δ = prev(h) − h
@@ -10,8 +10,8 @@
 //! x  += (norm_by_head(y)∘silu(h_g·Wgᵀ))·Woᵀ
 //! ```
 //!
-//! The rest is Eagle, with shifts by the weight of the past. Documents that share a row are not kept
-//! apart.
+//! The rest is Eagle, with shifts by the weight of the past. Documents that share a row are not
+//! kept apart.
 
 use burn_backend::tensor::FloatTensor;
 
@@ -22,7 +22,7 @@ use super::rwkv::{
 };
 use crate::config;
 use crate::genesis::Curve;
-use crate::ops::{DataMix, FusedOps, Pieces, Project, ShiftMix, TanhProject, Weighs};
+use crate::ops::{DataMix, FusedOps, Project, ShiftMix, TanhProject, Weighs};
 
 /// A Finch with its weights.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
@@ -47,7 +47,7 @@ pub struct DynamicTimeMix<B: FusedOps> {
     /// `[D]`
     bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
-    /// Of k, v, r, g; [D, D] each
+    /// The projections of k, v, r, g; [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }
@@ -68,7 +68,7 @@ impl<B: FusedOps> Mixes<B> {
         let shift = ShiftMix { weighs: Weighs::Past };
         let base = B::run(shift, [h.clone(), self.mu_x.clone(), before.clone()]);
         let features = B::run(TanhProject, [base, inwards]); // [N, M·R]
-        let mix = DataMix { pieces: Pieces { first: 0, rank } };
+        let mix = DataMix { first: 0, rank };
         B::run_multi(mix, [h.clone(), features, outwards, self.mu.clone(), before.clone()])
     }
 }
@@ -118,7 +118,8 @@ pub(super) fn declare_mixes(
     d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
 }
 
-/// Norm and its input, six mixes, what they become, the recurrence's output, and its norm.
+/// Numbers that a training step holds for each token. Time mixing holds the norm and its input, six
+/// mixes, what they become, the recurrence's output, and its norm.
 fn held_per_token(m: &config::Model) -> usize {
     let low_rank = 5 * m.mix_rank + m.decay_rank;
     m.layers * (15 * m.width + low_rank + held_states(m)) + rwkv::held_per_token(m)

@@ -1,5 +1,5 @@
-//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and between
-//! the two a cache of a few numbers per token that all attending blocks share.
+//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and
+//! between the two a cache of a few numbers per token that all attending blocks share.
 //!
 //! ```text
 //! x0 = ln0(emb[tokens])
@@ -23,19 +23,19 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use super::family::{Arch, Declared, Facts, Pass, taker};
 use super::finch::{Mixes, declare_mixes};
 use super::rwkv::{
-    self, BlockState, ChannelMix, Declare, Depth, LowRank, Mixing, Norm, TimeOutput, held_states,
-    step, zeros,
+    self, BlockState, ChannelMix, Declare, Depth, LowRank, Norm, TimeOutput, held_states, step,
+    zeros,
 };
 use crate::config;
 use crate::ops::{
-    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack, Pieces,
+    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack,
     Project, RmsNorm, ShiftMix, TanhProject, Weighs,
 };
 
 /// What a GoldFinch keeps of a text.
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
-    /// Of every block; the attending ones have shifts only.
+    /// The state of every block; the attending ones have shifts only.
     pub blocks: Vec<BlockState<B>>,
     /// None before the first token.
     pub cache: Option<Cache<B>>,
@@ -79,7 +79,7 @@ struct Recur<B: FusedOps> {
     unused_bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
     second_value: LowRank<B>,
-    /// Of r, k, v; [D, D] each
+    /// The projections of r, k, v; [D, D] each
     projections: [FloatTensor<B>; 3],
     output: TimeOutput<B>,
 }
@@ -88,7 +88,8 @@ struct Recur<B: FusedOps> {
 #[derive(Clone, Debug)]
 struct Attend<B: FusedOps> {
     norm: Norm<B>,
-    /// Of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others [1, D]
+    /// The mixes of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others
+    /// [1, D]
     mu: [FloatTensor<B>; 5],
     query_mix: LowRank<B>,
     /// Two pieces, k and v.
@@ -179,8 +180,9 @@ fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .
     }
 }
 
-/// Floating-point operations that one token costs in training: as of the other families, but values of a
-/// Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal half.
+/// Floating-point operations that one token costs in training: as of the other families, but values
+/// of a Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal
+/// half.
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let below = m.layers - m.gold_layers;
     let twice = 6 * below * m.width * m.width;
@@ -188,7 +190,8 @@ fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     rwkv::flops_per_token(m, declared, below) + (twice + attention) as u64
 }
 
-/// As of a Finch block, with second values in place of the gate; and of an attending one its two sides.
+/// Numbers that a training step holds for each token. A block below holds what one of Finch does,
+/// with second values in place of the gate; an attending block holds its two sides.
 fn held_per_token(m: &config::Model) -> usize {
     let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
     let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
@@ -198,7 +201,7 @@ fn held_per_token(m: &config::Model) -> usize {
 }
 
 impl<B: FusedOps> Cache<B> {
-    /// This behind `past`.
+    /// Appends this to `past`.
     fn after(self, past: Option<Self>) -> Self {
         let Some(past) = past else { return self };
         Self {
@@ -226,15 +229,11 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
 
     fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> State<B> {
         let block = |layer| {
-            let below = layer < m.layers - m.gold_layers;
-            let mixing = if below { Mixing::Recurrence } else { Mixing::Attention };
-            BlockState::start(m, mixing, sequences, device)
+            let state = BlockState::start(m, sequences, device);
+            let kv = state.kv.filter(|_| layer < m.layers - m.gold_layers);
+            BlockState { kv, ..state }
         };
         State { blocks: (0..m.layers).map(block).collect(), cache: None }
-    }
-
-    fn blocks(state: &State<B>) -> &[BlockState<B>] {
-        &state.blocks
     }
 
     fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
@@ -332,7 +331,7 @@ impl<B: FusedOps> Recur<B> {
 
 impl<B: FusedOps> Attend<B> {
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        // In the order of the tensors.
+        // The fields stand in the order of the tensors.
         Self {
             norm: Norm::take(next),
             mu: [next(), next(), next(), next(), next()],
@@ -398,7 +397,7 @@ impl<B: FusedOps> Attend<B> {
         let LowRank { inwards, outwards } = self.cache_mix.clone();
         let features = B::run(TanhProject, [base, inwards]); // [B·S, 2R]
         let mix = |x: &FloatTensor<B>, mu, first| {
-            let mix = DataMix { pieces: Pieces { first, rank } };
+            let mix = DataMix { first, rank };
             B::run_multi(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
         };
         let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));

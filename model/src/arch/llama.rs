@@ -23,7 +23,6 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::{Value, json};
 
 use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
-use crate::arch::rwkv::BlockState;
 use crate::config;
 use crate::genesis::{Init, Spec};
 use crate::hf::conversion::Conversion;
@@ -39,7 +38,7 @@ pub struct State<B: FusedOps> {
     sequences: usize,
     /// Tokens of each sequence.
     length: usize,
-    /// Of each block; none before the first token.
+    /// The cache of each block; none before the first token.
     blocks: Vec<Option<Cache<B>>>,
 }
 
@@ -116,17 +115,17 @@ fn specs(m: &config::Model) -> Vec<Spec> {
         let mut add = |name: &str, shape: &[usize], init| {
             specs.push(spec(format!("model.layers.{layer}.{name}.weight"), shape, init));
         };
-        add("input_layernorm", &[m.width], Init::Ones);
+        add("input_layernorm", &[m.width], Init::Constant(1.0));
         add("self_attn.q_proj", &[m.width, m.width], small(STD));
         add("self_attn.k_proj", &[m.kv_width(), m.width], small(STD));
         add("self_attn.v_proj", &[m.kv_width(), m.width], small(STD));
         add("self_attn.o_proj", &[m.width, m.width], deep);
-        add("post_attention_layernorm", &[m.width], Init::Ones);
+        add("post_attention_layernorm", &[m.width], Init::Constant(1.0));
         add("mlp.gate_proj", &[m.ffn, m.width], small(STD));
         add("mlp.up_proj", &[m.ffn, m.width], deep);
         add("mlp.down_proj", &[m.width, m.ffn], deep);
     }
-    specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Ones));
+    specs.push(spec("model.norm.weight".to_owned(), &[m.width], Init::Constant(1.0)));
     let head = Init::TruncatedNormal { std: libm::pow(m.width as f64, -0.5), cut: 3.0 };
     specs.push(spec("lm_head.weight".to_owned(), &[m.vocab, m.width], head));
     specs
@@ -148,19 +147,19 @@ fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
-/// matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the causal half
-/// (PRIME's count).
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
+/// of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the
+/// causal half (PRIME's count).
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let matrices = declared.specs.iter().skip(1).filter(|spec| spec.shape.len() == 2);
     let weights: usize = matrices.map(Spec::len).sum();
     6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
 }
 
-/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums of the
-/// residual stream and their norms, packed queries, keys and values, their mixture and normaliser, gate and
-/// up, and the product of both; of the ends the embedding, the last norm and the scores, which become their
-/// own gradient. Gradients come once more in each of these sizes.
+/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums
+/// of the residual stream and their norms, packed queries, keys and values, their mixture and
+/// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
+/// the scores, which become their own gradient. Gradients come once more in each of these sizes.
 fn held_per_token(m: &config::Model) -> usize {
     let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
     let block = 5 * m.width + packed + m.heads + 2;
@@ -169,7 +168,7 @@ fn held_per_token(m: &config::Model) -> usize {
     m.layers * block + ends + gradients
 }
 
-/// In the words of transformers' `LlamaConfig`.
+/// Describes a model in the words of transformers' `LlamaConfig`.
 fn describe(m: &config::Model) -> Value {
     let mut config = json!({
         "architectures": ["LlamaForCausalLM"],
@@ -198,7 +197,8 @@ fn describe(m: &config::Model) -> Value {
     config
 }
 
-/// Reads that. Older configurations lack some keys, whose meaning is transformers'.
+/// Reads what [`describe`] writes. Where older configurations lack a key, it means what
+/// transformers takes it for.
 fn read(config: &mut Conversion<'_>) {
     match &config.config["num_key_value_heads"] {
         Value::Null => config.count("kv_heads", "num_attention_heads"),
@@ -226,7 +226,7 @@ fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// How frequencies are scaled, if they are.
+/// Reads how frequencies are scaled, if they are.
 fn read_scaling(config: &mut Conversion<'_>, key: &'static str) {
     let found = &config.config[key];
     let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
@@ -276,10 +276,6 @@ impl<B: FusedOps> Pass<B> for Llama<B> {
 
     fn start(model: &config::Model, sequences: usize, _: &Device<B>) -> State<B> {
         State { sequences, length: 0, blocks: vec![None; model.layers] }
-    }
-
-    fn blocks(_: &State<B>) -> &[BlockState<B>] {
-        &[]
     }
 
     /// Whole rows need no cache, and may hold several documents.
@@ -383,7 +379,7 @@ impl<B: FusedOps> Block<B> {
     }
 }
 
-/// Of projections that do not write to the residual stream (torchtitan; PRIME).
+/// Standard deviation of projections that do not write to the residual stream (torchtitan; PRIME).
 const STD: f64 = 0.02;
 /// transformers' name of the one way to scale frequencies that is read.
 const LLAMA3: &str = "llama3";

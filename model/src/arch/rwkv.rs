@@ -1,10 +1,10 @@
-//! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms with a
-//! bias, channel mixing, and how their parameters start.
+//! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms
+//! with a bias, channel mixing, and how their parameters start.
 //!
 //! With l the block of L, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i (RWKV-LM): the
-//! token shift of channel i starts at d_i to a power of b, so that early channels look back and late
-//! ones at the present, and deeper blocks less far. Matrices that write to the residual stream start
-//! at zero: every block starts as the identity.
+//! token shift of channel i starts at d_i to a power of b, so that early channels look back and
+//! late ones at the present, and deeper blocks less far. Matrices that write to the residual stream
+//! start at zero: every block starts as the identity.
 //!
 //! The parameters have the names and the layout of RWKV-LM: projections are [out, in], the low-rank
 //! maps `_w1`, `_w2` are [in, out].
@@ -42,10 +42,10 @@ pub trait TimeMixing<B: FusedOps> {
     /// What the weights of token shifts weigh.
     const WEIGHS: Weighs;
 
-    /// From the next of the model's tensors.
+    /// Takes the next of the model's tensors.
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
 
-    /// x and what it adds to x; the state moves on. // x [N, D]
+    /// Returns x with what time mixing adds to it; the state moves on. // x [N, D]
     fn forward(
         &self,
         x: FloatTensor<B>,
@@ -66,12 +66,8 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
     }
 
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State {
-        let start = |_| BlockState::start(model, Mixing::Recurrence, sequences, device);
+        let start = |_| BlockState::start(model, sequences, device);
         (0..model.layers).map(start).collect()
-    }
-
-    fn blocks(state: &Self::State) -> &[BlockState<B>] {
-        state
     }
 
     fn extend(&self, tokens: IntTensor<B>, states: &mut Self::State) -> FloatTensor<B> {
@@ -96,29 +92,12 @@ pub struct BlockState<B: FusedOps> {
     pub channel: FloatTensor<B>,
 }
 
-/// Whether a block carries the state of a recurrence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mixing {
-    Recurrence,
-    Attention,
-}
-
 impl<B: FusedOps> BlockState<B> {
-    /// Before the first token: zeros.
-    pub(super) fn start(
-        model: &config::Model,
-        mixing: Mixing,
-        sequences: usize,
-        device: &Device<B>,
-    ) -> Self {
-        let zeros = |shape: &[usize]| zeros::<B>(shape, device);
-        let row = [sequences, model.width];
-        let kv = || zeros(&[sequences, model.heads, model.head_size(), model.head_size()]);
-        Self {
-            time: zeros(&row),
-            kv: (mixing == Mixing::Recurrence).then(kv),
-            channel: zeros(&row),
-        }
+    /// The state of a block with a recurrence before the first token: zeros.
+    pub(super) fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self {
+        let (row, size) = ([sequences, model.width], model.head_size());
+        let kv = zeros::<B>(&[sequences, model.heads, size, size], device);
+        Self { time: zeros::<B>(&row, device), kv: Some(kv), channel: zeros::<B>(&row, device) }
     }
 
     /// Runs the recurrence on from this state.
@@ -139,8 +118,9 @@ impl<B: FusedOps> BlockState<B> {
     }
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight of a
-/// matrix (a projection or a low-rank map, but not the embedding), and 12·K·D for each recurrence.
+/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
+/// of a matrix (a projection or a low-rank map, but not the embedding), and 12·K·D for each
+/// recurrence.
 pub(super) fn flops_per_token(
     model: &config::Model,
     declared: &Declared,
@@ -153,7 +133,7 @@ pub(super) fn flops_per_token(
     (6 * weights + 12 * recurrences * model.width * model.head_size()) as u64
 }
 
-/// Of a family whose blocks all have a recurrence.
+/// The same for a family whose blocks all have a recurrence.
 pub(super) fn flops_of_all(model: &config::Model, declared: &Declared) -> u64 {
     flops_per_token(model, declared, model.layers)
 }
@@ -163,7 +143,7 @@ pub(super) fn describe(model: &config::Model) -> Value {
     json!({ "head_size": model.head_size() })
 }
 
-/// Heads are counted here and measured there.
+/// Reads the size of a head, from which the number of heads in a manifest follows.
 pub(super) fn read(config: &mut Conversion<'_>) {
     let sizes = ["hidden_size", "head_size"].map(|key| config.config[key].as_i64());
     match sizes {
@@ -172,9 +152,9 @@ pub(super) fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Numbers that a training step holds for each token besides time mixing: of a block's channel mixing
-/// the norm and its input, two mixes, what goes into the gate, and the squared hidden channels; of the
-/// ends the embedding, the norms and the scores; and the largest gradients.
+/// Numbers that a training step holds for each token besides time mixing: of a block's channel
+/// mixing the norm and its input, two mixes, what goes into the gate, and the squared hidden
+/// channels; of the ends the embedding, the norms and the scores; and the largest gradients.
 pub(super) fn held_per_token(model: &config::Model) -> usize {
     let channel_mix = 6 * model.width + model.ffn;
     let ends = 3 * model.width + model.vocab;
@@ -215,12 +195,12 @@ impl<B: FusedOps> Norm<B> {
         Self { weight: next(), bias: next() }
     }
 
-    /// x [N, D]
+    /// Norms each row. // x [N, D]
     pub(super) fn apply(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         B::run(LayerNorm { eps: EPS }, [x, self.weight.clone(), self.bias.clone()])
     }
 
-    /// Over each head, times silu of the gate. // x, gate [N, D]
+    /// Norms each head of each row, and multiplies by silu of the gate. // x, gate [N, D]
     pub(super) fn apply_by_head(
         &self,
         x: FloatTensor<B>,
@@ -312,30 +292,34 @@ impl<B: FusedOps> TimeOutput<B> {
     }
 }
 
-/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix` declares
-/// under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
+/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix`
+/// declares under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
 pub(super) fn declare(
     m: &config::Model,
     time_mix: impl Fn(&mut Declare, &str, Depth),
     (mu, shift): (&str, fn(&Declare, f64) -> Curve),
     last: impl FnOnce(&mut Declare),
 ) -> Declared {
-    let mut d = Declare::new(m.width);
-    d.embedding(m.vocab);
+    let mut d = Declare { specs: Vec::new(), shapes: Vec::new(), width: m.width };
+    d.matrix("emb", [m.vocab, m.width], Init::Uniform { bound: EMBEDDING });
+    d.norm("blocks.0.ln0", 1.0);
     for layer in 0..m.layers {
         let (depth, att) = (Depth::new(layer, m.layers), format!("blocks.{layer}.att"));
         d.norm(&format!("blocks.{layer}.ln1"), 1.0);
         time_mix(&mut d, &att, depth);
         d.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
-        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Zeros);
+        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Constant(0.0));
         d.channel_mix(depth, mu, shift(&d, depth.b), m.ffn);
     }
     last(&mut d);
-    d.head(m.vocab);
+    d.norm("ln_out", 1.0);
+    let wide = (m.vocab as f64 / m.width as f64).sqrt().max(1.0);
+    d.orthogonal("head", [m.vocab, m.width], 0.5 * wide);
     Declared { specs: d.specs, shapes: d.shapes }
 }
 
-/// The parameters of a model in canonical order, as they are declared, and the tensors that hold them.
+/// The parameters of a model in canonical order, as they are declared, and the tensors that hold
+/// them.
 pub(super) struct Declare {
     specs: Vec<Spec>,
     shapes: Vec<Vec<usize>>,
@@ -363,11 +347,8 @@ impl Depth {
 }
 
 impl Declare {
-    fn new(width: usize) -> Self {
-        Self { specs: Vec::new(), shapes: Vec::new(), width }
-    }
-
-    /// One parameter of this shape in RWKV-LM; gives the shape of its tensor, which begins as the same.
+    /// Declares one parameter, which has this shape in RWKV-LM. Returns the shape of its tensor,
+    /// which is the same unless the caller changes it.
     fn add(
         &mut self,
         name: String,
@@ -393,9 +374,9 @@ impl Declare {
 
     /// Weight and bias of a norm, its weight all `gain`.
     pub(super) fn norm(&mut self, name: &str, gain: f64) {
-        let weight = Init::Curve(Curve::constant(gain));
+        let [weight, bias] = [gain, 0.0].map(Init::Constant);
         self.add(format!("{name}.weight"), vec![self.width], weight, Group::FREE);
-        self.add(format!("{name}.bias"), vec![self.width], Init::Zeros, Group::FREE);
+        self.add(format!("{name}.bias"), vec![self.width], bias, Group::FREE);
     }
 
     /// Weights of a token shift.
@@ -417,7 +398,7 @@ impl Declare {
     /// A low-rank map in `pieces` of `rank`; it starts as nothing.
     pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
         let (features, width) = (pieces * rank, self.width);
-        self.add(format!("{name}_w1"), vec![width, features], Init::Zeros, Group::FREE);
+        self.add(format!("{name}_w1"), vec![width, features], Init::Constant(0.0), Group::FREE);
         let tensor = vec![features, width];
         let shape = if pieces > 1 { vec![pieces, rank, width] } else { tensor.clone() };
         let init = Init::Uniform { bound: LOW_RANK };
@@ -447,13 +428,6 @@ impl Declare {
         Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
     }
 
-    /// The embedding and the norm behind it.
-    fn embedding(&mut self, vocab: usize) {
-        let width = self.width;
-        self.matrix("emb", [vocab, width], Init::Uniform { bound: EMBEDDING });
-        self.norm("blocks.0.ln0", 1.0);
-    }
-
     /// Channel mixing with its norm.
     fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
         let (width, block) = (self.width, format!("blocks.{}", depth.layer));
@@ -461,22 +435,14 @@ impl Declare {
         self.shift(format!("{block}.ffn.{mu}_k"), curve);
         self.shift(format!("{block}.ffn.{mu}_r"), curve);
         self.orthogonal(&format!("{block}.ffn.key"), [ffn, width], 1.0);
-        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Zeros);
-        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Zeros);
-    }
-
-    /// The last norm and the head.
-    fn head(&mut self, vocab: usize) {
-        let width = self.width;
-        self.norm("ln_out", 1.0);
-        let wide = (vocab as f64 / width as f64).sqrt().max(1.0);
-        self.orthogonal("head", [vocab, width], 0.5 * wide);
+        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Constant(0.0));
+        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Constant(0.0));
     }
 }
 
-/// Of a norm over all channels (PyTorch's default).
+/// Added to the variance in a norm over all channels (PyTorch's default).
 const EPS: f32 = 1e-5;
-/// Of a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
+/// Added to the variance in a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
 const HEAD_EPS: f32 = 64e-5;
 /// Largest weight of an embedding at the start (RWKV-LM).
 const EMBEDDING: f64 = 1e-4;

@@ -2,9 +2,7 @@
 
 use super::error::WorkError;
 use super::hints::{Hints, NAME, URL};
-use super::table::{
-    DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, outside, table,
-};
+use super::table::{DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, table};
 use super::vocabulary::{Scheme, Vocabulary, Width};
 
 table! {
@@ -53,18 +51,11 @@ pub enum Source {
         order: usize,
     },
     /// One file that every peer has; another file is refused.
-    Text {
-        /// BLAKE3 of the file.
-        digest: [u8; 32],
-        /// Length of the file in bytes.
-        bytes: u64,
-    },
+    Text(Fingerprint),
     /// One file of tokens, made by `data tokenize`, that every peer has; another one is refused.
     Tokens {
-        /// BLAKE3 of the file.
-        digest: [u8; 32],
-        /// Length of the file in bytes.
-        bytes: u64,
+        /// Which file it is.
+        file: Fingerprint,
         /// What it was made with.
         vocabulary: Vocabulary,
     },
@@ -106,7 +97,7 @@ impl Data {
     pub fn tokens(&self) -> usize {
         match &self.source {
             Source::Synthetic { symbols, .. } => *symbols,
-            Source::Text { .. } => 256,
+            Source::Text(_) => 256,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => vocabulary.tokens,
         }
     }
@@ -115,7 +106,7 @@ impl Data {
     #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         match &self.source {
-            Source::Synthetic { .. } | Source::Text { .. } => None,
+            Source::Synthetic { .. } | Source::Text(_) => None,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
         }
     }
@@ -126,8 +117,8 @@ impl Data {
         let width = |vocabulary: &Vocabulary| Width::of(vocabulary.tokens) as u64;
         let all = match &self.source {
             Source::Synthetic { .. } => return None,
-            Source::Text { bytes, .. } => *bytes,
-            Source::Tokens { bytes, vocabulary, .. } => bytes / width(vocabulary),
+            Source::Text(file) => file.bytes,
+            Source::Tokens { file, vocabulary } => file.bytes / width(vocabulary),
             Source::Mix { vocabulary, components, .. } => {
                 components.iter().map(|part| part.file.bytes).sum::<u64>() / width(vocabulary)
             }
@@ -151,17 +142,14 @@ impl Data {
             fields.refuse("url", "")?;
         }
         let written = Written::read(&fields)?;
+        let file = || Fingerprint { digest: digest_of(&written.digest), bytes: written.bytes };
         let source = match kind {
             Kind::Synthetic => {
                 check_strings(written.symbols, written.order)?;
                 Source::Synthetic { symbols: written.symbols, order: written.order }
             }
-            Kind::Text => Source::Text { digest: digest_of(&written.digest), bytes: written.bytes },
-            Kind::Tokens => Source::Tokens {
-                digest: digest_of(&written.digest),
-                bytes: written.bytes,
-                vocabulary: written.vocabulary()?,
-            },
+            Kind::Text => Source::Text(file()),
+            Kind::Tokens => Source::Tokens { file: file(), vocabulary: written.vocabulary()? },
             Kind::Mix => Source::Mix {
                 vocabulary: written.vocabulary()?,
                 components: written.components()?,
@@ -172,23 +160,23 @@ impl Data {
         Ok(Self { source, held_out: written.held_out, hints })
     }
 
-    /// As a manifest has it.
+    /// The table as a manifest writes it.
     pub(super) fn written(&self) -> Written {
         let (names, url) = self.hints.written();
         let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
         match &self.source {
             &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
-            Source::Text { digest, bytes } => Written {
+            Source::Text(file) => Written {
                 source: Kind::Text,
                 tokenizer: Form::Of(Scheme::Bytes),
-                digest: hex(digest),
-                bytes: *bytes,
+                digest: hex(&file.digest),
+                bytes: file.bytes,
                 ..none
             },
-            Source::Tokens { digest, bytes, vocabulary } => Written {
+            Source::Tokens { file, vocabulary } => Written {
                 source: Kind::Tokens,
-                digest: hex(digest),
-                bytes: *bytes,
+                digest: hex(&file.digest),
+                bytes: file.bytes,
                 ..none.with(vocabulary)
             },
             Source::Mix { vocabulary, components: parts, anneal_from } => Written {
@@ -213,7 +201,7 @@ impl Written {
         let anneal_weights = one_each("data.anneal_weights", &self.anneal_weights, digests)?;
         if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
             let need = "it stands there twice: name a file once, with a greater weight";
-            return Err(WorkError::contradiction("data.digests", &digests[at], need));
+            return Err(WorkError::value("data.digests", &digests[at], need));
         }
         drawn("data.weights", weights)?;
         drawn("data.anneal_weights", anneal_weights)?;
@@ -234,17 +222,17 @@ impl Written {
             Scheme::Rwkv | Scheme::HuggingFace => (2..=1 << 20, 0..=tokens as u64 - 1),
         };
         if !sizes.contains(&tokens) {
-            return Err(outside("data", "tokens", tokens, &sizes));
+            return Err(WorkError::outside("data.tokens", tokens, &sizes));
         }
         if !first.contains(&bos) {
-            return Err(outside("data", "bos", bos, &first));
+            return Err(WorkError::outside("data.bos", bos, &first));
         }
         let digest = self.tokenizer_digest.as_deref().map_or([0; 32], digest_of);
         // Below 2^20.
         Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    /// These keys, with what the token files were made with.
+    /// Adds the keys that say what the token files were made with.
     fn with(self, vocabulary: &Vocabulary) -> Self {
         let file = vocabulary.scheme != Scheme::Bytes;
         Self {
@@ -263,13 +251,13 @@ impl Source {
     pub fn file_count(&self) -> usize {
         match self {
             Self::Synthetic { .. } => 0,
-            Self::Text { .. } | Self::Tokens { .. } => 1,
+            Self::Text(_) | Self::Tokens { .. } => 1,
             Self::Mix { components, .. } => components.len(),
         }
     }
 }
 
-/// A list beside that of the files.
+/// Checks that a list has one entry for each file.
 fn one_each<'a, T>(
     key: &'static str,
     list: &'a Option<Vec<T>>,
@@ -280,18 +268,18 @@ fn one_each<'a, T>(
         return Ok(list);
     }
     let need = format!("data.digests names {} files: write one for each", digests.len());
-    Err(WorkError::contradiction(key, format!("a list of {}", list.len()), need))
+    Err(WorkError::value(key, format!("a list of {}", list.len()), need))
 }
 
 impl Scheme {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         Form::Of(self).entry().0
     }
 }
 
-/// The source's name alone.
+/// The kind of a source, by its name in a manifest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Synthetic,
@@ -355,7 +343,7 @@ impl Named for Form {
 }
 
 impl Form {
-    /// One that goes with the source.
+    /// Reads the form, which must go with the source.
     fn read(kind: Kind, fields: &Fields<'_>) -> Result<Self, WorkError> {
         let known = match kind {
             Kind::Synthetic => &Self::NAMES[..1],
@@ -373,7 +361,8 @@ impl Form {
     }
 }
 
-/// The source is a table of counts, one per string of `order` + 1 symbols.
+/// Checks that the source's table of counts, one for each string of `order` + 1 symbols, is not too
+/// large.
 fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
     let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
     if strings <= STRINGS_MAX {
@@ -383,16 +372,16 @@ fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
         "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
          choose fewer symbols or a lower order"
     );
-    Err(WorkError::contradiction("data.order", order, need))
+    Err(WorkError::value("data.order", order, need))
 }
 
-/// Of these weights one must be above 0.
+/// Checks that one of these weights is above 0.
 fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
     if weights.iter().sum::<f64>() > 0.0 {
         return Ok(());
     }
     let need = "nothing would be drawn: make one of them greater than 0";
-    Err(WorkError::contradiction(key, format!("{weights:?}"), need))
+    Err(WorkError::value(key, format!("{weights:?}"), need))
 }
 
 /// A table of 64 MiB, counted in about a second.

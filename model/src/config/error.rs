@@ -1,5 +1,8 @@
 //! What may be wrong with a manifest.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 /// Why a manifest's work cannot be used: the author of the manifest must change it.
@@ -39,62 +42,33 @@ pub enum WorkError {
         /// What it would belong to.
         only: String,
     },
-    /// A value of the wrong type.
-    #[error("{table}.{key} is {found}: it must be {expected}")]
-    WrongType {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// What it must be.
-        expected: &'static str,
-        /// What it is.
-        found: String,
-    },
-    /// A number outside its bounds.
-    #[error("{table}.{key} is {value}: choose {low} to {high}")]
-    OutOfBounds {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// The value, as the manifest has it.
-        value: String,
-        /// Smallest value allowed.
-        low: String,
-        /// Largest value allowed.
-        high: String,
-    },
-    /// A name that is not in a closed list.
-    #[error("{table}.{key} is \"{value}\": known are {known}")]
-    NotOneOf {
-        /// Table that it stands in.
-        table: &'static str,
-        /// The field.
-        key: &'static str,
-        /// The value, as the manifest has it.
-        value: String,
-        /// The closed list.
-        known: String,
-    },
-    /// Two fields that contradict each other.
+    /// A value that may not stand there, alone or beside another one.
     #[error("{key} is {value}: {need}")]
-    Contradiction {
+    Value {
         /// The field, with its table.
-        key: &'static str,
+        key: String,
         /// The value, as the manifest has it.
         value: String,
-        /// What must hold, with the other field and its value.
+        /// What must hold, with the other field and its value where there is one.
         need: String,
     },
 }
 
 impl WorkError {
-    pub(super) fn contradiction(
-        key: &'static str,
+    pub(super) fn value(
+        key: impl Into<String>,
         value: impl ToString,
         need: impl Into<String>,
     ) -> Self {
-        Self::Contradiction { key, value: value.to_string(), need: need.into() }
+        Self::Value { key: key.into(), value: value.to_string(), need: need.into() }
+    }
+
+    /// A value outside of its bounds, which may hang on another one.
+    pub(super) fn outside(
+        key: impl Into<String>,
+        value: impl ToString,
+        bounds: &RangeInclusive<impl Display>,
+    ) -> Self {
+        Self::value(key, value, format!("choose {} to {}", bounds.start(), bounds.end()))
     }
 }

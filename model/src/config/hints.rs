@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::error::WorkError;
 use super::table::Pattern;
 
-/// What an organiser says of the files for whoever joins. They are believed by their digests alone.
+/// What an organiser tells those who join about the files. A file is believed by its digest alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
     /// A name for each file, in their order; none if there are none.
@@ -27,7 +27,7 @@ impl Hints {
         Self { names: paths.iter().map(name).collect(), url: None }
     }
 
-    /// Of what a manifest says of so many files.
+    /// Reads what a manifest says of so many files.
     pub(super) fn read(
         names: Option<Vec<String>>,
         url: Option<String>,
@@ -37,17 +37,18 @@ impl Hints {
         if names.len() != files {
             let value = format!("a list of {}", names.len());
             let need = format!("the run has {files} files: write a name for each");
-            return Err(WorkError::contradiction("data.names", value, need));
+            return Err(WorkError::value("data.names", value, need));
         }
         Ok(Self { names, url })
     }
 
-    /// As a manifest has them.
+    /// The two keys as a manifest writes them.
     pub(super) fn written(&self) -> (Option<Vec<String>>, Option<String>) {
         ((!self.names.is_empty()).then(|| self.names.clone()), self.url.clone())
     }
 
-    /// What is told of file `index` where it is missing, behind its digest; nothing where it has no name.
+    /// What an error adds about file `index`, which is missing, after its digest; empty if the file
+    /// has no name.
     pub(crate) fn told(&self, index: usize) -> String {
         let Some(name) = self.names.get(index) else { return String::new() };
         let url = self.url.as_ref().map(|url| format!(" and offers at {url}")).unwrap_or_default();
@@ -55,7 +56,8 @@ impl Hints {
     }
 }
 
-/// A name that stands in a line of a shell as it is, or between quotation marks, and leads nowhere else.
+/// Whether a shell takes this name for one file of the folder at hand, as it is or in quotation
+/// marks.
 fn is_name(name: &str) -> bool {
     let begins = name.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
     begins && name.chars().count() <= NAME_LETTERS_MAX + 1 && name.chars().all(fits_name)

@@ -6,8 +6,8 @@ use super::error::WorkError;
 use super::table::{Fields, Keys, Named, Table, table};
 use crate::ops::RopeScaling;
 
-/// The families: name, number in the hash, which is never reused, file in `arch/` and name in a manifest,
-/// and the keys of `[model]` that it has beside those of all.
+/// The families: name, number in the hash, which is never reused, file in `arch/` and name in a
+/// manifest, and the keys of `[model]` that it has beside those of all.
 macro_rules! with_families {
     ($then:ident) => {
         $then! {
@@ -126,8 +126,7 @@ impl Model {
 
     /// Sizes that must go together; what does not apply is zero.
     fn check(&self) -> Result<(), WorkError> {
-        let wrong =
-            |key, value: usize, need: String| Err(WorkError::contradiction(key, value, need));
+        let wrong = |key, value: usize, need: String| Err(WorkError::value(key, value, need));
         let width = self.width;
         if !width.is_multiple_of(2 * self.heads) {
             let need = format!("heads must divide model.width = {width} into heads of even size");
@@ -150,7 +149,7 @@ impl Model {
 }
 
 impl Family {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0

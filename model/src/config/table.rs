@@ -1,9 +1,10 @@
 //! The tables of a manifest as tables of this crate: one line for each key.
 //!
-//! From a line follow the field of the struct, its bounds, what is told of a wrong value, its canonical
-//! bytes and its line in docs/FORMATS.md. The order of the lines is that of the bytes. A key that does not
-//! apply is refused; its field is then zero or empty, and so are its bytes. What is younger than the first
-//! manifests is an `Option`: where it does not apply it has no bytes, so that older runs keep their ids.
+//! Each line makes a field of the struct, its bounds, the answer to a wrong value, its canonical
+//! bytes and its line in docs/FORMATS.md. The lines have the order of the bytes. A key that does
+//! not apply is refused in a manifest; its field is then zero or empty, and so are its bytes. A key
+//! that is younger than the first manifests is an `Option`: where it does not apply it has no
+//! bytes, so that older runs keep their ids.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -54,7 +55,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// What belongs behind it.
+    /// Its bounds and its meaning, for whoever left it out.
     fn told(&self) -> String {
         format!("{}: {}", (self.bounds)(), self.meaning)
     }
@@ -64,21 +65,24 @@ impl Key {
 pub(crate) trait Keys: Sized + 'static {
     /// Its name there.
     const TABLE: &'static str;
-    /// In the order of the canonical bytes.
+    /// Its keys, in the order of the canonical bytes.
     const KEYS: &'static [Key];
-    /// What does not apply: zeros.
+    /// A table in which no key applies: all its fields are zero or empty.
     const NONE: Self;
 
-    /// Of what `fields` holds; what it is without is zero.
+    /// Reads every key that applies; the fields of the others are zero or empty.
     fn read(fields: &Fields<'_>) -> Result<Self, WorkError>;
 
-    /// Every key with its value; none where it does not apply and is younger than the first manifests.
+    /// Every key with its value. A key that is younger than the first manifests has none where it
+    /// does not apply.
     fn row(&self) -> Vec<(&'static str, Option<Field>)>;
 }
 
-/// Which of its keys apply, and what follows from all of them.
+/// A table in which some keys apply only beside certain values of another key, and what follows
+/// from all keys.
 pub(crate) trait Table: Keys {
-    /// What else a manifest must say for a key to apply, if not every one has it: `family = "llama"`.
+    /// What a manifest must say so that a key applies, such as `family = "llama"`; none if it
+    /// always applies.
     fn only(_key: &str) -> Option<String> {
         None
     }
@@ -88,13 +92,13 @@ pub(crate) trait Table: Keys {
         true
     }
 
-    /// As a manifest has it.
+    /// The table as a manifest writes it.
     fn to_toml(&self) -> toml::Table {
         let row = self.row().into_iter().filter(|(key, _)| self.applies(key));
         row.filter_map(|(key, field)| Some((key.to_owned(), field?.to_toml()))).collect()
     }
 
-    /// Of each key its full name, the value in a table that is proposed, its bounds, and what it means.
+    /// For each key: its full name, its value in the table `proposed`, its bounds and its meaning.
     fn described(proposed: &toml::Table) -> Vec<[String; 4]> {
         let line = |key: &Key| {
             let value = proposed.get(key.name).map(ToString::to_string).unwrap_or_default();
@@ -106,17 +110,17 @@ pub(crate) trait Table: Keys {
         Self::KEYS.iter().map(line).collect()
     }
 
-    /// Adds the bytes that are hashed.
+    /// Appends the canonical bytes.
     fn hash_into(&self, bytes: &mut Vec<u8>) {
         self.row().iter().filter_map(|(_, field)| field.as_ref()).for_each(|f| f.hash_into(bytes));
     }
 }
 
-/// What may stand behind a key.
+/// A type of values that a key may have.
 pub(crate) trait Value: Sized {
-    /// What narrows it.
+    /// What limits the values.
     type Bounds;
-    /// What does not apply.
+    /// The value of a key that does not apply.
     const NONE: Self;
 
     fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, WorkError>;
@@ -141,11 +145,11 @@ pub(crate) trait Named: Copy + PartialEq + 'static {
 
 /// What a text may be.
 pub(crate) struct Pattern {
-    /// Beside its key, for a person.
+    /// What the text is, in the list of keys.
     pub(crate) told: &'static str,
-    /// What a wrong one should be.
+    /// What a wrong text should have been.
     pub(crate) wanted: &'static str,
-    /// Whether a text is so.
+    /// Whether a text is right.
     pub(crate) fits: fn(&str) -> bool,
 }
 
@@ -198,7 +202,7 @@ impl Value for f64 {
     type Bounds = RangeInclusive<Self>;
     const NONE: Self = 0.0;
 
-    /// A whole one may be written without a point. −0 becomes 0.
+    /// A whole number may be written without a point. −0 becomes 0.
     fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, WorkError> {
         let number = match entry.value {
             toml::Value::Float(number) => *number,
@@ -267,7 +271,7 @@ impl<T: Named> Value for T {
     }
 }
 
-/// Where it does not apply it has no bytes.
+/// A value that has no bytes where its key does not apply.
 impl<T: Value> Value for Option<T> {
     type Bounds = T::Bounds;
     const NONE: Self = None;
@@ -337,7 +341,7 @@ impl<'a> Fields<'a> {
         if self.without.contains(&key) { Ok(T::NONE) } else { T::read(self.entry(key)?, bounds) }
     }
 
-    /// One of some names only.
+    /// The value of a key, which must be one of these names.
     pub(crate) fn choose<T: Named>(
         &self,
         key: &'static str,
@@ -354,7 +358,7 @@ impl<'a> Fields<'a> {
         Ok(Entry { table, key, value })
     }
 
-    /// Every key of `T` that does not apply must not be there.
+    /// Refuses every key of `T` that does not apply.
     pub(crate) fn restrict<T: Table>(
         &mut self,
         applies: impl Fn(&str) -> bool,
@@ -365,7 +369,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// This key does not apply, so it must not be there.
+    /// Refuses a key that does not apply.
     pub(crate) fn refuse(&mut self, key: &'static str, only: &str) -> Result<(), WorkError> {
         if self.has(key) {
             let (table, only) = (self.table, only.to_owned());
@@ -390,35 +394,27 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    fn wrong(self, expected: &'static str) -> WorkError {
-        let Entry { table, key, value } = self;
-        WorkError::WrongType { table, key, expected, found: value.to_string() }
+    /// The key with its table.
+    fn name(self) -> String {
+        format!("{}.{}", self.table, self.key)
+    }
+
+    fn wrong(self, expected: &str) -> WorkError {
+        WorkError::value(self.name(), self.value, format!("it must be {expected}"))
     }
 
     fn choose<T: Named>(self, known: &[(T, &str, u64)]) -> Result<T, WorkError> {
-        let Entry { table, key, value } = self;
-        let text = value.as_str().ok_or_else(|| self.wrong("text"))?;
+        let text = self.value.as_str().ok_or_else(|| self.wrong("text"))?;
         let found = known.iter().find(|(_, name, _)| *name == text);
         found.map(|(value, ..)| *value).ok_or_else(|| {
-            let (value, known) = (text.to_owned(), quoted(known));
-            WorkError::NotOneOf { table, key, value, known }
+            let need = format!("known are {}", quoted(known));
+            WorkError::value(self.name(), format!("\"{text}\""), need)
         })
     }
 
     fn outside(self, value: impl Display, bounds: &RangeInclusive<impl Display>) -> WorkError {
-        outside(self.table, self.key, value, bounds)
+        WorkError::outside(self.name(), value, bounds)
     }
-}
-
-/// A value outside of bounds that hang on another one.
-pub(crate) fn outside(
-    table: &'static str,
-    key: &'static str,
-    value: impl Display,
-    bounds: &RangeInclusive<impl Display>,
-) -> WorkError {
-    let (low, high) = (bounds.start().to_string(), bounds.end().to_string());
-    WorkError::OutOfBounds { table, key, value: value.to_string(), low, high }
 }
 
 /// One value on its way into a file or a hash.
@@ -446,8 +442,8 @@ impl Field {
         }
     }
 
-    /// Integers, float bits and numbers of names as u64 little endian, strings as u32 length and bytes,
-    /// lists as u64 length and values.
+    /// Integers, float bits and numbers of names as u64 little endian, strings as u32 length and
+    /// bytes, lists as u64 length and values.
     fn hash_into(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Integer(number) | Self::Name(_, number) => bytes.extend(number.to_le_bytes()),
@@ -488,5 +484,5 @@ pub(crate) const DIGEST: Pattern = Pattern {
 };
 /// Every whole number up to here is also a float, and TOML can write it.
 pub(crate) const TOKENS_MAX: u64 = 1 << 53;
-/// So many files fit into a manifest beside everything else.
+/// The longest list: so many files fit into a manifest beside everything else.
 const LIST_MAX: usize = 64;

@@ -1,9 +1,14 @@
 //! Tests of reading, writing and hashing the work of a manifest.
 
+mod canonical;
+mod families;
+
 use proptest::prelude::*;
 use toml::Value;
 
 use super::*;
+
+const FILE: Fingerprint = Fingerprint { digest: [7; 32], bytes: 1 << 20 };
 
 /// A work whose fields are all different and none is a default, as a person would write it.
 const WRITTEN: &str = r#"
@@ -77,14 +82,14 @@ fn what_is_written_is_what_is_read() {
     assert_eq!((work.model.layers, work.model.head_size(), work.model.kv_width()), (3, 8, 16));
     assert_eq!(work.train.clip.to_bits(), 2.0_f64.to_bits());
     assert_eq!(work.tokens_per_step(), 480);
-    let Source::Text { digest, bytes } = work.data.source else { panic!("a text") };
+    let Source::Text(Fingerprint { digest, bytes }) = work.data.source else { panic!("a text") };
     assert_eq!((digest[1], digest[31], bytes), (1, 255, 1_115_394));
 }
 
 /// A work on tokens of another tokenizer than bytes.
 fn tokens() -> Work {
     let vocabulary = Vocabulary { scheme: Scheme::Rwkv, digest: [3; 32], tokens: 65_530, bos: 5 };
-    Work::tokens(vocabulary, [4; 32], 1 << 33)
+    Work::tokens(vocabulary, Fingerprint { digest: [4; 32], bytes: 1 << 33 })
 }
 
 /// A work on two files, of which the second is drawn alone in the end.
@@ -104,93 +109,13 @@ fn mix() -> Work {
 #[test]
 fn every_work_survives_being_written() {
     let text = Work::parse(&written()).expect("valid");
-    let bytes = Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
-    for work in [Work::synthetic(), Work::text([7; 32], 1 << 20), text, tokens(), bytes, mix()] {
+    let bytes = Work::tokens(Vocabulary::BYTES, FILE);
+    for work in [Work::synthetic(), Work::text(FILE), text, tokens(), bytes, mix()] {
         let file = work.to_toml().to_string();
         let back = Work::parse(&file.parse().expect("valid TOML")).expect("valid");
         assert_eq!(back, work);
         assert_eq!(back.canonical(), work.canonical());
     }
-}
-
-/// The bytes are hashed into RunIds: they never change for a manifest that exists.
-#[test]
-fn canonical_bytes_are_golden() {
-    let bytes = Work::parse(&written()).expect("valid").canonical();
-    // 37 fields: 36 of 8 bytes and the digest, 4 + 64 bytes.
-    assert_eq!(bytes.len(), 36 * 8 + 68);
-    let head: Vec<_> =
-        bytes.chunks(8).take(8).map(|word| u64::from(word[0]) + u64::from(word[1]) * 256).collect();
-    assert_eq!(head, [1, 3, 48, 6, 2, 130, 96, 300]);
-    assert_eq!(bytes[64..72], 500_000.0_f64.to_bits().to_le_bytes());
-    // No ranks, blocks of another kind or compression.
-    assert_eq!(bytes[80..120], [0; 40]);
-    // source, tokenizer, no symbols, no order, the digest's length.
-    let middle: Vec<_> = bytes[120..156].chunks(4).map(|word| word[0]).collect();
-    assert_eq!(middle, [2, 0, 2, 0, 0, 0, 0, 0, 64]);
-    assert_eq!(
-        blake3::hash(&bytes).to_hex().as_str(),
-        "25e49794745a306a38a92fb1896eafec13cfd004e48298df8e5b3813eeb1fcb3"
-    );
-}
-
-/// What a token file adds stands at the end of `[data]`; of older sources it hashes nothing.
-#[test]
-fn canonical_bytes_of_a_token_file_are_golden() {
-    let bytes = tokens().canonical();
-    assert_eq!(bytes.len(), 38 * 8 + 2 * 68);
-    // source, tokenizer, no symbols, no order.
-    let begin: Vec<_> = bytes[120..152].chunks(8).map(|word| word[0]).collect();
-    assert_eq!(begin, [3, 3, 0, 0]);
-    // The tokenizer's digest, how many tokens, which begins a document; then the batch.
-    let hex = "03".repeat(32);
-    assert_eq!((&bytes[236..240], &bytes[240..304]), (&[64, 0, 0, 0][..], hex.as_bytes()));
-    let end: Vec<_> = bytes[304..328].chunks(8).map(|word| word[0]).collect();
-    assert_eq!(end, [0xfa, 5, 4]);
-    assert_eq!(
-        blake3::hash(&bytes).to_hex().as_str(),
-        "63460934ffeb6e5864c2d07328c631c8641a322093c4a27124a23f2900518540"
-    );
-}
-
-#[test]
-fn canonical_bytes_of_a_mix_are_golden() {
-    let bytes = mix().canonical();
-    // Of a token file without the file's own digest and length, and four lists and a number more.
-    assert_eq!(bytes.len(), 38 * 8 + 2 * 68 - 64 + 4 * 8 + 2 * (68 + 3 * 8) + 8);
-    // No digest and no length, then a tenth is held out.
-    assert_eq!(bytes[120], 4);
-    assert_eq!(
-        (&bytes[152..164], &bytes[164..172]),
-        (&[0; 12][..], &0.1_f64.to_bits().to_le_bytes()[..])
-    );
-    // Where the lists begin there are two digests of 64 letters.
-    assert_eq!(bytes[256..268], [2, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0]);
-    assert_eq!(
-        blake3::hash(&bytes).to_hex().as_str(),
-        "ecadbb09249b2fa4fcd20dab7ae803ded6a96d1a31f0e6685a64a6a046e7f826"
-    );
-}
-
-#[test]
-fn every_field_of_a_mix_changes_the_canonical_bytes() {
-    let before = mix().canonical();
-    let changed: [(&str, Value); 5] = [
-        ("data.digests", vec!["06".repeat(32), "08".repeat(32)].into()),
-        ("data.sizes", vec![100, 201].into()),
-        ("data.weights", vec![0.75, 0.5].into()),
-        ("data.anneal_weights", vec![1, 3].into()),
-        ("data.anneal_from", 8.into()),
-    ];
-    for (key, value) in &changed {
-        let mut manifest = mix().to_toml();
-        put(&mut manifest, key, value.clone());
-        let after = Work::parse(&manifest).expect("valid").canonical();
-        assert_ne!(after, before, "{key} is not hashed");
-    }
-    // Source, tokenizer and its three fields, and what is held out are those of a token file.
-    let data = &mix().to_toml()["data"];
-    assert_eq!(changed.len() + 6, data.as_table().expect("a table").len());
 }
 
 #[test]
@@ -221,36 +146,13 @@ fn a_mix_that_cannot_be_drawn_is_refused() {
 }
 
 #[test]
-fn every_field_of_a_token_file_changes_the_canonical_bytes() {
-    let before = tokens().canonical();
-    let data = tokens().to_toml()["data"].clone();
-    let changed = [
-        ("data.tokenizer", Value::from("hugging-face")),
-        ("data.digest", "f".repeat(64).into()),
-        ("data.bytes", 5.into()),
-        ("data.held_out", 0.0.into()),
-        ("data.tokenizer_digest", "f".repeat(64).into()),
-        ("data.tokens", 65_529.into()),
-        ("data.bos", 6.into()),
-    ];
-    for (key, value) in &changed {
-        let mut manifest = tokens().to_toml();
-        put(&mut manifest, key, value.clone());
-        let after = Work::parse(&manifest).expect("valid").canonical();
-        assert_ne!(after, before, "{key} is not hashed");
-    }
-    // Another source has other fields.
-    assert_eq!(changed.len() + 1, data.as_table().expect("a table").len());
-}
-
-#[test]
 fn a_tokenizer_that_does_not_fit_is_refused() {
     let told = |work: Work, key, value: Value| {
         let mut manifest = work.to_toml();
         put(&mut manifest, key, value);
         refusal(&manifest)
     };
-    let bytes = || Work::tokens(Vocabulary::BYTES, [8; 32], 1 << 20);
+    let bytes = || Work::tokens(Vocabulary::BYTES, FILE);
     assert_eq!(
         told(tokens(), "model.vocab", 65_529.into()),
         "model.vocab is 65529: the data has 65530 different tokens: choose at least 65530"
@@ -264,47 +166,6 @@ fn a_tokenizer_that_does_not_fit_is_refused() {
     assert_eq!(told(tokens(), "data.tokenizer", "bpe".into()), known);
     let only = "data.tokens belongs to source = \"tokens\" or \"mix\" only: remove it";
     assert_eq!(refusal(&with("data.tokens", 257)), only);
-}
-
-#[test]
-fn every_field_changes_the_canonical_bytes() {
-    let before = Work::parse(&written()).expect("valid").canonical();
-    let changed = [
-        ("model.layers", Value::from(4)),
-        ("model.width", 60.into()),
-        ("model.heads", 4.into()),
-        ("model.kv_heads", 3.into()),
-        ("model.ffn", 131.into()),
-        ("model.context", 97.into()),
-        ("model.vocab", 301.into()),
-        ("model.rope_theta", 1e4.into()),
-        ("model.norm_eps", 1e-6.into()),
-        ("data.digest", "f".repeat(64).into()),
-        ("data.bytes", 5.into()),
-        ("data.held_out", 0.0.into()),
-        ("train.batch", 6.into()),
-        ("train.lr", 0.002.into()),
-        ("train.beta1", 0.7.into()),
-        ("train.beta2", 0.98.into()),
-        ("train.eps", 1e-8.into()),
-        ("train.weight_decay", 0.0.into()),
-        ("train.clip", 0.0.into()),
-        ("train.z_loss", 0.0.into()),
-        ("train.warmup_tokens", 8.into()),
-        ("train.warmup_start", 0.0.into()),
-        ("train.stable_tokens", 0.into()),
-        ("train.decay_tokens", 12.into()),
-        ("train.decay", "linear".into()),
-        ("train.lr_final", 0.0.into()),
-        ("train.join_ramp_steps", 14.into()),
-    ];
-    for (key, value) in &changed {
-        let after = Work::parse(&with(key, value.clone())).expect("valid").canonical();
-        assert_ne!(after, before, "{key} is not hashed");
-    }
-    // Another family has other fields, and a text has one source and tokenizer.
-    assert_eq!(changed.len() + 3, every_key(&written()).len());
-    assert_ne!(Work::synthetic().canonical(), Work::text([0; 32], 1).canonical());
 }
 
 #[test]
@@ -370,7 +231,7 @@ fn hints_survive_being_written_and_change_the_canonical_bytes() {
 
 #[test]
 fn hints_that_a_shell_would_take_otherwise_are_refused() {
-    let mut text = Work::text([7; 32], 1 << 20);
+    let mut text = Work::text(FILE);
     text.data.hints = Hints::of(&["corpus.txt".into()]);
     let text = text.to_toml();
     let names = |names: &[&str]| {
@@ -473,113 +334,6 @@ fn minus_zero_is_zero() {
     let minus = Work::parse(&with("train.clip", -0.0)).expect("valid");
     let zero = Work::parse(&with("train.clip", 0)).expect("valid");
     assert_eq!(minus.canonical(), zero.canonical());
-}
-
-/// Sizes and counts of INTELLECT-1's family of models (docs/MATH.md), worked out elsewhere.
-#[test]
-fn parameters_are_counted_as_published() {
-    let mut work = Work::synthetic();
-    let mut count = |layers, width, ffn| {
-        let model = Model { layers, width, heads: width / 128, ffn, ..work.model.clone() };
-        work.model = Model { kv_heads: 8, vocab: 128_256, ..model };
-        work.model.parameter_count()
-    };
-    assert_eq!(count(18, 2048, 7168), 1_544_628_224);
-    assert_eq!(count(32, 4096, 14_336), 8_030_261_248);
-    assert_eq!(count(42, 4096, 14_336), 10_211_381_248);
-    assert_eq!(work.state_bytes(), 8 * 10_211_381_248);
-}
-
-/// A work of this family, as RWKV-LM and GoldFinch-paper size it.
-fn of_family(family: Family, layers: usize, width: usize) -> Work {
-    let mut work = Work::synthetic();
-    work.model = Model {
-        family,
-        layers,
-        width,
-        heads: width / 64,
-        ffn: (7 * width / 2) / 32 * 32,
-        context: 1024,
-        vocab: 65_536,
-        ..Model::NONE
-    };
-    if family != Family::Eagle {
-        (work.model.mix_rank, work.model.decay_rank) = (32, 64);
-    }
-    if family == Family::GoldFinch {
-        (work.model.gold_layers, work.model.compression) = (layers / 3, 16);
-        work.model.value_rank = 64.max(width / 16);
-    }
-    work
-}
-
-/// The sizes of the published models (docs/MATH.md).
-#[test]
-fn parameters_of_rwkv_models_are_counted_as_published() {
-    let millions = |family, layers, width| {
-        let count = of_family(family, layers, width).model.parameter_count();
-        (count as f64 / 1e6).round()
-    };
-    assert_eq!(millions(Family::Eagle, 24, 1024), 462.0);
-    assert_eq!(millions(Family::Eagle, 32, 2560), 3063.0);
-    assert_eq!(millions(Family::Finch, 24, 2048), 1600.0);
-    assert_eq!(millions(Family::GoldFinch, 12, 768), 187.0);
-    assert_eq!(millions(Family::GoldFinch, 24, 2048), 1445.0);
-}
-
-/// A run without it keeps its id.
-#[test]
-fn scaled_frequencies_take_two_fields_or_none() {
-    let plain = Work::synthetic();
-    let mut scaled = plain.clone();
-    (scaled.model.rope_factor, scaled.model.rope_original_context) = (Some(8.0), Some(8192));
-    let manifest = scaled.to_toml();
-    assert_eq!(Work::parse(&manifest), Ok(scaled.clone()));
-    assert_ne!(scaled.canonical(), plain.canonical());
-    for key in ["rope_factor", "rope_original_context"] {
-        let mut less = manifest.clone();
-        less["model"].as_table_mut().expect("a table").remove(key);
-        assert!(refusal(&less).starts_with(&format!("model.{key} is missing")));
-    }
-}
-
-#[test]
-fn every_family_has_its_own_fields_and_no_others() {
-    let only = [
-        (Family::Eagle, "mix_rank", "family = \"finch\" or \"goldfinch\""),
-        (Family::Eagle, "kv_heads", "family = \"llama\""),
-        (Family::Finch, "compression", "family = \"goldfinch\""),
-        (Family::GoldFinch, "rope_theta", "family = \"llama\""),
-    ];
-    for (family, key, owner) in only {
-        let work = of_family(family, 6, 128);
-        let manifest = work.to_toml();
-        assert_eq!(Work::parse(&manifest), Ok(work));
-        let mut more = manifest.clone();
-        put(&mut more, &format!("model.{key}"), 2);
-        assert_eq!(refusal(&more), format!("model.{key} belongs to {owner} only: remove it"));
-        for key in every_key(&manifest) {
-            let mut less = manifest.clone();
-            let (table, field) = key.split_once('.').expect("table.key");
-            less[table].as_table_mut().expect("a table").remove(field);
-            assert!(refusal(&less).starts_with(&format!("{key} is missing")), "{key}");
-        }
-    }
-}
-
-#[test]
-fn sizes_that_do_not_go_together_are_refused() {
-    for (key, value, told) in [
-        ("model.gold_layers", 6, "it must be below model.layers = 6"),
-        ("model.gold_layers", 0, "choose 1 to 511"),
-        ("model.compression", 3, "it must divide model.width = 128"),
-        ("model.mix_rank", 4097, "choose 1 to 4096"),
-    ] {
-        let mut manifest = of_family(Family::GoldFinch, 6, 128).to_toml();
-        put(&mut manifest, key, value);
-        let refusal = refusal(&manifest);
-        assert!(refusal.starts_with(key) && refusal.contains(told), "{refusal}");
-    }
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! `[train]`: the inner optimisation.
 
 use super::error::WorkError;
-use super::table::{Fields, Keys, Named, TOKENS_MAX, Table, outside, table};
+use super::table::{Fields, Keys, Named, TOKENS_MAX, Table, table};
 
 table! {
     /// The inner optimisation: AdamW under a warmup–stable–decay schedule.
@@ -38,7 +38,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// As it is written in a manifest.
+    /// Its name in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0
@@ -60,7 +60,7 @@ impl Train {
     pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
         let train = Self::read(&Fields::of::<Self>(manifest)?)?;
         if train.lr_final > train.lr {
-            return Err(outside("train", "lr_final", train.lr_final, &(0.0..=train.lr)));
+            return Err(WorkError::outside("train.lr_final", train.lr_final, &(0.0..=train.lr)));
         }
         Ok(train)
     }

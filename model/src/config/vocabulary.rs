@@ -34,7 +34,7 @@ pub enum Width {
 }
 
 impl Vocabulary {
-    /// Of bytes: the first number that is no byte begins a document.
+    /// The vocabulary of bytes: the first number that is no byte begins a document.
     pub const BYTES: Self = Self { scheme: Scheme::Bytes, digest: [0; 32], tokens: 257, bos: 256 };
 }
 
@@ -51,13 +51,14 @@ impl Scheme {
 }
 
 impl Width {
-    /// The least that holds so many different tokens.
+    /// The smallest width that holds so many different tokens.
     #[must_use]
     pub fn of(tokens: usize) -> Self {
         if tokens <= 1 << 16 { Self::Two } else { Self::Four }
     }
 
-    /// Tokens of this width, little endian; a rest that is none is left out.
+    /// Reads tokens of this width, little endian. Bytes at the end that make no whole token are
+    /// left out.
     pub(crate) fn tokens(self, bytes: &[u8]) -> impl Iterator<Item = u32> {
         let token =
             |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte));

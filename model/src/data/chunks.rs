@@ -1,26 +1,35 @@
-//! A file from where it is to its end, a buffer of fixed size at a time: it may be larger than memory.
+//! Reads the rest of a file, a buffer of fixed size at a time: the file may be larger than memory.
 
-use std::io::{self, Read};
+use std::io::Read;
+use std::path::Path;
 
-/// Hands all that is left in `file` to `take`, every piece but the last of [`CHUNK_BYTES`] bytes.
-pub(super) fn each<E>(
+use super::documents::ReadError;
+
+/// Hands all that is left in the file of this path to `take`, every piece but the last of
+/// [`CHUNK_BYTES`] bytes.
+pub(super) fn each<E: From<ReadError>>(
     file: &mut impl Read,
-    unreadable: impl Fn(io::Error) -> E,
+    path: &Path,
     mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut buffer = Vec::with_capacity(CHUNK_BYTES);
     loop {
         buffer.clear();
-        if begin(file, CHUNK_BYTES, &mut buffer).map_err(&unreadable)? == 0 {
+        if begin(file, path, CHUNK_BYTES, &mut buffer)? == 0 {
             return Ok(());
         }
         take(&buffer)?;
     }
 }
 
-/// Appends the next `most` bytes of `file`, or as many as are left; says how many.
-pub(super) fn begin(file: &mut impl Read, most: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    file.take(most as u64).read_to_end(buffer)
+/// Appends the next `most` bytes of the file of this path, or as many as are left; says how many.
+pub(super) fn begin(
+    file: &mut impl Read,
+    path: &Path,
+    most: usize,
+    buffer: &mut Vec<u8>,
+) -> Result<usize, ReadError> {
+    file.take(most as u64).read_to_end(buffer).map_err(ReadError::unreadable(path))
 }
 
 /// A whole number of tokens of any width; large enough for BLAKE3's widest code.

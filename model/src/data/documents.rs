@@ -7,8 +7,8 @@
 //! A record that is no document (a line that is no JSON, an empty place of a column) is handed over
 //! as [`Record`], and the caller decides; a file that is damaged as a whole is an error.
 //!
-//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are read before
-//! its column is, and a file that is changed meanwhile is refused.
+//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are
+//! read before its column is, and a file that is changed meanwhile is refused.
 
 mod bin;
 mod jsonl;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 pub use self::sink::{ReadError, Record};
 
-use self::sink::{ReadOptions, Sink, open, unreadable};
+use self::sink::{ReadOptions, Sink, open};
 use crate::config::Width;
 
 /// How documents lie in a file.
@@ -74,9 +74,9 @@ impl FromStr for Format {
 /// Sees that a file is there, has something in it, and may be read, long before its turn comes.
 ///
 /// # Errors
-/// If not so.
+/// If one of these does not hold.
 pub(super) fn check(path: &Path, format: Format) -> Result<(), ReadError> {
-    let about = path.metadata().map_err(|cause| unreadable(path, cause))?;
+    let about = path.metadata().map_err(ReadError::unreadable(path))?;
     match format {
         _ if about.is_file() && about.len() == 0 => Err(ReadError::Empty(path.to_owned())),
         _ if about.is_file() => open(path).map(drop),

@@ -11,11 +11,12 @@
 /// What a loss is to be compared with, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropies {
-    /// Of a predictor that knows only how many different tokens there are.
+    /// The loss of a predictor that knows only how many different tokens there are.
     pub uniform: f64,
-    /// Of the best predictor that looks at no token, but, in a mix, knows the file.
+    /// That of the best predictor that looks at no token, but knows the file of a mix.
     pub unigram: f64,
-    /// Of the best predictor that looks at the last token; not counted of many different tokens.
+    /// That of the best predictor that looks at the last token; none where there are too many
+    /// different tokens to count pairs.
     pub bigram: Option<f64>,
     /// The entropy rate H*, which no predictor beats; known of a synthetic source only.
     pub floor: Option<f64>,

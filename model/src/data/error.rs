@@ -1,7 +1,6 @@
 //! Why data cannot be opened or read.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -29,18 +28,9 @@ pub enum DataError {
     /// A file was given and the run needs none.
     #[error("this run's data is synthetic: leave --data {} out", .0.display())]
     NeedlessFile(PathBuf),
-    /// The system refuses.
-    #[error("cannot read {}: {cause}", path.display())]
-    Unreadable {
-        /// The file, by the path that was given.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        cause: io::Error,
-    },
-    /// A new run is to train on it, and it is no text.
+    /// A file cannot be read, or is no text although a new run is to train on it as one.
     #[error(transparent)]
-    Document(#[from] ReadError),
+    Read(#[from] ReadError),
     /// Its documents lie in records.
     #[error(
         "{} holds records and is no plain text: make a token file of it first, with `intellect-node data \
@@ -155,13 +145,6 @@ pub enum DataError {
     /// The manifest holds nothing out.
     #[error("nothing is held out to measure on: data.held_out is 0")]
     NothingHeldOut,
-}
-
-impl DataError {
-    /// What to make of the system's refusal to read this file.
-    pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |cause| Self::Unreadable { path: path.to_owned(), cause }
-    }
 }
 
 fn list(named: &[PathBuf]) -> String {

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::documents::ReadError;
 use super::error::DataError;
 use super::text;
 use crate::config::{Fingerprint, Hints};
@@ -28,7 +29,7 @@ pub(super) struct Candidate {
 pub(super) fn all(named: &[PathBuf]) -> Result<Vec<Candidate>, DataError> {
     let mut files = Vec::new();
     for path in named {
-        let unreadable = DataError::unreadable(path);
+        let unreadable = ReadError::unreadable(path);
         let about = fs::metadata(path).map_err(&unreadable)?;
         if !about.is_dir() {
             files.push(Candidate { path: path.clone(), bytes: about.len(), by_itself: true });

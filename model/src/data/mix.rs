@@ -95,12 +95,12 @@ impl Mix {
         (&self.files[file], row.saturating_sub(begin), end.saturating_sub(begin))
     }
 
-    /// Of predictors that know which file a row is of, by the first weights.
+    /// The entropies of predictors that know which file a row is of, averaged by the first weights.
     pub(super) fn entropies(&self) -> Entropies {
         let mean = |of: fn(Entropies) -> Option<f64>| {
             let terms = self.files.iter().enumerate().map(|(file, tokens)| {
                 let (begin, end) = self.stable.range(file);
-                of(tokens.entropies()).map(|entropy| (end - begin) * entropy)
+                of(tokens.entropies).map(|entropy| (end - begin) * entropy)
             });
             terms.sum::<Option<f64>>()
         };
@@ -118,7 +118,7 @@ impl Mix {
 struct Shares(Vec<f64>);
 
 impl Shares {
-    /// Of weights whose sum is above 0.
+    /// The sums of these weights, one of which is above 0.
     fn new(weights: impl Iterator<Item = f64>) -> Self {
         let add = |sum: &mut f64, weight| {
             *sum += weight;

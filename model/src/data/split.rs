@@ -17,8 +17,8 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Holds out this share of `path`, which has `whole` units of this name, in rows of `context` and the
-    /// unit that follows.
+    /// Holds out a share of the file `path`, which has `whole` units of this name. A row takes
+    /// `context` units and the one that follows.
     pub(super) fn new(
         path: &Path,
         (whole, unit): (u64, &'static str),

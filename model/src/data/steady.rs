@@ -1,8 +1,8 @@
 //! A file that stays as it was while a run trains on it.
 //!
-//! Its digest is checked when it is opened; to read all of it again would take too long. Whoever writes
-//! to it or cuts it off changes its length or its time, which are compared after each row that is read.
-//! A file that takes its name is another one: the open one is still the run's.
+//! Its digest is checked when it is opened; to read all of it again would take too long. Whoever
+//! writes to it or cuts it off changes its length or its time, which are compared after each row
+//! that is read. A file that takes its name is another one: the open one is still the run's.
 
 use std::fs;
 use std::io;
@@ -10,14 +10,18 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::documents::ReadError;
 use super::error::DataError;
 
 /// An open file, and what it was like when it was opened.
 #[derive(Debug)]
 pub(super) struct Steady {
-    file: fs::File,
-    path: PathBuf,
-    bytes: u64,
+    /// May be read from its begin to its end once, to be checked; after that [`Steady::read`]
+    /// reads.
+    pub(super) file: fs::File,
+    pub(super) path: PathBuf,
+    /// Length in bytes, as it was when the file was opened.
+    pub(super) bytes: u64,
     modified: SystemTime,
 }
 
@@ -29,35 +33,21 @@ impl Steady {
             let (bytes, modified) = look(&file)?;
             Ok(Self { file, path: path.to_owned(), bytes, modified })
         };
-        open().map_err(DataError::unreadable(path))
-    }
-
-    /// To be read from its begin to its end, once.
-    pub(super) fn file(&self) -> &fs::File {
-        &self.file
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Length in bytes, as it was when the file was opened.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        Ok(open().map_err(ReadError::unreadable(path))?)
     }
 
     /// Fills `buffer` with what lies at `at`.
     pub(super) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
-        let unreadable = DataError::unreadable(&self.path);
+        let unreadable = ReadError::unreadable(&self.path);
         let read = self.file.read_exact_at(buffer, at);
         if look(&self.file).map_err(&unreadable)? != (self.bytes, self.modified) {
             return Err(DataError::Changed(self.path.clone()));
         }
-        read.map_err(unreadable)
+        Ok(read.map_err(unreadable)?)
     }
 }
 
-/// Its length and its time, one of which every change of it changes.
+/// The length and the time of a file; every change of the file changes one of them.
 pub(super) fn look(file: &fs::File) -> io::Result<(u64, SystemTime)> {
     let about = file.metadata()?;
     Ok((about.len(), about.modified()?))

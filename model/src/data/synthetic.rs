@@ -1,8 +1,8 @@
 //! A Markov source whose entropy rate is known exactly.
 //!
 //! Draw a long *cyclic* word over S symbols and count how often each string of k + 1 symbols stands
-//! in it. Call the counts N(c, s), c the first k symbols. Since the word is a cycle, as many strings
-//! lead into a context as out of it, so with N(c) = Σ_s N(c, s) and M the word's length
+//! in it. Call the counts N(c, s), c the first k symbols. Since the word is a cycle, as many
+//! strings lead into a context as out of it, so with N(c) = Σ_s N(c, s) and M the word's length
 //!
 //! ```text
 //! P(s | c) = N(c, s) / N(c)                       a k-th order Markov chain
@@ -10,12 +10,12 @@
 //! H*       = Σ_c π(c) · Σ_s P(s | c) · ln 1/P(s | c)
 //! ```
 //!
-//! No eigenvector, no rounding: the source *is* a table of integers (Shannon 1948 has the entropy of
-//! such a source). The counts of shorter strings give the best unigram and bigram predictors.
+//! No eigenvector, no rounding: the source *is* a table of integers (Shannon 1948 has the entropy
+//! of such a source). The counts of shorter strings give the best unigram and bigram predictors.
 //!
-//! So that there is something to learn at each depth, the word is made of habits: every symbol comes
-//! from the habits of all, of the last symbol, or of the last k, in fixed shares. A share from the
-//! habits of all makes some symbols commoner.
+//! So that there is something to learn at each depth, the word is made of habits: every symbol
+//! comes from the habits of all, of the last symbol, or of the last k, in fixed shares. A share
+//! from the habits of all makes some symbols commoner.
 
 use super::draw::Draw;
 use super::entropy::{self, Entropies};

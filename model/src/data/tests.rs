@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use tempfile::{NamedTempFile, TempDir};
 
 use super::*;
+use crate::config::Fingerprint;
 
 /// The stream of a seed, in an epoch that begins with nothing committed.
 fn stream(seed: u8) -> Stream {
@@ -20,7 +21,7 @@ fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
     let all: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
     file.write_all(&all).expect("written");
     let found = text::describe(file.path()).expect("readable");
-    let mut work = Work::text(found.digest, found.bytes);
+    let mut work = Work::text(found);
     work.model.context = context;
     work.data.held_out = held_out;
     (file, work)
@@ -43,7 +44,10 @@ fn a_file_is_described_by_digest_and_length() {
     let bytes = fs::read(file.path()).expect("readable");
     let described = text::describe(file.path()).expect("readable");
     assert_eq!(described.digest, *blake3::hash(&bytes).as_bytes());
-    assert_eq!(work.data.source, Source::Text { digest: described.digest, bytes: 1000 });
+    assert_eq!(
+        work.data.source,
+        Source::Text(Fingerprint { digest: described.digest, bytes: 1000 })
+    );
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn entropies_of_shakespeare() {
         return;
     }
     let found = text::describe(&path).expect("readable");
-    let work = Work::text(found.digest, found.bytes);
+    let work = Work::text(found);
     let entropies = Dataset::open(&work, 1, &[path]).expect("opens").entropies();
     println!("{entropies:?}");
     assert!((entropies.bigram.expect("few tokens") - 2.45).abs() < 0.02);

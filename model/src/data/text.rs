@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::chunks;
-use super::documents::sink::{Found, ReadOptions, Sink};
+use super::documents::sink::{Found, ReadOptions, Sink, open};
 use super::documents::{self, Format, ReadError};
 use super::entropy::{self, Entropies};
 use super::error::DataError;
@@ -23,16 +23,17 @@ use crate::config::{Fingerprint, Vocabulary};
 #[derive(Debug)]
 pub(super) struct Text {
     file: Steady,
-    split: Split,
-    entropies: Entropies,
+    /// What is trained on and what is held out.
+    pub(super) split: Split,
+    pub(super) entropies: Entropies,
 }
 
-/// Reads a file through that a new run is to train on as a plain text, and says what a manifest needs
-/// to know.
+/// Reads the whole of a file, on which a new run is to train as a plain text, and returns what a
+/// manifest says of it.
 ///
 /// # Errors
-/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to be
-/// taken out of it first.
+/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to
+/// be taken out of it first.
 pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     match Format::of(path) {
         Ok(Format::JsonLines | Format::Parquet) => {
@@ -48,7 +49,7 @@ pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     Ok(Fingerprint { digest: *hasher.finalize().as_bytes(), bytes: hasher.count() })
 }
 
-/// Digest and length of what is read, whatever it is.
+/// Takes the digest and the length of what is read, whatever it is.
 impl Sink for blake3::Hasher {
     type Error = ReadError;
 
@@ -61,13 +62,12 @@ impl Sink for blake3::Hasher {
     }
 }
 
-/// Reads a file through and says what a manifest says of it, whatever is in it.
+/// Reads the whole of a file, whatever is in it, and returns what a manifest says of it.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn describe(path: &Path) -> Result<Fingerprint, DataError> {
-    let file = File::open(path).map_err(DataError::unreadable(path))?;
-    read_through(&file, path).map(|(fingerprint, _)| fingerprint)
+    read_through(&open(path)?, path).map(|(fingerprint, _)| fingerprint)
 }
 
 impl Text {
@@ -79,21 +79,12 @@ impl Text {
         context: usize,
     ) -> Result<Self, DataError> {
         let file = Steady::open(path)?;
-        let (found, entropies) = read_through(file.file(), path)?;
+        let (found, entropies) = read_through(&file.file, path)?;
         if found != expected {
             return Err(DataError::AnotherFile { path: path.to_owned(), found, expected });
         }
         let split = Split::new(path, (found.bytes, "bytes"), held_out, context)?;
         Ok(Self { file, split, entropies })
-    }
-
-    /// What is trained on and what is held out.
-    pub(super) fn split(&self) -> Split {
-        self.split
-    }
-
-    pub(super) fn entropies(&self) -> Entropies {
-        self.entropies
     }
 
     /// `length` bytes from `start` on.
@@ -109,14 +100,14 @@ fn read_through(mut file: &File, path: &Path) -> Result<(Fingerprint, Entropies)
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];
     let mut last = None;
-    chunks::each(&mut file, DataError::unreadable(path), |bytes| {
+    chunks::each(&mut file, path, |bytes| {
         hasher.update(bytes);
         for &byte in bytes {
             if let Some(last) = last.replace(byte) {
                 pairs[usize::from(last) * 256 + usize::from(byte)] += 1;
             }
         }
-        Ok(())
+        Ok::<_, DataError>(())
     })?;
     let entropies = Entropies {
         uniform: 256_f64.ln(),

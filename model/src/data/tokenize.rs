@@ -1,8 +1,8 @@
 //! From documents to a token file: what `data tokenize` does.
 //!
-//! Files are read one after the other, Parquet twice and all else once; a few megabytes of documents at a
-//! time become tokens on all cores, and are written in the order in which they were read: the same files
-//! give the same bytes, whatever the machine.
+//! Files are read one after the other, Parquet twice and all else once; a few megabytes of
+//! documents at a time become tokens on all cores, and are written in the order in which they were
+//! read: the same files give the same bytes, whatever the machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,12 +18,12 @@ use super::tokens::writer::{WriteError, Writer};
 use crate::config::Vocabulary;
 use crate::tokenizer::{EncodeError, FileError, Tokenizer, Unknown};
 
-/// What is made of what.
+/// Which files of documents become which token file, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     /// Files of documents, in this order.
     pub inputs: &'a [PathBuf],
-    /// Their format; none: what each one's name says.
+    /// Their format; where it is none, the name of each file says it.
     pub format: Option<Format>,
     /// Name of the JSON field or of the Parquet column.
     pub field: &'a str,
@@ -42,7 +42,7 @@ pub enum Damage {
     Refuse,
 }
 
-/// What was done.
+/// What became of the documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The header of the token file that was made.
@@ -111,8 +111,8 @@ pub enum TokenizeError {
     },
 }
 
-/// Makes a token file with `tokenizer`, whose file has this digest and form; tells now and then of how
-/// many bytes of documents are done.
+/// Makes a token file with `tokenizer`, which was read from `file`. Now and then `tell` is given
+/// how many bytes of documents are done.
 ///
 /// # Errors
 /// Any of [`TokenizeError`]; there is no file then.
@@ -159,15 +159,17 @@ struct Run<'a> {
     bos: u32,
     damage: Damage,
     writer: Writer,
-    /// What is read now, and all that has been read.
+    /// The file that is read now.
     path: &'a Path,
+    /// The digest of all that has been read.
     source: blake3::Hasher,
     /// What was read and not yet written, and whether it begins a document.
     waiting: Vec<(bool, Fragment)>,
-    /// Bytes of text and tokens in it.
+    /// Bytes of text and tokens that wait.
     bytes: usize,
-    /// What was written, and who is told.
+    /// Bytes of text and tokens that were written.
     done: u64,
+    /// Is told of them.
     tell: &'a mut dyn FnMut(u64),
     left_out: LeftOut,
 }
@@ -270,8 +272,8 @@ impl LeftOut {
         *self.letters.entry(letter).or_default() += 1;
     }
 
-    /// What the tokenizer does not know. A space between words is no loss: where it has no token, it
-    /// comes back with the next word.
+    /// What the tokenizer does not know. A space between words is no loss: where it has no token,
+    /// it comes back with the next word.
     fn lost(&self, tokenizer: &Tokenizer) -> Lost {
         let dropped = |letter| letter != ' ' && tokenizer.drops(letter);
         let letters = self.letters.iter().filter(|(letter, _)| dropped(**letter));
@@ -284,8 +286,8 @@ impl LeftOut {
     }
 }
 
-/// Tokens of a part, and how many bytes of text they stand for. A text that spells the begin of a document
-/// begins none.
+/// Tokens of a part, and how many bytes of text they stand for. A text that spells the begin of a
+/// document begins none.
 fn encode(
     tokenizer: &Tokenizer,
     bos: u32,
@@ -312,7 +314,7 @@ fn encode(
     }
 }
 
-/// Enough for all cores, little beside a tokenizer.
+/// So many bytes of documents wait at most: enough for all cores, little beside a tokenizer.
 const WAITING_BYTES: usize = 1 << 23;
 /// What a part takes beside its text or tokens, with what the allocator adds to a small one.
 const ENTRY_BYTES: usize = size_of::<(bool, Fragment)>() + 32;

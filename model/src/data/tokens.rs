@@ -1,20 +1,20 @@
 //! A token file as a source: tokens side by side, one of which begins each document.
 //!
 //! Like a text it is named by BLAKE3 and length, read through once when it is opened, to be checked
-//! and counted, and after that read where it lies: it may be larger than memory. A row starts at any
-//! token of the part before the held-out end and takes what lies there, documents and parts of them,
-//! so no position is filled up with nothing. A document's number in a row is how many begin up to
-//! there; a Llama reads each by itself.
+//! and counted, and after that read where it lies: it may be larger than memory. A row starts at
+//! any token of the part before the held-out end and takes what lies there, documents and parts of
+//! them, so no position is filled up with nothing. A document's number in a row is how many begin
+//! up to there; a Llama reads each by itself.
 //!
 //! Entropies of pairs are counted where a table of all pairs is small, of at most 1,024 tokens.
 
 pub mod header;
 pub mod writer;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::chunks;
+use super::documents::sink;
 use super::entropy::{self, Entropies};
 use super::error::DataError;
 use super::files;
@@ -28,8 +28,9 @@ use header::{HEADER_BYTES, Header, HeaderError};
 pub(super) struct Tokens {
     file: Steady,
     header: Header,
-    split: Split,
-    entropies: Entropies,
+    /// What is trained on and what is held out.
+    pub(super) split: Split,
+    pub(super) entropies: Entropies,
 }
 
 /// What a run asks of each of its token files.
@@ -43,7 +44,7 @@ pub(super) struct Requirements {
     pub(super) context: usize,
 }
 
-/// Reads a file through and says what a manifest needs to know.
+/// Reads the whole of a token file and returns what a manifest needs to know.
 ///
 /// # Errors
 /// If it cannot be read, is no token file, or holds what its tokenizer does not have.
@@ -56,9 +57,8 @@ pub fn describe(path: &Path) -> Result<(Header, Fingerprint), DataError> {
 /// # Errors
 /// If it cannot be read.
 pub fn is_meant(path: &Path) -> Result<bool, DataError> {
-    let unreadable = DataError::unreadable(path);
-    let (mut file, mut begin) = (File::open(path).map_err(&unreadable)?, Vec::new());
-    chunks::begin(&mut file, HEADER_BYTES, &mut begin).map_err(&unreadable)?;
+    let mut begin = Vec::new();
+    chunks::begin(&mut sink::open(path)?, path, HEADER_BYTES, &mut begin)?;
     Ok(header::is_token_file(&begin))
 }
 
@@ -94,8 +94,7 @@ pub fn describe_all(
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     let (file, header, _) = open(path)?;
     let mut bytes = Vec::new();
-    chunks::begin(&mut file.file(), most * header.width as usize, &mut bytes)
-        .map_err(DataError::unreadable(path))?;
+    chunks::begin(&mut &file.file, path, most * header.width as usize, &mut bytes)?;
     Ok(header.width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
@@ -113,10 +112,10 @@ impl Scanned {
     pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
         let Self { file, header, entropies, .. } = self;
         if header.vocabulary != required.vocabulary {
-            return Err(DataError::AnotherVocabulary(file.path().to_owned()));
+            return Err(DataError::AnotherVocabulary(file.path));
         }
         let size = (header.count, "tokens");
-        let split = Split::new(file.path(), size, required.held_out, required.context)?;
+        let split = Split::new(&file.path, size, required.held_out, required.context)?;
         Ok(Tokens { file, header, split, entropies })
     }
 }
@@ -136,15 +135,6 @@ impl Tokens {
         scanned.accept(required)
     }
 
-    /// What is trained on and what is held out.
-    pub(super) fn split(&self) -> Split {
-        self.split
-    }
-
-    pub(super) fn entropies(&self) -> Entropies {
-        self.entropies
-    }
-
     /// The token that begins each document.
     pub(super) fn bos(&self) -> i32 {
         // Below 2^20.
@@ -162,17 +152,16 @@ impl Tokens {
     }
 }
 
-/// Opens a file and reads its header; its bytes too are part of the fingerprint.
+/// Opens a file and reads its header, whose bytes are part of the fingerprint.
 fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     let (file, mut begin) = (Steady::open(path)?, Vec::new());
-    chunks::begin(&mut file.file(), HEADER_BYTES, &mut begin)
-        .map_err(DataError::unreadable(path))?;
-    let header = Header::decode(&begin, file.bytes())
+    chunks::begin(&mut &file.file, path, HEADER_BYTES, &mut begin)?;
+    let header = Header::decode(&begin, file.bytes)
         .map_err(|why| DataError::NoTokens { path: path.to_owned(), why })?;
     Ok((file, header, begin))
 }
 
-/// Reads a file through, and keeps it open.
+/// Reads the whole of a token file, and keeps it open.
 pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     let (file, header, begin) = open(path)?;
     let (vocabulary, width) = (header.vocabulary, header.width);
@@ -180,7 +169,7 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     hasher.update(&begin);
     let mut counts = Counts::new(vocabulary.tokens);
     let (mut at, mut documents) = (0, 0);
-    chunks::each(&mut file.file(), DataError::unreadable(path), |bytes| {
+    chunks::each(&mut &file.file, path, |bytes| {
         hasher.update(bytes);
         for token in width.tokens(bytes) {
             if token as usize >= vocabulary.tokens {

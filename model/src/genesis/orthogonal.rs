@@ -8,10 +8,11 @@
 //! ```
 //!
 //! [`PANEL`] vectors are finished before they are subtracted from all later ones, a stretch of
-//! [`STRETCH`] elements at a time, so that what is read lies in a cache. That costs 2·k²·n operations
-//! for k vectors of length n. All of it is f64; a scalar product is [`LANES`] partial sums in a fixed
-//! order, nothing is fused, and threads share vectors, never a sum: so no processor and no number
-//! of threads changes a bit. What rounding leaves of orthogonality is far below one unit of f32.
+//! [`STRETCH`] elements at a time, so that what is read lies in a cache. That costs 2·k²·n
+//! operations for k vectors of length n. All of it is f64; a scalar product is [`LANES`] partial
+//! sums in a fixed order, nothing is fused, and threads share vectors, never a sum: so no processor
+//! and no number of threads changes a bit. What rounding leaves of orthogonality is far below one
+//! unit of f32.
 
 use rayon::prelude::*;
 
@@ -151,8 +152,8 @@ mod tests {
         }
     }
 
-    /// Replicas begin with these bits on every machine, for ever. Householder reflections of the same
-    /// draws (numpy, LAPACK) gave the same digest.
+    /// Replicas begin with these bits on every machine, for ever. Householder reflections of the
+    /// same draws (numpy, LAPACK) gave the same digest.
     #[test]
     fn an_orthogonal_matrix_is_golden_on_any_number_of_threads() {
         let digest = |threads: usize| {

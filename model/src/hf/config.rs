@@ -1,9 +1,9 @@
-//! `config.json` and `generation_config.json`: a model's sizes in the words of those who load it, both
-//! ways.
+//! `config.json` and `generation_config.json`: a model's sizes in the words of those who load it,
+//! both ways.
 //!
-//! A Llama is written in the words of transformers' `LlamaConfig`. The others carry RWKV-LM's names of
-//! their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's names,
-//! and a loader that expected others would fill in random ones.
+//! A Llama is written in the words of transformers' `LlamaConfig`. The others carry RWKV-LM's names
+//! of their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's
+//! names, and a loader that expected others would fill in random ones.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) struct Described {
     pub(super) tied: bool,
 }
 
-/// Reads it.
+/// Reads a `config.json`.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -81,18 +81,13 @@ pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
     let may_tie = family == Family::Llama;
     conversion.expect(TIED, &[false.into(), true.into()][..if may_tie { 2 } else { 1 }]);
     let tied = may_tie && config[TIED] == true;
-    Ok(Described { model: model_of(conversion)?, tied })
-}
-
-fn model_of(Conversion { table, mut problems, .. }: Conversion<'_>) -> Result<Model, Vec<Problem>> {
+    let Conversion { table, problems, .. } = conversion;
     if !problems.is_empty() {
         return Err(problems);
     }
     let manifest = toml::Table::from_iter([("model".to_owned(), table.into())]);
-    Model::parse(&manifest).map_err(|error| {
-        problems.push(Problem::Bounds(error));
-        problems
-    })
+    let model = Model::parse(&manifest).map_err(|error| vec![Problem::Bounds(error)])?;
+    Ok(Described { model, tied })
 }
 
 /// Sizes that every family has: in a manifest, and in a `config.json`.

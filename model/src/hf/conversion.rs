@@ -49,7 +49,7 @@ impl Conversion<'_> {
         self.problems.push(Problem::Key { key, found: self.config[key].clone(), expected });
     }
 
-    /// A whole number, which has the name `theirs` there and `key` here.
+    /// Takes over a whole number, whose name is `theirs` in `config.json` and `key` in `[model]`.
     pub(crate) fn count(&mut self, key: &str, theirs: &'static str) {
         match self.config[theirs].as_i64() {
             Some(count) => self.put(key, count),

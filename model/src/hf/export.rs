@@ -172,7 +172,7 @@ impl Export<'_> {
         let bytes = |bos| (text(&tokenizer::describe(bos)), bos);
         let (json, bos) = match (&self.work.data.source, self.tokenizer) {
             (Source::Synthetic { .. }, _) => return Vec::new(),
-            (Source::Text { .. }, _) => bytes(None),
+            (Source::Text(_), _) => bytes(None),
             (Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. }, file) => {
                 match (vocabulary.scheme, file) {
                     (Scheme::Bytes, _) => bytes(Some(Vocabulary::BYTES.bos)),

@@ -1,8 +1,9 @@
 //! Reads a model out of a folder.
 //!
-//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe its file
-//! to the last byte, and every parameter must be there once, in its shape, with finite numbers. What is
-//! wrong with the tensors is told of all of them at once, so that a conversion is mended in one go.
+//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe
+//! its file to the last byte, and every parameter must be there once, in its shape, with finite
+//! numbers. What is wrong with the tensors is told of all of them at once, so that a conversion is
+//! mended in one go.
 //!
 //! Numbers may be f32, bf16 or f16; each of these is an f32 exactly.
 
@@ -12,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use burn_backend::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::Value;
@@ -285,7 +287,8 @@ impl Tensors {
         })
     }
 
-    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the sizes.
+    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the
+    /// sizes.
     fn rest(self) -> impl Iterator<Item = TensorProblem> {
         let Self { files, places } = self;
         let too_many = places
@@ -299,7 +302,8 @@ impl Tensors {
 }
 
 impl Shard {
-    /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the file.
+    /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the
+    /// file.
     fn open(folder: &Path, name: String) -> Result<(Self, Metadata), ImportError> {
         let path = folder.join(&name);
         let io_error = |source| ImportError::Io { path: path.clone(), source };
@@ -351,26 +355,13 @@ type Decode = fn(&[u8]) -> f32;
 /// How many bytes a number of this kind has and how it is read, if it is.
 fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
     match dtype {
-        Dtype::F32 => Some((4, |bytes| f32::from_bits(bits(bytes)))),
-        Dtype::BF16 => Some((2, |bytes| f32::from_bits(bits(bytes) << 16))),
-        Dtype::F16 => Some((2, |bytes| from_half(bits(bytes)))),
+        Dtype::F32 => {
+            Some((4, |bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+        }
+        Dtype::BF16 => Some((2, |bytes| bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32())),
+        Dtype::F16 => Some((2, |bytes| f16::from_le_bytes([bytes[0], bytes[1]]).to_f32())),
         _ => None,
     }
-}
-
-fn bits(bytes: &[u8]) -> u32 {
-    bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
-}
-
-/// The number of these bits of an f16 (IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction).
-fn from_half(bits: u32) -> f32 {
-    let (sign, exponent, fraction) = (bits >> 15 << 31, bits >> 10 & 0x1f, bits & 0x3ff);
-    let size = match exponent {
-        0 => (fraction as f32 * HALF_STEP).to_bits(),
-        0x1f => 0xff << 23 | fraction << 13,
-        _ => (exponent + 127 - 15) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | size)
 }
 
 /// The names of the files of tensors.
@@ -418,8 +409,6 @@ const ANGLES: [&str; 2] = ["rotary_emb.inv_freq", "freqs_cis"];
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// What is read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
-/// 2^−24: the smallest f16 above 0.
-const HALF_STEP: f32 = 1.0 / (1 << 24) as f32;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,14 @@
-//! `tokenizer.json` where a token is a byte: the number of a token is the byte's value. Of documents
-//! one token more begins each.
+//! `tokenizer.json` where a token is a byte: the number of a token is the byte's value. Of
+//! documents one token more begins each.
 //!
-//! The tokenizers library writes a byte as a letter: itself where it is a printable one of Latin-1, else
-//! the next unused one from U+0100 on (GPT-2, Radford et al. 2019, whose table `byte_letters` is). A
-//! vocabulary of these 256 letters without a single merge leaves every byte a token.
+//! The tokenizers library writes a byte as a letter: itself where it is a printable one of Latin-1,
+//! else the next unused one from U+0100 on (GPT-2, Radford et al. 2019, whose table `byte_letters`
+//! is). A vocabulary of these 256 letters without a single merge leaves every byte a token.
 
 use serde_json::{Map, Value, json};
 
-/// What `tokenizer.json` says; `bos` is the token that begins a document, where there are documents.
+/// What `tokenizer.json` says; `bos` is the token that begins a document, where there are
+/// documents.
 #[must_use]
 pub fn describe(bos: Option<u32>) -> Value {
     let letters = byte_letters().zip(0..).map(|(letter, byte)| (letter.to_string(), json!(byte)));
@@ -66,7 +67,8 @@ pub fn describe(bos: Option<u32>) -> Value {
     })
 }
 
-/// What `tokenizer_config.json` says of a model that reads `context` tokens, and of [`describe`]'s files.
+/// What `tokenizer_config.json` says of a model that reads `context` tokens, and of [`describe`]'s
+/// files.
 #[must_use]
 pub fn settings(context: usize, bos: Option<u32>) -> Value {
     json!({

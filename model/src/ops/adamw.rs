@@ -1,5 +1,5 @@
-//! AdamW in one pass over parameter, gradient and moments (Loshchilov & Hutter 2019), and the square of
-//! a gradient's norm. [`optim`](crate::optim) has the equations.
+//! AdamW in one pass over parameter, gradient and moments (Loshchilov & Hutter 2019), and the
+//! square of a gradient's norm. [`optim`](crate::optim) has the equations.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};

@@ -14,7 +14,8 @@ use super::clock;
 use super::lanes::{dot_lanes, exp_lanes, fma, max_lanes, simd};
 use super::operator::{Untracked, primitive, tensor};
 
-/// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and v.
+/// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and
+/// v.
 /// // q, y [B·S, H·K]; k, v [B·T, G·K]
 #[derive(Clone, Copy, Debug)]
 pub struct Attend {
@@ -38,7 +39,7 @@ impl Untracked<3, 1> for Attend {
         [primitive(weights.matmul(v).swap_dims(1, 2).reshape([rows, width]))]
     }
 
-    /// One query of one head at a time.
+    /// Works on one query of one head at a time.
     fn forward(&self, inputs: [FlexTensor; 3]) -> [FlexTensor; 1] {
         let _timer = clock::start("attention");
         let heads @ Heads { sequences, tokens, query, kv, size } = self.heads;
@@ -71,7 +72,8 @@ fn add_scaled<S: Simd>(c: f32, x: &[f32], y: &mut [f32]) {
 }
 
 simd! {
-    /// o = softmax(scale·k·q)·v, of keys and values one row every `step` elements, as many as scores.
+    /// o = softmax(scale·k·q)·v, of keys and values one row every `step` elements, as many as
+    /// scores.
     /// // `q, o [K]`
     fn attend_one<S>(
         q: &[f32], kv: [&[f32]; 2], step: usize, scale: f32, scores: &mut [f32], o: &mut [f32],

@@ -106,8 +106,8 @@ impl Documents {
         Self { starts: vec![0; positions].into() }
     }
 
-    /// From the number of each position's document, in rows of `length`: it changes where another
-    /// one begins. // numbers [B·T]
+    /// Made from the number of each position's document, in rows of `length`: it changes where
+    /// another one begins. // numbers [B·T]
     pub fn packed(numbers: &[i32], length: usize) -> Self {
         let row = |row: &[i32]| {
             let mut start = 0;
@@ -239,7 +239,7 @@ impl<'a> Packed<'a> {
         self.head(self.heads.query + self.kv_head, block.first, block.end)
     }
 
-    /// Their values. // [end − first, K]
+    /// The values that belong to these keys. // [end − first, K]
     fn values(&self, block: Block<'_>) -> Mat<'a> {
         self.head(self.heads.query + self.heads.kv + self.kv_head, block.first, block.end)
     }

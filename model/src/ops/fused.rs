@@ -73,8 +73,8 @@ impl FusedOps for Autodiff<Flex> {
     }
 }
 
-/// The plain form on the CPU, under the other checkpointing strategy: what tests hold the form by hand
-/// against.
+/// The plain form on the CPU, under the other checkpointing strategy: what tests hold the form by
+/// hand against.
 impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 
 /// CUDA runs the plain form.

@@ -9,8 +9,8 @@
 //! cannot express that, which is why the views hold pointers, and why this file is `unsafe` inside
 //! and safe outside.
 //!
-//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result depends neither on
-//! the number of threads nor on the processor (docs/adr/0014): a sum is never split between two
+//! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result depends neither
+//! on the number of threads nor on the processor (docs/adr/0014): a sum is never split between two
 //! threads, and runs over the contraction in one order. `gemm` cuts a contraction longer than
 //! [`SLAB`] by instruction set and cache, so no longer one is given to it; shapes for which it has
 //! kernels that sum across the lanes of a register are done here, by [`dots`].
@@ -275,8 +275,8 @@ fn stride(elements: usize) -> isize {
     elements as isize
 }
 
-/// y = W·x or y += W·x of one row x, as generation has it: a dot product with each row of W, which is read
-/// once and as it lies. // `y [O], x [I]`, w [O, I]
+/// y = W·x or y += W·x of one row x, as generation has it: a dot product with each row of W, which
+/// is read once and as it lies. // `y [O], x [I]`, w [O, I]
 pub(super) fn product_of_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
     let tasks = y.par_chunks_mut(OUTPUTS).zip(w.par_chunks(OUTPUTS * x.len()));
     tasks.for_each(|(y, w)| dots(x, w, write, y));

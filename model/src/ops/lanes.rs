@@ -2,11 +2,12 @@
 //! written in.
 //!
 //! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp`
-//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`each!`]), or
-//! arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left inside; indices instead
-//! of zipped iterators in the innermost loop; a reduction runs in [`LANES`] independent sums, since
-//! float addition may not be reordered behind our back; `exp` is a polynomial, since a call into the C
-//! library stops everything. Each was worth a factor between two and ten where it was missing.
+//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`each!`]),
+//! or arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left inside; indices
+//! instead of zipped iterators in the innermost loop; a reduction runs in [`LANES`] independent
+//! sums, since float addition may not be reordered behind our back; `exp` is a polynomial, since a
+//! call into the C library stops everything. Each was worth a factor between two and ten where it
+//! was missing.
 
 use pulp::Simd;
 
@@ -49,11 +50,12 @@ macro_rules! simd {
 
 pub(crate) use simd;
 
-/// Does something to element `i` of some slices: inputs, then outputs, all of which are cut to the length of
-/// the first output, then what is the same for all; `<S>` where the instruction set matters. It becomes a
-/// function of its own: only of arguments does the compiler know that they are apart, and of slices of one
-/// length it checks no bounds. (Called on registers one after the other, a function of few operations was
-/// vectorised over the registers, with gathers: three times slower.)
+/// Does something to element `i` of some slices: inputs, then outputs, all of which are cut to the
+/// length of the first output, then what is the same for all; `<S>` where the instruction set
+/// matters. It becomes a function of its own: only of arguments does the compiler know that they
+/// are apart, and of slices of one length it checks no bounds. (Called on registers one after the
+/// other, a function of few operations was vectorised over the registers, with gathers: three times
+/// slower.)
 macro_rules! each {
     ($(<$S:ident>)? ($($x:ident),*; $($y:ident),+ $(; $($z:ident: $type:ty),+)?) |$i:ident| $body:block) => {{
         #[inline(always)]
@@ -99,8 +101,8 @@ pub(super) fn exp<S: Simd>(x: f32) -> f32 {
     if tiny { 0.0 } else { e }
 }
 
-/// `tanh x` within 2e-7 relative (Cephes `tanhf`): a polynomial near zero, where the exponential would
-/// cancel.
+/// `tanh x` within 2e-7 relative (Cephes `tanhf`): a polynomial near zero, where the exponential
+/// would cancel.
 #[inline(always)]
 pub(super) fn tanh<S: Simd>(x: f32) -> f32 {
     let square = x * x;

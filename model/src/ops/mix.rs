@@ -1,8 +1,8 @@
 //! The data-dependent interpolation of Finch on slices, forward and backward: every piece of a row
 //! while the row is at hand.
 //!
-//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out of
-//! them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
+//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out
+//! of them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
 //!
 //! ```text
 //! m_c = μ_c + a_c·w_c              y_c = x + (prev(x) − x)∘m_c
@@ -10,9 +10,9 @@
 //! da_c = dm_c·w_cᵀ                 dw_c = a_cᵀ·dm_c        dμ_c = Σ_t dm_ct
 //! ```
 //!
-//! The weights m are made anew in the backward pass: that costs less than to write them down and read
-//! them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results do not
-//! depend on the number of threads.
+//! The weights m are made anew in the backward pass: that costs less than to write them down and
+//! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
+//! do not depend on the number of threads.
 
 use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
@@ -28,34 +28,27 @@ use super::operator::{MultiOutput, primitive, tensor};
 use super::rows::add_up;
 use super::shift::{Shifted, back};
 
-/// Which of the low-rank features belong to the pieces of an interpolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pieces {
-    /// The first of them, counted from 0.
-    pub first: usize,
-    /// Features of each, R.
-    pub rank: usize,
-}
-
-/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns of a,
-/// R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
+/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns
+/// of a, R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
 /// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
 #[derive(Clone, Copy, Debug)]
 pub struct DataMix {
-    /// Which M of the A.
-    pub pieces: Pieces,
+    /// The first of the M pieces among the A, counted from 0.
+    pub first: usize,
+    /// Low-rank features of each piece, R.
+    pub rank: usize,
 }
 
 impl DataMix {
     fn inputs<'a>(&self, [x, a, w, mu, before]: [&'a FlexTensor; 5]) -> Inputs<'a> {
         let [a, w, mu] = [a, w, mu].map(floats);
-        Inputs { rows: Shifted::new(x, before), a, w, mu, pieces: self.pieces }
+        Inputs { rows: Shifted::new(x, before), a, w, mu, mix: *self }
     }
 }
 
 impl<const M: usize> MultiOutput<5, M> for DataMix {
     fn plain<B: Backend>(&self, [x, a, w, mu, before]: [FloatTensor<B>; 5]) -> [FloatTensor<B>; M] {
-        let Pieces { first, rank } = self.pieces;
+        let Self { first, rank } = *self;
         let [x, a, w, mu] = [x, a, w, mu].map(tensor::<B, 2>);
         let back = back(&x, before);
         std::array::from_fn(|c| {
@@ -80,8 +73,8 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         let dys = dys.map(|dy| dy.map_or_else(none, contiguous));
         let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
         let mut outputs = gradients.each_mut().map(floats_mut);
-        if M * self.pieces.rank < saved[1].shape()[1] {
-            // Of pieces that take no part nothing is written.
+        if M * self.rank < saved[1].shape()[1] {
+            // Nothing is written for pieces that take no part.
             outputs[1..3].iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
@@ -105,7 +98,7 @@ struct Inputs<'a> {
     w: &'a [f32],
     /// [M, D]
     mu: &'a [f32],
-    pieces: Pieces,
+    mix: DataMix,
 }
 
 impl<'a> Inputs<'a> {
@@ -120,20 +113,20 @@ impl<'a> Inputs<'a> {
 
     /// Where the features of piece `c` begin.
     fn place(self, c: usize) -> usize {
-        (self.pieces.first + c) * self.pieces.rank
+        (self.mix.first + c) * self.mix.rank
     }
 
     /// a_c of `count` rows, every `step`-th from `start` on. // [count, R]
     fn a_of(self, c: usize, start: usize, step: usize, count: usize) -> Mat<'a> {
         let all = self.features();
         let first = &self.a[start * all + self.place(c)..];
-        Mat::strided(first, count, self.pieces.rank, step * all)
+        Mat::strided(first, count, self.mix.rank, step * all)
     }
 
     /// w_c. // [R, D]
     fn w_of(self, c: usize) -> Mat<'a> {
         let width = self.rows.width;
-        Mat::new(&self.w[self.place(c) * width..], self.pieces.rank, width)
+        Mat::new(&self.w[self.place(c) * width..], self.mix.rank, width)
     }
 
     fn mu_of(self, c: usize) -> &'a [f32] {
@@ -182,15 +175,16 @@ fn side_by_side<const M: usize>(
     (0..count).map(move |_| chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()))
 }
 
-/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each of its
-/// input's shape; of the pieces of a and w that take no part, nothing is written. // dys [B·T, D] each
+/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each
+/// of its input's shape; of the pieces of a and w that take no part, nothing is written. // dys
+/// [B·T, D] each
 fn backward<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
     [dx, da, dw, dmu, dbefore]: [&mut [f32]; 5],
 ) {
     let _timer = clock::start("mix back");
-    let (rows, width, rank) = (inputs.group_rows(), inputs.rows.width, inputs.pieces.rank);
+    let (rows, width, rank) = (inputs.group_rows(), inputs.rows.width, inputs.mix.rank);
     let tasks = dx.par_chunks_mut(rows * width).zip(da.par_chunks_mut(rows * inputs.features()));
     let sums = tasks.enumerate().map(|(index, (dx, da))| {
         let mut sums = [vec![0.0; M * rank * width], vec![0.0; M * width]];
@@ -204,8 +198,8 @@ fn backward<const M: usize>(
     backward_before(inputs, dys, dbefore);
 }
 
-/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added to
-/// dw [M·R, D] and dmu [M, D].
+/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added
+/// to dw [M·R, D] and dmu [M, D].
 fn backward_group<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
@@ -213,7 +207,7 @@ fn backward_group<const M: usize>(
     [dx, da]: [&mut [f32]; 2],
     [dw, dmu]: &mut [Vec<f32>; 2],
 ) {
-    let (width, rank, all) = (inputs.rows.width, inputs.pieces.rank, inputs.features());
+    let (width, rank, all) = (inputs.rows.width, inputs.mix.rank, inputs.features());
     // A row passes on a part of the gradient of the one behind it, whose weights it needs for that.
     let (mut m, mut dm) = (vec![0.0; (ROWS + 1) * width], vec![0.0; ROWS * width]);
     let chunks = dx.chunks_mut(ROWS * width).zip(da.chunks_mut(ROWS * all)).enumerate();
@@ -300,7 +294,7 @@ mod tests {
     #[test]
     fn data_dependent_shifts_are_the_plain_form() {
         // All pieces but the first; and both outputs count, or the second alone.
-        let op = DataMix { pieces: Pieces { first: 1, rank: 3 } };
+        let op = DataMix { first: 1, rank: 3 };
         let both = |[a, b]: [F; 2]| A::float_add(a, A::float_mul(b.clone(), b));
         let second = |[_, b]: [F; 2]| b;
         for [sequences, tokens, width] in SIZES {
@@ -332,7 +326,7 @@ mod tests {
             input(&[2, 12], 1.0, 4),
             input(&[2, 12], 1.0, 9),
         ];
-        let op = DataMix { pieces: Pieces { first: 0, rank: 3 } };
+        let op = DataMix { first: 0, rank: 3 };
         assert_slope("data mix", &inputs, &|x| {
             let [a, b] = A::run_multi(op, array::<5>(x));
             A::float_mul(a, b)

@@ -1,9 +1,9 @@
 //! One autodiff node for every operator by hand.
 //!
 //! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two;
-//! [`Tracked`] is just that, on contiguous CPU tensors. A node of burn's graph has one output, so an
-//! operator with several becomes a node for the whole and, behind it, one for each output; what these
-//! have for that one does not go through the graph.
+//! [`Tracked`] is just that, on contiguous CPU tensors. A node of burn's graph has one output, so
+//! an operator with several becomes a node for the whole and, behind it, one for each output; what
+//! these have for that one does not go through the graph.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;

@@ -1,5 +1,5 @@
-//! Norms: of the root mean square (Zhang & Sennrich 2019, arXiv 1910.07467), and of mean and variance
-//! with a bias (Ba et al. 2016, arXiv 1607.06450), alone or by head and under a gate.
+//! Norms: of the root mean square (Zhang & Sennrich 2019, arXiv 1910.07467), and of mean and
+//! variance with a bias (Ba et al. 2016, arXiv 1607.06450), alone or by head and under a gate.
 //!
 //! ```text
 //! rms    y = x·r∘w, r = 1/√(mean(x²) + eps)      dx = r·(w∘dy) − x·r³·⟨w∘dy, x⟩/D,  dw = Σ dy∘x·r
@@ -116,7 +116,8 @@ impl Operator<3> for LayerNorm {
     }
 }
 
-/// y = norm(x)∘silu(g), the norm over each of `heads` groups of channels, with one affine map for all.
+/// y = norm(x)∘silu(g), the norm over each of `heads` groups of channels, with one affine map for
+/// all.
 /// // `x, g, y [N, D]; w, b [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct NormGate {

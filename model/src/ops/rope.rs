@@ -47,13 +47,13 @@ impl Operator<1> for Rotate {
 
     type Saved = ();
 
-    /// Over a fresh projection.
+    /// Writes over its input, which is a fresh projection.
     fn forward(&self, [mut qkv]: [FlexTensor; 1]) -> (FlexTensor, ()) {
         self.turn(floats_mut(&mut qkv), 1.0);
         (qkv, ())
     }
 
-    /// Back by the same angles.
+    /// Turns the gradient back by the same angles.
     fn backward(&self, (): (), mut dy: FlexTensor) -> [FlexTensor; 1] {
         self.turn(floats_mut(&mut dy), -1.0);
         [dy]
@@ -113,8 +113,9 @@ impl Rope {
     }
 }
 
-/// How Llama 3.1 and its successors turn a model to a longer context: what turns less than once over the
-/// original context turns slower by a factor, what turns more than four times is left as it is.
+/// How Llama 3.1 and its successors turn a model to a longer context: what turns less than once
+/// over the original context turns slower by a factor, what turns more than four times is left as
+/// it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeScaling {
     /// 1–1,000.
@@ -124,13 +125,13 @@ pub struct RopeScaling {
 }
 
 impl RopeScaling {
-    /// Turns over the original context, below which a frequency is divided: `low_freq_factor` in Llama's
-    /// program.
+    /// Turns over the original context, below which a frequency is divided: `low_freq_factor` in
+    /// Llama's program.
     pub(crate) const ONCE: f32 = 1.0;
     /// Turns over the original context, above which a frequency stays: `high_freq_factor`.
     pub(crate) const OFTEN: f32 = 4.0;
 
-    /// Between the two it is a mean of both.
+    /// The frequency for the longer context; between the two bounds it is a mean of both.
     fn stretch(self, frequency: f32) -> f32 {
         let turns = self.original as f32 * frequency / std::f32::consts::TAU;
         let kept = ((turns - Self::ONCE) / (Self::OFTEN - Self::ONCE)).clamp(0.0, 1.0);
@@ -180,7 +181,8 @@ mod tests {
         assert_slopes(Rotate { heads, rope }, [input(&[18, heads.row()], 1.0, 1)]);
     }
 
-    /// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are half way.
+    /// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are
+    /// half way.
     #[test]
     fn frequencies_are_stretched_where_they_are_slow() {
         let scaling = RopeScaling { factor: 8.0, original: 64 };

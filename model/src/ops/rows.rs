@@ -1,8 +1,8 @@
 //! How rows are cut into tasks, copied and summed.
 //!
-//! Work is cut into fixed chunks, which run on all threads, and partial sums are added in the order of
-//! the chunks: results do not depend on the number of threads. How the loops become vector code is
-//! `lanes.rs`'s matter.
+//! Work is cut into fixed chunks, which run on all threads, and partial sums are added in the order
+//! of the chunks: results do not depend on the number of threads. `lanes.rs` says how the loops
+//! become vector code.
 
 use rayon::prelude::*;
 
@@ -15,8 +15,8 @@ pub(super) const ROWS: usize = 64;
 /// Elements per task, where rows do not matter.
 pub(super) const ELEMENTS: usize = 1 << 14;
 
-/// Turns what happens to element `i` into a function of whole slices, inputs before the semicolon and
-/// outputs behind it, all of one length, which runs on all threads.
+/// Turns what happens to element `i` into a function of whole slices, inputs before the semicolon
+/// and outputs behind it, all of one length, which runs on all threads.
 macro_rules! elementwise {
     ($(
         $(#[$doc:meta])*

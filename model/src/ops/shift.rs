@@ -1,8 +1,8 @@
 //! Token shift: a mean of each row and the one before it, by weights per channel (Peng et al. 2023,
 //! arXiv 2305.13048).
 //!
-//! What came before the first token is an input like any other: zeros in training, the last state in
-//! generation. So the same operator reads a whole text and goes on from it token by token.
+//! What came before the first token is an input like any other: zeros in training, the last state
+//! in generation. So the same operator reads a whole text and goes on from it token by token.
 //!
 //! ```text
 //! y_t = x_t + (x_{t−1} − x_t)∘p, p the weight of the past
@@ -30,7 +30,8 @@ pub enum Weighs {
     Past,
 }
 
-/// A mean of each row and the one before it in its sequence, of x, μ and what stands before the first.
+/// A mean of each row and the one before it in its sequence, of x, μ and what stands before the
+/// first.
 /// // `x, y [B·T, D]; mu [D]; before [B, D]`
 #[derive(Clone, Copy, Debug)]
 pub struct ShiftMix {

@@ -11,22 +11,22 @@
 //! dv_t = k_t·G_t     + ⟨r_t∘u, k_t⟩·g_t        dS_{−1} = G_{−1}
 //! ```
 //!
-//! q_t = d_t∘rowsum(G_t∘S_{t−1}) would need both states of a token at once. With p_t = rowsum(G_t∘S_t),
-//! what the two recurrences say of p_t and p_{t−1} is
+//! q_t = d_t∘rowsum(G_t∘S_{t−1}) would need both states of a token at once. With p_t =
+//! rowsum(G_t∘S_t), what the two recurrences say of p_t and p_{t−1} is
 //!
 //! ```text
 //! q_t = p_t − k_t∘(G_t·v_t)        p_{t−1} = q_t + r_t∘(S_{t−1}·g_t)
 //! ```
 //!
-//! (the form of Yang et al. 2023, arXiv 2312.06635, appendix C, token by token). So each state is gone
-//! through by itself, and p is taken anew from both after each span of [`SPAN`] tokens, before rounding
-//! adds up.
+//! (the form of Yang et al. 2023, arXiv 2312.06635, appendix C, token by token). So each state is
+//! gone through by itself, and p is taken anew from both after each span of [`SPAN`] tokens, before
+//! rounding adds up.
 //!
-//! Time is cut into chunks of [`CHUNK`] tokens. The forward pass keeps the state before each chunk, and
-//! the backward pass goes from there forward once more and then back. Inside a chunk the recurrence
-//! goes token by token: on a CPU, whose L1 cache holds a head's state, it costs 3·K operations per
-//! channel, fewer than the matrix products of a form without a state inside the chunk, it has no
-//! exponent above zero, whatever the decay, and needs no clamp.
+//! Time is cut into chunks of [`CHUNK`] tokens. The forward pass keeps the state before each chunk,
+//! and the backward pass goes from there forward once more and then back. Inside a chunk the
+//! recurrence goes token by token: on a CPU, whose L1 cache holds a head's state, it costs 3·K
+//! operations per channel, fewer than the matrix products of a form without a state inside the
+//! chunk, it has no exponent above zero, whatever the decay, and needs no clamp.
 //!
 //! A state is wanted in both orientations. As rows of keys its lanes are values, which suits
 //! `q·S`; as rows of values its lanes are keys, which suits `S·x`. Where both are needed, both are
@@ -58,8 +58,8 @@ use super::rows::add_up;
 
 /// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token
 /// [B·T, D] or of all \[D\], the bonus u \[D\] of the present token, and the state before the first
-/// token, H heads of key × value. A state keeps exp(−exp w) of itself per token. Gives y [B·T, D], and the
-/// last state, through which no gradient flows. // state [B, H, K, K]
+/// token, H heads of key × value. A state keeps exp(−exp w) of itself per token. Gives y [B·T, D],
+/// and the last state, through which no gradient flows. // state [B, H, K, K]
 #[derive(Clone, Copy, Debug)]
 pub struct Wkv;
 
@@ -206,7 +206,8 @@ fn windows(matrix: &mut [f32], shape: Shape) -> impl Iterator<Item = MatMut<'_>>
     sequences.flat_map(move |rows| MatMut::new(rows, tokens, width).into_cols(shape.size))
 }
 
-/// The recurrence over every head: y [B·T, D], the states before the chunks, the last state [B, H, K, K].
+/// The recurrence over every head: y [B·T, D], the states before the chunks, the last state [B, H,
+/// K, K].
 fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
     let _timer = clock::start("wkv");
     let size = shape.size;
@@ -255,7 +256,8 @@ struct HeadGradients<'a> {
     state: &'a mut [f32],
 }
 
-/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states, each of its input's shape.
+/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states, each of its input's
+/// shape.
 fn backward(
     inputs: Inputs<'_>,
     shape: Shape,

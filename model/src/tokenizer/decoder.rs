@@ -107,8 +107,8 @@ impl Decoder {
     }
 }
 
-/// A character takes four tokens at most; but each of them may end one and begin the next, and some add no
-/// text.
+/// A character takes four tokens at most; but each of them may end one and begin the next, and some
+/// add no text.
 const HELD_BACK_MAX: usize = 16;
 
 #[cfg(test)]
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(decoder.push(9), " b");
     }
 
-    /// As Llama 2 spells what it has no token for: byte by byte, behind a space that is not shown. Bytes that
-    /// never become a character are marked, and the text goes on.
+    /// As Llama 2 spells what it has no token for: byte by byte, behind a space that is not shown.
+    /// Bytes that never become a character are marked, and the text goes on.
     #[test]
     fn a_character_of_many_tokens_is_held_back_until_it_is_whole() {
         let file = r#"{"version": "1.0",

@@ -1,7 +1,7 @@
 //! The file of a tokenizer: a vocabulary of RWKV World, or a `tokenizer.json` of Hugging Face.
 //!
-//! It is small enough to be read whole, and its BLAKE3 names it: whoever has a file with that digest
-//! has the same tokenizer.
+//! It is small enough to be read whole, and its BLAKE3 names it: whoever has a file with that
+//! digest has the same tokenizer.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,12 +14,12 @@ use crate::config::Scheme;
 /// No tokenizer's file is larger: twice the largest one in wide use, of 33 MB (Gemma's).
 pub const FILE_BYTES_MAX: usize = 1 << 26;
 
-/// A file that was read, or nothing, of bytes.
+/// A tokenizer's file that was read; for a tokenizer of bytes, which has no file, it is empty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct File {
     /// The form of the tokenizer that it describes.
     pub scheme: Scheme,
-    /// Its bytes; none of a tokenizer of bytes.
+    /// The bytes of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ pub enum FileError {
 }
 
 impl File {
-    /// What bytes need: no file.
+    /// Stands for the file of a tokenizer of bytes, which has none.
     #[must_use]
     pub fn none() -> Self {
         Self { scheme: Scheme::Bytes, bytes: Vec::new() }

@@ -1,12 +1,12 @@
 //! Any tokenizer that a Hugging Face `tokenizer.json` describes, through the crate `tokenizers`.
 //!
 //! The file says everything: normalising, splitting, model, decoder. Two of its settings are not
-//! ours and are switched off: cutting a text off at a length, and filling it up to one. Special tokens
-//! that a text spells are text, but where the model has them among its own pieces, as a Unigram does:
-//! `data tokenize` leaves the begin of a document out of all texts.
+//! ours and are switched off: cutting a text off at a length, and filling it up to one. Special
+//! tokens that a text spells are text, but where the model has them among its own pieces, as a
+//! Unigram does: `data tokenize` leaves the begin of a document out of all texts.
 //!
-//! Many files put a space before every text. A text that goes on where another one was cut off is read
-//! behind a line break, whose tokens are then left out with the space.
+//! Many files put a space before every text. A text that goes on where another one was cut off is
+//! read behind a line break, whose tokens are then left out with the space.
 
 use serde::Deserialize;
 use tokenizers::Tokenizer;
@@ -24,7 +24,7 @@ pub(super) struct HuggingFace {
     unknown: Unknown,
 }
 
-/// Of the file only what it says about the unknown.
+/// The part of the file that says what becomes of the unknown.
 #[derive(Deserialize)]
 struct Outline {
     model: Model,
@@ -62,7 +62,8 @@ impl HuggingFace {
         Ok(read)
     }
 
-    /// What becomes of the unknown: it has a token, which the file names, or bytes have, or it is dropped.
+    /// What becomes of the unknown: it has a token, which the file names, or bytes have, or it is
+    /// dropped.
     fn find_unknown(&self, file: &[u8]) -> Result<Unknown, FileError> {
         let outline: Outline = serde_json::from_slice(file)
             .map_err(|why| FileError::NoTokenizer { why: why.to_string() })?;
@@ -153,7 +154,7 @@ impl HuggingFace {
 /// For private use: no vocabulary has it.
 const STRANGE: char = '\u{10fffd}';
 
-/// As many different tokens a manifest may have.
+/// A manifest may have as many different tokens.
 const TOKENS_MAX: u32 = 1 << 20;
 
 /// What files without a post-processor call it: Llama 3, Llama 2, Gemma, GPT-2 and its heirs.

@@ -1,9 +1,9 @@
 //! The RWKV World tokenizer: at each place the longest entry of a vocabulary of byte strings.
 //!
-//! A vocabulary file has a line per entry, `id literal bytes`: the literal is one of Python's, `'…'`
-//! and `"…"` for text, `b'…'` for bytes that are no UTF-8, and may itself hold spaces. There is no
-//! splitting beforehand, no merging and no normalising, so encoding is one walk down a trie per
-//! token. Every single byte is an entry: no text is without tokens.
+//! A vocabulary file has a line per entry, `id literal bytes`: the literal is one of Python's,
+//! `'…'` and `"…"` for text, `b'…'` for bytes that are no UTF-8, and may itself hold spaces. There
+//! is no splitting beforehand, no merging and no normalising, so encoding is one walk down a trie
+//! per token. Every single byte is an entry: no text is without tokens.
 //!
 //! The trie lies in flat arrays. Nodes are numbered breadth first, so the children of a node are
 //! neighbours and one array of bytes says which is which; what two bytes lead to is one table of
@@ -239,7 +239,7 @@ fn escape(letters: &mut std::str::Chars<'_>) -> Option<u32> {
 const ID_MAX: u32 = (1 << 20) - 1;
 /// Up to here looking at every label is as fast as halving (measured, 2026-11).
 const SCAN_MAX: usize = 8;
-/// Of a wrong line this much is shown.
+/// So much is shown of a wrong line.
 const EXCERPT_CHARS: usize = 60;
 
 #[cfg(test)]

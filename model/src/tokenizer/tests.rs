@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::Work;
+use crate::config::{Fingerprint, Work};
 
 fn bytes() -> Tokenizer {
-    Tokenizer::of(&Work::text([0; 32], 1).data, None).expect("no file is needed")
+    Tokenizer::of(&Work::text(Fingerprint { digest: [0; 32], bytes: 1 }).data, None)
+        .expect("no file is needed")
 }
 
 /// Three words, and what begins a text; the begin of a word is a space, as in files made from

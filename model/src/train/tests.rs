@@ -18,12 +18,12 @@ fn work() -> Work {
 fn trainer_of(work: &Work, micro_batch: Option<usize>) -> Box<dyn Trainer> {
     let source = Arc::new(Dataset::open(work, 5, &[]).unwrap());
     let mut trainer = crate::trainer(work, source, Device::Cpu, micro_batch).unwrap();
-    trainer.load(&genesis::weights(5, &specs(&work.model))).unwrap();
+    trainer.model().load(&genesis::weights(5, &specs(&work.model))).unwrap();
     trainer
 }
 
 fn weights(model: &dyn Model) -> Vec<f32> {
-    let mut theta = vec![0.0; model.parameter_count()];
+    let mut theta = vec![0.0; work().model.parameter_count() as usize];
     model.store(&mut theta).unwrap();
     theta
 }
@@ -62,20 +62,21 @@ fn every_family_learns_the_source() {
 fn assert_learns(work: &Work) {
     let mut trainer = trainer_of(work, None);
     let held_out = Dataset::open(work, 5, &[]).unwrap().held_out(0..8, 8).unwrap();
-    let before = trainer.loss(&held_out).unwrap();
+    let before = trainer.model().loss(&held_out).unwrap();
     let entropy = Dataset::open(work, 5, &[]).unwrap().entropies();
     assert!(before > entropy.unigram, "{before}");
     for step in 0..150 {
         let done = trainer.step(&STREAM, step, step * work.tokens_per_step()).unwrap();
         assert_eq!(done.tokens, work.tokens_per_step());
     }
-    let after = trainer.loss(&held_out).unwrap();
+    let after = trainer.model().loss(&held_out).unwrap();
     let family = work.model.family;
     assert!(after < entropy.unigram, "{family:?}: {after} is no better than {}", entropy.unigram);
 }
 
-/// What is read token by token, or in parts longer than the context, is the whole text read at once;
-/// but a Llama sees no more than its context, and when that is full goes on from three quarters of it.
+/// What is read token by token, or in parts longer than the context, is the whole text read at
+/// once; but a Llama sees no more than its context, and when that is full goes on from three
+/// quarters of it.
 #[test]
 fn a_reader_expects_what_the_model_expects() {
     for family in Family::ALL {
@@ -126,7 +127,7 @@ fn a_step_is_a_pure_function_on_any_number_of_threads() {
             let mut trainer = trainer_of(&work(), None);
             let steps: Vec<_> =
                 (0..3).map(|step| trainer.step(&stream, step, 0).unwrap().loss).collect();
-            (steps, weights(&*trainer))
+            (steps, weights(trainer.model()))
         })
     };
     let one = run(1, STREAM);
@@ -140,7 +141,7 @@ fn micro_batches_add_up_to_the_batch() {
     let run = |micro_batch: Option<usize>| {
         let mut trainer = trainer_of(&work(), micro_batch);
         let steps: Vec<Step> = (0..2).map(|step| trainer.step(&STREAM, step, 0).unwrap()).collect();
-        (steps, weights(&*trainer))
+        (steps, weights(trainer.model()))
     };
     let (whole, theta) = run(None);
     for micro_batch in [1, 3, 4, 100] {
@@ -161,11 +162,11 @@ fn micro_batches_add_up_to_the_batch() {
 fn weights_come_back_as_they_were_loaded() {
     let mut trainer = trainer_of(&work(), None);
     let theta = genesis::weights(9, &specs(&work().model));
-    trainer.load(&theta).unwrap();
-    assert_eq!(weights(&*trainer), theta);
-    assert!(matches!(trainer.load(&theta[1..]), Err(TrainError::Params(_))));
-    assert!(matches!(trainer.store(&mut [0.0; 3]), Err(TrainError::Params(_))));
-    assert_eq!(weights(&*trainer), theta);
+    trainer.model().load(&theta).unwrap();
+    assert_eq!(weights(trainer.model()), theta);
+    assert!(matches!(trainer.model().load(&theta[1..]), Err(TrainError::Params(_))));
+    assert!(matches!(trainer.model().store(&mut [0.0; 3]), Err(TrainError::Params(_))));
+    assert_eq!(weights(trainer.model()), theta);
 }
 
 /// A second load of the same weights keeps the moments: the step after it differs from a cold
@@ -175,10 +176,10 @@ fn moments_survive_a_load() {
     let theta = genesis::weights(5, &specs(&work().model));
     let (mut warm, mut cold) = (trainer_of(&work(), None), trainer_of(&work(), None));
     warm.step(&STREAM, 0, 0).unwrap();
-    warm.load(&theta).unwrap();
+    warm.model().load(&theta).unwrap();
     let (a, b) = (warm.step(&STREAM, 1, 0).unwrap(), cold.step(&STREAM, 1, 0).unwrap());
     assert_eq!((a.loss, a.grad_norm), (b.loss, b.grad_norm));
-    assert_ne!(weights(&*warm), weights(&*cold));
+    assert_ne!(weights(warm.model()), weights(cold.model()));
 }
 
 #[test]
@@ -202,35 +203,35 @@ fn the_learning_rate_follows_run_and_peer() {
 #[test]
 fn a_runaway_step_is_refused_and_changes_nothing() {
     let mut trainer = trainer_of(&work(), None);
-    let mut theta = weights(&*trainer);
+    let mut theta = weights(trainer.model());
     theta[40] = f32::NAN;
-    trainer.load(&theta).unwrap();
+    trainer.model().load(&theta).unwrap();
     let error = trainer.step(&STREAM, 0, 0).unwrap_err();
     assert!(matches!(error, TrainError::Optim(OptimError::NotFinite { .. })), "{error}");
-    let after = weights(&*trainer);
+    let after = weights(trainer.model());
     assert!(theta.iter().zip(&after).all(|(a, b)| a.to_bits() == b.to_bits()));
 }
 
 #[test]
 fn logits_and_loss_agree() {
     let work = work();
-    let trainer = trainer_of(&work, None);
+    let mut trainer = trainer_of(&work, None);
     let batch = Dataset::open(&work, 5, &[]).unwrap().batch(&STREAM, 0, 0..3).unwrap();
-    let logits = trainer.logits(&batch.inputs, 3).unwrap();
+    let logits = trainer.model().logits(&batch.inputs, 3).unwrap();
     let rows = logits.chunks_exact(work.model.vocab).zip(&batch.targets);
     let losses = rows.map(|(row, &target)| {
         let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
         sum.ln() - f64::from(row[target as usize])
     });
     let mean = losses.sum::<f64>() / batch.targets.len() as f64;
-    assert!((mean - trainer.loss(&batch).unwrap()).abs() < 1e-5);
+    assert!((mean - trainer.model().loss(&batch).unwrap()).abs() < 1e-5);
 }
 
 #[test]
 fn tokens_that_do_not_fit_are_refused() {
-    let trainer = trainer_of(&work(), None);
-    let refused = |tokens: &[i32], sequences: usize| {
-        matches!(trainer.logits(tokens, sequences), Err(TrainError::Tokens { .. }))
+    let mut trainer = trainer_of(&work(), None);
+    let mut refused = |tokens: &[i32], sequences: usize| {
+        matches!(trainer.model().logits(tokens, sequences), Err(TrainError::Tokens { .. }))
     };
     let vocab = work().model.vocab as i32;
     assert!(refused(&[], 0) && refused(&[], 1) && refused(&[1, 2, 3], 2));

@@ -9,7 +9,7 @@ use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
 use intellect_model::arch::{Arch, Pass, State};
 use intellect_model::config::{Family, Model};
-use intellect_model::ops::{Wkv, ZForm, ZLoss};
+use intellect_model::ops::Wkv;
 
 use crate::checks::{Form, LOGITS, Subject, difference, distance, values};
 use crate::vectors::{Vectors, size};
@@ -62,8 +62,7 @@ pub(crate) fn check<A: Form>(
     let vectors = subject.vectors;
     if vectors.names("grad_l2wrap/").next().is_some() {
         // m·1e-4/(B·T) in the gradient is the z-loss of the maximum with half that weight.
-        let z_loss = ZLoss { weight: 0.5e-4, form: ZForm::Max };
-        let pass = subject.pass::<A>(parameters, &subject.rows, z_loss)?;
+        let pass = subject.pass::<A>(parameters, &subject.rows, 0.5e-4)?;
         for (spec, found) in subject.named(&pass.gradient) {
             let key = format!("grad_l2wrap/{}", spec.name);
             if vectors.has(&key) {
@@ -86,7 +85,12 @@ fn check_states<A: Form>(
     let sequences = subject.rows.sequences;
     let mut state = arch.state::<A>(sequences, &Default::default());
     read::<A>(arch, &parameters, vectors, "in/ids", 0..subject.rows.length, &mut state)?;
-    for (i, block) in state.blocks().iter().enumerate() {
+    let blocks: &[BlockState<A>] = match &state {
+        State::Llama(_) => &[],
+        State::Eagle(blocks) | State::Finch(blocks) => blocks,
+        State::GoldFinch(state) => &state.blocks,
+    };
+    for (i, block) in blocks.iter().enumerate() {
         let BlockState { time, kv, channel } = block;
         let named =
             [("att.x_prev", Some(time)), ("att.kv", kv.as_ref()), ("ffn.x_prev", Some(channel))];

@@ -281,15 +281,14 @@ pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     match named {
         [] => Ok(Work::synthetic()),
         [path] if !path.is_dir() && !tokens::is_meant(path)? => {
-            let file = text::propose(path)?;
-            let mut work = Work::text(file.digest, file.bytes);
+            let mut work = Work::text(text::propose(path)?);
             work.data.hints = Hints::of(named);
             Ok(work)
         }
         named => {
             let (vocabulary, paths, files) = tokens::describe_all(named)?;
             let mut work = match files.as_slice() {
-                [file] => Work::tokens(vocabulary, file.digest, file.bytes),
+                [file] => Work::tokens(vocabulary, *file),
                 files => Work::mix(vocabulary, files),
             };
             work.data.hints = Hints::of(&paths);

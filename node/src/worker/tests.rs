@@ -153,7 +153,7 @@ fn r34_a_delta_is_spent_block_by_block() {
     let anchor = first().theta().to_vec();
     let more = |by: f32| -> Vec<f32> { anchor.iter().map(|number| number + by).collect() };
     worker.at_ready = Some(more(1.0));
-    worker.trainer.load(&more(1.5)).unwrap();
+    worker.trainer.model().load(&more(1.5)).unwrap();
     worker.unspent = 7;
     let mut nothing = vec![0; Codec::F32.encoded_bytes(anchor.len())];
     Codec::F32.encode(&vec![0.0; anchor.len()], &mut nothing).unwrap();
@@ -161,7 +161,7 @@ fn r34_a_delta_is_spent_block_by_block() {
     let header = header(1);
     worker.obey(Command::Apply { header, update, spent: blocks.clone() }).unwrap();
     let mut local = vec![0.0; anchor.len()];
-    worker.trainer.store(&mut local).unwrap();
+    worker.trainer.model().store(&mut local).unwrap();
     let spent: Vec<_> = blocks.elements(anchor.len() as u64).collect();
     assert_eq!((spent.len(), spent[0].len()), (1, 256));
     for (index, (local, anchor)) in local.iter().zip(&anchor).enumerate() {

@@ -1,8 +1,8 @@
 //! Llama's weights as other programs name and lay them out: for import and export.
 //!
-//! A rotation turns pairs of a head's K channels. Here, as at Hugging Face, row i of a head's queries
-//! and keys is paired with row i + K/2 ("half"); Meta, torchtitan and PRIME pair rows 2i and 2i + 1
-//! ("interleaved"). It is the same model with other rows in other places:
+//! A rotation turns pairs of a head's K channels. Here, as at Hugging Face, row i of a head's
+//! queries and keys is paired with row i + K/2 ("half"); Meta, torchtitan and PRIME pair rows 2i
+//! and 2i + 1 ("interleaved"). It is the same model with other rows in other places:
 //!
 //! ```text
 //! half row i = interleaved row 2i,   half row i + K/2 = interleaved row 2i + 1
@@ -22,8 +22,8 @@ pub enum Pairs {
     Interleaved,
 }
 
-/// Brings the rows of all queries and keys of a Llama from one layout into the other; nothing else moves.
-/// `theta` is in canonical order.
+/// Brings the rows of all queries and keys of a Llama from one layout into the other; nothing else
+/// moves. `theta` is in canonical order.
 ///
 /// # Panics
 /// If `theta` has not one number per parameter.

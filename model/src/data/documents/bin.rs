@@ -1,15 +1,15 @@
 //! Tokens that another program made: numbers of two or four bytes and nothing else.
 //!
-//! The token that begins a document must be among them; many programs write one behind each document
-//! instead, which is the same stream but for its first and last token.
+//! The token that begins a document must be among them; many programs write one behind each
+//! document instead, which is the same stream but for its first and last token.
 //!
 //! The file does not say how wide its tokens are, but three things give a wrong width away: a rest
-//! that is no token, a token that the tokenizer does not have, and, of four bytes read as two, zeros
-//! in every second place: more than 65,536 tokens are never of two bytes.
+//! that is no token, a token that the tokenizer does not have, and, of four bytes read as two,
+//! zeros in every second place: more than 65,536 tokens are never of two bytes.
 
 use std::path::Path;
 
-use super::sink::{Found, Fragment, ReadError, ReadOptions, Sink, open, unreadable};
+use super::sink::{Found, Fragment, ReadError, ReadOptions, Sink, open};
 use crate::config::Width;
 use crate::data::chunks;
 
@@ -29,35 +29,31 @@ pub(super) fn read<S: Sink>(
         return Err(wrong(format!("it has {known} tokens, too many for that")).into());
     }
     let mut done = 0_u64;
-    chunks::each(
-        &mut open(path)?,
-        |cause| unreadable(path, cause).into(),
-        |bytes| {
-            sink.bytes(bytes);
-            if !bytes.len().is_multiple_of(width as usize) {
-                let bytes = done * width as u64 + bytes.len() as u64;
-                return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
-            }
-            let mut tokens: Vec<_> = width.tokens(bytes).collect();
-            if let Some(at) = tokens.iter().position(|token| *token as usize >= known) {
-                let (token, at) = (tokens[at], done + at as u64);
-                let why = format!("token {at} is {token}, and the tokenizer has {known}");
-                return Err(wrong(why).into());
-            }
-            let begins = done == 0;
-            if begins && width == Width::Two && looks_wider(&tokens) {
-                let why = "every second one is 0: they look like tokens of 4 bytes".to_owned();
-                return Err(wrong(why).into());
-            }
-            done += tokens.len() as u64;
-            // What begins the first document is written with its begin.
-            if begins && tokens.first() == Some(&options.bos) {
-                tokens.remove(0);
-            }
-            let tokens = Fragment::Tokens(tokens);
-            sink.found(if begins { Found::Begin(tokens) } else { Found::More(tokens) })
-        },
-    )
+    chunks::each(&mut open(path)?, path, |bytes| {
+        sink.bytes(bytes);
+        if !bytes.len().is_multiple_of(width as usize) {
+            let bytes = done * width as u64 + bytes.len() as u64;
+            return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
+        }
+        let mut tokens: Vec<_> = width.tokens(bytes).collect();
+        if let Some(at) = tokens.iter().position(|token| *token as usize >= known) {
+            let (token, at) = (tokens[at], done + at as u64);
+            let why = format!("token {at} is {token}, and the tokenizer has {known}");
+            return Err(wrong(why).into());
+        }
+        let begins = done == 0;
+        if begins && width == Width::Two && looks_wider(&tokens) {
+            let why = "every second one is 0: they look like tokens of 4 bytes".to_owned();
+            return Err(wrong(why).into());
+        }
+        done += tokens.len() as u64;
+        // What begins the first document is written with its begin.
+        if begins && tokens.first() == Some(&options.bos) {
+            tokens.remove(0);
+        }
+        let tokens = Fragment::Tokens(tokens);
+        sink.found(if begins { Found::Begin(tokens) } else { Found::More(tokens) })
+    })
 }
 
 /// Whether numbers of two bytes are halves of greater ones, all below 65,536.

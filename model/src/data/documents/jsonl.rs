@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::sink::{Found, Fragment, LINE_BYTES_MAX, ReadError, Record, Sink, open, unreadable};
+use super::sink::{Found, Fragment, LINE_BYTES_MAX, ReadError, Record, Sink, open};
 
 /// Hands the documents in `field` to `sink`; empty lines are none.
 ///
@@ -21,7 +21,7 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
         line.clear();
         number += 1;
         let mut bounded = (&mut file).take(LINE_BYTES_MAX + 1);
-        let read = bounded.read_until(b'\n', &mut line).map_err(|cause| unreadable(path, cause))?;
+        let read = bounded.read_until(b'\n', &mut line).map_err(ReadError::unreadable(path))?;
         if read == 0 {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// What stands in a field, if it is a text; all else is read over, not kept.
+/// The value of a field: a text is kept, and all else is skipped.
 enum Place {
     Text(String),
     Other,

@@ -1,7 +1,7 @@
 //! Parquet: a table, one of whose columns holds documents.
 //!
-//! The column is read a row at a time, so that no more of it is held than a page; the others are not
-//! read at all. A column is named as in the schema, within a structure with points between.
+//! The column is read a row at a time, so that no more of it is held than a page; the others are
+//! not read at all. A column is named as in the schema, within a structure with points between.
 
 use std::fs;
 use std::io::Seek;
@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::sink::{Found, Fragment, ReadError, Record, Sink, open, unreadable};
+use super::sink::{Found, Fragment, ReadError, Record, Sink, open};
 use crate::data::chunks;
 use crate::data::steady::look;
 
@@ -23,18 +23,18 @@ use crate::data::steady::look;
 /// # Errors
 /// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
 pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
-    let refused = |cause| unreadable(path, cause);
+    let refused = ReadError::unreadable(path);
     let mut file = open(path)?;
-    let before = look(&file).map_err(refused)?;
-    chunks::each(&mut file, refused, |bytes| {
+    let before = look(&file).map_err(&refused)?;
+    chunks::each(&mut file, path, |bytes| {
         sink.bytes(bytes);
-        Ok(())
+        Ok::<_, ReadError>(())
     })?;
-    // Its columns are read here and there.
-    file.rewind().map_err(refused)?;
-    let rows = rows(file.try_clone().map_err(refused)?, path, column, sink);
+    // The reader of columns goes to and fro in the file.
+    file.rewind().map_err(&refused)?;
+    let rows = rows(file.try_clone().map_err(&refused)?, path, column, sink);
     // What was damaged because somebody wrote to it was not damaged before.
-    if look(&file).map_err(refused)? != before {
+    if look(&file).map_err(&refused)? != before {
         return Err(ReadError::Changed(path.to_owned()).into());
     }
     rows
@@ -89,7 +89,7 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
     Ok(())
 }
 
-/// What this program was built with.
+/// Refuses a compression that this program was not built with.
 pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), ReadError> {
     match found {
         Compression::UNCOMPRESSED

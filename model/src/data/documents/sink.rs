@@ -36,7 +36,7 @@ pub(in crate::data) enum Found {
 /// A part of a document.
 #[derive(Debug)]
 pub(in crate::data) enum Fragment {
-    /// To be turned into tokens.
+    /// Text, which has to be turned into tokens.
     Text(String),
     /// Tokens already.
     Tokens(Vec<u32>),
@@ -170,7 +170,7 @@ impl fmt::Display for Record {
 }
 
 impl Record {
-    /// With the begin of what the record holds.
+    /// A record that shows the begin of what it holds.
     pub(super) fn new(path: &Path, place: String, why: impl fmt::Display, bytes: &[u8]) -> Self {
         let begin = &bytes[..bytes.len().min(4 * EXCERPT_CHARS)];
         let excerpt = String::from_utf8_lossy(begin).chars().take(EXCERPT_CHARS).collect();
@@ -178,15 +178,18 @@ impl Record {
     }
 }
 
-pub(super) fn open(path: &Path) -> Result<fs::File, ReadError> {
-    fs::File::open(path).map_err(|cause| unreadable(path, cause))
+impl ReadError {
+    /// What to make of the system's refusal to read this file.
+    pub(in crate::data) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::Unreadable { path: path.to_owned(), cause }
+    }
 }
 
-pub(super) fn unreadable(path: &Path, cause: io::Error) -> ReadError {
-    ReadError::Unreadable { path: path.to_owned(), cause }
+pub(in crate::data) fn open(path: &Path) -> Result<fs::File, ReadError> {
+    fs::File::open(path).map_err(ReadError::unreadable(path))
 }
 
-/// Of a record that is no document this much is shown.
+/// So much is shown of a record that is no document.
 const EXCERPT_CHARS: usize = 60;
 /// Ten times the longest documents of the corpora in use.
 pub(super) const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -63,7 +63,8 @@ impl Folder {
     }
 }
 
-/// What a reader hands over; what is found as text: `+` begins a document, `.` goes on, `!` is none.
+/// What a reader hands over; what is found as text: `+` begins a document, `.` goes on, `!` is
+/// none.
 #[derive(Default)]
 struct Collected {
     bytes: Vec<u8>,

@@ -1,11 +1,11 @@
 //! A text file: one document of UTF-8.
 //!
-//! It comes in parts of about a mebibyte, each cut behind a line break: a tokenizer joins little across
-//! it. Where a mebibyte has none, the cut may show in a token or two.
+//! It comes in parts of about a mebibyte, each cut behind a line break: a tokenizer joins little
+//! across it. Where a mebibyte has none, the cut may show in a token or two.
 
 use std::path::Path;
 
-use super::sink::{Found, Fragment, ReadError, Sink, open, unreadable};
+use super::sink::{Found, Fragment, ReadError, Sink, open};
 use crate::data::chunks;
 
 /// Hands the text to `sink`.
@@ -19,8 +19,7 @@ pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
     let mut done = 0_u64;
     loop {
         let kept = buffer.len();
-        chunks::begin(&mut file, PART_BYTES - kept, &mut buffer)
-            .map_err(|cause| unreadable(path, cause))?;
+        chunks::begin(&mut file, path, PART_BYTES - kept, &mut buffer)?;
         sink.bytes(&buffer[kept..]);
         if buffer.is_empty() {
             return Ok(());

@@ -296,7 +296,7 @@ fn short_documents(folder: &Folder) -> (Work, usize) {
     let input = [folder.file("a.jsonl", json_lines(&documents))];
     folder.tokenize(&input, Damage::Refuse).expect("made");
     let (header, file) = tokens::describe(&folder.path("out")).expect("a token file");
-    let work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+    let work = Work::tokens(header.vocabulary, file);
     (work, documents.iter().map(|text| text.len() + 1).sum())
 }
 

@@ -78,22 +78,22 @@ impl Header {
     /// The header's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let vocabulary = &self.vocabulary;
+        let Vocabulary { scheme, digest, tokens, bos } = self.vocabulary;
+        let mut bytes = [0; HEADER_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, MAGIC);
+        put(7, &[VERSION]);
+        put(8, &(self.width as u32).to_le_bytes());
+        put(12, &(scheme as u32).to_le_bytes());
         // A tokenizer has at most 2^20 tokens.
-        let words = [self.width as u32, vocabulary.scheme as u32, vocabulary.tokens as u32];
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
-        bytes.extend_from_slice(MAGIC);
-        bytes.push(VERSION);
-        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        bytes.extend_from_slice(&vocabulary.bos.to_le_bytes());
-        for number in [self.count, self.documents, self.text_bytes, 0, 0] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        bytes.extend_from_slice(&vocabulary.digest);
-        bytes.extend_from_slice(&self.source);
-        let mut header = [0; HEADER_BYTES];
-        header.copy_from_slice(&bytes);
-        header
+        put(16, &(tokens as u32).to_le_bytes());
+        put(20, &bos.to_le_bytes());
+        put(24, &self.count.to_le_bytes());
+        put(32, &self.documents.to_le_bytes());
+        put(40, &self.text_bytes.to_le_bytes());
+        put(64, &digest);
+        put(96, &self.source);
+        bytes
     }
 
     /// Reads the first bytes of a file of this length.
@@ -111,13 +111,14 @@ impl Header {
             return Err(HeaderError::Newer { version });
         }
         let damaged = |what, value: u64| HeaderError::Damaged { what, value };
-        let (width, scheme) = (word(bytes, 8), word(bytes, 12));
-        let width = [Width::Two, Width::Four].into_iter().find(|known| *known as u32 == width);
-        let wrong_width = || damaged("width", word(bytes, 8).into());
+        let word = |at| u32::from_le_bytes(field(bytes, at));
+        let long = |at| u64::from_le_bytes(field(bytes, at));
+        let wrong_width = || damaged("width", word(8).into());
+        let width = [Width::Two, Width::Four].into_iter().find(|known| *known as u32 == word(8));
         let width = width.ok_or_else(wrong_width)?;
-        let scheme = Scheme::ALL.into_iter().find(|known| *known as u32 == scheme);
-        let scheme = scheme.ok_or_else(|| damaged("tokenizer's form", word(bytes, 12).into()))?;
-        let (tokens, bos) = (word(bytes, 16), word(bytes, 20));
+        let scheme = Scheme::ALL.into_iter().find(|known| *known as u32 == word(12));
+        let scheme = scheme.ok_or_else(|| damaged("tokenizer's form", word(12).into()))?;
+        let (tokens, bos) = (word(16), word(20));
         if !(2..=1 << 20).contains(&tokens) {
             return Err(damaged("number of different tokens", tokens.into()));
         }
@@ -127,9 +128,9 @@ impl Header {
         if bos >= tokens {
             return Err(damaged("token that begins a document", bos.into()));
         }
-        let digest = digest(bytes, 64);
+        let digest = field(bytes, 64);
         let vocabulary = Vocabulary { scheme, digest, tokens: tokens as usize, bos };
-        let count = long(bytes, 24);
+        let count = long(24);
         let length = count.checked_mul(width as u64);
         let expected = length.and_then(|length| length.checked_add(HEADER_BYTES as u64));
         let expected = expected.ok_or_else(|| damaged("number of tokens", count))?;
@@ -141,9 +142,9 @@ impl Header {
             width,
             vocabulary,
             count,
-            documents: long(bytes, 32),
-            text_bytes: long(bytes, 40),
-            source: self::digest(bytes, 96),
+            documents: long(32),
+            text_bytes: long(40),
+            source: field(bytes, 96),
         })
     }
 }
@@ -154,18 +155,11 @@ pub fn is_token_file(begin: &[u8]) -> bool {
     begin.starts_with(MAGIC)
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at + 4)) << 32 | u64::from(word(bytes, at))
-}
-
-fn digest(bytes: &[u8], at: usize) -> [u8; 32] {
-    let mut digest = [0; 32];
-    digest.copy_from_slice(&bytes[at..at + 32]);
-    digest
+/// The bytes of the field at `at`.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
 }
 
 /// Bytes before the first token.

@@ -42,7 +42,7 @@ fn made() -> Folder {
 
 fn work(folder: &Folder) -> Work {
     let (header, file) = describe(&folder.path()).expect("a token file");
-    let mut work = Work::tokens(header.vocabulary, file.digest, file.bytes);
+    let mut work = Work::tokens(header.vocabulary, file);
     work.model.context = 16;
     work
 }
@@ -176,7 +176,7 @@ fn a_file_that_is_changed_meanwhile_is_told() {
     let stream = Stream { seed: [1; 32], committed: 0 };
     let row = || source.batch(&stream, 0, 0..1).map_err(|error| error.to_string());
     assert!(row().is_ok());
-    let file = File::options().write(true).open(folder.path()).expect("opens");
+    let file = fs::File::options().write(true).open(folder.path()).expect("opens");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
     let told = row().expect_err("changed");
     assert!(told.contains("a.tokens was changed after it had been opened"), "{told}");

@@ -1,7 +1,7 @@
 //! Writes a token file, token by token.
 //!
-//! Everything goes to a file of another name beside it, which takes the right name when all of it is
-//! on disk: a token file is whole or absent. An existing one is not overwritten, since runs may
+//! Everything goes to a file of another name beside it, which takes the right name when all of it
+//! is on disk: a token file is whole or absent. An existing one is not overwritten, since runs may
 //! train on it.
 
 use std::ffi::OsString;

@@ -3,13 +3,15 @@
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::config::Model;
+use crate::config::{Fingerprint, Model};
 use crate::genesis;
 use crate::tokenizer::Tokenizer;
 
+const FILE: Fingerprint = Fingerprint { digest: [0; 32], bytes: 1 };
+
 /// Two blocks of every size different.
 fn work() -> Work {
-    let mut work = Work::text([0; 32], 1);
+    let mut work = Work::text(FILE);
     let Model { layers, width, heads, kv_heads, ffn, .. } = &mut work.model;
     (*layers, *width, *heads, *kv_heads, *ffn) = (2, 48, 6, 2, 40);
     work
@@ -119,7 +121,7 @@ const WORDS: &str = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"
 /// A run on documents, and what its export without and with the file of its tokenizer consists of.
 fn exported(vocabulary: Vocabulary, file: Option<&File>) -> (tempfile::TempDir, Vec<String>) {
     let (mut work, folder) = (work(), tempfile::tempdir().unwrap());
-    work.data = Work::tokens(vocabulary, [0; 32], 1).data;
+    work.data = Work::tokens(vocabulary, FILE).data;
     let theta = theta(&work);
     let (precision, shard_bytes) = (Precision::F32, SHARD_BYTES);
     let export = Export { work: &work, theta: &theta, tokenizer: file, precision, shard_bytes };

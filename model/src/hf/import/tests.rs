@@ -272,6 +272,8 @@ fn an_index_does_not_lead_out_of_the_folder() {
 /// Bits and values of IEEE 754 binary16.
 #[test]
 fn f16_is_read_exactly() {
+    let (_, decode) = decoder(Dtype::F16).expect("f16 is read");
+    let from_half = |bits: u16| decode(&bits.to_le_bytes());
     for (bits, value) in [
         (0x3c00, 1.0),
         (0xc000, -2.0),

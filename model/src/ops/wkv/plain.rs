@@ -1,5 +1,5 @@
-//! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per chunk
-//! that carries the state.
+//! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
+//! chunk that carries the state.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
@@ -36,7 +36,7 @@ struct Decays<B: Backend> {
     before: Tensor<B, 4>,
     /// After each token, within its block.
     after: Tensor<B, 4>,
-    /// Of each block. // [G, M, K]
+    /// The sum over each block. // [G, M, K]
     total: Tensor<B, 3>,
 }
 

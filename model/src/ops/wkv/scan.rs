@@ -1,9 +1,9 @@
-//! The kernels of the recurrence: states and the tokens of a chunk as rows of whole registers, and the
-//! scans over them.
+//! The kernels of the recurrence: states and the tokens of a chunk as rows of whole registers, and
+//! the scans over them.
 //!
-//! A scan goes through the tokens of a chunk, and for each through a whole state, which lies in the L1
-//! cache. Its lanes do not depend on each other, so it works on tiles of [`WIDE`] registers, one after
-//! the other, whose sums stay in registers.
+//! A scan goes through the tokens of a chunk, and for each through a whole state, which lies in the
+//! L1 cache. Its lanes do not depend on each other, so it works on tiles of [`WIDE`] registers, one
+//! after the other, whose sums stay in registers.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl PaddedMatrix {
         Self { lanes: vec![Lanes([0.0; BLOCK]); rows * blocks], blocks }
     }
 
-    /// As many states of this head size.
+    /// `count` states of this head size, all zero.
     pub(super) fn states(count: usize, size: usize) -> Self {
         Self::zeros(count * size.next_multiple_of(BLOCK), size)
     }
@@ -257,8 +257,8 @@ fn across(sums: [f32; BLOCK]) -> f32 {
     (four[0] + four[1]) + (four[2] + four[3])
 }
 
-/// y += c·a∘b. As a function of its own, like those below: only of arguments does the compiler know that
-/// they are apart, and without that it goes number by number.
+/// y += c·a∘b. As a function of its own, like those below: only of arguments does the compiler know
+/// that they are apart, and without that it goes number by number.
 #[inline(always)]
 fn add_product<S: Simd>(y: &mut [Lanes], c: f32, a: &[Lanes], b: &[Lanes]) {
     for j in 0..y.len() {
@@ -317,8 +317,8 @@ pub const STATE_TOKENS: usize = 32;
 /// Tokens between two states that the forward pass keeps.
 pub(super) const CHUNK: usize = STATE_TOKENS;
 
-/// A decay of e^−17 leaves nothing of a state beside what is added, and nothing depends on w: what its
-/// q is then, a difference of sums, would be rounding.
+/// A decay of e^−17 leaves nothing of a state beside what is added, and nothing depends on w: what
+/// its q is then, a difference of sums, would be rounding.
 const LOST: f32 = -17.0;
 
 /// Registers that a tile of a wide head has: enough independent sums to hide their latency, few
@@ -393,8 +393,8 @@ simd! {
         }
     }
 
-    /// dw of the tokens of one span by the sums p after its last, which become those before its first;
-    /// and what the present token adds to each gradient.
+    /// dw of the tokens of one span by the sums p after its last, which become those before its
+    /// first; and what the present token adds to each gradient.
     pub(super) fn finish<S>(
         chunk: &Chunk, tokens: Range<usize>, u: &[Lanes], p: &mut [Lanes], out: &mut [PaddedMatrix; 4],
         du: &mut [Lanes],

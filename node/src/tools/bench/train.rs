@@ -29,7 +29,7 @@ struct Figures {
     /// The step of the Llama between whose steps it was measured.
     llama: Option<Duration>,
     parts: Vec<KernelTime>,
-    parameters: usize,
+    parameters: u64,
     threads: usize,
     flops_per_token: u64,
     tokens: u64,
@@ -96,7 +96,7 @@ impl Runner {
         let work = work(family);
         let source = Arc::new(data::Dataset::open(&work, SEED, &[])?);
         let mut trainer = intellect_model::trainer(&work, source, Device::Cpu, None)?;
-        trainer.load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
+        trainer.model().load(&genesis::weights(SEED, &arch::specs(&work.model)))?;
         Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
     }
 
@@ -135,12 +135,12 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
             }
         }
     }
-    let Runner { work, trainer, loss, .. } = &runner;
+    let Runner { work, loss, .. } = &runner;
     Ok(Figures {
         step: runner.median(),
         llama: llama.map(|llama| llama.median()),
         parts,
-        parameters: trainer.parameter_count(),
+        parameters: work.model.parameter_count(),
         threads: intellect_model::threads(),
         flops_per_token: arch::Arch::new(&work.model).flops_per_token(),
         tokens: work.tokens_per_step(),

@@ -1,13 +1,14 @@
 //! Tests of `bootstrap`.
 
 use clap::Parser as _;
-use intellect_model::config::{Hints, Work};
+use intellect_model::config::{Fingerprint, Hints, Work};
 use intellect_protocol::{manifest::Run, sign::Keypair};
 
 use super::*;
 use crate::manifest::Draft;
 
 const ADDRESS: &str = "/ip4/127.0.0.1/tcp/1";
+const FILE: Fingerprint = Fingerprint { digest: [3; 32], bytes: 9_999 };
 
 fn manifest(work: &Work) -> String {
     let organiser = Keypair::from_seed(&[1; 32]);
@@ -26,7 +27,7 @@ fn offers(texts: &[&str]) -> Result<Vec<Offer>, BootstrapError> {
 
 #[test]
 fn a_line_for_each_run_says_what_joining_it_takes() {
-    let (plain, text) = (manifest(&Work::synthetic()), manifest(&Work::text([3; 32], 9_999)));
+    let (plain, text) = (manifest(&Work::synthetic()), manifest(&Work::text(FILE)));
     let address = ADDRESS.parse().unwrap();
     let one = offers(&[&plain]).unwrap();
     assert_eq!(join_lines(&one, &address), format!("intellect-node --bootstrap {ADDRESS}\n"));
@@ -44,7 +45,7 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
 /// What the organiser's files are called, and where they are.
 #[test]
 fn a_line_names_the_files() {
-    let mut work = Work::text([3; 32], 9_999);
+    let mut work = Work::text(FILE);
     work.data.hints = Hints::of(&["/home/me/my text.txt".into()]);
     work.data.hints.url = Some("https://example.org/text".to_owned());
     let offers = offers(&[&manifest(&work)]).unwrap();

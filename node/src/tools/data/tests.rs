@@ -1,7 +1,7 @@
 //! Tests of `data tokenize` and `data show`, as typed.
 
 use clap::Parser as _;
-use intellect_model::config::{Source, Vocabulary};
+use intellect_model::config::{Fingerprint, Source, Vocabulary};
 
 use super::*;
 use crate::cli::{Cli, Verb};
@@ -60,7 +60,10 @@ fn documents_become_a_run_s_data() {
     let work = crate::tools::manifest::work(&[out.clone().into()]).unwrap();
     let digest = *blake3::hash(&std::fs::read(&out).unwrap()).as_bytes();
     let vocabulary = Vocabulary::BYTES;
-    assert_eq!(work.data.source, Source::Tokens { digest, bytes: 152, vocabulary });
+    assert_eq!(
+        work.data.source,
+        Source::Tokens { file: Fingerprint { digest, bytes: 152 }, vocabulary }
+    );
     assert_eq!(work.model.vocab, 257);
 }
 

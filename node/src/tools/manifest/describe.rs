@@ -67,17 +67,17 @@ fn describe_data(work: &Work) -> String {
         Source::Synthetic { symbols, order } => format!(
             "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
         ),
-        Source::Text { digest, bytes } => format!(
+        Source::Text(file) => format!(
             "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
-            count(*bytes),
-            blake3::Hash::from_bytes(*digest),
+            count(file.bytes),
+            blake3::Hash::from_bytes(file.digest),
             100.0 * work.data.held_out
         ),
-        Source::Tokens { digest, bytes, vocabulary } => format!(
+        Source::Tokens { file, vocabulary } => format!(
             "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it; \
              its tokenizer is {} with {} tokens",
-            count(*bytes),
-            blake3::Hash::from_bytes(*digest),
+            count(file.bytes),
+            blake3::Hash::from_bytes(file.digest),
             100.0 * work.data.held_out,
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)

@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use intellect_model::{
     arch,
-    config::{Scheme, Vocabulary, Work},
+    config::{Fingerprint, Scheme, Vocabulary, Work},
     data::tokens::writer::Writer,
     genesis,
 };
@@ -20,6 +20,8 @@ use crate::{
     manifest::Draft,
     tools::export::ExportError,
 };
+
+const FILE: Fingerprint = Fingerprint { digest: [3; 32], bytes: 1_000_000 };
 
 fn typed(arguments: &[&str]) -> Result<String, StoredError> {
     let mut out = Vec::new();
@@ -117,7 +119,7 @@ fn vocabulary() -> (String, Vocabulary) {
 fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     let (file, vocabulary) = vocabulary();
     let digest = blake3::hash(file.as_bytes());
-    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, [3; 32], 1_000_000));
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, FILE));
     let data_dir = folder.path().to_str().unwrap();
     let line = ["sample", "--data-dir", data_dir, "--tokens", "20", "--prompt", "Once"];
     let error = typed(&line).unwrap_err().to_string();
@@ -150,7 +152,8 @@ fn a_damaged_tokenizer_costs_the_bits_per_byte() {
     writer.finish([0; 32]).unwrap();
     let bytes = fs::read(&tokens).unwrap();
     let digest = *blake3::hash(&bytes).as_bytes();
-    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, digest, bytes.len() as u64));
+    let data = Fingerprint { digest, bytes: bytes.len() as u64 };
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, data));
     fs::write(folder.path().join("a.tokens"), bytes).unwrap();
     let (data_dir, tokens) = (folder.path(), folder.path().join("a.tokens"));
     let line =
@@ -201,7 +204,7 @@ fn export(line: &[&Path]) -> Result<String, ExportError> {
 #[test]
 fn a_model_is_exported_with_the_tokenizer_of_its_run() {
     let (file, vocabulary) = vocabulary();
-    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, [3; 32], 1_000_000));
+    let (folder, manifest) = folder_of(&Work::tokens(vocabulary, FILE));
     let home = folder.path().join("runs").join(manifest.id.hex());
     let kept = home.join(store::TOKENIZER);
     let name = "rwkv_vocab_v20230424.txt";
