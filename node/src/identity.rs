@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use crate::{
     name::PeerName,
-    os::{self, FolderLock, LockError},
+    os::{self, FolderLock, LockError, PathError, cannot},
 };
 
 /// The key and the first log of one peer.
@@ -92,15 +92,8 @@ pub(crate) enum IdentityError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The system said no.
-    #[error("cannot {what} {}", path.display())]
-    Io {
-        /// "read", "write" or "create".
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 /// A data folder that this process alone uses, and who it is there.
@@ -115,11 +108,7 @@ pub(crate) struct Home {
 impl Home {
     /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
-        os::create_folder(folder).map_err(|source| IdentityError::Io {
-            what: "create",
-            path: folder.to_owned(),
-            source,
-        })?;
+        os::create_folder(folder).map_err(cannot("create", folder))?;
         let lock = FolderLock::acquire(folder)?;
         let identity = Identity::load_or_create(folder, origin)?;
         Ok(Self { identity, _lock: lock })
@@ -159,10 +148,10 @@ impl Identity {
 
     /// Reads the identity at `path`, whatever its origin.
     pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
-        let io_error = |source| IdentityError::Io { what: "read", path: path.to_owned(), source };
-        let file = fs::File::open(path).map_err(io_error)?;
+        let unreadable = cannot("read", path);
+        let file = fs::File::open(path).map_err(&unreadable)?;
         // The mode of what was opened, not of what the name may mean a moment later.
-        let mode = file.metadata().map_err(io_error)?.mode() & 0o777;
+        let mode = file.metadata().map_err(&unreadable)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(IdentityError::Exposed { path: path.to_owned(), mode });
         }
@@ -170,7 +159,7 @@ impl Identity {
         match file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidData => text.clear(),
-            Err(error) => return Err(io_error(error)),
+            Err(error) => return Err(unreadable(error).into()),
         }
         Self::parse(&text)
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
@@ -183,14 +172,10 @@ impl Identity {
     pub(crate) fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         let path = folder.join(FILE_NAME);
         let identity = match (Self::load(&path), expected) {
-            (Err(IdentityError::Io { source, .. }), Origin::Random)
-                if source.kind() == io::ErrorKind::NotFound =>
+            (Err(IdentityError::Io(error)), Origin::Random)
+                if error.source.kind() == io::ErrorKind::NotFound =>
             {
-                let identity = Self::random().map_err(|source| IdentityError::Io {
-                    what: "write",
-                    path: path.clone(),
-                    source,
-                })?;
+                let identity = Self::random().map_err(cannot("write", &path))?;
                 identity.create(&path)?;
                 identity
             }
@@ -205,7 +190,6 @@ impl Identity {
     /// Writes the identity to `path`, which must not exist, readable by nobody else: whole or not
     /// at all, after a power cut too.
     pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
-        let io_error = |source| IdentityError::Io { what: "write", path: path.to_owned(), source };
         if path.symlink_metadata().is_ok() {
             return Err(IdentityError::Exists { path: path.to_owned() });
         }
@@ -229,15 +213,12 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(IdentityError::Exists { path: path.to_owned() })
             }
-            other => other.map_err(io_error),
+            other => Ok(other.map_err(cannot("write", path))?),
         }
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        os::unless_missing(fs::remove_file(path))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(self.to_text().as_bytes())?;
         file.sync_all()

@@ -39,7 +39,8 @@ use crate::{
     cli::SimArgs,
     gauge::{Gauge, REPORT_TOKENS},
     manifest::Manifest,
-    os, tools,
+    os::{self, cannot},
+    tools,
 };
 
 use folder::Folder;
@@ -67,11 +68,11 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device)?;
     let entropies = gauge.entropies();
     table::introduce(&plan, &entropies, out)?;
-    let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
-    let observer = Observer::start(gauge).map_err(folder_error)?;
+    let unusable = cannot("use", &plan.folder);
+    let observer = Observer::start(gauge).map_err(&unusable)?;
     let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE, &mut stop);
-    let mut logbook = Logbook::open(&plan, entropies.floor).map_err(folder_error)?;
+    let mut logbook = Logbook::open(&plan, entropies.floor).map_err(&unusable)?;
     logbook.write(0, before);
     if stop.is_wanted_within(Duration::from_millis(1)) {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
@@ -101,7 +102,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         closed.reasons.splice(0..0, end.failure());
         closed.reasons.extend(measured.complaint());
     }
-    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(folder_error)?;
+    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(&unusable)?;
     let told = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {
         // Where the terminal was closed nobody reads it.

@@ -71,7 +71,7 @@ impl Driver {
             }
             (Location::Checkpoint(state), Request::Piece { index, .. }) => {
                 let saved = self.bulk.saved.get(state).cloned();
-                let piece = move || saved?.piece(usize::try_from(index).ok()?).ok();
+                let piece = move || saved?.piece(usize::try_from(index).ok()?);
                 self.read_for(reply, piece);
             }
             (Location::File, Request::File { offset, .. }) => {

@@ -14,7 +14,8 @@ use crate::figures;
 use crate::manifest::Manifest;
 use crate::name::Hex;
 use crate::net::{self, Net};
-use crate::store;
+use crate::os::cannot;
+use crate::store::{self, StoreError};
 use crate::tell::Teller;
 use crate::tell::events;
 
@@ -70,11 +71,7 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
 /// What the folder holds; a manifest that is damaged is passed over, and the last such one told.
 fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
-    let runs = store::runs(folder).map_err(|source| store::StoreError::Io {
-        what: "read",
-        path: folder.clone(),
-        source,
-    })?;
+    let runs = store::runs(folder).map_err(cannot("read", folder)).map_err(StoreError::from)?;
     let (mut found, mut wrong) = (Found::new(), None);
     for run in runs {
         let path = store::manifest_path(folder, run);

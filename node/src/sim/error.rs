@@ -10,6 +10,7 @@ use crate::{
     gauge::GaugeError,
     identity::IdentityError,
     manifest::{DraftError, LoadError},
+    os::PathError,
 };
 
 use super::{scenario::ScenarioError, storm::ForecastError};
@@ -87,13 +88,8 @@ pub(crate) enum SimError {
         source: io::Error,
     },
     /// A file or folder of the simulation cannot be used.
-    #[error("cannot use {}", path.display())]
-    Folder {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Folder(#[from] PathError),
     /// No range of seeds.
     #[error("--seeds {text}: write A..B, as in --seeds 0..64; B is not among them")]
     Seeds {

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::tell::events::Record;
+use crate::{os::unless_missing, tell::events::Record};
 
 /// A running process, or the exit that it came to.
 #[derive(Debug)]
@@ -131,14 +131,10 @@ impl Tail {
     /// # Errors
     /// The file cannot be read, or holds a line that is no event.
     pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => match File::open(&self.path) {
-                Ok(file) => self.file.insert(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            },
-        };
+        if self.file.is_none() {
+            self.file = unless_missing(File::open(&self.path))?;
+        }
+        let Some(file) = &mut self.file else { return Ok(Vec::new()) };
         file.read_to_end(&mut self.torn)?;
         let Some(end) = self.torn.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Vec::new());

@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     identity::{self, Identity},
+    os::cannot,
     tell::events::unix_ms,
 };
 
@@ -21,7 +22,7 @@ use super::ledger::Ledger;
 use super::plan::Plan;
 use super::process::{Process, wait_for_line};
 use super::scenario::{Action, Deed, Moment, Scenario};
-use super::seat::{Seat, create};
+use super::seat::Seat;
 use super::storm::Storm;
 use super::toll::Toll;
 
@@ -75,16 +76,11 @@ pub(super) enum State {
 impl<'a> Stage<'a> {
     /// Writes keys and manifest, starts the bootstrap, then every peer that does not start later.
     pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
-        let write = |path: PathBuf, text: &str| {
-            fs::write(&path, text).map_err(|source| SimError::Folder { path, source })
-        };
+        let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
         let entry_folder = plan.folder.join("bootstrap");
-        let create = |folder: &Path| {
-            create(folder).map_err(|source| SimError::Folder { path: folder.to_owned(), source })
-        };
         create(&entry_folder)?;
         let manifest = plan.folder.join("run.toml");
-        write(manifest.clone(), &plan.manifest.text)?;
+        fs::write(&manifest, &plan.manifest.text).map_err(cannot("use", &manifest))?;
         let mut seats = Vec::new();
         for index in 0..plan.peers {
             let folder = plan.folder.join(format!("peer-{index}"));
@@ -272,8 +268,8 @@ impl<'a> Stage<'a> {
                 self.bootstrap_killed = true;
             }
             Action::Links(change) => {
-                let failed = |source| SimError::Folder { path: self.plan.folder.clone(), source };
-                self.plan.network.apply(change).map_err(failed)?;
+                let plan = self.plan;
+                plan.network.apply(change).map_err(cannot("use", &plan.folder))?;
             }
         }
         Ok(())
@@ -308,7 +304,7 @@ impl<'a> Stage<'a> {
         let process = plan
             .network
             .inside(index, || Process::start(&arguments, &log))
-            .map_err(|source| SimError::Folder { path: log, source })?;
+            .map_err(cannot("use", &log))?;
         seat.take(process);
         Ok(())
     }
@@ -334,7 +330,7 @@ fn start_bootstrap(
     let mut arguments = arguments.map(str::to_owned).to_vec();
     arguments.extend(plan.network.arguments(plan.peers));
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
-    let mut process = started.map_err(|source| SimError::Folder { path: log.clone(), source })?;
+    let mut process = started.map_err(cannot("use", &log))?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
         line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
     })

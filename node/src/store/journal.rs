@@ -26,10 +26,13 @@ use std::{
 use intellect_protocol::{id::LogId, log::Record, wire};
 
 use super::{
-    Store, StoreError, failed,
+    Store, StoreError,
     log::{Content, Log},
 };
-use crate::{identity::Origin, os};
+use crate::{
+    identity::Origin,
+    os::{self, cannot},
+};
 
 /// Which log binds this start of the node, and which start it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +87,9 @@ impl Store {
         now_ms: u64,
     ) -> Result<Begun, StoreError> {
         let path = self.folder.join("votes.log");
-        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let content = Content::read(&path).map_err(cannot("read", &path))?;
         let exists = path.exists();
-        let unused = self.claim_first().map_err(|source| failed("write", &self.used, source))?;
+        let unused = self.claim_first().map_err(cannot("write", &self.used))?;
         let mut damaged = Vec::new();
         let (mut kept, whole) = Kept::of(&content.records);
         let mut bytes = content.bytes;
@@ -120,11 +123,11 @@ impl Store {
 
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
         let path = self.folder.join("receipts.log");
-        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let content = Content::read(&path).map_err(cannot("read", &path))?;
         let of_lineage =
             |bytes: &Vec<u8>| wire::open_record::<Record>(bytes).filter(Record::is_of_lineage);
         let decided: Vec<Record> = content.records.iter().map_while(of_lineage).collect();
-        let open = |bytes| Log::open(&path, bytes).map_err(|source| failed("open", &path, source));
+        let open = |bytes| Log::open(&path, bytes).map_err(cannot("open", &path));
         if !content.damaged && decided.len() == content.records.len() {
             return Ok((open(content.bytes)?, decided));
         }
@@ -132,7 +135,7 @@ impl Store {
         damaged.push(path.clone());
         let mut log = open(0)?;
         let kept = content.records.get(..decided.len()).unwrap_or_default();
-        log.rewrite(kept).map_err(|source| failed("write", &path, source))?;
+        log.rewrite(kept).map_err(cannot("write", &path))?;
         Ok((log, decided))
     }
 
@@ -272,21 +275,17 @@ fn add(log: &mut Log, records: &[Vec<u8>]) -> Result<(), StoreError> {
     if records.is_empty() {
         return Ok(());
     }
-    log.append(records).map_err(|source| failed("write", log.path(), source))
+    Ok(log.append(records).map_err(cannot("write", log.path()))?)
 }
 
 fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreError> {
-    let append = || -> io::Result<Log> {
-        let mut log = Log::open(path, bytes)?;
-        log.append(records)?;
-        Ok(log)
-    };
-    append().map_err(|source| failed("write", path, source))
+    let mut log = Log::open(path, bytes).map_err(cannot("write", path))?;
+    add(&mut log, records)?;
+    Ok(log)
 }
 
 fn draw(path: &Path) -> Result<LogId, StoreError> {
-    let id = os::random().map_err(|source| failed("draw a log id for", path, source))?;
-    Ok(LogId(id))
+    Ok(LogId(os::random().map_err(cannot("draw a log id for", path))?))
 }
 
 fn vote(record: &Record) -> Vec<u8> {

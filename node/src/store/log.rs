@@ -55,11 +55,7 @@ pub(super) struct Content {
 impl Content {
     /// Reads the file at `path`; one that does not exist is empty.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        match fs::read(path) {
-            Ok(bytes) => Ok(Self::of(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
+        Ok(Self::of(&os::unless_missing(fs::read(path))?.unwrap_or_default()))
     }
 
     /// The records in `bytes`.
@@ -128,10 +124,7 @@ impl Log {
             .collect::<Result<_, _>>()?;
         let bytes = batches.concat();
         let temporary = self.path.with_extension(super::TEMPORARY);
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        os::unless_missing(fs::remove_file(&temporary))?;
         let mut file = OpenOptions::new().create_new(true).append(true).open(&temporary)?;
         file.write_all(&bytes)?;
         file.sync_all()?;

@@ -24,7 +24,7 @@ use crate::{
     identity::{self, Home, Identity, IdentityError, Origin},
     manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
-    os,
+    os::{self, PathError, cannot},
     store::{StoreError, genesis},
 };
 use describe::describe;
@@ -100,13 +100,8 @@ pub(crate) enum OfflineError {
         path: PathBuf,
     },
     /// The manifest cannot be written.
-    #[error("cannot write {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] PathError),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -296,7 +291,7 @@ fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
 fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
     let io_error = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => OfflineError::Exists { path: path.to_owned() },
-        _ => OfflineError::Write { path: path.to_owned(), source },
+        _ => cannot("write", path)(source).into(),
     };
     let mut file = File::create_new(path).map_err(io_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {

@@ -22,6 +22,7 @@ use crate::{
     figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{LoadError, Manifest},
+    os::{PathError, cannot},
     store::{self, genesis},
 };
 
@@ -55,13 +56,8 @@ pub(crate) enum StoredError {
         checkpoint: PathBuf,
     },
     /// A folder cannot be read.
-    #[error("cannot read {}", path.display())]
-    Io {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] LoadError),
@@ -215,7 +211,7 @@ fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
     let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
     let runs = folder.join("runs");
-    let mut found = store::runs(&folder).map_err(io_error(&runs))?;
+    let mut found = store::runs(&folder).map_err(cannot("read", &runs))?;
     found.retain(|run| prefix.as_ref().is_none_or(|prefix| prefix.matches(run)));
     match found.as_slice() {
         [run] => Ok(runs.join(run.hex())),
@@ -233,7 +229,7 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
         entry.file_name().to_str()?.strip_suffix(".ckpt")?.parse().ok()
     };
     let entries = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let newest = entries.map_err(io_error(&folder))?.iter().filter_map(epoch).max();
+    let newest = entries.map_err(cannot("read", &folder))?.iter().filter_map(epoch).max();
     newest
         .map(|epoch| folder.join(format!("{epoch}.ckpt")))
         .ok_or(StoredError::NoCheckpoint { folder })
@@ -253,10 +249,6 @@ fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
 fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
     let folders = checkpoint.ancestors().skip(1).take(2);
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-fn io_error(path: &Path) -> impl Fn(io::Error) -> StoredError {
-    move |source| StoredError::Io { path: path.to_owned(), source }
 }
 
 fn list(folder: &Path, runs: &[RunId]) -> String {
