@@ -30,16 +30,14 @@ mod table;
 mod toll;
 mod watch;
 
-use std::{io::Write, num::NonZeroUsize, path::Path, time::Duration};
-
-use intellect_protocol::message::MEMBERS_MAX;
+use std::{io::Write, path::Path, time::Duration};
 
 use crate::{
     checkpoint::Front,
     cli::SimArgs,
     gauge::{Gauge, REPORT_TOKENS},
     manifest::Manifest,
-    os::{self, cannot},
+    os::cannot,
     tools,
 };
 
@@ -55,9 +53,6 @@ pub(crate) use error::SimError;
 
 /// Runs a simulation, with processes or in virtual time.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
-    if let Some(peers) = args.peers.map(NonZeroUsize::get).filter(|peers| *peers > MEMBERS_MAX) {
-        return Err(SimError::TooMany { peers, cores: os::cores() });
-    }
     if args.in_virtual_time { swarm::run(args, out) } else { run_processes(args, out) }
 }
 

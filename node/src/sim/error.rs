@@ -3,7 +3,6 @@
 use std::{io, path::PathBuf};
 
 use intellect_model::data::DataError;
-use intellect_protocol::message::MEMBERS_MAX;
 
 use crate::{
     config::LocalError,
@@ -29,16 +28,6 @@ pub(crate) enum SimError {
     TooFew {
         /// `members.min_peers`.
         needed: u64,
-    },
-    /// More than take part in one run.
-    #[error(
-        "--peers {peers}: a run has {MEMBERS_MAX} members at most; this machine has {cores} cores"
-    )]
-    TooMany {
-        /// The number of peers that was typed.
-        peers: usize,
-        /// The cores of this machine.
-        cores: usize,
     },
     /// The one without the other.
     #[error(
