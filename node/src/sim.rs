@@ -45,9 +45,9 @@ use folder::Folder;
 use logbook::Logbook;
 use observer::{Measured, Observer, Request};
 use plan::Plan;
-use stage::Stage;
+use stage::{Ending, Stage};
 use stop::Stop;
-use watch::{Ending, watch};
+use watch::watch;
 
 pub(crate) use error::SimError;
 
@@ -94,7 +94,9 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         closed.reasons = vec![format!("interrupted after epoch {last}")];
     } else {
         logbook.write(last, after);
-        closed.reasons.splice(0..0, end.failure());
+        if let Ending::Failed(why) = end {
+            closed.reasons.insert(0, why);
+        }
         closed.reasons.extend(measured.complaint());
     }
     report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(&unusable)?;

@@ -62,15 +62,15 @@ pub(super) struct Closed {
     pub(super) toll: Option<Toll>,
 }
 
-/// Whether there is anything left to watch.
+/// Why there is nothing left to watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Somebody runs.
-    Running,
+pub(super) enum Ending {
     /// All processes have ended.
     Ended,
     /// The simulation cannot succeed any more, for this reason.
     Failed(String),
+    /// The user wishes it.
+    Interrupted,
 }
 
 impl<'a> Stage<'a> {
@@ -116,19 +116,22 @@ impl<'a> Stage<'a> {
     }
 
     /// Looks once: reads events, does what the scenario says now, and tells each thing that was
-    /// done to a process.
-    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<State, SimError> {
+    /// done to a process. Nothing is returned while there is something to watch.
+    pub(super) fn step(
+        &mut self,
+        tell: &mut dyn FnMut(Action),
+    ) -> Result<Option<Ending>, SimError> {
         let committed = self.ledger.committed();
         for index in 0..self.seats.len() {
             if let Some(why) = self.read_events(index) {
-                return Ok(State::Failed(why));
+                return Ok(Some(Ending::Failed(why)));
             }
         }
         if self.ledger.committed() > committed {
             self.last_commit = Instant::now();
         }
         if let Some(why) = judge::disagreement(&self.ledger, &self.scenario) {
-            return Ok(State::Failed(why));
+            return Ok(Some(Ending::Failed(why)));
         }
         let (elapsed, committed) = (self.started.elapsed(), self.ledger.committed());
         let moment = Moment { elapsed, unix_ms: unix_ms(), ledger: &self.ledger };
@@ -145,7 +148,7 @@ impl<'a> Stage<'a> {
             tell(action);
         }
         self.dismiss_late();
-        Ok(self.progress())
+        Ok(self.ending())
     }
 
     /// What has been heard.
@@ -225,21 +228,21 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn progress(&mut self) -> State {
+    fn ending(&mut self) -> Option<Ending> {
         for (index, seat) in self.seats.iter_mut().enumerate() {
             if let Some(why) = seat.failure() {
-                return State::Failed(format!("peer {index} {why}"));
+                return Some(Ending::Failed(format!("peer {index} {why}")));
             }
         }
         let watchdog = self.plan.watchdog();
         if self.last_commit.elapsed() > watchdog {
             let seconds = watchdog.as_secs();
-            return State::Failed(format!("nobody committed anything for {seconds} s"));
+            return Some(Ending::Failed(format!("nobody committed anything for {seconds} s")));
         }
         // Although nobody runs, the scenario may start somebody by the clock.
         let resumes =
             !self.scenario.pending().is_empty() && self.ledger.committed() < self.plan.epochs;
-        if self.running() > 0 || resumes { State::Running } else { State::Ended }
+        if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
     }
 
     fn read_events(&mut self, index: usize) -> Option<String> {

@@ -79,12 +79,7 @@ fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
         }
         _ => return Err(wrong()),
     };
-    let harm = match harm {
-        "kill" => Harm::Kill,
-        "stop" => Harm::Stop,
-        "cut" => Harm::Cut,
-        _ => return Err(wrong()),
-    };
+    let harm = Harm::ALL.into_iter().find(|known| known.word() == harm).ok_or_else(wrong)?;
     Ok(Rule { harm, rhythm })
 }
 
@@ -125,6 +120,8 @@ impl Forecast {
 }
 
 impl Harm {
+    const ALL: [Self; 3] = [Self::Kill, Self::Stop, Self::Cut];
+
     fn word(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -191,8 +188,8 @@ impl Storm {
         }
     }
 
-    /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers whose processes run, stopped ones too, of whom the
-    /// storm does not touch the `spared`.
+    /// What happens `now`, so long after the start, with so many epochs `committed`. The processes of
+    /// the peers `running` run, or are stopped; of these peers the storm does not touch the `spared`.
     pub(super) fn take_due(
         &mut self,
         now: Duration,
@@ -242,7 +239,7 @@ impl Storm {
 
     /// How often somebody was killed, stopped and cut off.
     pub(super) fn counts(&self) -> [u64; 3] {
-        [Harm::Kill, Harm::Stop, Harm::Cut].map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
+        Harm::ALL.map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
     }
 
     /// Whether nobody is hurt any more from now on.
