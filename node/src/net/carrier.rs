@@ -27,7 +27,7 @@ use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
 use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
 use super::dial::RingDial;
-use super::enter::{Ask, Attempt, collect};
+use super::enter::{Ask, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
 use super::interface::{
     ByteStream, Config, FetchError, GossipToken, NetError, StreamError, Topic, Verdict,
@@ -187,7 +187,7 @@ impl Carrier {
         &mut self,
         ask: Ask,
         asked: impl Iterator<Item = (PeerId, ConnectionId)>,
-        attempts: Vec<Attempt>,
+        attempts: Vec<String>,
     ) {
         let streams = &mut self.swarm.behaviour_mut().streams;
         let open = |(peer, id)| (peer, streams.open(peer, id, manifest::PROTOCOL));
