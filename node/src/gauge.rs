@@ -22,7 +22,8 @@ use crate::{
 /// A run's model, with the weights of a state.
 pub(crate) struct Loaded {
     manifest: Manifest,
-    model: Box<dyn Model>,
+    /// With what is loaded.
+    pub(crate) model: Box<dyn Model>,
 }
 
 /// A model and what it is measured on.
@@ -60,11 +61,6 @@ impl Loaded {
         let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
         self.model.load(&checkpoint.theta)?;
         Ok(checkpoint)
-    }
-
-    /// The model, with what is loaded.
-    pub(crate) fn model(&self) -> &dyn Model {
-        self.model.as_ref()
     }
 }
 

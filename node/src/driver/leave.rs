@@ -36,20 +36,11 @@ impl Driver {
 
     /// Says whom the run waits for here, if it does.
     pub(super) fn tell_waiting(&mut self) {
-        let moves = self.finish.is_reached() || self.holdings.peer().phase().0 == Phase::Behind;
+        let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
         let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
-        let (me, now) = (self.key.peer(), self.now());
-        let lack = || {
-            Missing::of(
-                me,
-                self.holdings.peer().series(),
-                peers_min,
-                self.holdings.peer().roll(),
-                now,
-            )
-        };
-        let lack = if moves { None } else { lack() };
-        self.tell.waiting(lack);
+        let missing = || Missing::of(me, peer.series(), peers_min, peer.roll(), now);
+        let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
+        self.tell.waiting(if moves { None } else { missing() });
     }
 
     /// Ctrl-C: takes leave; false at the second one, which ends it now.

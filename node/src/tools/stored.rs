@@ -147,7 +147,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     // The prompt is shown as it was typed; whether a space comes behind it depends on its tokens.
     let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());
-    sample::sample(loaded.model(), &manifest.work, &prompt, settings, &mut |token| {
+    sample::sample(loaded.model.as_ref(), &manifest.work, &prompt, settings, &mut |token| {
         if written.is_ok() {
             written = out.write_all(decoder.push(token).as_bytes()).and_then(|()| out.flush());
         }
