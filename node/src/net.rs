@@ -28,7 +28,7 @@ mod line;
 mod members;
 mod mute;
 mod name;
-mod pace;
+pub(crate) mod pace;
 mod peers;
 mod reach;
 mod run;

@@ -57,7 +57,7 @@ impl Driver {
 
     fn send(&mut self, to: PeerId, message: &Verified<Message>) {
         let sent = self.net.send(to, wire::envelope(message));
-        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now()) {
+        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now().into()) {
             self.repeats = self.repeats.wrapping_add(1);
             self.gossip(self.repeats, message);
         }

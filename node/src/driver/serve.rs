@@ -24,7 +24,7 @@ impl Driver {
             let ticket = self.questions.ask(request.clone(), reply);
             return self.input(Input::Asked(ticket, request));
         }
-        let Some(wait) = self.budgets.ask(from, Instant::now()) else { return };
+        let Some(wait) = self.budgets.ask(from, Instant::now().into()) else { return };
         let ticket = self.questions.ask(request.clone(), reply);
         self.jobs.spawn(async move {
             tokio::time::sleep(wait).await;

@@ -12,9 +12,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A token bucket for the messages of one peer.
+/// A token bucket for what one peer sends.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
@@ -23,21 +23,33 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub(super) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
     }
 
     /// Whether one more message may pass.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + gained).min(self.burst);
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        self.reserve(Duration::ZERO, now).is_some()
+    }
+
+    /// Takes a token that will be there after the time that is returned, unless that is more than
+    /// `wait_max`.
+    pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
+        self.tokens =
+            (self.tokens + self.rested(now).as_secs_f64() * self.per_second).min(self.burst);
         self.filled = now;
-        if self.tokens < 1.0 {
-            return false;
+        let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
+        let fair = wait <= wait_max;
+        if fair {
+            self.tokens -= 1.0;
         }
-        self.tokens -= 1.0;
-        true
+        fair.then_some(wait)
+    }
+
+    /// How long nobody has asked for a token.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.filled)
     }
 }
 
