@@ -270,16 +270,12 @@ impl Driver {
         Ok(())
     }
 
-    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: worker::Provenance) {
+    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: Option<holdings::Origin>) {
         let head = snapshot.head();
         (self.bulk.newest, self.bulk.delta) = (snapshot, None);
         self.entered = Instant::now();
-        match origin {
-            worker::Provenance::Genesis => {}
-            worker::Provenance::Applied => {
-                self.input(Input::State(head, holdings::Origin::Applied));
-            }
-            worker::Provenance::Loaded => self.input(Input::State(head, holdings::Origin::Loaded)),
+        if let Some(origin) = origin {
+            self.input(Input::State(head, origin));
         }
     }
 

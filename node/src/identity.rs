@@ -32,9 +32,12 @@ use crate::{
 /// The key and the first log of one peer.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    seed: [u8; 32],
-    log_id: LogId,
-    origin: Origin,
+    /// The secret seed, of which the transport makes its own key.
+    pub(crate) seed: [u8; 32],
+    /// The id of the first vote log.
+    pub(crate) log_id: LogId,
+    /// Where the key comes from.
+    pub(crate) origin: Origin,
 }
 
 /// Where a key comes from.
@@ -227,21 +230,6 @@ impl Identity {
     /// The keys that sign for this peer.
     pub(crate) fn keypair(&self) -> Keypair {
         Keypair::from_seed(&self.seed)
-    }
-
-    /// The secret seed, for the transport, which makes its own key of it.
-    pub(crate) fn seed(&self) -> [u8; 32] {
-        self.seed
-    }
-
-    /// The id of the first vote log.
-    pub(crate) fn log_id(&self) -> LogId {
-        self.log_id
-    }
-
-    /// Where the key comes from.
-    pub(crate) fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// The peer that this is.

@@ -26,6 +26,7 @@ use std::{
 };
 
 use intellect_protocol::{codec::EncodeError, id::RunId};
+use tokio::task::JoinError;
 
 use crate::os::{self, PathError, cannot};
 
@@ -65,13 +66,13 @@ pub(crate) enum StoreError {
     },
     /// A job on the disk was given up.
     #[error("a job on the disk has ended: {0}")]
-    Ended(String),
+    Ended(#[from] JoinError),
 }
 
 impl Store {
     /// Makes the folder of `run` if need be, and removes what a crash left half written.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
-        let folder = data_dir.join("runs").join(run.hex());
+        let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
         let store = Self { folder, used, places: Mutex::default() };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
@@ -143,7 +144,7 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
 
 /// Bytes that the states and updates of a run take already.
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
-    let run = data_dir.join("runs").join(run.hex());
+    let run = run_folder(data_dir, run);
     let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
     let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
     // Published weights, and what a crash left of them: their momentum takes no room.
@@ -152,9 +153,14 @@ pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     paths.chain(genesis).filter_map(taken).sum()
 }
 
+/// The folder of a run.
+pub(crate) fn run_folder(data_dir: &Path, run: RunId) -> PathBuf {
+    data_dir.join("runs").join(run.hex())
+}
+
 /// Where the signed manifest of a run lies.
 pub(crate) fn manifest_path(data_dir: &Path, run: RunId) -> PathBuf {
-    data_dir.join("runs").join(run.hex()).join("run.toml")
+    run_folder(data_dir, run).join("run.toml")
 }
 
 /// Writes a small file under another name, flushes it, and renames it.

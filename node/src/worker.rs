@@ -21,6 +21,7 @@ use intellect_protocol::assign::stream_seed;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::codec::{Codec, DecodeError, EncodeError};
+use intellect_protocol::holdings::Origin;
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::manifest::{Budget, Epoch};
 use intellect_protocol::message::Head;
@@ -108,8 +109,8 @@ pub(crate) enum Report {
         /// The delta.
         delta: Arc<Vec<f32>>,
     },
-    /// The outer step is taken, or the fetched state loaded.
-    State(Arc<Snapshot>, Provenance),
+    /// The outer step is taken, or the fetched state loaded; without an origin it is genesis.
+    State(Arc<Snapshot>, Option<Origin>),
     /// Training gave no finite number; it begins anew at the agreed weights.
     Diverged {
         /// The epoch.
@@ -119,17 +120,6 @@ pub(crate) enum Report {
     },
     /// Nothing more can be computed.
     Failed(String),
-}
-
-/// Where a state came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Provenance {
-    /// From the seed.
-    Genesis,
-    /// From the outer step.
-    Applied,
-    /// From other peers.
-    Loaded,
 }
 
 /// A committed state, to write and to serve.
@@ -270,7 +260,7 @@ impl Worker {
             failures: 0,
             reports,
         };
-        worker.publish(header, Provenance::Genesis)?;
+        worker.publish(header, None)?;
         Ok(worker)
     }
 
@@ -319,7 +309,7 @@ impl Worker {
             Command::Load { table, state, spent } => {
                 let header = *table.header();
                 self.move_to(*state, &spent)?;
-                self.publish(header, Provenance::Loaded)
+                self.publish(header, Some(Origin::Loaded))
             }
         }
     }
@@ -405,7 +395,7 @@ impl Worker {
         state.step(&self.config.outer, header.epoch, &delta);
         drop(delta);
         self.move_to(state, spent)?;
-        self.publish(header, Provenance::Applied)
+        self.publish(header, Some(Origin::Applied))
     }
 
     /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
@@ -435,7 +425,7 @@ impl Worker {
         Ok(())
     }
 
-    fn publish(&self, header: Header, origin: Provenance) -> Result<(), ApplyError> {
+    fn publish(&self, header: Header, origin: Option<Origin>) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
         let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };
         self.report(Report::State(Arc::new(snapshot), origin));

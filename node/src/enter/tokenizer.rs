@@ -70,11 +70,7 @@ pub(crate) async fn bring(
 
 async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
     let store = Arc::clone(store);
-    let write = move || store.save_tokenizer(&file);
-    match tokio::task::spawn_blocking(write).await {
-        Ok(saved) => saved,
-        Err(error) => Err(StoreError::Ended(error.to_string())),
-    }
+    tokio::task::spawn_blocking(move || store.save_tokenizer(&file)).await?
 }
 
 #[cfg(test)]
