@@ -66,13 +66,10 @@ pub fn peer(address: &Multiaddr) -> Option<PeerId> {
     }
 }
 
-/// The address with `/p2p/<peer>` at its end, once.
+/// The address with `/p2p/<peer>` at its end, unless it names a peer there already.
 #[must_use]
 pub fn with_peer(address: Multiaddr, peer_id: PeerId) -> Multiaddr {
-    match peer(&address) {
-        Some(_) => address,
-        None => address.with(Protocol::P2p(peer_id)),
-    }
+    address.with_p2p(peer_id).unwrap_or_else(|address| address)
 }
 
 /// Whether bytes to this address pass through a relay.
