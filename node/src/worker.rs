@@ -9,7 +9,7 @@
 //! never joined: at exit it is abandoned, wherever it is.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -266,21 +266,14 @@ impl Worker {
 
     fn run(&mut self, inbox: &Receiver<Command>) {
         loop {
-            let command = if self.training.is_some() {
-                match inbox.try_recv() {
-                    Ok(command) => Some(command),
-                    Err(mpsc::TryRecvError::Empty) => None,
-                    Err(mpsc::TryRecvError::Disconnected) => return,
-                }
-            } else {
-                match inbox.recv() {
-                    Ok(command) => Some(command),
-                    Err(mpsc::RecvError) => return,
-                }
+            let received = match self.training {
+                Some(_) => inbox.try_recv(),
+                None => inbox.recv().map_err(TryRecvError::from),
             };
-            let done = match command {
-                Some(command) => self.obey(command).map_err(|error| error.to_string()),
-                None => self.step(),
+            let done = match received {
+                Ok(command) => self.obey(command).map_err(|error| error.to_string()),
+                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Disconnected) => return,
             };
             if let Err(why) = done {
                 self.report(Report::Failed(why));
