@@ -12,7 +12,7 @@
 //! are no secret: their files say `simulated = true`, and nothing but `sim` accepts such a file.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use crate::{
     name::PeerName,
-    os::{self, FolderLock, LockError, PathError, cannot},
+    os::{self, LockError, PathError, cannot},
 };
 
 /// The key and the first log of one peer.
@@ -105,14 +105,14 @@ pub(crate) struct Home {
     /// Who this node is.
     pub(crate) identity: Identity,
     /// Held as long as the node lives.
-    _lock: FolderLock,
+    _lock: File,
 }
 
 impl Home {
     /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
         os::create_folder(folder).map_err(cannot("create", folder))?;
-        let lock = FolderLock::acquire(folder)?;
+        let lock = os::lock_folder(folder)?;
         let identity = Identity::load_or_create(folder, origin)?;
         Ok(Self { identity, _lock: lock })
     }
@@ -152,7 +152,7 @@ impl Identity {
     /// Reads the identity at `path`, whatever its origin.
     pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
         let unreadable = cannot("read", path);
-        let file = fs::File::open(path).map_err(&unreadable)?;
+        let file = File::open(path).map_err(&unreadable)?;
         // The mode of what was opened, not of what the name may mean a moment later.
         let mode = file.metadata().map_err(&unreadable)?.mode() & 0o777;
         if mode & 0o077 != 0 {

@@ -116,42 +116,35 @@ pub(crate) enum LockError {
     },
 }
 
-/// The lock on a data folder; held until it is dropped or the process ends, however it ends.
-#[derive(Debug)]
-pub(crate) struct FolderLock {
-    _file: File,
-}
-
-impl FolderLock {
-    /// Locks `folder` for this process, through the file `lock` in it.
-    pub(crate) fn acquire(folder: &Path) -> Result<Self, LockError> {
-        let path = folder.join("lock");
-        let io_error = |source| LockError::Io { path: path.clone(), source };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io_error)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // The number only makes the message better: unreadable is as good as absent.
-                let _ = file.take(32).read_to_string(&mut holder);
-                let holder = holder.trim().parse().ok();
-                return Err(LockError::Held { folder: folder.to_owned(), holder });
-            }
-            Err(TryLockError::Error(source)) => return Err(io_error(source)),
+/// Locks `folder` for this process, through the file `lock` in it: until that is dropped, or the process
+/// ends, however it ends.
+pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
+    let path = folder.join("lock");
+    let io_error = |source| LockError::Io { path: path.clone(), source };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io_error)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The number only makes the message better: unreadable is as good as absent.
+            let _ = file.take(32).read_to_string(&mut holder);
+            let holder = holder.trim().parse().ok();
+            return Err(LockError::Held { folder: folder.to_owned(), holder });
         }
-        // A full disk must not keep a node from starting for the sake of a nicer message.
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        Err(TryLockError::Error(source)) => return Err(io_error(source)),
     }
+    // A full disk must not keep a node from starting for the sake of a nicer message.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
 }
 
 /// To whom a thread gives way.
@@ -367,15 +360,15 @@ mod tests {
     #[test]
     fn a_second_lock_on_one_folder_is_refused_and_names_the_holder() {
         let folder = tempfile::tempdir().unwrap();
-        let first = FolderLock::acquire(folder.path()).unwrap();
-        let refusal = FolderLock::acquire(folder.path()).unwrap_err();
+        let first = lock_folder(folder.path()).unwrap();
+        let refusal = lock_folder(folder.path()).unwrap_err();
         assert!(matches!(
             &refusal,
             LockError::Held { holder: Some(pid), .. } if *pid == std::process::id()
         ));
         assert!(refusal.to_string().contains("--data-dir"), "{refusal}");
         drop(first);
-        FolderLock::acquire(folder.path()).unwrap();
+        lock_folder(folder.path()).unwrap();
     }
 
     #[test]
