@@ -76,7 +76,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut stage = Stage::open(&plan, scenario)?;
     let (evaluations, end) = watch(&mut stage, &observer, &mut logbook, &mut stop, out)?;
     let wall = stage.wall();
-    let last = stage.ledger().committed();
+    let last = stage.ledger.committed();
     let after = match &end {
         // The newest that there is.
         Ending::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),

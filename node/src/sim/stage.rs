@@ -33,7 +33,8 @@ pub(super) struct Stage<'a> {
     scenario: Scenario,
     storm: Option<Storm>,
     toll: Toll,
-    ledger: Ledger,
+    /// What has been heard.
+    pub(super) ledger: Ledger,
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
     bootstrap_killed: bool,
@@ -149,16 +150,6 @@ impl<'a> Stage<'a> {
         }
         self.dismiss_late();
         Ok(self.ending())
-    }
-
-    /// What has been heard.
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// What peers did of themselves since the last call, in sentences.
-    pub(super) fn news(&mut self) -> Vec<String> {
-        self.ledger.news()
     }
 
     /// Since the start.

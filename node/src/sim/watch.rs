@@ -32,7 +32,7 @@ pub(super) fn watch(
     loop {
         let mut done = Vec::new();
         let ending = stage.step(&mut |action| done.push(action))?;
-        let news = stage.news();
+        let news = stage.ledger.news();
         for line in done.iter().map(ToString::to_string).chain(news) {
             writeln!(out, "{:>6}  {line}", "")?;
         }
@@ -46,7 +46,7 @@ pub(super) fn watch(
                 Err(error) => tracing::debug!(epoch, %error, "not measured"),
             }
         }
-        let committed = stage.ledger().committed();
+        let committed = stage.ledger.committed();
         if asked < committed
             && let Some(path) = stage.checkpoint(committed)
         {
@@ -56,7 +56,7 @@ pub(super) fn watch(
             }
         }
         let running = stage.running();
-        while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)
+        while printed < committed && is_complete(&stage.ledger, printed + 1, running, &evaluations)
         {
             printed += 1;
             print_row(stage, printed, &evaluations, out)?;
@@ -82,7 +82,7 @@ fn is_complete(
     running: usize,
     evaluations: &BTreeMap<u64, Evaluation>,
 ) -> bool {
-    let reports = ledger.epochs().get(&number).map_or(0, ledger::Epoch::reports);
+    let reports = ledger.epochs.get(&number).map_or(0, ledger::Epoch::reports);
     let measured = evaluations.range(number..).next().is_some();
     (reports >= running && measured) || ledger.committed() > number + 1
 }
@@ -93,7 +93,7 @@ fn print_row(
     evaluations: &BTreeMap<u64, Evaluation>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let epochs = stage.ledger().epochs();
+    let epochs = &stage.ledger.epochs;
     let Some(epoch) = epochs.get(&number) else { return Ok(()) };
     let before =
         epochs.range(..number).next_back().map_or_else(|| stage.started_ms(), |(_, e)| e.first_ms);
