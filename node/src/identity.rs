@@ -136,16 +136,13 @@ impl Identity {
 
     /// The identity of peer `index` in the simulation with `seed`.
     pub(crate) fn simulated(seed: u64, index: u64) -> Self {
-        let mut material = [0; 48];
-        blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
+        let mut material = blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
             .update(&seed.to_le_bytes())
             .update(&index.to_le_bytes())
-            .finalize_xof()
-            .fill(&mut material);
+            .finalize_xof();
         let (mut seed, mut log_id) = ([0; 32], [0; 16]);
-        let (left, right) = material.split_at(seed.len());
-        seed.copy_from_slice(left);
-        log_id.copy_from_slice(right);
+        material.fill(&mut seed);
+        material.fill(&mut log_id);
         Self { seed, log_id: LogId(log_id), origin: Origin::Simulated }
     }
 
