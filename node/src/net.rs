@@ -35,7 +35,10 @@ mod run;
 
 use std::sync::Arc;
 
-use intellect_protocol::id::{PeerId, RunId};
+use intellect_protocol::{
+    crowd::Failure,
+    id::{PeerId, RunId},
+};
 use libp2p::identity::Keypair;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -55,8 +58,8 @@ pub(crate) use self::{
     enter::{Offer, OfferError},
     fetch::TIMEOUT as FETCH_TIMEOUT,
     interface::{
-        ByteStream, Config, Event, FetchError, GOSSIP_BYTES_MAX, GossipToken, Link,
-        MESSAGE_BYTES_MAX, NetError, Reply, Ring, SendError, StreamError, Topic, Verdict, Via,
+        ByteStream, Config, Event, GOSSIP_BYTES_MAX, GossipToken, Link, MESSAGE_BYTES_MAX,
+        NetError, Reply, Ring, SendError, StreamError, Topic, Verdict, Via,
     },
     reach::Reachability,
 };
@@ -187,16 +190,13 @@ impl Handle {
     /// Asks a peer, and waits 30 s at most for its answer.
     ///
     /// # Errors
-    /// See [`FetchError`].
+    /// Why there is no answer; that says nothing about what was asked for. Bulk never goes over a
+    /// relay, so a peer without a direct connection refuses.
     ///
     /// # Cancel safety
     /// Cancel safe; the request may have reached the peer.
-    pub(crate) async fn fetch(
-        &self,
-        peer: PeerId,
-        request: Vec<u8>,
-    ) -> Result<Vec<u8>, FetchError> {
-        self.ask(|reply| Call::Fetch { peer, request, reply }, || FetchError::Stopped).await
+    pub(crate) async fn fetch(&self, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        self.ask(|reply| Call::Fetch { peer, request, reply }, || Failure::Refused).await
     }
 
     /// Whether answers come in about as fast as they ever have: no other donor would bring them sooner.

@@ -9,7 +9,7 @@ use intellect_bootstrap::{
     streams::{OpenError, Opening},
     transport::{self, ListenError},
 };
-use intellect_protocol::id::RunId;
+use intellect_protocol::{crowd::Failure, id::RunId};
 use libp2p::{
     Multiaddr, PeerId, Swarm,
     core::transport::ListenerId,
@@ -29,9 +29,7 @@ use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
-use super::interface::{
-    ByteStream, Config, FetchError, GossipToken, NetError, StreamError, Topic, Verdict,
-};
+use super::interface::{ByteStream, Config, GossipToken, NetError, StreamError, Topic, Verdict};
 use super::peers::Peer;
 use super::run::Run;
 use super::{fetch, line};
@@ -160,7 +158,7 @@ impl Carrier {
         peer: PeerId,
         control: Option<ConnectionId>,
         request: Vec<u8>,
-        mut reply: Responder<Vec<u8>, FetchError>,
+        mut reply: Responder<Vec<u8>, Failure>,
     ) {
         let refusal = match control {
             Some(connection) if self.tasks.len() < TASKS_MAX => {
@@ -176,8 +174,8 @@ impl Carrier {
                 });
                 return;
             }
-            Some(_) => FetchError::Busy,
-            None => FetchError::NotConnected,
+            Some(_) => Failure::Busy,
+            None => Failure::Refused,
         };
         let _ = reply.send(Err(refusal));
     }
