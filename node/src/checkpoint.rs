@@ -113,7 +113,8 @@ impl Front {
         Ok(Self { table, path: path.to_owned(), file })
     }
 
-    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins with.
+    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins
+    /// with.
     pub(crate) fn of(path: &Path, manifest: &Manifest) -> Result<Self, CheckpointError> {
         let parameters = manifest.work.model.parameter_count();
         let no_run = Header::published(parameters).run;

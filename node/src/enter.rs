@@ -196,8 +196,8 @@ async fn join(
     }
 }
 
-/// Everything up to the loop: the run, what this machine can do, the files, the weights, the device.
-/// Dropping it anywhere leaves nothing that the next start does not mend.
+/// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
+/// device. Where it is dropped on the way, the next start mends what it leaves.
 async fn prepare(
     local: &Local,
     home: &Home,
@@ -295,8 +295,8 @@ fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config
     }
 }
 
-/// Whom an earlier start has met. They are no secret and prove nothing: without them the entry
-/// points have to do.
+/// The addresses of the peers that an earlier start has met. They are no secret and prove nothing;
+/// without them the node has only its entry points.
 fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
     match contacts::read(&local.data_dir) {
         Ok(contacts) => {

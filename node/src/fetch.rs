@@ -1,10 +1,10 @@
 //! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights and
 //! tokenizers, each believed only by what it hashes to.
 //!
-//! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this module
-//! carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and every answer
-//! but the last one of a thing is that long. Of a checkpoint the table comes first. Then every piece is
-//! kept on disk as it arrives, so that a restart goes on where it was.
+//! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this
+//! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
+//! every answer but the last one of a thing is that long. Of a checkpoint the table comes first.
+//! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
 
 mod asked;
 
@@ -53,8 +53,8 @@ pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> 
     wire::open_answer(&bytes)
 }
 
-/// The bytes of this digest and length, from as many of `donors` as it takes; who sends other bytes is
-/// named by the network. `part` asks for those that begin at an offset.
+/// The bytes of this digest and length, from as many of `donors` as it takes; who sends other bytes
+/// is named by the network. `part` asks for those that begin at an offset.
 pub(crate) async fn bytes(
     net: &Handle,
     digest: Digest,
@@ -68,9 +68,9 @@ pub(crate) async fn bytes(
     whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
-/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one does,
-/// less often after each try in vain. Who sends another file is dropped. Those are asked first whose
-/// place follows `first`, so that not everybody asks the same one.
+/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one
+/// does, less often after each try in vain. Who sends another file is dropped. Those are asked
+/// first whose place follows `first`, so that not everybody asks the same one.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come of it is lost.
@@ -138,8 +138,8 @@ fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The checkpoint with this header and digest, from the `donors` that are known by then; what `store` has
-/// of it already is not fetched again.
+/// The checkpoint with this header and digest, from the `donors` that are known by then; what
+/// `store` has of it already is not fetched again.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -201,8 +201,8 @@ pub(crate) async fn checkpoint(
     }
 }
 
-/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is. What
-/// has come is read again each time, so the pause becomes longer, up to a minute.
+/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is.
+/// What has come is read again each time, so the pause becomes longer, up to a minute.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -281,9 +281,9 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
     Ok(Arc::new(spawn_blocking(move || store.receive(&table)).await??))
 }
 
-/// The pieces that need not come, as far as they are known, and which those are: those that came before
-/// a restart are verified again, those of zeros are known by their digest (the momentum of published
-/// weights).
+/// The pieces that need not come, as far as they are known, and which those are: those that came
+/// before a restart are verified again, those of zeros are known by their digest (the momentum of
+/// published weights).
 async fn kept_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,

@@ -80,7 +80,8 @@ impl Gauge {
         self.source.entropies()
     }
 
-    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out tokens.
+    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out
+    /// tokens.
     pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
         let specs = arch::specs(&self.loaded.manifest.work.model);
         self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;

@@ -67,7 +67,8 @@ pub(crate) enum IdentityError {
     },
     /// Not what this program writes.
     #[error(
-        "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new peer",
+        "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new \
+         peer",
         path.display()
     )]
     Malformed {
@@ -86,7 +87,9 @@ pub(crate) enum IdentityError {
         path: PathBuf,
     },
     /// A key is never overwritten.
-    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    #[error(
+        "{} exists and is not overwritten: choose another name, or move it away", path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,

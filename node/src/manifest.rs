@@ -252,8 +252,8 @@ impl Draft {
     }
 }
 
-/// What may have been meant by a key that nobody knows: the nearest one, of which the last part counts
-/// first, so that `layers` finds `model.layers`.
+/// What may have been meant by a key that nobody knows: the nearest one, of which the last part
+/// counts first, so that `layers` finds `model.layers`.
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));

@@ -157,13 +157,15 @@ impl Handle {
         })
     }
 
-    /// Gives a message to a peer once on each of its connections, whoever of those with its key has them.
+    /// Gives a message to a peer on each of its connections: where two programs have its key, both
+    /// hear it.
     pub(crate) fn send_to_all(&self, peer: PeerId, bytes: Vec<u8>) {
         // One that is lost is sent again.
         let _ = self.call(Call::SendToAll { peer, bytes });
     }
 
-    /// Gives our heartbeat to some connected peers of the run, those first that do not listen to us.
+    /// Gives our heartbeat to some connected peers of the run, those first that do not listen to
+    /// us.
     pub(crate) fn knock(&self, beat: Vec<u8>) {
         // Another one follows.
         let _ = self.call(Call::Knock { beat });
@@ -199,7 +201,8 @@ impl Handle {
         self.ask(|reply| Call::Fetch { peer, request, reply }, || Failure::Refused).await
     }
 
-    /// Whether answers come in about as fast as they ever have: no other donor would bring them sooner.
+    /// Whether answers come in about as fast as they ever did: no other donor would bring them
+    /// sooner.
     pub(crate) fn is_line_full(&self) -> bool {
         self.shared.inflow.is_full(Instant::now())
     }
@@ -213,8 +216,8 @@ impl Handle {
         self.shared.limiter.take(bytes, Urgency::Ring).await;
     }
 
-    /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`: so that
-    /// others get their turn under a low rate, and whoever reads hears of us all the time.
+    /// How long the slices are into which a sender cuts what it sends, at most `most` bytes: under
+    /// a low rate others get their turn, and whoever reads hears of us all the time.
     pub(crate) fn slice(&self, most: usize) -> usize {
         self.shared.limiter.slice(most)
     }

@@ -116,8 +116,8 @@ pub(crate) enum LockError {
     },
 }
 
-/// Locks `folder` for this process, through the file `lock` in it: until that is dropped, or the process
-/// ends, however it ends.
+/// Locks `folder` for this process, through the file `lock` in it: until that is dropped, or the
+/// process ends, however it ends.
 pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
     let path = folder.join("lock");
     let io_error = |source| LockError::Io { path: path.clone(), source };

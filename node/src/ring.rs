@@ -186,9 +186,9 @@ pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::
     Ok(Preamble::from_bytes(&bytes))
 }
 
-/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the update,
-/// and the ring goes on until nothing is left to pass on. A ring of one has no streams; of others the
-/// preambles, from the predecessor and to the successor, are read and written already.
+/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the
+/// update, and the ring goes on until nothing is left to pass on. A ring of one has no streams; of
+/// others the preambles, from the predecessor and to the successor, are read and written already.
 ///
 /// # Errors
 /// [`RingError`]; once the update is held, the ring cannot fail any more. What was finished is told

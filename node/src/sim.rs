@@ -1,10 +1,10 @@
 //! `sim`: a whole run on this machine, with real processes and a judgement.
 //!
 //! One bootstrap and N nodes, all of them this very program, train until the last epoch; a scenario
-//! file may kill, stop and start them on the way, and spoil the links between them. What they did is read from their events files,
-//! and how good the model became is measured here, from checkpoint files. The simulation succeeds
-//! only if every process ended as it should, all committed the same states, and the held-out loss
-//! fell.
+//! file may kill, stop and start them on the way, and spoil the links between them. What they did
+//! is read from their events files, and how good the model became is measured here, from checkpoint
+//! files. The simulation succeeds only if every process ended as it should, all committed the same
+//! states, and the held-out loss fell.
 //!
 //! It shares no code path with what it judges but the formats of events and checkpoints.
 

@@ -59,7 +59,9 @@ pub(crate) enum StoreError {
     #[error("the state is not stored")]
     NotFinite(#[from] EncodeError),
     /// What was read back is not what was written.
-    #[error("{} does not read back as it was written: the disk or the memory is faulty", path.display())]
+    #[error(
+        "{} does not read back as it was written: the disk or the memory is faulty", path.display()
+    )]
     ReadBack {
         /// The file that was not renamed.
         path: PathBuf,

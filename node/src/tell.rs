@@ -35,8 +35,8 @@ pub(crate) use waiting::Missing;
 const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
     `kill`, makes it leave)";
 
-/// The members of the roster that formed a receipt, then those whose work is in kept parts only; each with
-/// the weight that counts.
+/// The members of the roster that formed a receipt, then those whose work is in kept parts only;
+/// each with the weight that counts.
 fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     let mut rest = receipt.contributors();
     let members = receipt.members.iter().map(|member| {
@@ -238,7 +238,8 @@ impl Teller {
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(
-            "epoch {epoch} was the last one: serving {peers} still behind, while they get on (Ctrl-C leaves)"
+            "epoch {epoch} was the last one: serving {peers} still behind, while they get on \
+             (Ctrl-C leaves)"
         ));
     }
 

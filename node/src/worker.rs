@@ -1,9 +1,9 @@
 //! The thread that owns device, model and agreed state, and does nothing but compute.
 //!
-//! It trains inner steps until the epoch's budget is used up, freezes the delta
-//! Δ = θ_anchor − θ_local (R31), takes the outer step of a committed epoch, and moves the local
-//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what no
-//! receipt has spent stays in them and is offered again.
+//! It trains inner steps until the epoch's budget is used up, and freezes the delta
+//! Δ = θ_anchor − θ_local (R31). It takes the outer step of a committed epoch, and moves the local
+//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what
+//! no receipt has spent stays in them and is offered again.
 //!
 //! Between two inner steps it looks at its inbox, so a command waits for one step at most. It is
 //! never joined: at exit it is abandoned, wherever it is.
@@ -44,7 +44,7 @@ const REPORTS: usize = 64;
 pub(crate) struct Config {
     /// The run.
     pub(crate) run: RunId,
-    /// Us.
+    /// This peer.
     pub(crate) me: PeerId,
     /// When an epoch's training ends.
     pub(crate) epoch: Epoch,
@@ -366,9 +366,9 @@ impl Worker {
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
             return Err(format!(
-                "epoch {epoch}: {FAILURES_MAX} times in a row it gave no finite number ({why}). The \
-                 learning rate of this run (train.lr) is too high, or its data is damaged: only \
-                 its organiser can change that, with another manifest"
+                "epoch {epoch}: {FAILURES_MAX} times in a row it gave no finite number ({why}). \
+                 The learning rate of this run (train.lr) is too high, or its data is damaged: \
+                 only its organiser can change that, with another manifest"
             ));
         }
         training.step += 1;
@@ -391,7 +391,8 @@ impl Worker {
         self.publish(header, Some(Origin::Applied))
     }
 
-    /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
+    /// The additive rule, block by block (R34): local weights keep what the new state has not
+    /// spent.
     fn move_to(&mut self, state: State, spent: &Blocks) -> Result<(), TrainError> {
         self.trainer.store(&mut self.local)?;
         let elements = self.local.len() as u64;
@@ -400,8 +401,8 @@ impl Worker {
             let local = &mut self.local[range.clone()];
             match &at_ready {
                 Some(at_ready) => advance(local, &at_ready[range.clone()], &state.theta()[range]),
-                // Where a part was spent on another lineage, and more was learnt on it since, nothing
-                // tells the two apart: all of it goes, rather than that some counts twice.
+                // Where a part was spent on another lineage, and more was learnt on it since,
+                // nothing tells the two apart: all of it goes, rather than that some counts twice.
                 None => local.copy_from_slice(&state.theta()[range]),
             }
         }

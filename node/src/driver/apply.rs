@@ -1,4 +1,4 @@
-//! What was decided, done.
+//! Carries out what the state has decided.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -112,7 +112,8 @@ const ASKS_PER_S: u32 = 16;
 const ASKS_BURST: u32 = 16;
 const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Messages to single peers a second that are gossiped: with our own ones far below what others read.
+/// Messages to single peers a second that are gossiped: with our own ones far below what others
+/// read.
 const ANSWERS_PER_S: u32 = 16;
 const ANSWERS_BURST: u32 = 64;
 const ANYBODY: PeerId = PeerId([0; 32]);

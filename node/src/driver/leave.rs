@@ -1,5 +1,5 @@
-//! What a driver does towards its end ([`Finish`](super::finish::Finish) says where that stands), and what it
-//! tells of the way there.
+//! What a driver does towards its end ([`Finish`](super::finish::Finish) says where that stands),
+//! and what it tells of the way there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ impl Driver {
         begins
     }
 
-    /// At the last epoch: leaves when every live member is seen on that head, or none that is behind gets
-    /// on.
+    /// Leaves at the last epoch, when every live member is seen on that head, or when none that is
+    /// behind gets on.
     pub(super) fn consider_finishing(&mut self) {
         if self.finish.has_lingered(Instant::now()).is_none() {
             return;

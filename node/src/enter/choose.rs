@@ -1,8 +1,9 @@
 //! Which run: the one that this folder holds, or one that the network offers.
 //!
-//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out: not
-//! where no entry point is given, not where `--run` names a run of the folder, and not where none of
-//! the entry points answers. Every manifest is verified, whoever offers it; its RunId is its own.
+//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out:
+//! not where no entry point is given, not where `--run` names a run of the folder, and not where
+//! none of the entry points answers. Every manifest is verified, whoever offers it; its RunId is
+//! its own.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +90,8 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
     Ok((found, wrong))
 }
 
-/// What the network offers. What cannot be used is told once: as an error where there is nothing else.
+/// What the network offers. What cannot be used is told once: as an error where there is nothing
+/// else.
 async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
     for net::Offer { from, bytes } in net.handle.manifests(None).await? {

@@ -1,9 +1,9 @@
-//! The weights that a run begins with: drawn from its seed, which every peer does alone, or published
-//! with its manifest, and then fetched from other peers like any state.
+//! The weights that a run begins with: drawn from its seed, which every peer does alone, or
+//! published with its manifest, and then fetched from other peers like any state.
 //!
 //! Without them a node can compute nothing, not even the digest of its own genesis, so they are had
-//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves nothing,
-//! and what others say is not heard.
+//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves
+//! nothing, and what others say is not heard.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
 use crate::tell::Teller;
 
-/// Said while nobody who is there has them.
-const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; one \
-    node, the first, needs the file: --genesis FILE";
+/// What is said while no peer that is there has the weights.
+const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; \
+    one node, the first, needs the file: --genesis FILE";
 
-/// What had to be looked for.
+/// What was found before the loop began.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Absent: the weights are drawn.
@@ -34,8 +34,8 @@ pub(crate) struct Found {
     pub(crate) reachability: Option<Reachability>,
 }
 
-/// Finds published weights: in the file that `--genesis` names, in the folder of the run, or with other
-/// peers.
+/// Finds published weights in the file that `--genesis` names, in the folder of the run, or with
+/// other peers.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -133,7 +133,7 @@ async fn kept(
         Err(PublishedError::Read(error)) if !error.is_damage() => {
             Err(EnterError::Genesis(error.into()))
         }
-        // Others have the same.
+        // Other peers have the same weights.
         Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error)),
         Err(error) => {
             tell.damaged(&path, &error.to_string());
@@ -143,7 +143,7 @@ async fn kept(
     }
 }
 
-/// Whoever is there may have the weights; for all else it is too early.
+/// Tells of peers that come and go, since they may have the weights; for all else it is too early.
 fn note(net: &Net, event: Event, tell: &Teller) {
     match event {
         Event::Connected { peer, link } => tell.connected(peer, &link),

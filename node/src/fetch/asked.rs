@@ -65,8 +65,8 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         self.crowd.active().collect()
     }
 
-    /// The next thing to do, but for questions, which are asked: `request` makes one of the number of a
-    /// part and its first byte.
+    /// The next thing to do, but for questions, which are asked: `request` makes one of the number
+    /// of a part and its first byte.
     ///
     /// # Cancel safety
     /// Cancel safe.

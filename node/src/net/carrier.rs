@@ -64,7 +64,8 @@ impl Carrier {
         Ok(Self { swarm, tasks: JoinSet::new(), shared, notes, circuits: HashSet::new() })
     }
 
-    /// Listens to the gossip of a run. Who is known already to listen to its heartbeats?
+    /// Listens to the gossip of a run. Returns the peers that are known to listen to its
+    /// heartbeats.
     pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
@@ -304,8 +305,8 @@ fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), Listen
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from each
-/// of a few donors.
+/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from
+/// each of a few donors.
 const TASKS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at once.
 const ASKED_MAX: usize = 16;

@@ -25,8 +25,8 @@ pub(crate) struct Offer {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why there is no manifest. `Display` names every address that was tried, on a line of its own with
-/// what came of it, and what to do.
+/// Why there is no manifest. `Display` names every address that was tried, on a line of its own
+/// with what came of it, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
     /// Nobody to ask.
@@ -34,8 +34,8 @@ pub(crate) enum OfferError {
     NoEntry,
     /// Nobody answered.
     #[error(
-        "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask the \
-         organiser of the run for another address.", .0.concat()
+        "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask \
+         the organiser of the run for another address.", .0.concat()
     )]
     Unreachable(Vec<String>),
     /// Somebody answered, with nothing.

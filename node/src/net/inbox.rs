@@ -1,5 +1,5 @@
-//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and what
-//! handles and tasks read without asking it.
+//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and
+//! what handles and tasks read without asking it.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,6 @@
 //! Two limits on rates: how much a peer may send us ([`Bucket`]), and how fast we send bulk
-//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in ([`Inflow`]).
+//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in
+//! ([`Inflow`]).
 //!
 //! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Limiter: each
 //! slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps until
@@ -60,12 +61,14 @@ pub(crate) enum Urgency {
     Ring,
     /// What the end of an epoch needs besides: finished chunks, updates that are voted on.
     Epoch,
-    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they fill.
+    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they
+    /// fill.
     Transfer,
 }
 
 /// The limit on all bulk that this node sends. Of each urgency one slice waits for the line and the
-/// others behind it, so that a ring waits for two slices at most, however many answers are under way.
+/// others behind it, so that a ring waits for two slices at most, however many answers are under
+/// way.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     /// 0: no limit.
@@ -86,7 +89,7 @@ struct Line {
     taken_until: Option<Instant>,
 }
 
-/// A slice of a transfer lets the others go first for as many times as long as it takes itself.
+/// A slice of a transfer lets the others go first for this many times as long as it takes itself.
 const GIVE_WAY: u32 = 7;
 
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
@@ -98,7 +101,7 @@ impl RateLimiter {
         Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
     }
 
-    /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`.
+    /// How long the slices are into which a sender cuts what it sends, at most `most` bytes.
     pub(super) fn slice(&self, most: usize) -> usize {
         let bytes = usize::try_from(self.bytes_per_second.saturating_mul(SLICE_MS) / 1_000);
         if self.bytes_per_second == 0 { most } else { bytes.unwrap_or(most).clamp(1, most) }
@@ -159,7 +162,7 @@ struct Flow {
     window: Option<(Instant, u64)>,
     /// Bytes in the whole window before.
     last: u64,
-    /// The most bytes of a window; forgotten by and by, for lines get slower too.
+    /// The most bytes of a window. It is forgotten little by little, since a line may get slower.
     most: u64,
 }
 

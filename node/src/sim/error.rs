@@ -31,8 +31,8 @@ pub(crate) enum SimError {
     },
     /// The one without the other.
     #[error(
-        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them with \
-         --manifest and --genesis"
+        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them \
+         with --manifest and --genesis"
     )]
     Genesis,
     /// Old results are not mixed with new ones.
@@ -98,7 +98,10 @@ pub(crate) enum SimError {
         failed: usize,
     },
     /// The simulation ran, and was not as it should be.
-    #[error("the simulation failed: {}\n  everything that was written is in {}", reasons.join("; "), folder.display())]
+    #[error(
+        "the simulation failed: {}\n  everything that was written is in {}",
+        reasons.join("; "), folder.display()
+    )]
     Failed {
         /// Why, the gravest first.
         reasons: Vec<String>,

@@ -6,7 +6,7 @@ use crate::{cli::SimArgs, os::cannot};
 
 use super::error::SimError;
 
-/// Where everything is written: the folder of `--out`, which stays, or one of our own, which is removed
+/// The folder in which everything is written. That of `--out` stays; one of our own is removed,
 /// however this ends, unless it is kept.
 pub(super) struct Folder {
     /// Absolute.

@@ -304,7 +304,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Whose processes run.
+/// The peers whose processes run.
 fn occupied(seats: &mut [Seat]) -> BTreeSet<usize> {
     let seats = seats.iter_mut().enumerate();
     seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()

@@ -5,8 +5,9 @@
 //! modification: after a fork a smaller epoch may be the newer state, and a clock may be set back.
 //!
 //! It is flushed every [`FLUSH_BYTES`]: a file system that orders its journal makes whoever flushes
-//! a vote beside it wait for all that is not written yet, and then that is little: beside a state of
-//! 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk, 2026-11).
+//! a vote beside it wait for all that is not written yet, and then that is little: beside a state
+//! of 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk,
+//! 2026-11).
 //!
 //! Whatever is found at a start is believed only as far as its digests hold: a file that is
 //! damaged, or holds a state of something else, is set aside, and the next one is looked at.
@@ -89,8 +90,8 @@ impl Store {
     }
 
     /// Of the whole checkpoints that `belongs` accepts by epoch and state digest, the one of the
-    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone, since
-    /// it may be the state of the other side of a fork.
+    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone,
+    /// since it may be the state of the other side of a fork.
     pub(crate) fn newest_whole(
         &self,
         run: RunId,
@@ -172,8 +173,8 @@ impl Saved {
     }
 }
 
-/// Writes a checkpoint that is younger than `newest`, whatever the clock says. Either the whole file
-/// has its name afterwards, or nothing is left of it.
+/// Writes a checkpoint that is younger than `newest`, whatever the clock says. Either the whole
+/// file has its name afterwards, or nothing is left of it.
 pub(super) fn write(
     path: &Path,
     table: &Table,

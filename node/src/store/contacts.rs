@@ -1,4 +1,5 @@
-//! Where peers were reached: the file `peers` of the data folder, an address a line, the best first.
+//! Where peers were reached: the file `peers` of the data folder, an address a line, the best
+//! first.
 //!
 //! A node that comes back dials them beside its entry points, so it needs none. What stands there
 //! is no secret and proves nothing: who answers is known by its key, and a line that makes no sense

@@ -1,7 +1,7 @@
 //! The weights that a run begins with, where its manifest names published ones: `genesis.ckpt`.
 //!
-//! The file is a checkpoint of no run yet ([`Header::published`]). It is kept as long as the run, since
-//! whoever comes first needs it; its momentum, all zeros, is a hole in the file.
+//! The file is a checkpoint of no run yet ([`Header::published`]). It is kept as long as the run,
+//! since whoever comes first needs it; its momentum, all zeros, is a hole in the file.
 
 use std::{
     fs::{self, File},
@@ -52,8 +52,8 @@ pub(crate) enum PublishedError {
     },
     /// Whoever hands them on hands on the same.
     #[error(
-        "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; its \
-         organiser has to publish a run with other weights"
+        "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; \
+         its organiser has to publish a run with other weights"
     )]
     Useless {
         /// What the manifest names.
@@ -133,8 +133,8 @@ impl Store {
         self.folder.join("genesis.ckpt")
     }
 
-    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that can
-    /// be, else another one.
+    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that
+    /// can be, else another one.
     pub(crate) fn adopt_genesis(&self, from: &Path, weights: &Published) -> Result<(), StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);

@@ -1,8 +1,8 @@
-//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole one,
-//! with holes where pieces are missing.
+//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole
+//! one, with holes where pieces are missing.
 //!
-//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a restart
-//! reads them all, and keeps what hashes to its digest. One such folder is kept.
+//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a
+//! restart reads them all, and keeps what hashes to its digest. One such folder is kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

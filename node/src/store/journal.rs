@@ -2,10 +2,10 @@
 //!
 //! The first record of `votes.log` is the log id; of a first log it is the one made with the
 //! identity. That this id was used in a run is noted outside of `runs/` before, so that it is not
-//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19). Each
-//! start appends its incarnation, the greater of the last one + 1 and the time, so that it rises
-//! across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its receipts
-//! repeat, and looks at the clock only where its log is lost. Then come votes, as
+//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19).
+//! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it
+//! rises across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its
+//! receipts repeat, and looks at the clock only where its log is lost. Then come votes, as
 //! [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. Of
@@ -296,7 +296,8 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], body].concat()
 }
 
-/// Votes of so many epochs before the head are kept: those of the updates that are (docs/FORMATS.md).
+/// Votes of so many epochs before the head are kept: those of the updates that are
+/// (docs/FORMATS.md).
 const VOTES_KEPT: u64 = 32;
 
 /// A `votes.log` below this length is left alone: half a day of epochs of a minute.
@@ -305,8 +306,8 @@ const REWRITE_BYTES: u64 = 1 << 20;
 /// An incarnation, `u64` LE.
 const KIND_INCARNATION: u8 = 1;
 
-/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of a
-/// log without votes.)
+/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of
+/// a log without votes.)
 const KIND_LOG: u8 = 2;
 
 /// A vote.

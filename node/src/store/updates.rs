@@ -1,5 +1,5 @@
-//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that they
-//! can be served and replayed as they are.
+//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that
+//! they can be served and replayed as they are.
 //!
 //! One is written under another name, flushed, and renamed, before anybody hears that it is held
 //! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if
@@ -71,8 +71,8 @@ impl Store {
         Ok(bytes)
     }
 
-    /// At most `most` bytes of an update, from `offset` on. They are not verified: whoever asked has
-    /// its digest.
+    /// At most `most` bytes of an update, from `offset` on. They are not verified: whoever asked
+    /// has its digest.
     ///
     /// # Errors
     /// The system says no.

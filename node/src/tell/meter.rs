@@ -1,8 +1,8 @@
 //! How far a transfer is: a sentence with a bar, and the event `sync`.
 //!
-//! On a terminal the sentence is one line that is written over four times a second. Elsewhere, as in a
-//! log, it comes at the beginning, every ten seconds, and at the end. The rate is that of the last
-//! seconds; what was on disk before does not count.
+//! On a terminal the sentence is one line that is written over four times a second. Elsewhere, as
+//! in a log, it comes at the beginning, every ten seconds, and at the end. The rate is that of the
+//! last seconds; what was on disk before does not count.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;

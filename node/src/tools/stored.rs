@@ -34,7 +34,8 @@ pub(crate) enum StoredError {
     Usage(#[from] LocalError),
     /// No run, or no such run, in the folder.
     #[error(
-        "{} {}: name a run with --run, another folder with --data-dir, or a file with --checkpoint{}",
+        "{} {}: name a run with --run, another folder with --data-dir, or a file with \
+         --checkpoint{}",
         folder.display(), list(folder, found), of_simulation(folder)
     )]
     Run {
@@ -85,8 +86,8 @@ pub(crate) enum StoredError {
 pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let device = config::parse_device(&args.checkpoint.device)?;
-    // Without it everything else is measured, but a file that was named has to be right, which is told
-    // before all that takes long.
+    // Without it everything else is measured, but a file that was named has to be right, which is
+    // told before all that takes long.
     let tokenizer = match tokenizer(&args.checkpoint, &path, &manifest) {
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
@@ -187,8 +188,8 @@ pub(super) fn remedied(error: &OpenError) -> String {
     }
 }
 
-/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which a
-/// manifest would name them as the weights that a run begins with.
+/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which
+/// a manifest would name them as the weights that a run begins with.
 pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
@@ -235,8 +236,8 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
         .ok_or(StoredError::NoCheckpoint { folder })
 }
 
-/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which the
-/// checkpoint lies, or right beside it.
+/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which
+/// the checkpoint lies, or right beside it.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
     let twin = checkpoint.with_extension("toml");
     (twin.is_file() && twin != checkpoint)

@@ -46,7 +46,8 @@ pub(crate) fn run(
     }
     writeln!(
         out,
-        "{}: {speed:.1} MB/s on one core, {share:.2} bytes per token, {} bytes, median of {RUNS} runs",
+        "{}: {speed:.1} MB/s on one core, {share:.2} bytes per token, {} bytes, median of {RUNS} \
+         runs",
         file.scheme.name(),
         text.len()
     )?;
@@ -61,7 +62,8 @@ fn read(path: &Path) -> Result<String, BenchError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// English prose, for whoever has no text at hand: this program's licence, 11 kB, to a few megabytes.
+/// English prose, for whoever has no text at hand: this program's licence, 11 kB, to a few
+/// megabytes.
 const BUILT_IN: &str = include_str!("../../../../LICENSE-APACHE");
 const REPEATS: usize = 400;
 /// Runs behind a median.
