@@ -25,7 +25,8 @@ pub enum Scope {
 pub enum AddressError {
     /// It is no multiaddress at all.
     #[error(
-        "'{text}' is not a multiaddress ({cause}); it looks like /ip4/203.0.113.7/tcp/4001/p2p/12D3Koo…"
+        "'{text}' is not a multiaddress ({cause}); it looks like \
+         /ip4/203.0.113.7/tcp/4001/p2p/12D3Koo…"
     )]
     Malformed {
         /// What was typed.
@@ -35,7 +36,8 @@ pub enum AddressError {
     },
     /// It does not say whom to expect there.
     #[error(
-        "'{text}' does not end in /p2p/<peer id>, so nobody could check who answers; copy the whole address that the bootstrap printed at its start"
+        "'{text}' does not end in /p2p/<peer id>, so nobody could check who answers; copy the \
+         whole address that the bootstrap printed at its start"
     )]
     NoPeer {
         /// What was typed.
@@ -66,13 +68,10 @@ pub fn peer(address: &Multiaddr) -> Option<PeerId> {
     }
 }
 
-/// The address with `/p2p/<peer>` at its end, once.
+/// The address with `/p2p/<peer>` at its end, unless it names a peer there already.
 #[must_use]
 pub fn with_peer(address: Multiaddr, peer_id: PeerId) -> Multiaddr {
-    match peer(&address) {
-        Some(_) => address,
-        None => address.with(Protocol::P2p(peer_id)),
-    }
+    address.with_p2p(peer_id).unwrap_or_else(|address| address)
 }
 
 /// Whether bytes to this address pass through a relay.

@@ -35,10 +35,10 @@ pub const KADEMLIA: StreamProtocol = StreamProtocol::new("/intellect/kad/1");
 pub enum Role {
     /// The public entry point: serves the table, relays circuits, tests others' addresses.
     Entry,
-    /// A node; `far` says that its entry points are on the internet, so that a router may stand
-    /// between it and others and UPnP is worth asking.
+    /// A node.
     Node {
-        /// See above.
+        /// Whether its entry points are on the internet: then a router may stand between it and
+        /// others, and UPnP is worth asking.
         far: bool,
     },
 }
@@ -56,9 +56,9 @@ pub struct Discovery {
     pub ping: ping::Behaviour,
     /// The distributed table.
     pub kademlia: kad::Behaviour<MemoryStore>,
-    /// Uses relays.
+    /// Reaches others, and is reached, through relays.
     pub relay_client: relay::client::Behaviour,
-    /// Is one.
+    /// Is a relay for others.
     pub relay: Toggle<relay::Behaviour>,
     /// Asks others whether we can be reached.
     pub reach: Toggle<autonat::v2::client::Behaviour>,
@@ -110,7 +110,8 @@ impl Discovery {
 
     /// Takes over what a peer said about itself, and returns those of its addresses that are worth
     /// dialling from where it was seen, at most [`ADDRESSES_MAX`]. If it serves the table they go
-    /// there, only those for TCP if it has any: over QUIC a killed process is noticed seconds later.
+    /// there, only those for TCP if it has any: over QUIC a killed process is noticed seconds
+    /// later.
     pub fn learn(
         &mut self,
         peer: PeerId,

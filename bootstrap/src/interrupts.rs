@@ -1,8 +1,8 @@
 //! The wish that a program ends: Ctrl-C, the polite `kill`, and a terminal that closes.
 //!
-//! Both programs hear all three alike, since a window that is closed or a line that drops is how most
-//! people leave. Whoever started the program with `nohup` does not want it to end with the terminal:
-//! there SIGHUP stays ignored.
+//! Both programs hear all three alike, since a window that is closed or a line that drops is how
+//! most people leave. Whoever started the program with `nohup` does not want it to end with the
+//! terminal: there SIGHUP stays ignored.
 
 use std::{fs, io};
 
@@ -51,13 +51,14 @@ impl Interrupts {
     }
 }
 
-/// Whether this process ignores SIGHUP, as whatever it starts will. Where the system does not tell, it does not.
+/// Whether this process ignores SIGHUP; the processes that it starts inherit that. Where the system
+/// does not tell, the answer is no.
 #[must_use]
 pub fn is_hangup_ignored() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 
-/// The same of a `/proc/…/status`: the bit of signal n is n − 1.
+/// What a `/proc/…/status` says about that: in its mask signal n is bit n − 1.
 fn ignores_hangup(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

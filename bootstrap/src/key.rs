@@ -17,7 +17,10 @@ use libp2p::identity::Keypair;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file or its folder cannot be read or written.
-    #[error("cannot {what} {path}: {cause}; choose a folder that you may write with --data-dir", path = path.display())]
+    #[error(
+        "cannot {what} {path}: {cause}; choose a folder that you may write with --data-dir",
+        path = path.display()
+    )]
     Io {
         /// What was tried.
         what: &'static str,
@@ -28,7 +31,8 @@ pub enum KeyError {
     },
     /// Two programs with one peer id disturb each other.
     #[error(
-        "another intellect-bootstrap uses {path}: stop it, or give this one a folder of its own with --data-dir",
+        "another intellect-bootstrap uses {path}: stop it, or give this one a folder of its own \
+         with --data-dir",
         path = path.display()
     )]
     Held {
@@ -37,7 +41,8 @@ pub enum KeyError {
     },
     /// Others can read the file.
     #[error(
-        "{path} can be read by others (mode {mode:03o}); if nobody has read it, run: chmod 600 {path}; else delete it and hand out new join lines",
+        "{path} can be read by others (mode {mode:03o}); if nobody has read it, run: chmod 600 \
+         {path}; else delete it and hand out new join lines",
         path = path.display()
     )]
     Exposed {

@@ -1,11 +1,12 @@
 //! How a peer enters the network: the libp2p transport, the discovery behaviours, and the public
-//! entry point that runs them for others. It knows no protocol and no model; what it carries for the
-//! node is opaque bytes with a limit.
+//! entry point that runs them for others. It knows no protocol and no model; what it carries for
+//! the node is opaque bytes with a limit.
 //!
-//! Read in this order: [`address`] (what a person types and what is worth dialling),
-//! [`transport`] (how bytes get to a peer; [`shaper`] for simulations), [`discovery`] (how peers find and reach one another),
-//! [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
-//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the entry point).
+//! Read in this order: [`address`] (what a person types and what is worth dialling), [`transport`]
+//! (how bytes get to a peer; [`shaper`] makes that bad for simulations), [`discovery`] (how peers
+//! find and reach one another), [`streams`] and [`frame`] (our own protocols on a chosen
+//! connection), [`manifest`] (the one protocol that the entry point speaks itself), [`key`],
+//! [`interrupts`] and [`server`] (the entry point).
 
 pub mod address;
 pub mod discovery;

@@ -8,9 +8,9 @@
 //!
 //! A lost chunk cannot vanish from a stream, so it comes later, by the time after which TCP would
 //! have sent it again, and all behind it wait. What is cut off is held back, and the stream ends
-//! when that lasts as long as TCP's own patience. Acknowledgements are the kernel's: of a link that is
-//! cut one way, the other way stays whole. A connection can still be opened, and the end of a process
-//! closes its connections, through a cut too.
+//! when that lasts as long as TCP's own patience. Acknowledgements are the kernel's: of a link that
+//! is cut one way, the other way stays whole. A connection can still be opened, and the end of a
+//! process closes its connections, through a cut too.
 //!
 //! The line is described in a file, which is looked at again and again:
 //!
@@ -51,9 +51,9 @@ pub struct Line {
     pub delay: Duration,
     /// Share of the chunks that come late, each way.
     pub loss: f64,
-    /// Where nothing gets.
+    /// The addresses to which nothing gets.
     pub mute: BTreeSet<IpAddr>,
-    /// Whence nothing comes.
+    /// The addresses from which nothing comes.
     pub deaf: BTreeSet<IpAddr>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Shaper {
     line: watch::Receiver<Line>,
     /// Out and in.
     ways: Arc<[Mutex<Way>; 2]>,
-    /// What is held back for longer ends its stream.
+    /// A stream ends when its bytes are held back for longer.
     patience: Duration,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Shaper {
 #[derive(Debug, Default)]
 struct Way {
     free_at: Option<Instant>,
-    /// Share of a chunk that is to be lost still.
+    /// The share of a chunk that is still to be lost.
     owed: f64,
 }
 
@@ -111,7 +111,7 @@ impl Shaper {
         Ok(Self { line, ways: Arc::default(), patience: TCP_USER_TIMEOUT })
     }
 
-    /// The same stream, at the end of the line.
+    /// The stream as it is at the other end of the line.
     pub(crate) fn shape(&self, stream: TcpStream) -> Compat<DuplexStream> {
         let (near, far) = tokio::io::duplex(PIPE_BYTES);
         let this = self.clone();
@@ -164,13 +164,13 @@ impl Shaper {
         tokio::try_join!(send, arrive).map(drop)
     }
 
-    /// Bytes that travel together.
+    /// How many bytes travel together.
     fn chunk(&self) -> usize {
         let line = self.line.borrow();
         if line.rate == 0 && line.loss == 0.0 { PIPE_BYTES } else { PACKET_BYTES }
     }
 
-    /// Takes the line for so many bytes: when they leave, and when they arrive.
+    /// Books the line for so many bytes. Returns when it is free for them, and when they arrive.
     fn book(&self, direction: Direction, bytes: usize, now: Instant) -> (Instant, Instant) {
         let line = self.line.borrow();
         let mut way = self.ways[direction as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,13 +187,13 @@ impl Shaper {
         (start, arrival)
     }
 
-    /// Until what goes this way gets there.
+    /// Waits until bytes that go this way get there.
     async fn whole(&self, direction: Direction, remote: IpAddr) {
         let passes = |line: &Line| match direction {
             Direction::Out => !line.mute.contains(&remote),
             Direction::In => !line.deaf.contains(&remote),
         };
-        // Fails when nobody looks at the file any more, and then nothing will change.
+        // This fails when nobody looks at the file any more, and then nothing will change.
         let _ = self.line.clone().wait_for(passes).await;
     }
 }
@@ -253,7 +253,7 @@ impl Line {
 
 /// How often the file is read.
 const LOOK: Duration = Duration::from_millis(20);
-/// After which TCP would send something again, on a short line (Linux: RTO of at least this).
+/// The time after which TCP would send something again on a short line (the least RTO of Linux).
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 /// Payload of a packet on Ethernet.
 const PACKET_BYTES: usize = 1_448;

@@ -55,7 +55,8 @@ pub enum BuildError {
 pub enum ListenError {
     /// Somebody listens there already.
     #[error(
-        "cannot listen on {address}: the port is in use; stop the program that uses it, or choose another port (0 lets the system choose)"
+        "cannot listen on {address}: the port is in use; stop the program that uses it, or choose \
+         another port (0 lets the system choose)"
     )]
     InUse {
         /// What was asked for.
@@ -71,7 +72,8 @@ pub enum ListenError {
     },
     /// Not an address of a transport that we have.
     #[error(
-        "cannot listen on {address}: neither /ip4/…/tcp/<port> nor /ip4/…/udp/<port>/quic-v1 (or ip6)"
+        "cannot listen on {address}: neither /ip4/…/tcp/<port> nor /ip4/…/udp/<port>/quic-v1 (or \
+         ip6)"
     )]
     Unsupported {
         /// What was asked for.

@@ -15,7 +15,10 @@ use intellect_protocol::{
     id::{Digest, RunId},
 };
 
-use crate::manifest::Manifest;
+use crate::{
+    manifest::Manifest,
+    os::{PathError, cannot},
+};
 
 /// A state, whole and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +37,8 @@ pub(crate) struct Checkpoint {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckpointError {
     /// The system said no, or the file ends too early.
-    #[error("cannot read the checkpoint {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The front of the file makes no sense.
     #[error("{} is damaged, or no checkpoint", path.display())]
     Table {
@@ -90,12 +88,12 @@ impl Front {
     /// Reads header and table in `path`, which must belong to `run` and have `parameters`
     /// parameters.
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
-        let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
+        let unreadable = cannot(READ, path);
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
-        let mut file = BufReader::new(File::open(path).map_err(io_error)?);
+        let mut file = BufReader::new(File::open(path).map_err(&unreadable)?);
 
         let mut front = vec![0; HEADER_BYTES];
-        file.read_exact(&mut front).map_err(io_error)?;
+        file.read_exact(&mut front).map_err(&unreadable)?;
         let header = Header::from_bytes(&front).map_err(table_error)?;
         if header.run != run || header.parameters != parameters {
             return Err(CheckpointError::Run {
@@ -109,13 +107,14 @@ impl Front {
         // From here on every size follows from the manifest, not from the file.
         front.resize(HEADER_BYTES + 32 * header.piece_count().map_err(table_error)?, 0);
         let (_, digests) = front.split_at_mut(HEADER_BYTES);
-        file.read_exact(digests).map_err(io_error)?;
+        file.read_exact(digests).map_err(&unreadable)?;
         let state = Digest::derive("intellect-node 1 state", &front);
         let table = Table::from_bytes(&front, &state).map_err(table_error)?;
         Ok(Self { table, path: path.to_owned(), file })
     }
 
-    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins with.
+    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins
+    /// with.
     pub(crate) fn of(path: &Path, manifest: &Manifest) -> Result<Self, CheckpointError> {
         let parameters = manifest.work.model.parameter_count();
         let no_run = Header::published(parameters).run;
@@ -152,7 +151,7 @@ impl CheckpointError {
     /// Whether the bytes are wrong, whoever reads them: not so when the system only said no.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::UnexpectedEof,
+            Self::Io(error) => error.source.kind() == io::ErrorKind::UnexpectedEof,
             Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => true,
         }
     }
@@ -166,7 +165,6 @@ fn read_pieces(
     pieces: Range<usize>,
     mut good: impl FnMut(usize),
 ) -> Result<Vec<f32>, CheckpointError> {
-    let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
     let mut values = Vec::new();
     let mut bytes = vec![0; PIECE_BYTES];
     for piece in pieces {
@@ -174,7 +172,7 @@ fn read_pieces(
         let start = values.len();
         values.resize(start + elements, 0.0);
         let bytes = &mut bytes[..4 * elements];
-        file.read_exact(bytes).map_err(io_error)?;
+        file.read_exact(bytes).map_err(cannot(READ, path))?;
         table
             .read(piece, bytes, &mut values[start..])
             .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })?;
@@ -182,6 +180,9 @@ fn read_pieces(
     }
     Ok(values)
 }
+
+/// What is tried with a file of a state.
+pub(crate) const READ: &str = "read the checkpoint";
 
 #[cfg(test)]
 mod tests {
@@ -234,7 +235,7 @@ mod tests {
             assert!(read.is_err() || (at == 33 && other), "byte {at}");
         }
         fs::write(&path, &good[..good.len() - 1]).unwrap();
-        assert!(matches!(read(&path, RUN, 100), Err(CheckpointError::Io { .. })));
+        assert!(matches!(read(&path, RUN, 100), Err(CheckpointError::Io(_))));
     }
 
     #[test]

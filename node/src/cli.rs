@@ -75,7 +75,8 @@ pub(crate) enum Verb {
 /// Settings of one node; none of them changes what the run computes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Where to enter: the address of a peer, ending in /p2p/ and its id; may be given several times
+    /// Where to enter: the address of a peer, ending in /p2p/ and its id; may be given several
+    /// times
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
     /// Which run, when several are offered: the beginning of its id
@@ -105,8 +106,8 @@ pub(crate) struct RunArgs {
     /// The run's files, when it trains on some, or folders that hold them
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub(crate) data: Vec<PathBuf>,
-    /// The weights that the run begins with, from `manifest new --from-hf`; without the file they come
-    /// from other peers
+    /// The weights that the run begins with, from `manifest new --from-hf`; without the file they
+    /// come from other peers
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
     /// The file of the run's tokenizer, to be handed to its peers: one of them needs to have it
@@ -185,7 +186,8 @@ pub(crate) struct SimArgs {
     /// Seeds to try, half-open
     #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
     pub(crate) seeds: String,
-    /// What goes wrong: clean, lossy, churn, blackhole, partition or mixed [default: one after the other]
+    /// What goes wrong: clean, lossy, churn, blackhole, partition or mixed [default: one after the
+    /// other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,
     /// Everything that was counted, instead of a table
@@ -263,8 +265,8 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
     pub(crate) preset: String,
-    /// Begin with the model in this folder, in Hugging Face's layout: its sizes are the run's, and its
-    /// weights are written beside --out, as .ckpt, for the first node's --genesis
+    /// Begin with the model in this folder, in Hugging Face's layout: its sizes are the run's, and
+    /// its weights are written beside --out, as .ckpt, for the first node's --genesis
     #[arg(long, value_name = "DIR")]
     pub(crate) from_hf: Option<PathBuf>,
     /// Train on this text or token file, or mix several token files, or folders of them; every peer
@@ -282,7 +284,8 @@ pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest one of the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
-    /// Its manifest [default: the one of its own name, else run.toml of the folder in which it lies]
+    /// Its manifest [default: the one of its own name, else run.toml of the folder in which it
+    /// lies]
     #[arg(long, value_name = "FILE", requires = "checkpoint")]
     pub(crate) manifest: Option<PathBuf>,
     /// Folder of a node [default: $XDG_DATA_HOME/intellect-node]

@@ -93,7 +93,7 @@ impl RunPrefix {
 /// What is wrong with what the user typed. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
-    /// Nowhere to go.
+    /// No address to enter at is named, and the data folder holds no run.
     #[error(
         "which run? Paste the whole line that its organiser gave you \
          (intellect-node --bootstrap /ip4/…/p2p/…), or try `intellect-node sim` on this machine"
@@ -129,9 +129,9 @@ pub(crate) enum LocalError {
     Threads {
         /// What was typed.
         threads: NonZeroUsize,
-        /// Those of this machine.
+        /// The cores of this machine.
         cores: NonZeroUsize,
-        /// As many are accepted.
+        /// The greatest number that is accepted.
         most: NonZeroUsize,
     },
     /// A logging directive that `tracing` does not understand.
@@ -180,7 +180,8 @@ impl Local {
             line: args.line,
             origin: if args.simulated { Origin::Simulated } else { Origin::Random },
         };
-        // Last, so that it hides no other mistake. A folder that cannot be read is named where it is used.
+        // This comes last, so that it hides no other mistake. A folder that cannot be read is named
+        // where it is used.
         if no_bootstrap && store::runs(&local.data_dir).is_ok_and(|runs| runs.is_empty()) {
             return Err(LocalError::NoBootstrap);
         }
@@ -210,8 +211,8 @@ fn threads(typed: Option<NonZeroUsize>) -> Result<NonZeroUsize, LocalError> {
     }
 }
 
-/// Whether `tracing` understands it: levels, and modules with a level. To `tracing` a word that is no
-/// level is a module of any name, and then nothing is ever logged.
+/// Whether `tracing` understands it: levels, and modules with a level. To `tracing` a word that is
+/// no level is a module of any name, and then nothing is ever logged.
 fn is_filter(text: &str) -> bool {
     let is_level = |part: &str| part.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
     text.parse::<tracing_subscriber::EnvFilter>().is_ok()
@@ -248,8 +249,8 @@ pub(crate) fn default_folder(program: &str) -> Result<PathBuf, LocalError> {
     xdg_folder(program, env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
 }
 
-/// The folder of `program` in `$XDG_DATA_HOME`, by its specification `~/.local/share` where it is not
-/// set to an absolute path.
+/// The folder of `program` in `$XDG_DATA_HOME`, by its specification `~/.local/share` where it is
+/// not set to an absolute path.
 fn xdg_folder(
     program: &str,
     xdg: Option<std::ffi::OsString>,

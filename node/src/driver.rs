@@ -1,8 +1,9 @@
-//! The loop of a node: clock, network, worker and signals in, [`holdings::State`] decides, its outputs
-//! are applied, in order, before the next input.
+//! The loop of a node. Clock, network, worker and signals give inputs; [`holdings::State`] decides;
+//! its outputs are applied, in order, before the next input.
 //!
-//! The driver owns the bytes that are decided about ([`Bulk`]). Nothing here waits: what takes long is a
-//! job whose end is an input. Whatever a peer sent is verified before the state sees it (D2).
+//! The driver owns the bytes that are decided about ([`Bulk`]). Nothing here waits: what takes long
+//! is a job, and its end is an input. Whatever a peer sent is verified before the state sees it
+//! (D2).
 //!
 //! What this does not do: compute (`worker`), write (`store`), carry bytes (`net`, `ring`), decide.
 
@@ -130,11 +131,11 @@ enum Done {
     },
     /// Records are on the disk, or are not.
     Written(Box<Journal>, Result<(), StoreError>),
-    /// An update is.
+    /// An update is on the disk, or is not.
     Kept(Name, Result<(), StoreError>),
-    /// A state is.
+    /// A state is on the disk, or is not.
     Saved(Result<Saved, StoreError>),
-    /// A state was fetched; in these blocks our work is in it.
+    /// A state was fetched; it contains our work in these blocks.
     Loaded(Table, Box<State>, Blocks),
     /// An epoch that was trained faster than [`EPOCH_MIN`] has waited.
     Trained {
@@ -277,16 +278,12 @@ impl Driver {
         Ok(())
     }
 
-    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: worker::Provenance) {
+    fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: Option<holdings::Origin>) {
         let head = snapshot.head();
         (self.bulk.newest, self.bulk.delta) = (snapshot, None);
         self.entered = Instant::now();
-        match origin {
-            worker::Provenance::Genesis => {}
-            worker::Provenance::Applied => {
-                self.input(Input::State(head, holdings::Origin::Applied));
-            }
-            worker::Provenance::Loaded => self.input(Input::State(head, holdings::Origin::Loaded)),
+        if let Some(origin) = origin {
+            self.input(Input::State(head, origin));
         }
     }
 
@@ -345,8 +342,8 @@ impl Driver {
     }
 }
 
-/// What a job came to. One that has panicked ends the node, with what it was: after a write that was
-/// swallowed the node would train on and never vote again.
+/// What a job came to. A job that has panicked ends the node, which says what it was: after a write
+/// that was swallowed the node would train on and never vote again.
 fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
     job.map_err(|error| DriverError::Job(error.to_string()))
 }
@@ -356,7 +353,7 @@ fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
 /// model.
 const EPOCH_MIN: Duration = Duration::from_millis(500);
 
-/// The loop looks around at least so often.
+/// The longest time between two turns of the loop.
 const IDLE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

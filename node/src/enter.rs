@@ -24,6 +24,7 @@ use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
+use intellect_protocol::holdings::Origin;
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::{Budget, Quorum};
 use intellect_protocol::{epoch, peer, sync};
@@ -195,8 +196,8 @@ async fn join(
     }
 }
 
-/// Everything up to the loop: the run, what this machine can do, the files, the weights, the device.
-/// Dropping it anywhere leaves nothing that the next start does not mend.
+/// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
+/// device. Where it is dropped on the way, the next start mends what it leaves.
 async fn prepare(
     local: &Local,
     home: &Home,
@@ -216,7 +217,7 @@ async fn prepare(
     let source = open_data(local, &manifest).await?;
     let found = genesis::find(net, local, &manifest, &store, tell).await?;
     let identity = &home.identity;
-    let begun = store.begin(identity.log_id(), identity.origin(), unix_ms()?)?;
+    let begun = store.begin(identity.log_id, identity.origin, unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (mut parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
     let micro_batch = micro_batch(local, &parts.manifest) as u64;
@@ -284,7 +285,7 @@ impl Opened<'_> {
 
 fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config {
     net::Config {
-        key_seed: home.identity.seed(),
+        key_seed: home.identity.seed,
         listen: local.listen.clone(),
         external: local.external.clone(),
         bootstrap: local.bootstrap.clone(),
@@ -294,8 +295,8 @@ fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config
     }
 }
 
-/// Whom an earlier start has met. They are no secret and prove nothing: without them the entry
-/// points have to do.
+/// The addresses of the peers that an earlier start has met. They are no secret and prove nothing;
+/// without them the node has only its entry points.
 fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
     match contacts::read(&local.data_dir) {
         Ok(contacts) => {
@@ -347,9 +348,15 @@ pub(crate) async fn open_data(
 ) -> Result<Arc<data::Dataset>, EnterError> {
     let (manifest, named) = (Arc::clone(manifest), local.data.clone());
     let open = move || data::Dataset::open(&manifest.work, manifest.run.seed, &named);
-    let source = tokio::task::spawn_blocking(open).await;
-    let source = source.map_err(|error| DriverError::Worker(error.to_string()))?;
-    Ok(Arc::new(source.map_err(EnterError::Data)?))
+    Ok(Arc::new(off_loop(open).await??))
+}
+
+/// Does what takes long on a thread of its own.
+async fn off_loop<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DriverError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| DriverError::Worker(error.to_string()))
 }
 
 fn start_worker(
@@ -401,9 +408,7 @@ async fn recover(
         genesis: Arc::clone(genesis),
     };
     let (store, tell) = (Arc::clone(store), tell.clone());
-    let read = move || recover::recover(&store, &rules, begun, &tell);
-    let recovery = tokio::task::spawn_blocking(read).await;
-    Ok(recovery.map_err(|error| DriverError::Worker(error.to_string()))??)
+    Ok(off_loop(move || recover::recover(&store, &rules, begun, &tell)).await??)
 }
 
 /// Has the worker go on from a state that was recovered.
@@ -427,9 +432,7 @@ async fn resume(
 /// The state that the worker reports.
 async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
-        Some(Report::State(snapshot, worker::Provenance::Genesis | worker::Provenance::Loaded)) => {
-            Ok(snapshot)
-        }
+        Some(Report::State(snapshot, None | Some(Origin::Loaded))) => Ok(snapshot),
         Some(Report::Failed(why)) => Err(DriverError::Worker(why).into()),
         _ => Err(DriverError::Worker("the worker thread is gone".to_owned()).into()),
     }

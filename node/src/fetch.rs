@@ -1,10 +1,10 @@
 //! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights and
 //! tokenizers, each believed only by what it hashes to.
 //!
-//! Whom to ask for which bytes, and whom to believe, is decided by [`intellect_protocol::crowd`]; here its requests go over
-//! the net. An answer is at most 1 MiB (docs/FORMATS.md), and every answer but the last one of a thing is
-//! that long. Of a checkpoint its table comes first; then every piece is kept on disk as it arrives, so
-//! that a restart goes on where it was.
+//! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this
+//! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
+//! every answer but the last one of a thing is that long. Of a checkpoint the table comes first.
+//! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
 
 mod asked;
 
@@ -16,7 +16,7 @@ use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Answer, Ask, Finished, Request};
+use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use intellect_protocol::wire;
 use tokio::task::spawn_blocking;
@@ -26,6 +26,7 @@ use crate::net::Handle;
 use crate::store::genesis::Useless;
 use crate::store::incoming::Incoming;
 use crate::store::{Store, StoreError};
+use crate::tell::{Meter, Progress};
 
 use asked::Asked;
 
@@ -36,16 +37,6 @@ const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 /// Between two tries, while nobody who is there has the whole: they are fetching it too.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What is told while a transfer goes on.
-pub(crate) enum Notice {
-    /// More has come.
-    Progress(Progress),
-    /// A donor sent something else than it was asked for.
-    Fault(PeerId, &'static str),
-    /// What comes is not kept on disk: a restart begins anew.
-    Disk(StoreError),
-}
-
 /// Why a checkpoint is not to be had.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
@@ -55,16 +46,6 @@ pub(crate) enum Lack {
     Useless(Useless),
 }
 
-/// A state as it comes in.
-pub(crate) struct Progress {
-    /// Verified so far.
-    pub(crate) have_bytes: u64,
-    /// Size of all.
-    pub(crate) want_bytes: u64,
-    /// Who serves it.
-    pub(crate) donors: Vec<PeerId>,
-}
-
 /// A question about another peer's lineage; `None` if there is no good answer in time.
 pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
     let request = wire::request(&Request::Ask(ask));
@@ -72,37 +53,24 @@ pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> 
     wire::open_answer(&bytes)
 }
 
-/// The update of this digest and length, from as many of `from` as it takes; who sends other bytes is
-/// named by the network.
-pub(crate) async fn update(
+/// The bytes of this digest and length, from as many of `donors` as it takes; who sends other bytes
+/// is named by the network. `part` asks for those that begin at an offset.
+pub(crate) async fn bytes(
     net: &Handle,
-    update: Digest,
+    digest: Digest,
     length: usize,
-    from: Vec<PeerId>,
+    donors: Vec<PeerId>,
+    part: impl Fn(u64) -> Request,
 ) -> Option<Vec<u8>> {
-    let mut asked = Asked::new(net, || from.clone());
-    let part = |_, offset| Request::Update { update, offset };
+    let mut asked = Asked::new(net, || donors.clone());
+    let part = |_, offset| part(offset);
     let fault = |peer, why| net.fault(peer, why);
-    whole(&mut asked, update, Length::Exactly(length as u64), &part, blake3_of, fault).await
+    whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
-/// The bytes of a finished chunk, `length` of them, from as many of `holders` as it takes.
-pub(crate) async fn chunk(
-    net: &Handle,
-    finished: Finished,
-    length: usize,
-    holders: Vec<PeerId>,
-) -> Option<Vec<u8>> {
-    let Finished { roster, chunk, seal } = finished;
-    let mut asked = Asked::new(net, || holders.clone());
-    let part = |_, offset| Request::Chunk { roster, chunk, offset };
-    let fault = |peer, why| net.fault(peer, why);
-    whole(&mut asked, seal.digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
-}
-
-/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one does,
-/// less often after each try in vain. Who sends another file is dropped. Those are asked first whose
-/// place follows `first`, so that not everybody asks the same one.
+/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one
+/// does, less often after each try in vain. Who sends another file is dropped. Those are asked
+/// first whose place follows `first`, so that not everybody asks the same one.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come of it is lost.
@@ -170,8 +138,8 @@ fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The checkpoint with this header and digest, from the `donors` that are known by then; what `store` has
-/// of it already is not fetched again.
+/// The checkpoint with this header and digest, from the `donors` that are known by then; what
+/// `store` has of it already is not fetched again.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -181,12 +149,12 @@ pub(crate) async fn checkpoint(
     header: Header,
     state: Digest,
     donors: impl Fn() -> Vec<PeerId>,
-    mut tell: impl FnMut(Notice),
+    meter: &mut Meter,
 ) -> Result<(Table, State), Lack> {
     let mut asked = Asked::new(net, donors);
     let table = match kept_table(store, header, state).await {
         Some(table) => Some(table),
-        None => table_of(&mut asked, header, state, &mut tell).await,
+        None => table_of(net, &mut asked, header, state).await,
     };
     let table = table.ok_or(Lack::Nobody)?;
     if header == Header::published(header.parameters) && table.has_momentum() {
@@ -195,7 +163,7 @@ pub(crate) async fn checkpoint(
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
         Err(error) => {
-            tell(Notice::Disk(error));
+            meter.tell.disk(&error);
             None
         }
     };
@@ -208,7 +176,7 @@ pub(crate) async fn checkpoint(
         .filter_map(|piece| pieces.get(*piece))
         .map(|piece| u64::from(piece.length))
         .sum();
-    tell(Notice::Progress(Progress { have_bytes, want_bytes, donors: asked.donors() }));
+    meter.show(Progress { have_bytes, want_bytes, donors: asked.donors() });
     asked.input(Input::Fetch(Want::Pieces(pieces, held)));
     let request =
         |part, _| Request::Piece { state, index: u32::try_from(part).unwrap_or(u32::MAX) };
@@ -221,12 +189,11 @@ pub(crate) async fn checkpoint(
                 have_bytes += bytes.len() as u64;
                 let bytes = bytes.to_vec();
                 if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
-                    tell(Notice::Disk(error));
+                    meter.tell.disk(&error);
                 }
-                let donors = asked.active();
-                tell(Notice::Progress(Progress { have_bytes, want_bytes, donors }));
+                meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
             }
-            Output::Fault(peer, why) => tell(Notice::Fault(peer, why)),
+            Output::Fault(peer, why) => net.fault(peer, why),
             Output::Done => return Ok((table, fetched)),
             Output::Nobody => return Err(Lack::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
@@ -234,8 +201,8 @@ pub(crate) async fn checkpoint(
     }
 }
 
-/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is. What
-/// has come is read again each time, so the pause becomes longer, up to a minute.
+/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is.
+/// What has come is read again each time, so the pause becomes longer, up to a minute.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -244,7 +211,7 @@ pub(crate) async fn checkpoint_at_last(
     store: &Arc<Store>,
     header: Header,
     state: Digest,
-    mut tell: impl FnMut(Notice),
+    meter: &mut Meter,
     in_vain: impl Fn(),
 ) -> Result<(Table, State), Useless> {
     let (mut pause, mut told) = (RETRY, Instant::now());
@@ -256,7 +223,7 @@ pub(crate) async fn checkpoint_at_last(
                 told = Instant::now();
             }
         }
-        match checkpoint(net, store, header, state, || net.members(), &mut tell).await {
+        match checkpoint(net, store, header, state, || net.members(), meter).await {
             Ok(found) => return Ok(found),
             Err(Lack::Useless(why)) => return Err(why),
             Err(Lack::Nobody) => {}
@@ -295,14 +262,14 @@ async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option
 }
 
 async fn table_of<D: Fn() -> Vec<PeerId>>(
+    net: &Handle,
     asked: &mut Asked<'_, D>,
     header: Header,
     state: Digest,
-    tell: &mut impl FnMut(Notice),
 ) -> Option<Table> {
     let length = HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?;
     let part = |_, offset| Request::Table { state, offset };
-    let fault = |peer, why| tell(Notice::Fault(peer, why));
+    let fault = |peer, why| net.fault(peer, why);
     let length = Length::Exactly(length as u64);
     let bytes = whole(asked, state, length, &part, Table::digest_of, fault).await?;
     let table = Table::from_bytes(&bytes, &state).ok()?;
@@ -311,13 +278,12 @@ async fn table_of<D: Fn() -> Vec<PeerId>>(
 
 async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming>, StoreError> {
     let (store, table) = (Arc::clone(store), table.clone());
-    let opened = spawn_blocking(move || store.receive(&table)).await;
-    opened.map_err(|error| StoreError::Ended(error.to_string()))?.map(Arc::new)
+    Ok(Arc::new(spawn_blocking(move || store.receive(&table)).await??))
 }
 
-/// The pieces that need not come, as far as they are known, and which those are: those that came before
-/// a restart are verified again, those of zeros are known by their digest (the momentum of published
-/// weights).
+/// The pieces that need not come, as far as they are known, and which those are: those that came
+/// before a restart are verified again, those of zeros are known by their digest (the momentum of
+/// published weights).
 async fn kept_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,
@@ -347,7 +313,7 @@ async fn keep(
 ) -> Option<StoreError> {
     let (kept, offset) = (Arc::clone(incoming.as_ref()?), table.offset(index)?);
     let put = spawn_blocking(move || kept.put(offset, &bytes)).await;
-    let error = put.map_err(|error| StoreError::Ended(error.to_string())).flatten().err()?;
+    let error = put.map_err(StoreError::from).flatten().err()?;
     *incoming = None;
     Some(error)
 }

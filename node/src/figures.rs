@@ -43,7 +43,8 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.1} TB")
 }
 
-/// An error and what lies behind it, joined by `joint`; what has been said already is not said again.
+/// An error and what lies behind it, joined by `joint`; what has been said already is not said
+/// again.
 pub(crate) fn explain(error: &dyn std::error::Error, joint: &str) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -22,7 +22,8 @@ use crate::{
 /// A run's model, with the weights of a state.
 pub(crate) struct Loaded {
     manifest: Manifest,
-    model: Box<dyn Model>,
+    /// With what is loaded.
+    pub(crate) model: Box<dyn Model>,
 }
 
 /// A model and what it is measured on.
@@ -61,11 +62,6 @@ impl Loaded {
         self.model.load(&checkpoint.theta)?;
         Ok(checkpoint)
     }
-
-    /// The model, with what is loaded.
-    pub(crate) fn model(&self) -> &dyn Model {
-        self.model.as_ref()
-    }
 }
 
 impl Gauge {
@@ -84,7 +80,8 @@ impl Gauge {
         self.source.entropies()
     }
 
-    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out tokens.
+    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out
+    /// tokens.
     pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
         let specs = arch::specs(&self.loaded.manifest.work.model);
         self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;

@@ -12,7 +12,7 @@
 //! are no secret: their files say `simulated = true`, and nothing but `sim` accepts such a file.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -26,15 +26,18 @@ use serde::Deserialize;
 
 use crate::{
     name::PeerName,
-    os::{self, FolderLock, LockError},
+    os::{self, LockError, PathError, cannot},
 };
 
 /// The key and the first log of one peer.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    seed: [u8; 32],
-    log_id: LogId,
-    origin: Origin,
+    /// The secret seed, of which the transport makes its own key.
+    pub(crate) seed: [u8; 32],
+    /// The id of the first vote log.
+    pub(crate) log_id: LogId,
+    /// Where the key comes from.
+    pub(crate) origin: Origin,
 }
 
 /// Where a key comes from.
@@ -64,7 +67,8 @@ pub(crate) enum IdentityError {
     },
     /// Not what this program writes.
     #[error(
-        "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new peer",
+        "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new \
+         peer",
         path.display()
     )]
     Malformed {
@@ -83,7 +87,9 @@ pub(crate) enum IdentityError {
         path: PathBuf,
     },
     /// A key is never overwritten.
-    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    #[error(
+        "{} exists and is not overwritten: choose another name, or move it away", path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,
@@ -92,15 +98,8 @@ pub(crate) enum IdentityError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The system said no.
-    #[error("cannot {what} {}", path.display())]
-    Io {
-        /// "read", "write" or "create".
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 /// A data folder that this process alone uses, and who it is there.
@@ -109,18 +108,14 @@ pub(crate) struct Home {
     /// Who this node is.
     pub(crate) identity: Identity,
     /// Held as long as the node lives.
-    _lock: FolderLock,
+    _lock: File,
 }
 
 impl Home {
     /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
-        os::create_folder(folder).map_err(|source| IdentityError::Io {
-            what: "create",
-            path: folder.to_owned(),
-            source,
-        })?;
-        let lock = FolderLock::acquire(folder)?;
+        os::create_folder(folder).map_err(cannot("create", folder))?;
+        let lock = os::lock_folder(folder)?;
         let identity = Identity::load_or_create(folder, origin)?;
         Ok(Self { identity, _lock: lock })
     }
@@ -144,25 +139,22 @@ impl Identity {
 
     /// The identity of peer `index` in the simulation with `seed`.
     pub(crate) fn simulated(seed: u64, index: u64) -> Self {
-        let mut material = [0; 48];
-        blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
+        let mut material = blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
             .update(&seed.to_le_bytes())
             .update(&index.to_le_bytes())
-            .finalize_xof()
-            .fill(&mut material);
+            .finalize_xof();
         let (mut seed, mut log_id) = ([0; 32], [0; 16]);
-        let (left, right) = material.split_at(seed.len());
-        seed.copy_from_slice(left);
-        log_id.copy_from_slice(right);
+        material.fill(&mut seed);
+        material.fill(&mut log_id);
         Self { seed, log_id: LogId(log_id), origin: Origin::Simulated }
     }
 
     /// Reads the identity at `path`, whatever its origin.
     pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
-        let io_error = |source| IdentityError::Io { what: "read", path: path.to_owned(), source };
-        let file = fs::File::open(path).map_err(io_error)?;
+        let unreadable = cannot("read", path);
+        let file = File::open(path).map_err(&unreadable)?;
         // The mode of what was opened, not of what the name may mean a moment later.
-        let mode = file.metadata().map_err(io_error)?.mode() & 0o777;
+        let mode = file.metadata().map_err(&unreadable)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(IdentityError::Exposed { path: path.to_owned(), mode });
         }
@@ -170,7 +162,7 @@ impl Identity {
         match file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidData => text.clear(),
-            Err(error) => return Err(io_error(error)),
+            Err(error) => return Err(unreadable(error).into()),
         }
         Self::parse(&text)
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
@@ -183,14 +175,10 @@ impl Identity {
     pub(crate) fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         let path = folder.join(FILE_NAME);
         let identity = match (Self::load(&path), expected) {
-            (Err(IdentityError::Io { source, .. }), Origin::Random)
-                if source.kind() == io::ErrorKind::NotFound =>
+            (Err(IdentityError::Io(error)), Origin::Random)
+                if error.source.kind() == io::ErrorKind::NotFound =>
             {
-                let identity = Self::random().map_err(|source| IdentityError::Io {
-                    what: "write",
-                    path: path.clone(),
-                    source,
-                })?;
+                let identity = Self::random().map_err(cannot("write", &path))?;
                 identity.create(&path)?;
                 identity
             }
@@ -205,7 +193,6 @@ impl Identity {
     /// Writes the identity to `path`, which must not exist, readable by nobody else: whole or not
     /// at all, after a power cut too.
     pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
-        let io_error = |source| IdentityError::Io { what: "write", path: path.to_owned(), source };
         if path.symlink_metadata().is_ok() {
             return Err(IdentityError::Exists { path: path.to_owned() });
         }
@@ -229,15 +216,12 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(IdentityError::Exists { path: path.to_owned() })
             }
-            other => other.map_err(io_error),
+            other => Ok(other.map_err(cannot("write", path))?),
         }
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        os::unless_missing(fs::remove_file(path))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(self.to_text().as_bytes())?;
         file.sync_all()
@@ -246,21 +230,6 @@ impl Identity {
     /// The keys that sign for this peer.
     pub(crate) fn keypair(&self) -> Keypair {
         Keypair::from_seed(&self.seed)
-    }
-
-    /// The secret seed, for the transport, which makes its own key of it.
-    pub(crate) fn seed(&self) -> [u8; 32] {
-        self.seed
-    }
-
-    /// The id of the first vote log.
-    pub(crate) fn log_id(&self) -> LogId {
-        self.log_id
-    }
-
-    /// Where the key comes from.
-    pub(crate) fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// The peer that this is.

@@ -209,7 +209,6 @@ impl Error {
                 | SimError::Chaos(_)
                 | SimError::Genesis
                 | SimError::TooFew { .. }
-                | SimError::TooMany { .. }
                 | SimError::Seeds { .. }
                 | SimError::Faults { .. },
             ) => 2,

@@ -7,7 +7,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +19,11 @@ use intellect_protocol::{
 };
 use toml::{Table, Value};
 
-use crate::{identity::Identity, preset::Preset};
+use crate::{
+    identity::Identity,
+    os::{PathError, cannot},
+    preset::Preset,
+};
 
 /// A verified manifest.
 #[derive(Clone, Debug)]
@@ -44,13 +48,8 @@ pub(crate) struct Draft {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// The system refuses.
-    #[error("cannot read the manifest {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Nothing is in it, or something else than text.
     #[error(
         "{} is not a manifest, for it {what}: make one with `intellect-node manifest new`",
@@ -165,14 +164,13 @@ impl Manifest {
         // One byte more than a manifest may have, whatever the name leads to.
         let limit = manifest::TEXT_BYTES_MAX as u64 + 1;
         let read = File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
-        match read {
-            Err(source) => return Err(LoadError::Io { path, source }),
-            Ok(0) => return Err(LoadError::NoText { path, what: "is empty" }),
-            Ok(read) if read > manifest::TEXT_BYTES_MAX => {
+        match read.map_err(cannot("read the manifest", &path))? {
+            0 => return Err(LoadError::NoText { path, what: "is empty" }),
+            read if read > manifest::TEXT_BYTES_MAX => {
                 let why = Box::new(ManifestError::TooLong.into());
                 return Err(LoadError::Wrong { path, why });
             }
-            Ok(_) => {}
+            _ => {}
         }
         let Ok(text) = String::from_utf8(bytes) else {
             return Err(LoadError::NoText { path, what: "is no text" });
@@ -254,8 +252,8 @@ impl Draft {
     }
 }
 
-/// What may have been meant by a key that nobody knows: the nearest one, of which the last part counts
-/// first, so that `layers` finds `model.layers`.
+/// What may have been meant by a key that nobody knows: the nearest one, of which the last part
+/// counts first, so that `layers` finds `model.layers`.
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));

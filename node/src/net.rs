@@ -28,14 +28,17 @@ mod line;
 mod members;
 mod mute;
 mod name;
-mod pace;
+pub(crate) mod pace;
 mod peers;
 mod reach;
 mod run;
 
 use std::sync::Arc;
 
-use intellect_protocol::id::{PeerId, RunId};
+use intellect_protocol::{
+    crowd::Failure,
+    id::{PeerId, RunId},
+};
 use libp2p::identity::Keypair;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -55,8 +58,8 @@ pub(crate) use self::{
     enter::{Offer, OfferError},
     fetch::TIMEOUT as FETCH_TIMEOUT,
     interface::{
-        ByteStream, Config, Event, FetchError, GOSSIP_BYTES_MAX, GossipToken, Link,
-        MESSAGE_BYTES_MAX, NetError, Reply, Ring, SendError, StreamError, Topic, Verdict, Via,
+        ByteStream, Config, Event, GOSSIP_BYTES_MAX, GossipToken, Link, MESSAGE_BYTES_MAX,
+        NetError, Reply, Ring, SendError, StreamError, Topic, Verdict, Via,
     },
     reach::Reachability,
 };
@@ -154,13 +157,15 @@ impl Handle {
         })
     }
 
-    /// Gives a message to a peer once on each of its connections, whoever of those with its key has them.
+    /// Gives a message to a peer on each of its connections: where two programs have its key, both
+    /// hear it.
     pub(crate) fn send_to_all(&self, peer: PeerId, bytes: Vec<u8>) {
         // One that is lost is sent again.
         let _ = self.call(Call::SendToAll { peer, bytes });
     }
 
-    /// Gives our heartbeat to some connected peers of the run, those first that do not listen to us.
+    /// Gives our heartbeat to some connected peers of the run, those first that do not listen to
+    /// us.
     pub(crate) fn knock(&self, beat: Vec<u8>) {
         // Another one follows.
         let _ = self.call(Call::Knock { beat });
@@ -187,19 +192,17 @@ impl Handle {
     /// Asks a peer, and waits 30 s at most for its answer.
     ///
     /// # Errors
-    /// See [`FetchError`].
+    /// Why there is no answer; that says nothing about what was asked for. Bulk never goes over a
+    /// relay, so a peer without a direct connection refuses.
     ///
     /// # Cancel safety
     /// Cancel safe; the request may have reached the peer.
-    pub(crate) async fn fetch(
-        &self,
-        peer: PeerId,
-        request: Vec<u8>,
-    ) -> Result<Vec<u8>, FetchError> {
-        self.ask(|reply| Call::Fetch { peer, request, reply }, || FetchError::Stopped).await
+    pub(crate) async fn fetch(&self, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        self.ask(|reply| Call::Fetch { peer, request, reply }, || Failure::Refused).await
     }
 
-    /// Whether answers come in about as fast as they ever have: no other donor would bring them sooner.
+    /// Whether answers come in about as fast as they ever did: no other donor would bring them
+    /// sooner.
     pub(crate) fn is_line_full(&self) -> bool {
         self.shared.inflow.is_full(Instant::now())
     }
@@ -213,8 +216,8 @@ impl Handle {
         self.shared.limiter.take(bytes, Urgency::Ring).await;
     }
 
-    /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`: so that
-    /// others get their turn under a low rate, and whoever reads hears of us all the time.
+    /// How long the slices are into which a sender cuts what it sends, at most `most` bytes: under
+    /// a low rate others get their turn, and whoever reads hears of us all the time.
     pub(crate) fn slice(&self, most: usize) -> usize {
         self.shared.limiter.slice(most)
     }

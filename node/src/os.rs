@@ -42,6 +42,30 @@ impl Interrupts {
     }
 }
 
+/// What the system refused to do with a file or a folder.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}", path.display())]
+pub(crate) struct PathError {
+    /// "read", "write" …
+    what: &'static str,
+    path: PathBuf,
+    /// What the system said.
+    pub(crate) source: io::Error,
+}
+
+/// Says of an error what was tried, and with which file or folder.
+pub(crate) fn cannot(what: &'static str, path: &Path) -> impl Fn(io::Error) -> PathError {
+    move |source| PathError { what, path: path.to_owned(), source }
+}
+
+/// Nothing, where the answer is that there is no such file.
+pub(crate) fn unless_missing<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// Makes a folder and those above it that are missing, for this user alone, so that it is still
 /// there after a power cut.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
@@ -92,42 +116,35 @@ pub(crate) enum LockError {
     },
 }
 
-/// The lock on a data folder; held until it is dropped or the process ends, however it ends.
-#[derive(Debug)]
-pub(crate) struct FolderLock {
-    _file: File,
-}
-
-impl FolderLock {
-    /// Locks `folder` for this process, through the file `lock` in it.
-    pub(crate) fn acquire(folder: &Path) -> Result<Self, LockError> {
-        let path = folder.join("lock");
-        let io_error = |source| LockError::Io { path: path.clone(), source };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io_error)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // The number only makes the message better: unreadable is as good as absent.
-                let _ = file.take(32).read_to_string(&mut holder);
-                let holder = holder.trim().parse().ok();
-                return Err(LockError::Held { folder: folder.to_owned(), holder });
-            }
-            Err(TryLockError::Error(source)) => return Err(io_error(source)),
+/// Locks `folder` for this process, through the file `lock` in it: until that is dropped, or the
+/// process ends, however it ends.
+pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
+    let path = folder.join("lock");
+    let io_error = |source| LockError::Io { path: path.clone(), source };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io_error)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The number only makes the message better: unreadable is as good as absent.
+            let _ = file.take(32).read_to_string(&mut holder);
+            let holder = holder.trim().parse().ok();
+            return Err(LockError::Held { folder: folder.to_owned(), holder });
         }
-        // A full disk must not keep a node from starting for the sake of a nicer message.
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        Err(TryLockError::Error(source)) => return Err(io_error(source)),
     }
+    // A full disk must not keep a node from starting for the sake of a nicer message.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
 }
 
 /// To whom a thread gives way.
@@ -180,7 +197,8 @@ pub(crate) fn cores() -> usize {
 /// Bytes of memory that this process can still take without driving others out, if known: the
 /// smaller of what the machine has and what a control group leaves.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| bytes_of("MemAvailable:", &text));
     let number = |name: &str| -> Option<u64> {
         fs::read_to_string(Path::new("/sys/fs/cgroup").join(name)).ok()?.trim().parse().ok()
     };
@@ -192,19 +210,16 @@ pub(crate) fn memory_available_bytes() -> Option<u64> {
     }
 }
 
-/// `MemAvailable` of a `/proc/meminfo`, in bytes.
-fn available_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// The bytes that `/proc/meminfo` or `/proc/…/status` tells behind `key`, in units of 1,024.
+fn bytes_of(key: &str, text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
 /// The most memory that this process has held so far, in bytes, if known.
 pub(crate) fn memory_peak_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    bytes_of("VmHWM:", &fs::read_to_string("/proc/self/status").ok()?)
 }
 
 /// Bytes that this user may still write to the file system that holds `folder`, if known.
@@ -345,15 +360,15 @@ mod tests {
     #[test]
     fn a_second_lock_on_one_folder_is_refused_and_names_the_holder() {
         let folder = tempfile::tempdir().unwrap();
-        let first = FolderLock::acquire(folder.path()).unwrap();
-        let refusal = FolderLock::acquire(folder.path()).unwrap_err();
+        let first = lock_folder(folder.path()).unwrap();
+        let refusal = lock_folder(folder.path()).unwrap_err();
         assert!(matches!(
             &refusal,
             LockError::Held { holder: Some(pid), .. } if *pid == std::process::id()
         ));
         assert!(refusal.to_string().contains("--data-dir"), "{refusal}");
         drop(first);
-        FolderLock::acquire(folder.path()).unwrap();
+        lock_folder(folder.path()).unwrap();
     }
 
     #[test]
@@ -374,9 +389,9 @@ mod tests {
     #[test]
     fn available_memory_is_read_in_bytes() {
         let text = "MemTotal:       24104748 kB\nMemAvailable:   18874368 kB\n";
-        assert_eq!(available_of(text), Some(18_874_368 * 1024));
-        assert_eq!(available_of("MemTotal: 1 kB\n"), None);
-        assert_eq!(available_of("MemAvailable: many kB\n"), None);
+        assert_eq!(bytes_of("MemAvailable:", text), Some(18_874_368 * 1024));
+        assert_eq!(bytes_of("MemAvailable:", "MemTotal: 1 kB\n"), None);
+        assert_eq!(bytes_of("MemAvailable:", "MemAvailable: many kB\n"), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Settings to begin with, by name: the files in `node/presets`.
 //!
-//! A preset is part of a manifest. Each table that it has replaces that table whole, so that a preset
-//! says everything about what it touches; the rest stays as `manifest new` proposes it. So a preset is
-//! data: a new one is a file and a line here.
+//! A preset is part of a manifest. Each table that it has replaces that table whole, so that a
+//! preset says everything about what it touches; the rest stays as `manifest new` proposes it. So a
+//! preset is data: a new one is a file and a line here.
 
 use toml::Table;
 

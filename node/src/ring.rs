@@ -81,6 +81,19 @@ pub(crate) struct Job {
     pub(crate) patience: Patience,
 }
 
+impl Job {
+    /// Who sends to us.
+    pub(crate) fn predecessor(&self) -> PeerId {
+        let count = self.members.len();
+        self.members[(self.position + count - 1) % count].peer
+    }
+
+    /// To whom we send.
+    pub(crate) fn successor(&self) -> PeerId {
+        self.members[(self.position + 1) % self.members.len()].peer
+    }
+}
+
 /// What a ring tells on its way.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -173,9 +186,9 @@ pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::
     Ok(Preamble::from_bytes(&bytes))
 }
 
-/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the update,
-/// and the ring goes on until nothing is left to pass on. A ring of one has no streams; of others the
-/// preambles, from the predecessor and to the successor, are read and written already.
+/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the
+/// update, and the ring goes on until nothing is left to pass on. A ring of one has no streams; of
+/// others the preambles, from the predecessor and to the successor, are read and written already.
 ///
 /// # Errors
 /// [`RingError`]; once the update is held, the ring cannot fail any more. What was finished is told
@@ -330,13 +343,13 @@ impl Ring {
         for output in outputs {
             match output {
                 Output::Work(work, at) => {
-                    let elements = self.cut().frame(at.chunk, at.frame);
+                    let elements = self.job.cut.frame(at.chunk, at.frame);
                     let (place, payload) =
                         (self.state.place(at), payload.take().unwrap_or_default());
                     self.bench.ask(Op::Reduce { work, elements, place, payload }).await;
                 }
                 Output::Keep(at) => {
-                    let elements = self.cut().frame(at.chunk, at.frame).len();
+                    let elements = self.job.cut.frame(at.chunk, at.frame).len();
                     let (place, payload) =
                         (self.state.place(at), payload.take().unwrap_or_default());
                     self.bench.ask(Op::Keep { elements, place, payload }).await;
@@ -359,7 +372,7 @@ impl Ring {
                 Output::Held => self.bench.ask(Op::Whole).await,
                 Output::Closed => self.closed = true,
                 Output::Fault(fault) => {
-                    return Err(RingError::Fault { who: self.predecessor(), fault });
+                    return Err(RingError::Fault { who: self.job.predecessor(), fault });
                 }
             }
         }
@@ -386,7 +399,7 @@ impl Ring {
             // Our own delta times its weight is finite, so it is what came that is too large. Who
             // made it so is not seen from here: the predecessor goes, not its reputation.
             Product::Reduced(Err(error @ ReduceError::Encode(_))) => {
-                Err(self.lost(self.predecessor(), &error.to_string()))
+                Err(lost(self.job.predecessor(), &error))
             }
             Product::Kept(Ok(())) => Ok(()),
             Product::Hashed(chunk, digest) => {
@@ -420,8 +433,8 @@ impl Ring {
                 *ended = Some(time::Instant::now() + self.job.patience.closed());
                 Ok(())
             }
-            Ok(End::Read(why)) => Err(self.lost(self.predecessor(), &why.to_string())),
-            Ok(End::Written(why)) => Err(self.lost(self.successor(), &why.to_string())),
+            Ok(End::Read(why)) => Err(lost(self.job.predecessor(), &why)),
+            Ok(End::Written(why)) => Err(lost(self.job.successor(), &why)),
             Ok(End::Done) => Ok(()),
             Err(_) => Err(RingError::Stopped),
         }
@@ -430,7 +443,7 @@ impl Ring {
     /// The predecessor's stream ended a while ago.
     fn on_gone(&self) -> Result<(), RingError> {
         if self.state.is_due() {
-            return Err(self.lost(self.predecessor(), "its stream ended"));
+            return Err(lost(self.job.predecessor(), &"its stream ended"));
         }
         Ok(())
     }
@@ -451,26 +464,13 @@ impl Ring {
         let _ = self.leaving.send((label, payload)).await;
     }
 
-    fn cut(&self) -> Cut {
-        self.job.cut
-    }
-
-    fn predecessor(&self) -> PeerId {
-        let members = self.job.members.len();
-        self.job.members[(self.job.position + members - 1) % members].peer
-    }
-
-    fn successor(&self) -> PeerId {
-        self.job.members[(self.job.position + 1) % self.job.members.len()].peer
-    }
-
     fn fault(&self, why: &'static str) -> RingError {
-        RingError::Fault { who: self.predecessor(), fault: Fault::Frame(why) }
+        RingError::Fault { who: self.job.predecessor(), fault: Fault::Frame(why) }
     }
+}
 
-    fn lost(&self, neighbour: PeerId, why: &str) -> RingError {
-        RingError::Lost { neighbour, why: why.to_owned() }
-    }
+fn lost(neighbour: PeerId, why: &impl ToString) -> RingError {
+    RingError::Lost { neighbour, why: why.to_string() }
 }
 
 /// Sleeps until then; for ever where there is no then.

@@ -214,11 +214,7 @@ impl Actor {
 
     fn start(&mut self, job: Job) {
         let (roster, count) = (job.roster, job.members.len());
-        let neighbour = |offset: usize| job.members.get((job.position + offset) % count);
-        let (Some(predecessor), Some(successor)) = (neighbour(count - 1), neighbour(1)) else {
-            return;
-        };
-        let (predecessor, successor) = (predecessor.peer, successor.peer);
+        let (predecessor, successor) = (job.predecessor(), job.successor());
         let (sender, stream) = oneshot::channel();
         let (net, pace, events) = (self.net.clone(), self.pace.clone(), self.events.clone());
         let stop = CancellationToken::new();

@@ -1,10 +1,10 @@
 //! `sim`: a whole run on this machine, with real processes and a judgement.
 //!
 //! One bootstrap and N nodes, all of them this very program, train until the last epoch; a scenario
-//! file may kill, stop and start them on the way, and spoil the links between them. What they did is read from their events files,
-//! and how good the model became is measured here, from checkpoint files. The simulation succeeds
-//! only if every process ended as it should, all committed the same states, and the held-out loss
-//! fell.
+//! file may kill, stop and start them on the way, and spoil the links between them. What they did
+//! is read from their events files, and how good the model became is measured here, from checkpoint
+//! files. The simulation succeeds only if every process ended as it should, all committed the same
+//! states, and the held-out loss fell.
 //!
 //! It shares no code path with what it judges but the formats of events and checkpoints.
 
@@ -30,33 +30,29 @@ mod table;
 mod toll;
 mod watch;
 
-use std::{io::Write, num::NonZeroUsize, path::Path, time::Duration};
-
-use intellect_protocol::message::MEMBERS_MAX;
+use std::{io::Write, path::Path, time::Duration};
 
 use crate::{
     checkpoint::Front,
     cli::SimArgs,
     gauge::{Gauge, REPORT_TOKENS},
     manifest::Manifest,
-    os, tools,
+    os::cannot,
+    tools,
 };
 
 use folder::Folder;
 use logbook::Logbook;
 use observer::{Measured, Observer, Request};
 use plan::Plan;
-use stage::Stage;
+use stage::{Ending, Stage};
 use stop::Stop;
-use watch::{Ending, watch};
+use watch::watch;
 
 pub(crate) use error::SimError;
 
 /// Runs a simulation, with processes or in virtual time.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
-    if let Some(peers) = args.peers.map(NonZeroUsize::get).filter(|peers| *peers > MEMBERS_MAX) {
-        return Err(SimError::TooMany { peers, cores: os::cores() });
-    }
     if args.in_virtual_time { swarm::run(args, out) } else { run_processes(args, out) }
 }
 
@@ -67,11 +63,11 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device)?;
     let entropies = gauge.entropies();
     table::introduce(&plan, &entropies, out)?;
-    let folder_error = |source| SimError::Folder { path: plan.folder.clone(), source };
-    let observer = Observer::start(gauge).map_err(folder_error)?;
+    let unusable = cannot("use", &plan.folder);
+    let observer = Observer::start(gauge).map_err(&unusable)?;
     let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE, &mut stop);
-    let mut logbook = Logbook::open(&plan, entropies.floor).map_err(folder_error)?;
+    let mut logbook = Logbook::open(&plan, entropies.floor).map_err(&unusable)?;
     logbook.write(0, before);
     if stop.is_wanted_within(Duration::from_millis(1)) {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
@@ -80,7 +76,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut stage = Stage::open(&plan, scenario)?;
     let (evaluations, end) = watch(&mut stage, &observer, &mut logbook, &mut stop, out)?;
     let wall = stage.wall();
-    let last = stage.ledger().committed();
+    let last = stage.ledger.committed();
     let after = match &end {
         // The newest that there is.
         Ending::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),
@@ -98,10 +94,12 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         closed.reasons = vec![format!("interrupted after epoch {last}")];
     } else {
         logbook.write(last, after);
-        closed.reasons.splice(0..0, end.failure());
+        if let Ending::Failed(why) = end {
+            closed.reasons.insert(0, why);
+        }
         closed.reasons.extend(measured.complaint());
     }
-    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(folder_error)?;
+    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(&unusable)?;
     let told = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {
         // Where the terminal was closed nobody reads it.

@@ -18,7 +18,7 @@ mod log;
 
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs::{self, File, ReadDir},
     io::{self, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
@@ -26,8 +26,9 @@ use std::{
 };
 
 use intellect_protocol::{codec::EncodeError, id::RunId};
+use tokio::task::JoinError;
 
-use crate::os;
+use crate::os::{self, PathError, cannot};
 
 pub(crate) mod incoming;
 mod updates;
@@ -52,15 +53,8 @@ const DAMAGED: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// The system said no.
-    #[error("cannot {what} {}", path.display())]
-    Io {
-        /// "write", "read" …
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Somebody has removed it while the node ran.
     #[error("{} was removed while this node ran", path.display())]
     Removed {
@@ -71,38 +65,32 @@ pub(crate) enum StoreError {
     #[error("the state is not stored")]
     NotFinite(#[from] EncodeError),
     /// What was read back is not what was written.
-    #[error("{} does not read back as it was written: the disk or the memory is faulty", path.display())]
+    #[error(
+        "{} does not read back as it was written: the disk or the memory is faulty", path.display()
+    )]
     ReadBack {
         /// The file that was not renamed.
         path: PathBuf,
     },
     /// A job on the disk was given up.
     #[error("a job on the disk has ended: {0}")]
-    Ended(String),
-    /// Nobody has such a piece.
-    #[error("there is no piece {piece} in {}", path.display())]
-    Piece {
-        /// As asked.
-        piece: usize,
-        /// The checkpoint.
-        path: PathBuf,
-    },
+    Ended(#[from] JoinError),
 }
 
 impl Store {
     /// Makes the folder of `run` if need be, and removes what a crash left half written.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
-        let folder = data_dir.join("runs").join(run.hex());
+        let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
         let store = Self { folder, used, places: Mutex::default() };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
-            os::create_folder(folder).map_err(|source| failed("create", folder, source))?;
+            os::create_folder(folder).map_err(cannot("create", folder))?;
         }
         for folder in [&store.folder, &checkpoints, &updates] {
             for path in files(folder)? {
                 if path.extension() == Some(OsStr::new(TEMPORARY)) {
-                    fs::remove_file(&path).map_err(|source| failed("remove", &path, source))?;
+                    fs::remove_file(&path).map_err(cannot("remove", &path))?;
                 }
             }
         }
@@ -112,19 +100,17 @@ impl Store {
     /// Keeps the signed manifest.
     pub(crate) fn save_manifest(&self, text: &str) -> Result<(), StoreError> {
         let path = self.folder.join("run.toml");
-        replace(&path, |file| file.write_all(text.as_bytes()))
-            .map_err(|source| failed("write", &path, source))
+        Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
     }
 
     /// Keeps the file of the run's tokenizer.
     pub(crate) fn save_tokenizer(&self, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.tokenizer_path();
-        replace(&path, |file| file.write_all(bytes))
-            .map_err(|source| failed("write", &path, source))
+        Ok(replace(&path, bytes).map_err(cannot("write", &path))?)
     }
 
     /// At most `most` bytes of it, from `offset` on.
-    pub(crate) fn tokenizer_part(&self, offset: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn tokenizer_part(&self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         part_of(&self.tokenizer_path(), offset, most)
     }
 
@@ -136,19 +122,19 @@ impl Store {
     /// Moves a file that makes no sense out of the way, for a person to look at.
     pub(crate) fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
         let folder = self.folder.join("damaged");
-        let error = |source| failed("set aside", path, source);
-        os::create_folder(&folder).map_err(error)?;
+        let error = cannot("set aside", path);
+        os::create_folder(&folder).map_err(&error)?;
         let number = |path: &PathBuf| path.extension()?.to_str()?.parse::<u64>().ok();
         let mut known: Vec<(u64, PathBuf)> =
             files(&folder)?.into_iter().filter_map(|path| Some((number(&path)?, path))).collect();
         known.sort();
         let next = known.last().map_or(1, |(last, _)| last.saturating_add(1));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        fs::rename(path, folder.join(format!("{name}.{next}"))).map_err(error)?;
-        os::sync_folder(&folder).and_then(|()| os::sync_parent(path)).map_err(error)?;
+        fs::rename(path, folder.join(format!("{name}.{next}"))).map_err(&error)?;
+        os::sync_folder(&folder).and_then(|()| os::sync_parent(path)).map_err(&error)?;
         let old = known.len().saturating_sub(DAMAGED - 1);
         for (_, old) in &known[..old] {
-            fs::remove_file(old).map_err(|source| failed("remove", old, source))?;
+            fs::remove_file(old).map_err(cannot("remove", old))?;
         }
         Ok(())
     }
@@ -156,11 +142,7 @@ impl Store {
 
 /// The runs that a data folder holds.
 pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
-    let runs = match fs::read_dir(data_dir.join("runs")) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let runs = os::unless_missing(fs::read_dir(data_dir.join("runs")))?.into_iter().flatten();
     let names: io::Result<Vec<_>> = runs.map(|run| run.map(|run| run.file_name())).collect();
     let mut runs: Vec<RunId> =
         names?.iter().filter_map(|name| RunId::from_hex(name.to_str()?)).collect();
@@ -170,7 +152,7 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
 
 /// Bytes that the states and updates of a run take already.
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
-    let run = data_dir.join("runs").join(run.hex());
+    let run = run_folder(data_dir, run);
     let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
     let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
     // Published weights, and what a crash left of them: their momentum takes no room.
@@ -179,42 +161,43 @@ pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     paths.chain(genesis).filter_map(taken).sum()
 }
 
+/// The folder of a run.
+pub(crate) fn run_folder(data_dir: &Path, run: RunId) -> PathBuf {
+    data_dir.join("runs").join(run.hex())
+}
+
 /// Where the signed manifest of a run lies.
 pub(crate) fn manifest_path(data_dir: &Path, run: RunId) -> PathBuf {
-    data_dir.join("runs").join(run.hex()).join("run.toml")
+    run_folder(data_dir, run).join("run.toml")
 }
 
 /// Writes a small file under another name, flushes it, and renames it.
-fn replace(path: &Path, write: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let temporary = path.with_extension(TEMPORARY);
-    let mut file = File::create(&temporary)?;
-    write(&mut file)?;
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_by(&path.with_extension(TEMPORARY), path, bytes)
+}
+
+/// The same by way of the file `temporary`.
+fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(temporary)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)?;
+    fs::rename(temporary, path)?;
     os::sync_parent(path)
 }
 
 /// The files in a folder.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let entries = fs::read_dir(folder).map_err(|source| failed("read", folder, source))?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    paths.collect::<io::Result<_>>().map_err(|source| failed("read", folder, source))
+    let paths = |entries: ReadDir| entries.map(|entry| Ok(entry?.path())).collect();
+    Ok(fs::read_dir(folder).and_then(paths).map_err(cannot("read", folder))?)
 }
 
 /// At most `most` bytes of a file, from `offset` on.
-fn part_of(path: &Path, offset: u64, most: usize) -> Result<Vec<u8>, StoreError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
-        let rest = file.metadata()?.len().saturating_sub(offset);
-        let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
-        file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
-    };
-    read().map_err(|source| failed("read", path, source))
-}
-
-fn failed(what: &'static str, path: &Path, source: io::Error) -> StoreError {
-    StoreError::Io { what, path: path.to_owned(), source }
+fn part_of(path: &Path, offset: u64, most: usize) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let rest = file.metadata()?.len().saturating_sub(offset);
+    let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
 }
 
 /// Name of the run's tokenizer in the run's folder.

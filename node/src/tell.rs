@@ -24,18 +24,19 @@ use crate::net;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use events::Sink;
-use meter::{Meter, Standing};
+use meter::Standing;
 use waiting::Waiting;
 use work::{Brought, Trained};
 
+pub(crate) use meter::{Meter, Progress};
 pub(crate) use waiting::Missing;
 
 /// Said once, on standard error.
 const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
     `kill`, makes it leave)";
 
-/// The members of the roster that formed a receipt, then those whose work is in kept parts only; each with
-/// the weight that counts.
+/// The members of the roster that formed a receipt, then those whose work is in kept parts only;
+/// each with the weight that counts.
 fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     let mut rest = receipt.contributors();
     let members = receipt.members.iter().map(|member| {
@@ -104,9 +105,7 @@ impl Teller {
     }
 
     pub(crate) fn set_run(&mut self, run: intellect_protocol::id::RunId) {
-        let manifest = store::manifest_path(&self.data_dir, run);
-        let folder = manifest.parent().map(|folder| format!("{}/", folder.display()));
-        self.folder = folder.unwrap_or_default();
+        self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }
 
@@ -239,7 +238,8 @@ impl Teller {
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(
-            "epoch {epoch} was the last one: serving {peers} still behind, while they get on (Ctrl-C leaves)"
+            "epoch {epoch} was the last one: serving {peers} still behind, while they get on \
+             (Ctrl-C leaves)"
         ));
     }
 
@@ -282,7 +282,7 @@ impl Teller {
 
     /// Reports the progress of a transfer.
     pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
-        Meter::new(self.clone(), Arc::clone(&self.line), from_epoch, to_epoch)
+        Meter::new(self.clone(), from_epoch, to_epoch)
     }
 
     fn committed(&mut self, committed: &Committed) {

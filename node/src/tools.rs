@@ -1,5 +1,5 @@
-//! Commands beside the node itself: most take files or the cores of this machine, write, and end; the public
-//! entry point serves.
+//! The commands beside the node itself. Most of them take files, or the cores of this machine,
+//! write something and end; the public entry point serves until it is stopped.
 
 pub(crate) mod bench;
 pub(crate) mod bootstrap;

@@ -1,15 +1,15 @@
 //! The thread that owns device, model and agreed state, and does nothing but compute.
 //!
-//! It trains inner steps until the epoch's budget is used up, freezes the delta
-//! Δ = θ_anchor − θ_local (R31), takes the outer step of a committed epoch, and moves the local
-//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what no
-//! receipt has spent stays in them and is offered again.
+//! It trains inner steps until the epoch's budget is used up, and freezes the delta
+//! Δ = θ_anchor − θ_local (R31). It takes the outer step of a committed epoch, and moves the local
+//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what
+//! no receipt has spent stays in them and is offered again.
 //!
 //! Between two inner steps it looks at its inbox, so a command waits for one step at most. It is
 //! never joined: at exit it is abandoned, wherever it is.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use intellect_protocol::assign::stream_seed;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::{Header, Table};
 use intellect_protocol::codec::{Codec, DecodeError, EncodeError};
+use intellect_protocol::holdings::Origin;
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::manifest::{Budget, Epoch};
 use intellect_protocol::message::Head;
@@ -43,7 +44,7 @@ const REPORTS: usize = 64;
 pub(crate) struct Config {
     /// The run.
     pub(crate) run: RunId,
-    /// Us.
+    /// This peer.
     pub(crate) me: PeerId,
     /// When an epoch's training ends.
     pub(crate) epoch: Epoch,
@@ -108,8 +109,8 @@ pub(crate) enum Report {
         /// The delta.
         delta: Arc<Vec<f32>>,
     },
-    /// The outer step is taken, or the fetched state loaded.
-    State(Arc<Snapshot>, Provenance),
+    /// The outer step is taken, or the fetched state loaded; without an origin it is genesis.
+    State(Arc<Snapshot>, Option<Origin>),
     /// Training gave no finite number; it begins anew at the agreed weights.
     Diverged {
         /// The epoch.
@@ -119,17 +120,6 @@ pub(crate) enum Report {
     },
     /// Nothing more can be computed.
     Failed(String),
-}
-
-/// Where a state came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Provenance {
-    /// From the seed.
-    Genesis,
-    /// From the outer step.
-    Applied,
-    /// From other peers.
-    Loaded,
 }
 
 /// A committed state, to write and to serve.
@@ -270,27 +260,20 @@ impl Worker {
             failures: 0,
             reports,
         };
-        worker.publish(header, Provenance::Genesis)?;
+        worker.publish(header, None)?;
         Ok(worker)
     }
 
     fn run(&mut self, inbox: &Receiver<Command>) {
         loop {
-            let command = if self.training.is_some() {
-                match inbox.try_recv() {
-                    Ok(command) => Some(command),
-                    Err(mpsc::TryRecvError::Empty) => None,
-                    Err(mpsc::TryRecvError::Disconnected) => return,
-                }
-            } else {
-                match inbox.recv() {
-                    Ok(command) => Some(command),
-                    Err(mpsc::RecvError) => return,
-                }
+            let received = match self.training {
+                Some(_) => inbox.try_recv(),
+                None => inbox.recv().map_err(TryRecvError::from),
             };
-            let done = match command {
-                Some(command) => self.obey(command).map_err(|error| error.to_string()),
-                None => self.step(),
+            let done = match received {
+                Ok(command) => self.obey(command).map_err(|error| error.to_string()),
+                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Disconnected) => return,
             };
             if let Err(why) = done {
                 self.report(Report::Failed(why));
@@ -319,7 +302,7 @@ impl Worker {
             Command::Load { table, state, spent } => {
                 let header = *table.header();
                 self.move_to(*state, &spent)?;
-                self.publish(header, Provenance::Loaded)
+                self.publish(header, Some(Origin::Loaded))
             }
         }
     }
@@ -383,9 +366,9 @@ impl Worker {
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
             return Err(format!(
-                "epoch {epoch}: {FAILURES_MAX} times in a row it gave no finite number ({why}). The \
-                 learning rate of this run (train.lr) is too high, or its data is damaged: only \
-                 its organiser can change that, with another manifest"
+                "epoch {epoch}: {FAILURES_MAX} times in a row it gave no finite number ({why}). \
+                 The learning rate of this run (train.lr) is too high, or its data is damaged: \
+                 only its organiser can change that, with another manifest"
             ));
         }
         training.step += 1;
@@ -405,10 +388,11 @@ impl Worker {
         state.step(&self.config.outer, header.epoch, &delta);
         drop(delta);
         self.move_to(state, spent)?;
-        self.publish(header, Provenance::Applied)
+        self.publish(header, Some(Origin::Applied))
     }
 
-    /// The additive rule, block by block (R34): local weights keep what the new state has not spent.
+    /// The additive rule, block by block (R34): local weights keep what the new state has not
+    /// spent.
     fn move_to(&mut self, state: State, spent: &Blocks) -> Result<(), TrainError> {
         self.trainer.model().store(&mut self.local)?;
         let elements = self.local.len() as u64;
@@ -417,8 +401,8 @@ impl Worker {
             let local = &mut self.local[range.clone()];
             match &at_ready {
                 Some(at_ready) => advance(local, &at_ready[range.clone()], &state.theta()[range]),
-                // Where a part was spent on another lineage, and more was learnt on it since, nothing
-                // tells the two apart: all of it goes, rather than that some counts twice.
+                // Where a part was spent on another lineage, and more was learnt on it since,
+                // nothing tells the two apart: all of it goes, rather than that some counts twice.
                 None => local.copy_from_slice(&state.theta()[range]),
             }
         }
@@ -435,7 +419,7 @@ impl Worker {
         Ok(())
     }
 
-    fn publish(&self, header: Header, origin: Provenance) -> Result<(), ApplyError> {
+    fn publish(&self, header: Header, origin: Option<Origin>) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
         let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };
         self.report(Report::State(Arc::new(snapshot), origin));

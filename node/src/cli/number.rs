@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, str::FromStr};
 
 use intellect_protocol::message::MEMBERS_MAX;
 
-/// A number of something of which there has to be one.
+/// A whole number that is not zero.
 pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "type a whole number, 1 or more".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What was decided, done.
+//! Carries out what the state has decided.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,14 +8,14 @@ use intellect_protocol::checkpoint::Header;
 use intellect_protocol::epoch::{Apply, Ring};
 use intellect_protocol::holdings::{Buffer, Input, Name, Output};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Ask, Finished, Head, Message};
+use intellect_protocol::message::{Ask, Finished, Head, Message, Request};
 use intellect_protocol::peer;
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
 
 use super::disk::update_came;
 use super::{Done, Driver};
-use crate::fetch::{self, Notice};
+use crate::fetch;
 use crate::net::SendError;
 use crate::{net, ring, worker};
 
@@ -57,7 +57,7 @@ impl Driver {
 
     fn send(&mut self, to: PeerId, message: &Verified<Message>) {
         let sent = self.net.send(to, wire::envelope(message));
-        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now()) {
+        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now().into()) {
             self.repeats = self.repeats.wrapping_add(1);
             self.gossip(self.repeats, message);
         }
@@ -125,19 +125,23 @@ impl Driver {
         let (net, decodes) = (self.net.clone(), self.decodes());
         let length = self.manifest.run.codec.encoded_bytes(self.bulk.newest.state.theta().len());
         self.jobs.spawn(async move {
-            let found = fetch::update(&net, name.digest, length, from).await;
+            let part = |offset| Request::Update { update: name.digest, offset };
+            let found = fetch::bytes(&net, name.digest, length, from, part).await;
             update_came(name, found.filter(|bytes| decodes(bytes)))
         });
     }
 
     fn fetch_chunk(&mut self, ring: Digest, f: Finished, length: usize, holders: Vec<PeerId>) {
         let net = self.net.clone();
+        let Finished { roster, chunk, seal } = f;
         self.jobs.spawn(async move {
-            let Some(content) = fetch::chunk(&net, f, length, holders).await else {
+            let part = |offset| Request::Chunk { roster, chunk, offset };
+            let found = fetch::bytes(&net, seal.digest, length, holders, part).await;
+            let Some(content) = found else {
                 return Done::Input(Box::new(Input::ChunkMissed { ring, finished: f }));
             };
             let input = Box::new(Input::ChunkCame { ring, finished: f });
-            let bytes = Buffer::Chunk((f.roster, f.chunk));
+            let bytes = Buffer::Chunk((roster, chunk));
             Done::Came { bytes, content: Arc::new(content), input }
         });
     }
@@ -148,16 +152,10 @@ impl Driver {
         let (net, donors) = (self.net.clone(), self.donors.subscribe());
         let store = Arc::clone(&self.store);
         let from_epoch = self.holdings.peer().head().epoch;
-        let (tell, mut meter) = (self.tell.clone(), self.tell.meter(from_epoch, head.epoch));
+        let mut meter = self.tell.meter(from_epoch, head.epoch);
         self.jobs.spawn(async move {
-            let notice = |notice| match notice {
-                Notice::Progress(progress) => meter.show(progress),
-                Notice::Fault(peer, why) => net.fault(peer, why),
-                Notice::Disk(error) => tell.disk(&error),
-            };
-            let donors = || donors.borrow().clone();
-            let found = fetch::checkpoint(&net, &store, header, head.state, donors, notice).await;
-            match found {
+            let (meter, donors) = (&mut meter, || donors.borrow().clone());
+            match fetch::checkpoint(&net, &store, header, head.state, donors, meter).await {
                 Ok((table, state)) => Done::Loaded(table, Box::new(state), spent),
                 Err(_) => Done::Input(Box::new(Input::Peer(peer::Input::LoadFailed(head)))),
             }

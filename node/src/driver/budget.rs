@@ -6,12 +6,15 @@
 //! enough would silence it. So each author has two budgets: one that only its own connection can
 //! use up, which is its fault, and one for what others bring of it, which is nobody's.
 //!
-//! Equation and limits as in `net::pace`: `left ← min(burst, left + rate · Δt)`, a message takes one.
+//! A budget is a [`Bucket`]: a message takes one token.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use intellect_protocol::id::PeerId;
+use tokio::time::Instant;
+
+use crate::net::pace::Bucket;
 
 /// The budgets of all authors.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ impl Budgets {
     /// links, encoded on the loop. `None`: it has asked so much that it gets none. Honest peers ask
     /// one after the other, and begin anew where an answer does not come, so they wait.
     pub(super) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
-        self.asks.reserve(from, now)
+        self.asks.of(from, now)?.reserve(ASK_WAIT_MAX, now)
     }
 
     /// Whether a message to one peer may be gossiped, because no stream leads to it. Who asks under
@@ -69,73 +72,50 @@ impl Budgets {
     }
 }
 
+/// A bucket for each author.
 #[derive(Debug)]
 struct Buckets {
-    of: BTreeMap<PeerId, Bucket>,
-    per_s: f64,
-    burst: f64,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    left: f64,
-    at: Instant,
+    all: BTreeMap<PeerId, Bucket>,
+    per_s: u32,
+    burst: u32,
 }
 
 impl Buckets {
-    fn new(per_s: f64, burst: f64) -> Self {
-        Self { of: BTreeMap::new(), per_s, burst }
+    fn new(per_s: u32, burst: u32) -> Self {
+        Self { all: BTreeMap::new(), per_s, burst }
     }
 
     fn take(&mut self, author: PeerId, now: Instant) -> bool {
-        let Some(bucket) = self.filled(author, now) else { return false };
-        let free = bucket.left >= 1.0;
-        if free {
-            bucket.left -= 1.0;
-        }
-        free
+        self.of(author, now).is_some_and(|bucket| bucket.take(now))
     }
 
-    /// Takes one that will be there after the time that is returned.
-    fn reserve(&mut self, author: PeerId, now: Instant) -> Option<Duration> {
-        let per_s = self.per_s;
-        let bucket = self.filled(author, now)?;
-        let wait = Duration::from_secs_f64((1.0 - bucket.left).max(0.0) / per_s);
-        let fair = wait <= ASK_WAIT_MAX;
-        if fair {
-            bucket.left -= 1.0;
-        }
-        fair.then_some(wait)
-    }
-
-    fn filled(&mut self, author: PeerId, now: Instant) -> Option<&mut Bucket> {
-        if self.of.len() >= AUTHORS_MAX && !self.of.contains_key(&author) {
-            self.of.retain(|_, bucket| now.duration_since(bucket.at) < FORGET_AFTER);
-            if self.of.len() >= AUTHORS_MAX {
+    /// The bucket of an author, if there is room for one.
+    fn of(&mut self, author: PeerId, now: Instant) -> Option<&mut Bucket> {
+        if self.all.len() >= AUTHORS_MAX && !self.all.contains_key(&author) {
+            self.all.retain(|_, bucket| bucket.rested(now) < FORGET_AFTER);
+            if self.all.len() >= AUTHORS_MAX {
                 return None;
             }
         }
-        let bucket = self.of.entry(author).or_insert(Bucket { left: self.burst, at: now });
-        let since = now.duration_since(bucket.at).as_secs_f64();
-        bucket.left = (bucket.left + since * self.per_s).min(self.burst);
-        bucket.at = now;
-        Some(bucket)
+        let (per_s, burst) = (self.per_s, self.burst);
+        Some(self.all.entry(author).or_insert_with(|| Bucket::new(per_s, burst, now)))
     }
 }
 
 /// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
-pub(super) const MESSAGES_PER_S: f64 = 64.0;
-const MESSAGES_BURST: f64 = 256.0;
+pub(super) const MESSAGES_PER_S: u32 = 64;
+const MESSAGES_BURST: u32 = 256;
 
 /// Questions a second and peer that are answered, and how many at once (docs/FORMATS.md); what is
 /// above waits, well below the patience of who asks.
-const ASKS_PER_S: f64 = 16.0;
-const ASKS_BURST: f64 = 16.0;
+const ASKS_PER_S: u32 = 16;
+const ASKS_BURST: u32 = 16;
 const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Messages to single peers a second that are gossiped: with our own ones far below what others read.
-const ANSWERS_PER_S: f64 = 16.0;
-const ANSWERS_BURST: f64 = 64.0;
+/// Messages to single peers a second that are gossiped: with our own ones far below what others
+/// read.
+const ANSWERS_PER_S: u32 = 16;
+const ANSWERS_BURST: u32 = 64;
 const ANYBODY: PeerId = PeerId([0; 32]);
 
 /// Authors whose messages are counted: what the view can hold.

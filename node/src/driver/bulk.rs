@@ -50,7 +50,7 @@ impl Bulk {
     }
 }
 
-/// Some bytes of many.
+/// A part of bytes in memory.
 pub(super) struct Window {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,

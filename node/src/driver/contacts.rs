@@ -1,4 +1,5 @@
-//! Keeps the file `peers` true: soon after the first peer was reached, and then now and again.
+//! Keeps the file `peers` up to date. It is written soon after the first peer was reached, and
+//! again when the list has changed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,11 +8,11 @@ use super::{Done, Driver};
 use crate::net;
 use crate::store::contacts;
 
-/// Between two writings: peers come and go, and an old list is nearly as good.
+/// The pause between two writings: peers come and go, and an old list is nearly as good.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// Starts to.
+    /// Starts the job that does it.
     pub(super) fn keep_contacts(&mut self, data_dir: PathBuf) {
         let net = self.net.clone();
         self.jobs.spawn(async move {

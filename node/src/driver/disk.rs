@@ -1,5 +1,5 @@
-//! Writing what the holdings want kept, reading what they want back, and putting updates together: all of it
-//! off the loop.
+//! Writes what the holdings want kept, reads what they want back, and puts updates together. All of
+//! it happens off the loop.
 
 use std::sync::Arc;
 

@@ -8,14 +8,14 @@ use intellect_protocol::id::PeerId;
 
 use crate::net::FETCH_TIMEOUT;
 
-/// At the last epoch: who is behind has so long to ask for something, or to get on; so no answer is under
-/// way any more when we leave.
+/// How long a peer that is behind the last epoch may neither ask for anything nor get on, before
+/// this node leaves. A fetch takes no longer, so no answer is under way any more then.
 const LINGER: Duration = FETCH_TIMEOUT;
 
-/// However busy they are: what a node may be held up by those who never arrive.
+/// The longest time for which a node waits for those who are behind, however busy they are.
 const LINGER_MAX: Duration = Duration::from_mins(10);
 
-/// After Ctrl-C: how long the open ring or vote is waited for; the state gives up before.
+/// How long the open ring or vote is waited for after Ctrl-C; the state gives up before.
 const LEAVE: Duration = Duration::from_millis(4_300);
 
 /// Where the end stands.
@@ -101,8 +101,9 @@ impl Finish {
         begins
     }
 
-    /// Notes the heads of those who are behind the last one, `epoch`. How many are far behind, if that is
-    /// more than before: heartbeats of the last epoch are on their way, further behind is really behind.
+    /// Notes the heads of those who are behind the last one, `epoch`. Returns how many are far
+    /// behind, if that is more than before. Who is one epoch behind does not count: its heartbeat
+    /// of the last epoch may be on its way.
     pub(super) fn note_behind(
         &mut self,
         now: Instant,

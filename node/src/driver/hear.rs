@@ -24,7 +24,7 @@ impl Driver {
         let gossip = matches!(via, Via::Gossip(_));
         let envelope = if gossip { bytes.get(4..).unwrap_or_default() } else { bytes };
         let author = wire::claimed_author(envelope).unwrap_or(from);
-        match self.budgets.take(author, from, Instant::now()) {
+        match self.budgets.take(author, from, Instant::now().into()) {
             Ruling::Read => {}
             Ruling::Ignore => return self.verdict(via, Verdict::Ignore),
             Ruling::Fault => {

@@ -1,5 +1,5 @@
-//! What a driver does towards its end ([`Finish`](super::finish::Finish) says where that stands), and what it
-//! tells of the way there.
+//! What a driver does towards its end ([`Finish`](super::finish::Finish) says where that stands),
+//! and what it tells of the way there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,20 +36,11 @@ impl Driver {
 
     /// Says whom the run waits for here, if it does.
     pub(super) fn tell_waiting(&mut self) {
-        let moves = self.finish.is_reached() || self.holdings.peer().phase().0 == Phase::Behind;
+        let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
         let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
-        let (me, now) = (self.key.peer(), self.now());
-        let lack = || {
-            Missing::of(
-                me,
-                self.holdings.peer().series(),
-                peers_min,
-                self.holdings.peer().roll(),
-                now,
-            )
-        };
-        let lack = if moves { None } else { lack() };
-        self.tell.waiting(lack);
+        let missing = || Missing::of(me, peer.series(), peers_min, peer.roll(), now);
+        let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
+        self.tell.waiting(if moves { None } else { missing() });
     }
 
     /// Ctrl-C: takes leave; false at the second one, which ends it now.
@@ -62,8 +53,8 @@ impl Driver {
         begins
     }
 
-    /// At the last epoch: leaves when every live member is seen on that head, or none that is behind gets
-    /// on.
+    /// Leaves at the last epoch, when every live member is seen on that head, or when none that is
+    /// behind gets on.
     pub(super) fn consider_finishing(&mut self) {
         if self.finish.has_lingered(Instant::now()).is_none() {
             return;

@@ -24,7 +24,7 @@ impl Driver {
             let ticket = self.questions.ask(request.clone(), reply);
             return self.input(Input::Asked(ticket, request));
         }
-        let Some(wait) = self.budgets.ask(from, Instant::now()) else { return };
+        let Some(wait) = self.budgets.ask(from, Instant::now().into()) else { return };
         let ticket = self.questions.ask(request.clone(), reply);
         self.jobs.spawn(async move {
             tokio::time::sleep(wait).await;
@@ -71,7 +71,7 @@ impl Driver {
             }
             (Location::Checkpoint(state), Request::Piece { index, .. }) => {
                 let saved = self.bulk.saved.get(state).cloned();
-                let piece = move || saved?.piece(usize::try_from(index).ok()?).ok();
+                let piece = move || saved?.piece(usize::try_from(index).ok()?);
                 self.read_for(reply, piece);
             }
             (Location::File, Request::File { offset, .. }) => {

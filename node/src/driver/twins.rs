@@ -1,18 +1,21 @@
-//! The same key twice: a copy of a data folder, started beside the original, votes twice with one key.
+//! The same key twice: a copy of a data folder, started beside the original, votes twice with one
+//! key.
 //!
-//! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own, and
-//! has one conversation of gossip with a key. So each program knocks at peers that it is connected to, first
-//! at those who do not listen to it (`net::Handle::knock`), and whoever hears both tells them.
+//! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own,
+//! and has one conversation of gossip with a key. So each program knocks at peers that it is
+//! connected to, first at those who do not listen to it (`net::Handle::knock`), and whoever hears
+//! both tells them.
 //!
 //! What proves it to oneself is one heartbeat of one's own key and log of votes with a *greater*
-//! incarnation. A log id is drawn for one folder and never used again when that log is lost, and each start
-//! writes an incarnation above all earlier ones into its log before it says anything: so no start that this
-//! folder knows of can have said it, and no recording of an earlier life of ours is one. A smaller
-//! incarnation proves nothing, since anybody may repeat what our earlier lives said; so of two it is the
-//! one started first that learns of it, and ends, while the other one goes on.
+//! incarnation. A log id is drawn for one folder and never used again when that log is lost, and
+//! each start writes an incarnation above all earlier ones into its log before it says anything: so
+//! no start that this folder knows of can have said it, and no recording of an earlier life of ours
+//! is one. A smaller incarnation proves nothing, since anybody may repeat what our earlier lives
+//! said; so of two it is the one started first that learns of it, and ends, while the other one
+//! goes on.
 //!
-//! Others believe it where the peer itself, over a connection of its own, says heartbeats of an earlier start
-//! long after those of a later one: nobody else can do that.
+//! Others believe it where the peer itself, over a connection of its own, says heartbeats of an
+//! earlier start long after those of a later one: nobody else can do that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +33,8 @@ const PEERS_MAX: usize = 1024;
 /// Between two tries to let a peer know.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// A process that has ended cannot be heard for so long after the next one, which had to start and to
-/// connect, began to speak.
+/// A process that has ended cannot be heard for so long after the next one, which had to start and
+/// to connect, began to speak.
 const CERTAIN: Duration = Duration::from_secs(1);
 
 /// What a heartbeat tells of two programs with one key.

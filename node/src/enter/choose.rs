@@ -1,8 +1,9 @@
 //! Which run: the one that this folder holds, or one that the network offers.
 //!
-//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out: not
-//! where no entry point is given, not where `--run` names a run of the folder, and not where none of
-//! the entry points answers. Every manifest is verified, whoever offers it; its RunId is its own.
+//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out:
+//! not where no entry point is given, not where `--run` names a run of the folder, and not where
+//! none of the entry points answers. Every manifest is verified, whoever offers it; its RunId is
+//! its own.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::figures;
 use crate::manifest::Manifest;
 use crate::name::Hex;
 use crate::net::{self, Net};
-use crate::store;
+use crate::os::cannot;
+use crate::store::{self, StoreError};
 use crate::tell::Teller;
 use crate::tell::events;
 
@@ -70,11 +72,7 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
 /// What the folder holds; a manifest that is damaged is passed over, and the last such one told.
 fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
-    let runs = store::runs(folder).map_err(|source| store::StoreError::Io {
-        what: "read",
-        path: folder.clone(),
-        source,
-    })?;
+    let runs = store::runs(folder).map_err(cannot("read", folder)).map_err(StoreError::from)?;
     let (mut found, mut wrong) = (Found::new(), None);
     for run in runs {
         let path = store::manifest_path(folder, run);
@@ -92,7 +90,8 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
     Ok((found, wrong))
 }
 
-/// What the network offers. What cannot be used is told once: as an error where there is nothing else.
+/// What the network offers. What cannot be used is told once: as an error where there is nothing
+/// else.
 async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
     for net::Offer { from, bytes } in net.handle.manifests(None).await? {

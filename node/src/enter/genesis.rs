@@ -1,32 +1,31 @@
-//! The weights that a run begins with: drawn from its seed, which every peer does alone, or published
-//! with its manifest, and then fetched from other peers like any state.
+//! The weights that a run begins with: drawn from its seed, which every peer does alone, or
+//! published with its manifest, and then fetched from other peers like any state.
 //!
 //! Without them a node can compute nothing, not even the digest of its own genesis, so they are had
-//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves nothing,
-//! and what others say is not heard.
+//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves
+//! nothing, and what others say is not heard.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use intellect_protocol::checkpoint::Header;
 use intellect_protocol::id::Digest;
-use tokio::task::spawn_blocking;
 
-use super::EnterError;
+use super::{EnterError, off_loop};
 use crate::config::Local;
 use crate::driver::DriverError;
-use crate::fetch::{self, Notice};
+use crate::fetch;
 use crate::manifest::Manifest;
 use crate::net::{Event, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
 use crate::tell::Teller;
 
-/// Said while nobody who is there has them.
-const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; one \
-    node, the first, needs the file: --genesis FILE";
+/// What is said while no peer that is there has the weights.
+const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; \
+    one node, the first, needs the file: --genesis FILE";
 
-/// What had to be looked for.
+/// What was found before the loop began.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Absent: the weights are drawn.
@@ -35,8 +34,8 @@ pub(crate) struct Found {
     pub(crate) reachability: Option<Reachability>,
 }
 
-/// Finds published weights: in the file that `--genesis` names, in the folder of the run, or with other
-/// peers.
+/// Finds published weights in the file that `--genesis` names, in the folder of the run, or with
+/// other peers.
 ///
 /// # Cancel safety
 /// Cancel safe; what has come is kept.
@@ -69,21 +68,15 @@ pub(crate) async fn find(
     let mut reachability = None;
     let handle = net.handle.clone();
     let fetched = async {
-        let mut meter = tell.meter(0, 0);
-        let notice = |notice| match notice {
-            Notice::Progress(progress) => meter.show(progress),
-            Notice::Fault(peer, why) => handle.fault(peer, why),
-            Notice::Disk(error) => tell.disk(&error),
-        };
+        let meter = &mut tell.meter(0, 0);
         let in_vain = || tell.say(WAITING);
         let header = Header::published(parameters);
-        let found = fetch::checkpoint_at_last(&handle, store, header, state, notice, in_vain).await;
+        let found = fetch::checkpoint_at_last(&handle, store, header, state, meter, in_vain).await;
         let useless = |why| EnterError::Genesis(PublishedError::Useless { state, why });
         let (table, weights) = found.map_err(useless)?;
         let store = Arc::clone(store);
         let save = move || store.save_genesis(table, weights.into_theta());
-        let published = spawn_blocking(save).await;
-        Ok::<_, EnterError>(published.map_err(|error| DriverError::Worker(error.to_string()))??)
+        Ok::<_, EnterError>(off_loop(save).await??)
     };
     tokio::pin!(fetched);
     let published = loop {
@@ -114,7 +107,7 @@ async fn adopt(
         store.adopt_genesis(&path, &published)?;
         Ok(published)
     };
-    spawn_blocking(read).await.map_err(|error| DriverError::Worker(error.to_string()))?
+    off_loop(read).await?
 }
 
 /// What the folder of the run has; what is damaged is set aside.
@@ -125,7 +118,7 @@ async fn kept(
     tell: &Teller,
 ) -> Result<Option<Published>, EnterError> {
     let (path, kept) = (store.genesis_path(), Arc::clone(store));
-    let read = spawn_blocking(move || {
+    let read = move || {
         let path = kept.genesis_path();
         let read = path.exists().then(|| Published::read(&path, state, parameters)).transpose();
         if matches!(read, Ok(Some(_)))
@@ -134,13 +127,13 @@ async fn kept(
             tracing::warn!(%error, "what was fetched stays beside what was made of it");
         }
         read
-    });
-    match read.await.map_err(|error| DriverError::Worker(error.to_string()))? {
+    };
+    match off_loop(read).await? {
         Ok(published) => Ok(published),
         Err(PublishedError::Read(error)) if !error.is_damage() => {
             Err(EnterError::Genesis(error.into()))
         }
-        // Others have the same.
+        // Other peers have the same weights.
         Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error)),
         Err(error) => {
             tell.damaged(&path, &error.to_string());
@@ -150,7 +143,7 @@ async fn kept(
     }
 }
 
-/// Whoever is there may have the weights; for all else it is too early.
+/// Tells of peers that come and go, since they may have the weights; for all else it is too early.
 fn note(net: &Net, event: Event, tell: &Teller) {
     match event {
         Event::Connected { peer, link } => tell.connected(peer, &link),

@@ -1,9 +1,10 @@
 //! What a run takes of a machine: for whoever organises one, and for a node before it begins.
 //!
 //! An estimate of the most that a process holds at once. Of P parameters the node keeps the agreed
-//! state, the next one and one that is being written (8·P bytes each), local weights, those at Ready,
-//! the frozen delta, or what takes its place, and weights on their way to a device that still has the
-//! old ones (4·P each), and encoded updates; the trainer's part is the model's to say.
+//! state, the next one and one that is being written (8·P bytes each), local weights, those at
+//! Ready, the frozen delta, or what takes its place, and weights on their way to a device that
+//! still has the old ones (4·P each), and encoded updates; the trainer's part is the model's to
+//! say.
 
 use intellect_model::config::Work;
 use intellect_model::train;
@@ -45,8 +46,8 @@ pub(crate) fn update_bytes(run: &Run, work: &Work) -> u64 {
 /// 37 MB (2026-11).
 const PROGRAM_BYTES: u64 = 30_000_000;
 
-/// Checkpoints that the disk must have room for: three kept, those that others fetch, one being written
-/// and one on its way.
+/// Checkpoints that the disk must have room for: three kept, those that others fetch, one being
+/// written and one on its way.
 const CHECKPOINTS_ROOM: u64 = 5 + PINNED_MAX as u64;
 
 #[cfg(test)]

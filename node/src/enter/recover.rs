@@ -1,5 +1,5 @@
-//! What an earlier start of this node left on its disk, read for [`holdings::restore`], which says how
-//! much of it counts (R19–R21).
+//! What an earlier start of this node left on its disk, read for [`holdings::restore`], which says
+//! how much of it counts (R19–R21).
 //!
 //! Runs before the network is joined, on a thread of its own: it takes as long as the disk.
 
@@ -171,7 +171,7 @@ fn read(store: &Store, name: Name, tell: &Teller) -> Option<Vec<u8>> {
 /// Says something only when it takes long.
 struct Progress(Instant);
 
-/// Nobody looks at a screen that stands still for longer.
+/// Whoever looks at a screen that stands still for longer takes the program for stuck.
 const QUIET: Duration = Duration::from_secs(2);
 
 impl Progress {

@@ -1,8 +1,10 @@
-//! The file of the run's tokenizer: peers hand it to one another, so that nobody needs to send it round.
+//! The file of the run's tokenizer: peers hand it to one another, so that nobody needs to send it
+//! round.
 //!
-//! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's folder.
-//! Whoever starts with `--tokenizer` brings it into the run; every other node asks its peers for it, by the
-//! digest in the manifest, until one has it. Who has it in its folder hands it out (`driver::serve`).
+//! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's
+//! folder. Whoever starts with `--tokenizer` brings it into the run; every other node asks its
+//! peers for it, by the digest in the manifest, until one has it. Who has it in its folder hands it
+//! out (`driver::serve`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use crate::net::Handle;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
 
-/// The digest of the file that is to be asked for, of the run whose tokenizer this is; `named` is the file
-/// that was typed. What is found is in the run's folder then.
+/// The digest of the file that is to be asked for, of the run whose tokenizer this is; `named` is
+/// the file that was typed. What is found is in the run's folder then.
 pub(crate) fn wanted(
     vocabulary: Option<&Vocabulary>,
     named: Option<&Path>,
@@ -70,11 +72,7 @@ pub(crate) async fn bring(
 
 async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
     let store = Arc::clone(store);
-    let write = move || store.save_tokenizer(&file);
-    match tokio::task::spawn_blocking(write).await {
-        Ok(saved) => saved,
-        Err(error) => Err(StoreError::Ended(error.to_string())),
-    }
+    tokio::task::spawn_blocking(move || store.save_tokenizer(&file)).await?
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use intellect_bootstrap::frame::FrameError;
 use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, Patience, State};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Request;
@@ -14,10 +13,10 @@ use intellect_protocol::wire;
 use tokio::time::{Instant, sleep_until};
 
 use super::PART_BYTES;
-use crate::net::{FetchError, Handle};
+use crate::net::Handle;
 
 /// The answer to the question of that number.
-type Answered<'a> = BoxFuture<'a, (u64, Result<Vec<u8>, FetchError>)>;
+type Answered<'a> = BoxFuture<'a, (u64, Result<Vec<u8>, Failure>)>;
 
 /// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
 pub(super) struct Asked<'a, D> {
@@ -66,8 +65,8 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         self.crowd.active().collect()
     }
 
-    /// The next thing to do, but for questions, which are asked: `request` makes one of the number of a
-    /// part and its first byte.
+    /// The next thing to do, but for questions, which are asked: `request` makes one of the number
+    /// of a part and its first byte.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -89,29 +88,13 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         }
     }
 
-    fn on_answer(&mut self, number: u64, answer: Result<Vec<u8>, FetchError>) {
-        let answer = match answer {
-            Ok(bytes) => {
-                let digest = Digest(*blake3::hash(&bytes).as_bytes());
-                self.answer = bytes;
-                Ok(Bytes { length: self.answer.len() as u64, digest })
-            }
-            Err(error) => Err(failure(&error)),
-        };
+    fn on_answer(&mut self, number: u64, answer: Result<Vec<u8>, Failure>) {
+        let answer = answer.map(|bytes| {
+            let digest = Digest(*blake3::hash(&bytes).as_bytes());
+            self.answer = bytes;
+            Bytes { length: self.answer.len() as u64, digest }
+        });
         self.input(Input::Answer(number, answer));
-    }
-}
-
-fn failure(error: &FetchError) -> Failure {
-    match error {
-        FetchError::Busy => Failure::Busy,
-        FetchError::Timeout => Failure::Silent,
-        FetchError::Frame(FrameError::TooLong { .. }) => Failure::TooLong,
-        FetchError::NotConnected
-        | FetchError::Open(_)
-        | FetchError::Refused
-        | FetchError::Frame(_)
-        | FetchError::Stopped => Failure::Refused,
     }
 }
 

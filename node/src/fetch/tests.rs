@@ -1,4 +1,5 @@
-//! What can be seen of a transfer without a network; whom it asks and believes is tested at the crowd.
+//! What can be seen of a transfer without a network; whom it asks and believes is tested at the
+//! crowd.
 
 use super::*;
 
@@ -18,7 +19,8 @@ fn parts_cover_the_whole_and_end() {
     assert_eq!(put(&mut whole, u64::MAX, &[1]), None);
 }
 
-/// The momentum of published weights is nothing but zeros, and is never asked for; nor is what is on disk.
+/// The momentum of published weights is nothing but zeros, and is never asked for; nor is what is
+/// on disk.
 #[tokio::test]
 async fn pieces_that_are_known_need_not_come() {
     let piece = PIECE_BYTES / 4;

@@ -29,7 +29,7 @@ fn a_signed_draft_reads_back_as_it_was_written() {
     let path = folder.path().join("run.toml");
     fs::write(&path, &manifest.text).unwrap();
     assert_eq!(Manifest::load(&path).unwrap().id, manifest.id);
-    assert!(matches!(Manifest::load(folder.path()), Err(LoadError::Io { .. })));
+    assert!(matches!(Manifest::load(folder.path()), Err(LoadError::Io(_))));
 }
 
 #[test]

@@ -464,8 +464,8 @@ impl Actor {
             entry.assign(connection, Purpose::Ring);
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
-                // A full queue resets the stream: its opener loses us for this attempt at a ring, and
-                // another attempt comes.
+                // A full queue resets the stream: its opener loses us for this attempt at a ring,
+                // and another attempt comes.
                 let _ = self.rings.try_send((from, stream.compat()));
             }
         } else if protocol == CONTROL {

@@ -117,8 +117,8 @@ pub(super) fn topic_score() -> TopicScoreParams {
 }
 
 /// Gossipsub squares the count and halves it all: a peer whose eighth invalid message costs it its
-/// connection (`FAULTS_MAX`) has 192 against it by then. From [`GRAYLIST`] on nobody would see it any
-/// more, so that it was neither named nor dropped.
+/// connection (`FAULTS_MAX`) has 192 against it by then. From [`GRAYLIST`] on nobody would see it
+/// any more, so that it was neither named nor dropped.
 const INVALID_WEIGHT: f64 = -6.0;
 const GRAYLIST: f64 = -200.0;
 

@@ -9,7 +9,7 @@ use intellect_bootstrap::{
     streams::{OpenError, Opening},
     transport::{self, ListenError},
 };
-use intellect_protocol::id::RunId;
+use intellect_protocol::{crowd::Failure, id::RunId};
 use libp2p::{
     Multiaddr, PeerId, Swarm,
     core::transport::ListenerId,
@@ -27,11 +27,9 @@ use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
 use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
 use super::dial::RingDial;
-use super::enter::{Ask, Attempt, collect};
+use super::enter::{Ask, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
-use super::interface::{
-    ByteStream, Config, FetchError, GossipToken, NetError, StreamError, Topic, Verdict,
-};
+use super::interface::{ByteStream, Config, GossipToken, NetError, StreamError, Topic, Verdict};
 use super::peers::Peer;
 use super::run::Run;
 use super::{fetch, line};
@@ -66,7 +64,8 @@ impl Carrier {
         Ok(Self { swarm, tasks: JoinSet::new(), shared, notes, circuits: HashSet::new() })
     }
 
-    /// Listens to the gossip of a run. Who is known already to listen to its heartbeats?
+    /// Listens to the gossip of a run. Returns the peers that are known to listen to its
+    /// heartbeats.
     pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
@@ -160,7 +159,7 @@ impl Carrier {
         peer: PeerId,
         control: Option<ConnectionId>,
         request: Vec<u8>,
-        mut reply: Responder<Vec<u8>, FetchError>,
+        mut reply: Responder<Vec<u8>, Failure>,
     ) {
         let refusal = match control {
             Some(connection) if self.tasks.len() < TASKS_MAX => {
@@ -176,8 +175,8 @@ impl Carrier {
                 });
                 return;
             }
-            Some(_) => FetchError::Busy,
-            None => FetchError::NotConnected,
+            Some(_) => Failure::Busy,
+            None => Failure::Refused,
         };
         let _ = reply.send(Err(refusal));
     }
@@ -187,7 +186,7 @@ impl Carrier {
         &mut self,
         ask: Ask,
         asked: impl Iterator<Item = (PeerId, ConnectionId)>,
-        attempts: Vec<Attempt>,
+        attempts: Vec<String>,
     ) {
         let streams = &mut self.swarm.behaviour_mut().streams;
         let open = |(peer, id)| (peer, streams.open(peer, id, manifest::PROTOCOL));
@@ -306,8 +305,8 @@ fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), Listen
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from each
-/// of a few donors.
+/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from
+/// each of a few donors.
 const TASKS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at once.
 const ASKED_MAX: usize = 16;

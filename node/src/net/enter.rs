@@ -5,7 +5,7 @@
 //! whenever they are not connected: after 5 s, then twice as long, at most a minute. Nobody waits
 //! for them once peers are known.
 
-use std::{fmt, time::Duration};
+use std::{fmt::Display, time::Duration};
 
 use futures::future::join_all;
 use intellect_bootstrap::{address, manifest, streams::Opening, transport::root_cause};
@@ -25,16 +25,8 @@ pub(crate) struct Offer {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One thing that was tried, and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Attempt {
-    /// The address.
-    pub(crate) address: String,
-    /// What failed.
-    pub(crate) cause: String,
-}
-
-/// Why there is no manifest. `Display` names every address tried and what to do.
+/// Why there is no manifest. `Display` names every address that was tried, on a line of its own
+/// with what came of it, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
     /// Nobody to ask.
@@ -42,27 +34,19 @@ pub(crate) enum OfferError {
     NoEntry,
     /// Nobody answered.
     #[error(
-        "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask the \
-         organiser of the run for another address.", Lines(.0)
+        "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask \
+         the organiser of the run for another address.", .0.concat()
     )]
-    Unreachable(Vec<Attempt>),
+    Unreachable(Vec<String>),
     /// Somebody answered, with nothing.
     #[error(
         "nobody handed out a manifest:{}\nAsk the organiser of the run whether these addresses \
-         belong to it.", Lines(.0)
+         belong to it.", .0.concat()
     )]
-    Nothing(Vec<Attempt>),
+    Nothing(Vec<String>),
     /// The network is being shut down.
     #[error("the network has stopped")]
     Stopped,
-}
-
-struct Lines<'a>(&'a [Attempt]);
-
-impl fmt::Display for Lines<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|Attempt { address, cause }| write!(f, "\n  {address}: {cause}"))
-    }
 }
 
 /// Somebody who waits for manifests.
@@ -75,7 +59,7 @@ pub(super) struct Ask {
 enum State {
     Dialling,
     Up,
-    Down(Vec<Attempt>),
+    Down(Vec<String>),
 }
 
 struct Entry {
@@ -153,7 +137,7 @@ impl Entries {
         self.fail(peer, attempts, now);
     }
 
-    fn fail(&mut self, peer: &PeerId, attempts: Vec<Attempt>, now: Instant) {
+    fn fail(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             entry.state = State::Down(attempts.clone());
             entry.dial_at = now + entry.wait;
@@ -188,7 +172,7 @@ impl Entries {
     }
 
     /// What came of all addresses, for an error.
-    pub(super) fn attempts(&self) -> Vec<Attempt> {
+    pub(super) fn attempts(&self) -> Vec<String> {
         let mut all = Vec::new();
         for entry in &self.all {
             match &entry.state {
@@ -208,7 +192,7 @@ impl Entries {
 pub(super) async fn collect(
     run: Option<RunId>,
     askings: Vec<(PeerId, Opening)>,
-    mut attempts: Vec<Attempt>,
+    mut attempts: Vec<String>,
 ) -> Result<Vec<Offer>, OfferError> {
     if askings.is_empty() {
         let none = attempts.is_empty();
@@ -228,40 +212,40 @@ pub(super) async fn collect(
         let from = peer.to_string();
         match answer {
             Ok(files) if files.is_empty() => {
-                attempts.push(Attempt { address: from, cause: "it has none".into() });
+                attempts.push(attempt(from, "it has none"));
             }
             Ok(files) => {
                 offers.extend(files.into_iter().map(|bytes| Offer { from: from.clone(), bytes }));
             }
-            Err(cause) => attempts.push(Attempt { address: from, cause }),
+            Err(cause) => attempts.push(attempt(from, cause)),
         }
     }
     if offers.is_empty() { Err(OfferError::Nothing(attempts)) } else { Ok(offers) }
 }
 
-fn attempt(address: &Multiaddr, cause: impl Into<String>) -> Attempt {
-    Attempt { address: address.to_string(), cause: cause.into() }
+/// A line about one address that was tried.
+fn attempt(address: impl Display, cause: impl Display) -> String {
+    format!("\n  {address}: {cause}")
 }
 
 /// What a failed dial says about each address.
-fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<Attempt> {
-    let all = |cause: &str| addresses.iter().map(|address| attempt(address, cause)).collect();
+fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
     match error {
         DialError::Transport(failures) => failures
             .into_iter()
             .map(|(address, error)| match error {
                 TransportError::MultiaddrNotSupported(_) => {
-                    attempt(&address, "neither a TCP nor a QUIC address")
+                    attempt(address, "neither a TCP nor a QUIC address")
                 }
-                TransportError::Other(error) => attempt(&address, explain(root_cause(error))),
+                TransportError::Other(error) => attempt(address, explain(root_cause(error))),
             })
             .collect(),
         DialError::WrongPeerId { obtained, address } => vec![attempt(
-            &address,
+            address,
             format!("somebody else answers there: {obtained}; is the address an old one?"),
         )],
-        DialError::LocalPeerId { address } => vec![attempt(&address, "this is the node itself")],
-        other => all(&other.to_string()),
+        DialError::LocalPeerId { address } => vec![attempt(address, "this is the node itself")],
+        other => addresses.iter().map(|address| attempt(address, &other)).collect(),
     }
 }
 

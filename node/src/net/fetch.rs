@@ -14,8 +14,9 @@ use std::{
 use futures::{AsyncRead, AsyncWriteExt as _};
 use intellect_bootstrap::{
     frame::{self, FrameError},
-    streams::{OpenError, Opening},
+    streams::Opening,
 };
+use intellect_protocol::crowd::Failure;
 use libp2p::{PeerId, Stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -24,7 +25,7 @@ use tokio::{
 
 use super::{
     inbox::{Gravity, Note, Shared},
-    interface::{ANSWER_BYTES_MAX, Event, FetchError, REQUEST_BYTES_MAX, Reply},
+    interface::{ANSWER_BYTES_MAX, Event, REQUEST_BYTES_MAX, Reply},
     name,
     pace::{Inflow, Urgency},
 };
@@ -34,15 +35,19 @@ pub(super) async fn ask(
     opening: Opening,
     request: &[u8],
     inflow: &Inflow,
-) -> Result<Vec<u8>, FetchError> {
+) -> Result<Vec<u8>, Failure> {
     let exchange = async {
-        let mut stream = opening.await.map_err(|_| OpenError::Closed)??;
-        frame::write(&mut stream, request).await.map_err(FrameError::from)?;
-        stream.close().await.map_err(FrameError::from)?;
+        let mut stream = opening.await.ok()?.ok()?;
+        frame::write(&mut stream, request).await.ok()?;
+        stream.close().await.ok()?;
         let mut counted = Counted { stream, inflow };
-        frame::read(&mut counted, ANSWER_BYTES_MAX).await?.ok_or(FetchError::Refused)
+        match frame::read(&mut counted, ANSWER_BYTES_MAX).await {
+            Err(FrameError::TooLong { .. }) => Some(Err(Failure::TooLong)),
+            answer => answer.ok()?.map(Ok),
+        }
     };
-    timeout(TIMEOUT, exchange).await.unwrap_or(Err(FetchError::Timeout))
+    let answer = timeout(TIMEOUT, exchange).await;
+    answer.map_or(Err(Failure::Silent), |answer| answer.unwrap_or(Err(Failure::Refused)))
 }
 
 /// A stream that tells the gauge what is read from it.

@@ -1,5 +1,5 @@
-//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and what
-//! handles and tasks read without asking it.
+//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and
+//! what handles and tasks read without asking it.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,16 @@ use std::{
 };
 
 use intellect_bootstrap::manifest;
-use intellect_protocol::id::{PeerId as Peer, RunId};
+use intellect_protocol::{
+    crowd::Failure,
+    id::{PeerId as Peer, RunId},
+};
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::address::Address;
 use super::enter::{Offer, OfferError};
-use super::interface::{ByteStream, Event, FetchError, GossipToken, StreamError, Topic, Verdict};
+use super::interface::{ByteStream, Event, GossipToken, StreamError, Topic, Verdict};
 use super::pace::{Inflow, RateLimiter};
 
 /// Where the answer to a call goes. That nobody waits for it any longer is no error.
@@ -36,7 +39,7 @@ pub(super) enum Call {
     /// See [`super::Handle::open_ring`].
     OpenRing { peer: Peer, reply: Responder<ByteStream, StreamError> },
     /// See [`super::Handle::fetch`].
-    Fetch { peer: Peer, request: Vec<u8>, reply: Responder<Vec<u8>, FetchError> },
+    Fetch { peer: Peer, request: Vec<u8>, reply: Responder<Vec<u8>, Failure> },
     /// See [`super::Handle::fault`].
     Fault { peer: Peer, why: String },
     /// See [`super::Handle::drop_peer`].
@@ -68,7 +71,7 @@ pub(super) enum Gravity {
 pub(super) struct Shared {
     /// The limit on all bulk that is sent.
     pub(super) limiter: RateLimiter,
-    /// Of answers, of all fetches together.
+    /// How fast answers come in, of all fetches together.
     pub(super) inflow: Inflow,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,

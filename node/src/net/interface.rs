@@ -5,7 +5,6 @@ use std::{path::PathBuf, time::Duration};
 
 use intellect_bootstrap::{
     address::{self, Scope},
-    frame::FrameError,
     streams::OpenError,
     transport::{BuildError, ListenError},
 };
@@ -207,32 +206,6 @@ pub(crate) enum StreamError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The network has stopped.
-    #[error("the network has stopped")]
-    Stopped,
-}
-
-/// Why a request got no answer. None of these says anything about what was asked for.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
-    /// No direct connection to the peer: bulk never goes over a relay.
-    #[error("not connected to the peer directly")]
-    NotConnected,
-    /// Too many requests are open already; our side.
-    #[error("too many requests at once")]
-    Busy,
-    /// No stream to the peer.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The peer closed the stream instead: it is busy or has nothing to say.
-    #[error("the peer gave no answer")]
-    Refused,
-    /// The answer cannot be read.
-    #[error("a bad answer: {0}")]
-    Frame(#[from] FrameError),
-    /// Too slow.
-    #[error("no answer in time")]
-    Timeout,
-    /// The network is being shut down.
     #[error("the network has stopped")]
     Stopped,
 }

@@ -1,9 +1,9 @@
-//! Dealings with peers: connections that come and go, who is a member of the run, the control stream
-//! to each, and what misbehaviour costs.
+//! Dealings with peers: connections that come and go, who is a member of the run, the control
+//! stream to each, and what misbehaviour costs.
 //!
 //! A member is a peer that listens to the run's heartbeats. The driver hears of it once messages
-//! can be sent to it, and of its end once no connection is left. No socket is touched here: what is to
-//! be done is an [`Output`], for the actor to carry out in order.
+//! can be sent to it, and of its end once no connection is left. No socket is touched here: what is
+//! to be done is an [`Output`], for the actor to carry out in order.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -149,8 +149,8 @@ impl Members {
         told.map(Output::Tell).into_iter().collect()
     }
 
-    /// A round trip was measured. Only members matter to the driver, and only the way that messages to
-    /// them take.
+    /// A round trip was measured. Only members matter to the driver, and only the way that messages
+    /// to them take.
     pub(super) fn round_trip(
         &self,
         peer: PeerId,
@@ -239,10 +239,10 @@ impl Members {
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
-    /// Tells some peers of the run who this is, beside gossip. They may know another program with our key:
-    /// gossip has one conversation with a key, and whether they listen to us does not tell to which of the
-    /// two programs they listen. Those that waited longest come first, and of them those that do not listen.
-    /// Entry points, of which there is nothing to be known, are left alone.
+    /// Sends our heartbeat to some peers of the run, beside gossip. They may know another program
+    /// with our key, and gossip has one conversation with a key, so that a peer that listens may
+    /// listen to the other one. Whoever waited longest comes first, and of those that waited equally
+    /// long the peers that do not listen. Entry points are left alone.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
@@ -277,8 +277,8 @@ impl Members {
         connections.map(|connection| send(connection.id)).collect()
     }
 
-    /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was still
-    /// on its way from a peer that has been dropped is not worth a word.
+    /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was
+    /// still on its way from a peer that has been dropped is not worth a word.
     pub(super) fn fault(
         &mut self,
         peer: PeerId,

@@ -1,5 +1,6 @@
 //! Two limits on rates: how much a peer may send us ([`Bucket`]), and how fast we send bulk
-//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in ([`Inflow`]).
+//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in
+//! ([`Inflow`]).
 //!
 //! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Limiter: each
 //! slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps until
@@ -12,9 +13,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A token bucket for the messages of one peer.
+/// A token bucket for what one peer sends.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
@@ -23,21 +24,33 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub(super) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
     }
 
     /// Whether one more message may pass.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + gained).min(self.burst);
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        self.reserve(Duration::ZERO, now).is_some()
+    }
+
+    /// Takes a token that will be there after the time that is returned, unless that is more than
+    /// `wait_max`.
+    pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
+        self.tokens =
+            (self.tokens + self.rested(now).as_secs_f64() * self.per_second).min(self.burst);
         self.filled = now;
-        if self.tokens < 1.0 {
-            return false;
+        let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
+        let fair = wait <= wait_max;
+        if fair {
+            self.tokens -= 1.0;
         }
-        self.tokens -= 1.0;
-        true
+        fair.then_some(wait)
+    }
+
+    /// How long nobody has asked for a token.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.filled)
     }
 }
 
@@ -48,12 +61,14 @@ pub(crate) enum Urgency {
     Ring,
     /// What the end of an epoch needs besides: finished chunks, updates that are voted on.
     Epoch,
-    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they fill.
+    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they
+    /// fill.
     Transfer,
 }
 
 /// The limit on all bulk that this node sends. Of each urgency one slice waits for the line and the
-/// others behind it, so that a ring waits for two slices at most, however many answers are under way.
+/// others behind it, so that a ring waits for two slices at most, however many answers are under
+/// way.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     /// 0: no limit.
@@ -74,7 +89,7 @@ struct Line {
     taken_until: Option<Instant>,
 }
 
-/// A slice of a transfer lets the others go first for as many times as long as it takes itself.
+/// A slice of a transfer lets the others go first for this many times as long as it takes itself.
 const GIVE_WAY: u32 = 7;
 
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
@@ -86,7 +101,7 @@ impl RateLimiter {
         Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
     }
 
-    /// Into slices of how many bytes a sender cuts what it sends, where it would take `most`.
+    /// How long the slices are into which a sender cuts what it sends, at most `most` bytes.
     pub(super) fn slice(&self, most: usize) -> usize {
         let bytes = usize::try_from(self.bytes_per_second.saturating_mul(SLICE_MS) / 1_000);
         if self.bytes_per_second == 0 { most } else { bytes.unwrap_or(most).clamp(1, most) }
@@ -147,7 +162,7 @@ struct Flow {
     window: Option<(Instant, u64)>,
     /// Bytes in the whole window before.
     last: u64,
-    /// The most bytes of a window; forgotten by and by, for lines get slower too.
+    /// The most bytes of a window. It is forgotten little by little, since a line may get slower.
     most: u64,
 }
 

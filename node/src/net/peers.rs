@@ -2,9 +2,9 @@
 //! our run, when to dial it again, and what it has done wrong. No socket is touched here.
 //!
 //! *Control* connections carry messages and answers, *ring* connections the frames of a ring. A
-//! connection that a peer opened counts as control until a ring stream arrives on it. The oldest direct control
-//! connection is the one in use, on both sides; of two the younger is closed by the smaller peer
-//! id once it is clear that it stays a control connection.
+//! connection that a peer opened counts as control until a ring stream arrives on it. The oldest
+//! direct control connection is the one in use, on both sides; of two the younger is closed by the
+//! smaller peer id once it is clear that it stays a control connection.
 //!
 //! Redial: after failure k in 2^k seconds, at most a minute, spread by a quarter either way so that
 //! peers that lost one another at once do not dial at once. The smaller peer id dials first.
@@ -37,9 +37,10 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) purpose: Purpose,
     pub(super) remote: Multiaddr,
-    /// By us.
+    /// Whether we dialled it.
     pub(super) dialled: bool,
-    /// Through a relay. The remote address of a circuit that the peer dialled does not tell.
+    /// Whether it passes through a relay. The remote address of a circuit that the peer dialled
+    /// does not tell that.
     pub(super) relayed: bool,
     pub(super) since: Instant,
 }
@@ -62,9 +63,9 @@ impl Connection {
 pub(super) enum ControlStream {
     /// None; another may be tried from then on.
     Down(Instant),
-    /// Asked for.
+    /// It was asked for.
     Opening(ConnectionId),
-    /// In use.
+    /// It is in use.
     Up(ConnectionId),
 }
 
@@ -277,8 +278,8 @@ impl Peers {
         true
     }
 
-    /// Notes where a peer was reached in an earlier life of ours: it knows nothing of our return, so
-    /// it is dialled at once, whoever has the smaller id.
+    /// Notes where a peer was reached in an earlier life of ours: it knows nothing of our return,
+    /// so it is dialled at once, whoever has the smaller id.
     pub(super) fn know(&mut self, peer: PeerId, address: Multiaddr, now: Instant) {
         self.want(peer, now);
         if let Some(entry) = self.table.get_mut(&peer) {
@@ -375,8 +376,8 @@ const WANTED_MAX: usize = 512;
 const DIALS_PER_TICK: usize = 16;
 /// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
 pub(super) const FAULTS_MAX: u32 = 8;
-/// 64 messages a second and author (docs/FORMATS.md), of at most 256 members, all through one peer in
-/// the worst case; in practice a hundredth.
+/// 64 messages a second and author (docs/FORMATS.md), of at most 256 members, all through one peer
+/// in the worst case; in practice a hundredth.
 const GOSSIP_PER_SECOND: u32 = 64 * 64;
 const GOSSIP_BURST: u32 = 256 * 64;
 /// One stream for each attempt: a ring lasts for seconds at least; its attempts may follow one

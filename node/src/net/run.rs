@@ -64,8 +64,8 @@ impl Run {
         due
     }
 
-    /// Says again, soon, where this node is: it has moved, or an entry point was restarted and knows
-    /// nobody.
+    /// Says again, soon, where this node is: it has moved, or an entry point was restarted and
+    /// knows nobody.
     pub(super) fn announce_soon(&mut self, now: Instant) {
         self.provide_at = Some(now + PROVIDE_DELAY);
         self.find_at = self.find_at.min(now + PROVIDE_DELAY);

@@ -280,10 +280,7 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     for node in &mut nodes {
         node.loses(dead).await;
         assert_eq!(node.net.handle.send(dead, vec![1]), Err(SendError::NoStream));
-        assert!(matches!(
-            node.net.handle.fetch(dead, vec![1]).await,
-            Err(FetchError::NotConnected)
-        ));
+        assert!(matches!(node.net.handle.fetch(dead, vec![1]).await, Err(Failure::Refused)));
         assert!(matches!(node.net.handle.open_ring(dead).await, Err(StreamError::NotConnected)));
     }
     // It comes back.

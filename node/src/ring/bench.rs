@@ -147,5 +147,6 @@ fn digest(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Operations that may wait, and replies: six reads, each with a hash, six sums, a copy, and the end.
+/// Operations that may wait, and replies: six reads, each with a hash, six sums, a copy, and the
+/// end.
 const OPS: usize = 32;

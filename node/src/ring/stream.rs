@@ -189,5 +189,6 @@ impl Gaps {
     }
 }
 
-/// Gaps that the median is taken of; guess: enough to forget one hiccup, few enough to follow a link.
+/// Gaps that the median is taken of; guess: enough to forget one hiccup, few enough to follow a
+/// link.
 const GAPS: usize = 16;

@@ -186,8 +186,8 @@ async fn every_member_holds_the_same_update() {
     }
 }
 
-/// The predecessor of a slow member has closed its stream long before the slow one has passed on what
-/// its successor needs: it must go on.
+/// The predecessor of a slow member has closed its stream long before the slow one has passed on
+/// what its successor needs: it must go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_member_passes_on_what_others_need() {
     let take: Take = Arc::new(|_| Box::pin(time::sleep(Duration::from_millis(50))));

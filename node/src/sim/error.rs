@@ -3,13 +3,13 @@
 use std::{io, path::PathBuf};
 
 use intellect_model::data::DataError;
-use intellect_protocol::message::MEMBERS_MAX;
 
 use crate::{
     config::LocalError,
     gauge::GaugeError,
     identity::IdentityError,
     manifest::{DraftError, LoadError},
+    os::PathError,
 };
 
 use super::{scenario::ScenarioError, storm::ForecastError};
@@ -29,20 +29,10 @@ pub(crate) enum SimError {
         /// `members.min_peers`.
         needed: u64,
     },
-    /// More than take part in one run.
-    #[error(
-        "--peers {peers}: a run has {MEMBERS_MAX} members at most; this machine has {cores} cores"
-    )]
-    TooMany {
-        /// The number of peers that was typed.
-        peers: usize,
-        /// The cores of this machine.
-        cores: usize,
-    },
     /// The one without the other.
     #[error(
-        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them with \
-         --manifest and --genesis"
+        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them \
+         with --manifest and --genesis"
     )]
     Genesis,
     /// Old results are not mixed with new ones.
@@ -87,13 +77,8 @@ pub(crate) enum SimError {
         source: io::Error,
     },
     /// A file or folder of the simulation cannot be used.
-    #[error("cannot use {}", path.display())]
-    Folder {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Folder(#[from] PathError),
     /// No range of seeds.
     #[error("--seeds {text}: write A..B, as in --seeds 0..64; B is not among them")]
     Seeds {
@@ -113,7 +98,10 @@ pub(crate) enum SimError {
         failed: usize,
     },
     /// The simulation ran, and was not as it should be.
-    #[error("the simulation failed: {}\n  everything that was written is in {}", reasons.join("; "), folder.display())]
+    #[error(
+        "the simulation failed: {}\n  everything that was written is in {}",
+        reasons.join("; "), folder.display()
+    )]
     Failed {
         /// Why, the gravest first.
         reasons: Vec<String>,

@@ -2,11 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::cli::SimArgs;
+use crate::{cli::SimArgs, os::cannot};
 
 use super::error::SimError;
 
-/// Where everything is written: the folder of `--out`, which stays, or one of our own, which is removed
+/// The folder in which everything is written. That of `--out` stays; one of our own is removed,
 /// however this ends, unless it is kept.
 pub(super) struct Folder {
     /// Absolute.
@@ -20,12 +20,12 @@ impl Folder {
         let path = args.out.clone().unwrap_or_else(|| {
             std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
         });
-        let folder_error = |source| SimError::Folder { path: path.clone(), source };
-        fs::create_dir_all(&path).map_err(folder_error)?;
-        if fs::read_dir(&path).map_err(folder_error)?.next().is_some() {
-            return Err(SimError::NotEmpty { folder: path });
+        let unusable = cannot("use", &path);
+        fs::create_dir_all(&path).map_err(&unusable)?;
+        if fs::read_dir(&path).map_err(&unusable)?.next().is_some() {
+            return Err(SimError::NotEmpty { folder: path.clone() });
         }
-        let path = fs::canonicalize(&path).map_err(folder_error)?;
+        let path = fs::canonicalize(&path).map_err(&unusable)?;
         Ok(Self { path, stays: args.out.is_some() })
     }
 

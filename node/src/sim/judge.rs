@@ -30,7 +30,7 @@ pub(super) fn reasons(
     epochs: u64,
 ) -> Vec<String> {
     let mut reasons: Vec<String> = disagreement(ledger, scenario).into_iter().collect();
-    let complaints = ledger.complaints().iter().filter(|(kind, _)| !scenario.allows(*kind));
+    let complaints = ledger.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
     reasons.extend(complaints.map(|(_, text)| text.clone()));
     for (index, outcome) in outcomes.iter().enumerate() {
         match outcome.exit {

@@ -28,9 +28,12 @@ pub(crate) enum Allowed {
 #[derive(Debug)]
 pub(super) struct Ledger {
     peers: Vec<Peer>,
-    epochs: BTreeMap<u64, Epoch>,
-    complaints: Vec<(Allowed, String)>,
-    tally: Tally,
+    /// The committed epochs, by number.
+    pub(super) epochs: BTreeMap<u64, Epoch>,
+    /// What may be no failure, where a scenario provokes it.
+    pub(super) complaints: Vec<(Allowed, String)>,
+    /// What did not go smoothly.
+    pub(super) tally: Tally,
     news: Vec<String>,
 }
 
@@ -214,19 +217,9 @@ impl Ledger {
         }
     }
 
-    /// What peers did of themselves since the last call.
+    /// What peers did of themselves since the last call, in sentences.
     pub(super) fn news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)
-    }
-
-    /// What did not go smoothly.
-    pub(super) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// The committed epochs, by number.
-    pub(super) fn epochs(&self) -> &BTreeMap<u64, Epoch> {
-        &self.epochs
     }
 
     /// The greatest epoch that anybody has committed; 0 before the first.
@@ -268,11 +261,6 @@ impl Ledger {
         let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());
         let states: Vec<_> = entry.states.iter().map(by).collect();
         Some(format!("epoch {epoch} was committed with different states: {}", states.join(", ")))
-    }
-
-    /// What may be no failure, where a scenario provokes it.
-    pub(super) fn complaints(&self) -> &[(Allowed, String)] {
-        &self.complaints
     }
 }
 

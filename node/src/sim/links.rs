@@ -1,14 +1,14 @@
 //! What the links of a simulation do to packets: a switch in virtual time, without sockets.
 //!
-//! Each peer hangs on one line, and the lines meet here. A packet of b bytes waits until the line is
-//! free, takes b / rate to be sent, travels for `delay`, and does the same on the line of whom it is
-//! for:
+//! Each peer hangs on one line, and the lines meet here. A packet of b bytes waits until the line
+//! is free, takes b / rate to be sent, travels for `delay`, and does the same on the line of whom
+//! it is for:
 //!
 //! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
 //!
-//! A packet that would wait for longer than the line's buffer holds is dropped, as is a share `loss`
-//! of them on each line, and everything between two peers whom a cut or a black hole separates, also
-//! what is on the way. Nobody is told: what vanishes, vanishes silently.
+//! A packet that would wait for longer than the line's buffer holds is dropped, as is a share
+//! `loss` of them on each line, and everything between two peers whom a cut or a black hole
+//! separates, also what is on the way. Nobody is told: what vanishes, vanishes silently.
 //!
 //! The clock is the caller's, chance comes from a seed: equal packets at equal times fare equally.
 

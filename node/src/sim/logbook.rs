@@ -1,7 +1,7 @@
 //! `sim.jsonl`: what the simulation measured, as events (docs/FORMATS.md), while it runs.
 //!
-//! The simulation is nobody's peer: its lines bear the organiser's name, in whose run it measures. A
-//! line that cannot be written costs a warning; the nodes go on.
+//! The simulation is nobody's peer: its lines bear the organiser's name, in whose run it measures.
+//! A line that cannot be written costs a warning; the nodes go on.
 
 use std::io::{self, Write as _};
 

@@ -1,10 +1,11 @@
 //! The network of a simulation: this machine's loopback, or links that can be bad.
 //!
 //! Links are emulated where that is possible, else shaped by the processes themselves
-//! (`shaping.rs`). Emulated, every peer and the bootstrap run in a network namespace of their own, which has one
-//! TUN device and no way out but through it. A thread of the simulation reads the packets from all
-//! devices, lets [`Switch`] decide what becomes of them, and writes what arrives. Nothing of the
-//! machine's own network is touched, and everything vanishes with the processes, however they end.
+//! (`shaping.rs`). Emulated, every peer and the bootstrap run in a network namespace of their own,
+//! which has one TUN device and no way out but through it. A thread of the simulation reads the
+//! packets from all devices, lets [`Switch`] decide what becomes of them, and writes what arrives.
+//! Nothing of the machine's own network is touched, and everything vanishes with the processes,
+//! however they end.
 //!
 //! That needs the rights of root and `/dev/net/tun`.
 
@@ -56,8 +57,8 @@ pub(super) struct Emulation {
 }
 
 impl Network {
-    /// Links for `count` processes, as good as this machine can do, or of the `kind` that is wanted;
-    /// files that it needs are in `folder`.
+    /// Links for `count` processes, as good as this machine can do, or of the `kind` that is
+    /// wanted; files that it needs are in `folder`.
     ///
     /// # Errors
     /// Links of that kind cannot be had here.

@@ -1,8 +1,8 @@
 //! Measures committed states while the simulation runs, from checkpoint files.
 //!
 //! Nothing that a node says about its own loss decides whether a simulation succeeds. The observer
-//! measures at a lower priority than the nodes train with, on all cores that they leave idle, and one
-//! state at a time: a request that comes meanwhile is refused, and an epoch goes unmeasured.
+//! measures at a lower priority than the nodes train with, on all cores that they leave idle, and
+//! one state at a time: a request that comes meanwhile is refused, and an epoch goes unmeasured.
 
 use std::{
     io,
@@ -78,8 +78,8 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Starts the thread that owns `gauge`. All that this process computes from now on is done by it
-    /// and by threads that it starts.
+    /// Starts the thread that owns `gauge`. All that this process computes from now on is done by
+    /// it and by threads that it starts.
     pub(super) fn start(mut gauge: Gauge) -> io::Result<Self> {
         // Nothing waits in between: a request is taken by a thread that is idle, or refused.
         let (requests, inbox) = mpsc::sync_channel::<Request>(0);
@@ -111,8 +111,8 @@ impl Observer {
         self.answers.try_recv().ok()
     }
 
-    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`, or the
-    /// user wishes that the simulation ends.
+    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`, or
+    /// the user wishes that the simulation ends.
     pub(super) fn measure(
         &self,
         request: Request,

@@ -15,7 +15,8 @@ use crate::{
     config,
     identity::Identity,
     manifest::{Draft, DraftError, Manifest},
-    os, tools,
+    os::{self, cannot},
+    tools,
 };
 
 use super::{error::SimError, network::Network, scenario::Scenario, storm::Forecast};
@@ -70,10 +71,7 @@ impl Plan {
             return Err(SimError::Genesis);
         }
         let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
-        let absolute = |path: &Path| {
-            fs::canonicalize(path)
-                .map_err(|source| SimError::Folder { path: path.to_owned(), source })
-        };
+        let absolute = |path: &Path| fs::canonicalize(path).map_err(cannot("use", path));
         let network = match wanted {
             true => Network::with_links(args.links, peers + 1, args.seed, folder)
                 .map_err(SimError::Links)?,

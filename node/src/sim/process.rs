@@ -14,14 +14,11 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::tell::events::Record;
+use crate::{os::unless_missing, tell::events::Record};
 
-/// A running process, or the exit that it came to.
+/// A process that runs, or did.
 #[derive(Debug)]
-pub(super) struct Process {
-    child: Child,
-    exit: Option<Exit>,
-}
+pub(super) struct Process(Child);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,22 +39,20 @@ impl Process {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        Ok(Self { child, exit: None })
+        Ok(Self(child))
     }
 
     /// As `kill -9`; waits until the process is gone.
     pub(super) fn kill(&mut self) {
-        if self.exit.is_none() {
-            // Fails only for a process that is gone already.
-            let _ = self.child.kill();
-            self.exit = Some(self.child.wait().map_or(Exit::Signal, Exit::from));
-        }
+        // Both fail only for a process that is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 
     /// Sends a signal, unless it has ended.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.exit().is_none() {
-            let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
                 // Not waited for yet, so the number cannot belong to anybody else.
                 let _ = kill_process(pid, signal);
@@ -67,14 +62,7 @@ impl Process {
 
     /// How it ended, if it has.
     pub(super) fn exit(&mut self) -> Option<Exit> {
-        if self.exit.is_none() {
-            self.exit = match self.child.try_wait() {
-                Ok(None) => None,
-                Ok(Some(status)) => Some(status.into()),
-                Err(_) => Some(Exit::Signal),
-            };
-        }
-        self.exit
+        self.0.try_wait().map_or(Some(Exit::Signal), |status| status.map(Exit::from))
     }
 }
 
@@ -131,14 +119,10 @@ impl Tail {
     /// # Errors
     /// The file cannot be read, or holds a line that is no event.
     pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => match File::open(&self.path) {
-                Ok(file) => self.file.insert(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            },
-        };
+        if self.file.is_none() {
+            self.file = unless_missing(File::open(&self.path))?;
+        }
+        let Some(file) = &mut self.file else { return Ok(Vec::new()) };
         file.read_to_end(&mut self.torn)?;
         let Some(end) = self.torn.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Vec::new());

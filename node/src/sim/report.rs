@@ -71,7 +71,7 @@ fn table(ledger: &Ledger, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value>
             "reports": epoch.reports(),
         })
     };
-    ledger.epochs().iter().map(row).collect()
+    ledger.epochs.iter().map(row).collect()
 }
 
 fn node(ledger: &Ledger, index: usize, outcome: &Outcome) -> Value {

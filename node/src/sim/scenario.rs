@@ -55,7 +55,9 @@
 
 mod text;
 
-use std::{fmt, fs, io, path::PathBuf, time::Duration};
+use std::{fmt, fs, path::PathBuf, time::Duration};
+
+use crate::os::{PathError, cannot};
 
 use super::{
     ledger::{Allowed, Ledger},
@@ -150,13 +152,8 @@ pub(crate) struct Moment<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScenarioError {
     /// The file cannot be read.
-    #[error("cannot read the scenario {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] PathError),
     /// The file is no TOML, or has an unknown key.
     #[error("{}: {source}", path.display())]
     Syntax {
@@ -187,8 +184,7 @@ pub(crate) enum ScenarioError {
 impl Scenario {
     /// Reads a scenario for `peers` peers.
     pub(crate) fn load(path: &std::path::Path, peers: usize) -> Result<Self, ScenarioError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let text = fs::read_to_string(path).map_err(cannot("read the scenario", path))?;
         let file = toml::from_str(&text).map_err(|source| ScenarioError::Syntax {
             path: path.to_owned(),
             source: Box::new(source),

@@ -1,7 +1,7 @@
 //! The place of one peer in a simulation, whichever process has it.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -85,11 +85,6 @@ impl Seat {
             exit => Some(format!("failed ({exit:?}): {}", last_line(&self.log()))),
         }
     }
-}
-
-/// Makes a folder and those above it.
-pub(super) fn create(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)
 }
 
 /// What a process said last.

@@ -1,8 +1,9 @@
 //! Bad links without the rights of root: every process shapes its own streams.
 //!
-//! Each process listens on a loopback address of its own, by which those who dial it know whom a stream
-//! leads to, and reads from a file what its line does (`intellect_bootstrap::shaper`). Who accepts a
-//! stream does not know whose it is: of a cut it is the dialler that holds back both ways.
+//! Each process listens on a loopback address of its own, by which those who dial it know whom a
+//! stream leads to, and reads from a file what its line does (`intellect_bootstrap::shaper`). Who
+//! accepts a stream does not know whose it is: of a cut it is the dialler that holds back both
+//! ways.
 
 use std::{
     io,

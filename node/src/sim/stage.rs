@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     identity::{self, Identity},
+    os::cannot,
     tell::events::unix_ms,
 };
 
@@ -21,7 +22,7 @@ use super::ledger::Ledger;
 use super::plan::Plan;
 use super::process::{Process, wait_for_line};
 use super::scenario::{Action, Deed, Moment, Scenario};
-use super::seat::{Seat, create};
+use super::seat::Seat;
 use super::storm::Storm;
 use super::toll::Toll;
 
@@ -32,7 +33,8 @@ pub(super) struct Stage<'a> {
     scenario: Scenario,
     storm: Option<Storm>,
     toll: Toll,
-    ledger: Ledger,
+    /// What has been heard.
+    pub(super) ledger: Ledger,
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
     bootstrap_killed: bool,
@@ -61,30 +63,25 @@ pub(super) struct Closed {
     pub(super) toll: Option<Toll>,
 }
 
-/// Whether there is anything left to watch.
+/// Why there is nothing left to watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Somebody runs.
-    Running,
+pub(super) enum Ending {
     /// All processes have ended.
     Ended,
     /// The simulation cannot succeed any more, for this reason.
     Failed(String),
+    /// The user wishes it.
+    Interrupted,
 }
 
 impl<'a> Stage<'a> {
     /// Writes keys and manifest, starts the bootstrap, then every peer that does not start later.
     pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
-        let write = |path: PathBuf, text: &str| {
-            fs::write(&path, text).map_err(|source| SimError::Folder { path, source })
-        };
+        let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
         let entry_folder = plan.folder.join("bootstrap");
-        let create = |folder: &Path| {
-            create(folder).map_err(|source| SimError::Folder { path: folder.to_owned(), source })
-        };
         create(&entry_folder)?;
         let manifest = plan.folder.join("run.toml");
-        write(manifest.clone(), &plan.manifest.text)?;
+        fs::write(&manifest, &plan.manifest.text).map_err(cannot("use", &manifest))?;
         let mut seats = Vec::new();
         for index in 0..plan.peers {
             let folder = plan.folder.join(format!("peer-{index}"));
@@ -120,19 +117,22 @@ impl<'a> Stage<'a> {
     }
 
     /// Looks once: reads events, does what the scenario says now, and tells each thing that was
-    /// done to a process.
-    pub(super) fn step(&mut self, tell: &mut dyn FnMut(Action)) -> Result<State, SimError> {
+    /// done to a process. Nothing is returned while there is something to watch.
+    pub(super) fn step(
+        &mut self,
+        tell: &mut dyn FnMut(Action),
+    ) -> Result<Option<Ending>, SimError> {
         let committed = self.ledger.committed();
         for index in 0..self.seats.len() {
             if let Some(why) = self.read_events(index) {
-                return Ok(State::Failed(why));
+                return Ok(Some(Ending::Failed(why)));
             }
         }
         if self.ledger.committed() > committed {
             self.last_commit = Instant::now();
         }
         if let Some(why) = judge::disagreement(&self.ledger, &self.scenario) {
-            return Ok(State::Failed(why));
+            return Ok(Some(Ending::Failed(why)));
         }
         let (elapsed, committed) = (self.started.elapsed(), self.ledger.committed());
         let moment = Moment { elapsed, unix_ms: unix_ms(), ledger: &self.ledger };
@@ -149,17 +149,7 @@ impl<'a> Stage<'a> {
             tell(action);
         }
         self.dismiss_late();
-        Ok(self.progress())
-    }
-
-    /// What has been heard.
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// What peers did of themselves since the last call, in sentences.
-    pub(super) fn news(&mut self) -> Vec<String> {
-        self.ledger.news()
+        Ok(self.ending())
     }
 
     /// Since the start.
@@ -229,21 +219,21 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn progress(&mut self) -> State {
+    fn ending(&mut self) -> Option<Ending> {
         for (index, seat) in self.seats.iter_mut().enumerate() {
             if let Some(why) = seat.failure() {
-                return State::Failed(format!("peer {index} {why}"));
+                return Some(Ending::Failed(format!("peer {index} {why}")));
             }
         }
         let watchdog = self.plan.watchdog();
         if self.last_commit.elapsed() > watchdog {
             let seconds = watchdog.as_secs();
-            return State::Failed(format!("nobody committed anything for {seconds} s"));
+            return Some(Ending::Failed(format!("nobody committed anything for {seconds} s")));
         }
         // Although nobody runs, the scenario may start somebody by the clock.
         let resumes =
             !self.scenario.pending().is_empty() && self.ledger.committed() < self.plan.epochs;
-        if self.running() > 0 || resumes { State::Running } else { State::Ended }
+        if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
     }
 
     fn read_events(&mut self, index: usize) -> Option<String> {
@@ -272,8 +262,8 @@ impl<'a> Stage<'a> {
                 self.bootstrap_killed = true;
             }
             Action::Links(change) => {
-                let failed = |source| SimError::Folder { path: self.plan.folder.clone(), source };
-                self.plan.network.apply(change).map_err(failed)?;
+                let plan = self.plan;
+                plan.network.apply(change).map_err(cannot("use", &plan.folder))?;
             }
         }
         Ok(())
@@ -308,13 +298,13 @@ impl<'a> Stage<'a> {
         let process = plan
             .network
             .inside(index, || Process::start(&arguments, &log))
-            .map_err(|source| SimError::Folder { path: log, source })?;
+            .map_err(cannot("use", &log))?;
         seat.take(process);
         Ok(())
     }
 }
 
-/// Whose processes run.
+/// The peers whose processes run.
 fn occupied(seats: &mut [Seat]) -> BTreeSet<usize> {
     let seats = seats.iter_mut().enumerate();
     seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
@@ -334,7 +324,7 @@ fn start_bootstrap(
     let mut arguments = arguments.map(str::to_owned).to_vec();
     arguments.extend(plan.network.arguments(plan.peers));
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
-    let mut process = started.map_err(|source| SimError::Folder { path: log.clone(), source })?;
+    let mut process = started.map_err(cannot("use", &log))?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
         line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
     })

@@ -21,7 +21,8 @@ impl Stop {
         Ok(Self { runtime, interrupts, wanted: false })
     }
 
-    /// Waits so long, or until somebody wishes that the simulation ends; whether somebody does, or did.
+    /// Waits so long, or until somebody wishes that the simulation ends; whether somebody does, or
+    /// did.
     pub(super) fn is_wanted_within(&mut self, length: Duration) -> bool {
         if !self.wanted {
             let next = async { timeout(length, self.interrupts.next()).await.is_ok() };

@@ -2,8 +2,8 @@
 //!
 //! `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`: a rule chooses, from a seed,
 //! one running peer whom nothing ails, and kills it (as kill -9), stops it, or takes its link down;
-//! 1 to 3 seconds later it is started, continued, or linked again. Two peers at least are always well
-//! before one is hurt, so the run never loses its last.
+//! 1 to 3 seconds later it is started, continued, or linked again. Two peers at least are always
+//! well before one is hurt, so the run never loses its last.
 //!
 //! A storm begins after the second commit, which shows what an undisturbed epoch takes, and is over
 //! three epochs before the end, so that everybody is there for the last one. It leaves alone whom a
@@ -52,8 +52,8 @@ enum Rhythm {
 /// A wrong `--chaos`.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with commas \
-     between them; kill, stop or cut, and times in ms, s, m or h"
+    "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with \
+     commas between them; kill, stop or cut, and times in ms, s, m or h"
 )]
 pub(crate) struct ForecastError {
     /// The rule that is not understood.
@@ -79,12 +79,7 @@ fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
         }
         _ => return Err(wrong()),
     };
-    let harm = match harm {
-        "kill" => Harm::Kill,
-        "stop" => Harm::Stop,
-        "cut" => Harm::Cut,
-        _ => return Err(wrong()),
-    };
+    let harm = Harm::ALL.into_iter().find(|known| known.word() == harm).ok_or_else(wrong)?;
     Ok(Rule { harm, rhythm })
 }
 
@@ -125,6 +120,8 @@ impl Forecast {
 }
 
 impl Harm {
+    const ALL: [Self; 3] = [Self::Kill, Self::Stop, Self::Cut];
+
     fn word(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -191,8 +188,9 @@ impl Storm {
         }
     }
 
-    /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers whose processes run, stopped ones too, of whom the
-    /// storm does not touch the `spared`.
+    /// What happens `now`, so long after the start, with so many epochs `committed`. The processes
+    /// of the peers `running` run, or are stopped; of these peers the storm does not touch the
+    /// `spared`.
     pub(super) fn take_due(
         &mut self,
         now: Duration,
@@ -242,7 +240,7 @@ impl Storm {
 
     /// How often somebody was killed, stopped and cut off.
     pub(super) fn counts(&self) -> [u64; 3] {
-        [Harm::Kill, Harm::Stop, Harm::Cut].map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
+        Harm::ALL.map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
     }
 
     /// Whether nobody is hurt any more from now on.

@@ -49,8 +49,8 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  forks  restarts  faults  \
     virtual min  longest pause";
 
-/// One class: its row, the seeds that failed, and what it never showed, which fails it where there were
-/// `enough` seeds.
+/// One class: its row, the seeds that failed, and what it never showed, which fails it where there
+/// were `enough` seeds.
 fn row(summary: &Summary, enough: bool) -> String {
     let Summary { faults, held, total, failures } = summary;
     let seeds = format!("{held} of {}", held + failures.len() as u64);

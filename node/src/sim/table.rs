@@ -101,7 +101,7 @@ pub(super) fn conclude(
             number(measured.after.and_then(|evaluation| evaluation.excess))
         )?;
     }
-    let tokens = ledger.epochs().values().map(|epoch| epoch.tokens).sum();
+    let tokens = ledger.epochs.values().map(|epoch| epoch.tokens).sum();
     let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
     writeln!(
         out,

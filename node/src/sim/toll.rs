@@ -37,7 +37,7 @@ pub(super) struct Toll {
 impl Toll {
     /// Adds what the ledger knows.
     pub(super) fn count(&mut self, ledger: &Ledger) {
-        let tally = ledger.tally();
+        let tally = &ledger.tally;
         self.aborted_attempts = tally.aborted.len();
         self.regroups = tally.regroups.len();
         self.forks = tally.forks;
@@ -48,7 +48,7 @@ impl Toll {
 
 /// Goodput and pace, if the storm had an epoch before it and one within.
 fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
-    let epochs = ledger.epochs();
+    let epochs = &ledger.epochs;
     let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
     let (last, end) = epochs.last_key_value()?;
     let count = last.checked_sub(UNDISTURBED_EPOCHS).filter(|count| *count > 0)?;

@@ -13,29 +13,9 @@ use super::ledger::{self, Ledger};
 use super::logbook::Logbook;
 use super::observer::{Answer, Observer, Request};
 use super::process::POLL;
-use super::stage::{self, Stage};
+use super::stage::{Ending, Stage};
 use super::stop::Stop;
 use super::table;
-
-/// How the watching ended.
-pub(super) enum Ending {
-    /// Every process did.
-    Ended,
-    /// The simulation cannot succeed any more, for this reason.
-    Failed(String),
-    /// The user wishes it.
-    Interrupted,
-}
-
-impl Ending {
-    /// Why it failed, if it did.
-    pub(super) fn failure(self) -> Option<String> {
-        match self {
-            Self::Failed(why) => Some(why),
-            Self::Ended | Self::Interrupted => None,
-        }
-    }
-}
 
 /// Looks at the stage until nothing runs or it cannot succeed any more, and prints each epoch once
 /// it is complete. Returns what was measured, and how it ended.
@@ -51,8 +31,8 @@ pub(super) fn watch(
     writeln!(out, "{}", table::HEADER)?;
     loop {
         let mut done = Vec::new();
-        let progress = stage.step(&mut |action| done.push(action))?;
-        let news = stage.news();
+        let ending = stage.step(&mut |action| done.push(action))?;
+        let news = stage.ledger.news();
         for line in done.iter().map(ToString::to_string).chain(news) {
             writeln!(out, "{:>6}  {line}", "")?;
         }
@@ -66,7 +46,7 @@ pub(super) fn watch(
                 Err(error) => tracing::debug!(epoch, %error, "not measured"),
             }
         }
-        let committed = stage.ledger().committed();
+        let committed = stage.ledger.committed();
         if asked < committed
             && let Some(path) = stage.checkpoint(committed)
         {
@@ -76,19 +56,17 @@ pub(super) fn watch(
             }
         }
         let running = stage.running();
-        while printed < committed && is_complete(stage.ledger(), printed + 1, running, &evaluations)
+        while printed < committed && is_complete(&stage.ledger, printed + 1, running, &evaluations)
         {
             printed += 1;
             print_row(stage, printed, &evaluations, out)?;
         }
-        let end = match progress {
-            stage::State::Failed(why) => Ending::Failed(why),
-            stage::State::Running if !stop.is_wanted_within(POLL) => continue,
-            stage::State::Ended if !stop.is_wanted_within(Duration::from_millis(1)) => {
-                Ending::Ended
-            }
+        let end = match ending {
+            Some(Ending::Failed(why)) => Ending::Failed(why),
+            None if !stop.is_wanted_within(POLL) => continue,
+            Some(_) if !stop.is_wanted_within(Duration::from_millis(1)) => Ending::Ended,
             // A terminal tells the nodes as well, and they leave.
-            stage::State::Running | stage::State::Ended => Ending::Interrupted,
+            None | Some(_) => Ending::Interrupted,
         };
         for epoch in printed + 1..=committed {
             print_row(stage, epoch, &evaluations, out)?;
@@ -104,7 +82,7 @@ fn is_complete(
     running: usize,
     evaluations: &BTreeMap<u64, Evaluation>,
 ) -> bool {
-    let reports = ledger.epochs().get(&number).map_or(0, ledger::Epoch::reports);
+    let reports = ledger.epochs.get(&number).map_or(0, ledger::Epoch::reports);
     let measured = evaluations.range(number..).next().is_some();
     (reports >= running && measured) || ledger.committed() > number + 1
 }
@@ -115,7 +93,7 @@ fn print_row(
     evaluations: &BTreeMap<u64, Evaluation>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let epochs = stage.ledger().epochs();
+    let epochs = &stage.ledger.epochs;
     let Some(epoch) = epochs.get(&number) else { return Ok(()) };
     let before =
         epochs.range(..number).next_back().map_or_else(|| stage.started_ms(), |(_, e)| e.first_ms);

@@ -5,8 +5,9 @@
 //! modification: after a fork a smaller epoch may be the newer state, and a clock may be set back.
 //!
 //! It is flushed every [`FLUSH_BYTES`]: a file system that orders its journal makes whoever flushes
-//! a vote beside it wait for all that is not written yet, and then that is little: beside a state of
-//! 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk, 2026-11).
+//! a vote beside it wait for all that is not written yet, and then that is little: beside a state
+//! of 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk,
+//! 2026-11).
 //!
 //! Whatever is found at a start is believed only as far as its digests hold: a file that is
 //! damaged, or holds a state of something else, is set aside, and the next one is looked at.
@@ -28,10 +29,10 @@ use intellect_protocol::{
     id::{Digest, RunId},
 };
 
-use super::{Store, StoreError, TEMPORARY, failed, files};
+use super::{Store, StoreError, TEMPORARY, files};
 use crate::{
     checkpoint::{Checkpoint, CheckpointError, Front},
-    os,
+    os::{self, cannot},
 };
 
 /// Bytes of a checkpoint that wait for the disk: a tenth of a second of a slow one.
@@ -41,8 +42,6 @@ const FLUSH_BYTES: usize = 8 << 20;
 /// file is pruned.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
-    /// Where it lies.
-    pub(crate) path: PathBuf,
     /// Digest of the state.
     pub(crate) state: Digest,
     /// What it is, and the digest of each piece.
@@ -75,20 +74,14 @@ impl Store {
         theta: &[f32],
         momentum: &[f32],
     ) -> Result<Saved, StoreError> {
-        let path = self.checkpoints_folder().join(format!("{}.ckpt", table.header().epoch));
-        let temporary = path.with_extension(TEMPORARY);
+        let path = self.checkpoint_path(table.header().epoch);
         let newest = self.dated()?.first().map(|(modified, _)| *modified);
-        let file = write(&temporary, &table, theta, momentum, newest)
-            .and_then(|()| take_over(&temporary, &path, &table))
-            .inspect_err(|_| {
-                // The error that brought us here says more than one of this.
-                let _ = fs::remove_file(&temporary);
-            })?;
+        let file = write(&path, &table, theta, momentum, newest)?;
         let old = self.checkpoints()?.into_iter().skip(CHECKPOINTS);
         for old in old.filter(|old| *old != path) {
-            fs::remove_file(&old).map_err(|source| failed("remove", &old, source))?;
+            fs::remove_file(&old).map_err(cannot("remove", &old))?;
         }
-        Ok(Saved::new(path, table, file))
+        Ok(Saved::new(table, file))
     }
 
     /// The checkpoints on disk, the last one written first.
@@ -97,8 +90,8 @@ impl Store {
     }
 
     /// Of the whole checkpoints that `belongs` accepts by epoch and state digest, the one of the
-    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone, since
-    /// it may be the state of the other side of a fork.
+    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone,
+    /// since it may be the state of the other side of a fork.
     pub(crate) fn newest_whole(
         &self,
         run: RunId,
@@ -122,8 +115,8 @@ impl Store {
             let (epoch, all) = (table.header().epoch, table.pieces().len());
             match front.whole(|piece| look(Look::Read { epoch, done: piece + 1, all })) {
                 Ok(checkpoint) => {
-                    let file = File::open(&path).map_err(|source| failed("open", &path, source))?;
-                    return Ok(Some((checkpoint, Saved::new(path, table, file))));
+                    let file = File::open(&path).map_err(cannot("open", &path))?;
+                    return Ok(Some((checkpoint, Saved::new(table, file))));
                 }
                 Err(error) => self.give_up(&path, error, look)?,
             }
@@ -150,7 +143,7 @@ impl Store {
         for path in files(&self.checkpoints_folder())? {
             if path.extension() == Some(OsStr::new("ckpt")) {
                 let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
-                found.push((modified.map_err(|source| failed("read", &path, source))?, path));
+                found.push((modified.map_err(cannot("read", &path))?, path));
             }
         }
         found.sort_by(|a, b| b.cmp(a));
@@ -160,40 +153,55 @@ impl Store {
     pub(super) fn checkpoints_folder(&self) -> PathBuf {
         self.folder.join("checkpoints")
     }
+
+    fn checkpoint_path(&self, epoch: u64) -> PathBuf {
+        self.checkpoints_folder().join(format!("{epoch}.ckpt"))
+    }
 }
 
 impl Saved {
-    /// The state of `table`, which `file` at `path` holds.
-    pub(super) fn new(path: PathBuf, table: Arc<Table>, file: File) -> Self {
-        Self { path, state: table.state(), table, file: Arc::new(file) }
+    /// The state of `table`, which `file` holds.
+    pub(super) fn new(table: Arc<Table>, file: File) -> Self {
+        Self { state: table.state(), table, file: Arc::new(file) }
     }
 
-    /// The bytes of a piece, as they are sent.
-    pub(crate) fn piece(&self, piece: usize) -> Result<Vec<u8>, StoreError> {
-        let (Some(range), Some(offset)) = (self.table.piece(piece), self.table.offset(piece))
-        else {
-            return Err(StoreError::Piece { piece, path: self.path.clone() });
-        };
-        let mut bytes = vec![0; 4 * range.len()];
-        self.file
-            .read_exact_at(&mut bytes, offset)
-            .map_err(|source| failed("read", &self.path, source))?;
-        Ok(bytes)
+    /// The bytes of a piece, as they are sent, if there is such a piece and it can be read.
+    pub(crate) fn piece(&self, piece: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 4 * self.table.piece(piece)?.len()];
+        self.file.read_exact_at(&mut bytes, self.table.offset(piece)?).ok()?;
+        Some(bytes)
     }
 }
 
-/// Writes `header ‖ table ‖ pieces`, down to the disk, and makes it younger than `newest` whatever
-/// the clock says. Pieces of nothing but zeros become holes.
+/// Writes a checkpoint that is younger than `newest`, whatever the clock says. Either the whole
+/// file has its name afterwards, or nothing is left of it.
 pub(super) fn write(
     path: &Path,
     table: &Table,
     theta: &[f32],
     momentum: &[f32],
     newest: Option<SystemTime>,
+) -> Result<File, StoreError> {
+    let temporary = path.with_extension(TEMPORARY);
+    write_pieces(&temporary, table, theta, momentum, newest)
+        .and_then(|()| take_over(&temporary, path, table))
+        .inspect_err(|_| {
+            // The error that brought us here says more than one of this.
+            let _ = fs::remove_file(&temporary);
+        })
+}
+
+/// Writes `header ‖ table ‖ pieces`, down to the disk. Pieces of nothing but zeros become holes.
+fn write_pieces(
+    path: &Path,
+    table: &Table,
+    theta: &[f32],
+    momentum: &[f32],
+    newest: Option<SystemTime>,
 ) -> Result<(), StoreError> {
-    let failed = |source| failed("write", path, source);
-    let mut file = File::create(path).map_err(failed)?;
-    file.write_all(&table.to_bytes()).map_err(failed)?;
+    let failed = cannot("write", path);
+    let mut file = File::create(path).map_err(&failed)?;
+    file.write_all(&table.to_bytes()).map_err(&failed)?;
     let mut bytes = vec![0; PIECE_BYTES];
     let mut waiting = 0;
     for (part, offset) in [(theta, 0), (momentum, theta.len())] {
@@ -203,38 +211,38 @@ pub(super) fn write(
                 .encode(numbers, bytes)
                 .map_err(|error| error.after(offset + index * PIECE_BYTES / 4))?;
             if bytes.iter().all(|byte| *byte == 0) {
-                file.seek_relative(bytes.len().cast_signed() as i64).map_err(failed)?;
+                file.seek_relative(bytes.len().cast_signed() as i64).map_err(&failed)?;
                 continue;
             }
-            file.write_all(bytes).map_err(failed)?;
+            file.write_all(bytes).map_err(&failed)?;
             waiting += bytes.len();
             if waiting >= FLUSH_BYTES {
-                file.sync_data().map_err(failed)?;
+                file.sync_data().map_err(&failed)?;
                 waiting = 0;
             }
         }
     }
-    let end = file.stream_position().map_err(failed)?;
-    file.set_len(end).map_err(failed)?;
-    let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+    let end = file.stream_position().map_err(&failed)?;
+    file.set_len(end).map_err(&failed)?;
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).map_err(&failed)?;
     if let Some(newest) = newest.filter(|newest| *newest >= modified) {
-        file.set_modified(newest + Duration::from_millis(1)).map_err(failed)?;
+        file.set_modified(newest + Duration::from_millis(1)).map_err(&failed)?;
     }
-    file.sync_all().map_err(failed)
+    Ok(file.sync_all().map_err(&failed)?)
 }
 
 /// Reads `temporary` back, and gives it its name.
-pub(super) fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
-    let reread = |source| failed("read back", temporary, source);
-    let mut file = File::open(temporary).map_err(reread)?;
+fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
+    let reread = cannot("read back", temporary);
+    let mut file = File::open(temporary).map_err(&reread)?;
     let mut front = vec![0; table.to_bytes().len()];
-    file.read_exact(&mut front).map_err(reread)?;
+    file.read_exact(&mut front).map_err(&reread)?;
     let mut good = front == table.to_bytes();
     let mut bytes = vec![0; PIECE_BYTES];
     for (piece, digest) in table.pieces().iter().enumerate() {
         let elements = table.piece(piece).map_or(0, |range| range.len());
         let bytes = &mut bytes[..4 * elements];
-        file.read_exact(bytes).map_err(reread)?;
+        file.read_exact(bytes).map_err(&reread)?;
         good &= blake3::hash(bytes) == blake3::Hash::from_bytes(digest.0);
     }
     if !good {
@@ -242,7 +250,7 @@ pub(super) fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<
     }
     fs::rename(temporary, path)
         .and_then(|()| os::sync_parent(path))
-        .map_err(|source| failed("rename", temporary, source))?;
+        .map_err(cannot("rename", temporary))?;
     Ok(file)
 }
 

@@ -1,4 +1,5 @@
-//! Where peers were reached: the file `peers` of the data folder, an address a line, the best first.
+//! Where peers were reached: the file `peers` of the data folder, an address a line, the best
+//! first.
 //!
 //! A node that comes back dials them beside its entry points, so it needs none. What stands there
 //! is no secret and proves nothing: who answers is known by its key, and a line that makes no sense
@@ -6,12 +7,15 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     path::Path,
 };
 
 use super::replace;
-use crate::net::address::{self, Address};
+use crate::{
+    net::address::{self, Address},
+    os::unless_missing,
+};
 
 /// Addresses that are kept.
 pub(crate) const CONTACTS: usize = 256;
@@ -31,11 +35,9 @@ pub(crate) struct Contacts {
 /// Reads the list; none is an empty one.
 pub(crate) fn read(data_dir: &Path) -> io::Result<Contacts> {
     let mut bytes = Vec::new();
-    match File::open(data_dir.join(FILE_NAME)) {
-        Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
-    };
+    if let Some(file) = unless_missing(File::open(data_dir.join(FILE_NAME)))? {
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    }
     let mut contacts = Contacts::default();
     for line in String::from_utf8_lossy(&bytes).lines().filter(|line| !line.trim().is_empty()) {
         match address::parse_entry(line) {
@@ -51,7 +53,7 @@ pub(crate) fn read(data_dir: &Path) -> io::Result<Contacts> {
 pub(crate) fn write(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
     let lines: Vec<String> =
         addresses.iter().take(CONTACTS).map(|address| format!("{address}\n")).collect();
-    replace(&data_dir.join(FILE_NAME), |file| file.write_all(lines.concat().as_bytes()))
+    replace(&data_dir.join(FILE_NAME), lines.concat().as_bytes())
 }
 
 const FILE_NAME: &str = "peers";

@@ -1,7 +1,7 @@
 //! The weights that a run begins with, where its manifest names published ones: `genesis.ckpt`.
 //!
-//! The file is a checkpoint of no run yet ([`Header::published`]). It is kept as long as the run, since
-//! whoever comes first needs it; its momentum, all zeros, is a hole in the file.
+//! The file is a checkpoint of no run yet ([`Header::published`]). It is kept as long as the run,
+//! since whoever comes first needs it; its momentum, all zeros, is a hole in the file.
 
 use std::{
     fs::{self, File},
@@ -15,10 +15,10 @@ use intellect_protocol::{
     id::Digest,
 };
 
-use super::{Saved, Store, StoreError, TEMPORARY, checkpoints, failed};
+use super::{Saved, Store, StoreError, TEMPORARY, checkpoints};
 use crate::{
-    checkpoint::{CheckpointError, Front},
-    os,
+    checkpoint::{CheckpointError, Front, READ},
+    os::{self, cannot},
 };
 
 /// Published weights, whole and checked.
@@ -52,8 +52,8 @@ pub(crate) enum PublishedError {
     },
     /// Whoever hands them on hands on the same.
     #[error(
-        "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; its \
-         organiser has to publish a run with other weights"
+        "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; \
+         its organiser has to publish a run with other weights"
     )]
     Useless {
         /// What the manifest names.
@@ -81,14 +81,15 @@ pub(crate) fn table(theta: &[f32]) -> Result<Table, EncodeError> {
 
 /// Writes `theta`, whose table this is, for the first node of a run. The file must not exist.
 pub(crate) fn publish(path: &Path, table: &Table, theta: &[f32]) -> Result<(), StoreError> {
-    let temporary = path.with_extension(TEMPORARY);
-    File::create_new(path).map_err(|source| failed("create", path, source))?;
-    let written = checkpoints::write(&temporary, table, theta, &vec![0.0; theta.len()], None)
-        .and_then(|()| checkpoints::take_over(&temporary, path, table));
-    written.map(drop).inspect_err(|_| {
+    File::create_new(path).map_err(cannot("create", path))?;
+    write(path, table, theta).map(drop).inspect_err(|_| {
         // What is there is ours, and nothing.
-        let _ = [temporary.as_path(), path].map(fs::remove_file);
+        let _ = fs::remove_file(path);
     })
+}
+
+fn write(path: &Path, table: &Table, theta: &[f32]) -> Result<File, StoreError> {
+    checkpoints::write(path, table, theta, &vec![0.0; theta.len()], None)
 }
 
 impl Published {
@@ -98,7 +99,6 @@ impl Published {
         state: Digest,
         parameters: u64,
     ) -> Result<Self, PublishedError> {
-        let io_error = |source| CheckpointError::Io { path: path.to_owned(), source };
         let run = Header::published(parameters).run;
         let other = |found| PublishedError::Other { path: path.to_owned(), found, expected: state };
         let front = Front::read(path, run, parameters).map_err(|error| match error {
@@ -122,8 +122,8 @@ impl Published {
             }
             error => error.into(),
         })?;
-        let file = File::open(path).map_err(io_error)?;
-        Ok(Self { theta, saved: Saved::new(path.to_owned(), table, file) })
+        let file = File::open(path).map_err(cannot(READ, path)).map_err(CheckpointError::from)?;
+        Ok(Self { theta, saved: Saved::new(table, file) })
     }
 }
 
@@ -133,20 +133,20 @@ impl Store {
         self.folder.join("genesis.ckpt")
     }
 
-    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that can
-    /// be, else another one.
+    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that
+    /// can be, else another one.
     pub(crate) fn adopt_genesis(&self, from: &Path, weights: &Published) -> Result<(), StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);
         // What an earlier start left.
         let _ = fs::remove_file(&temporary);
         if fs::hard_link(from, &temporary).is_err() {
-            return self.write_genesis(&weights.saved.table, &weights.theta).map(drop);
+            return write(&path, &weights.saved.table, &weights.theta).map(drop);
         }
         let kept = fs::rename(&temporary, &path).and_then(|()| os::sync_parent(&path));
         // Where both were the same file already, the new name is left.
         let _ = fs::remove_file(&temporary);
-        kept.map_err(|source| failed("link to", &path, source))
+        Ok(kept.map_err(cannot("link to", &path))?)
     }
 
     /// Keeps published weights that were fetched.
@@ -155,21 +155,9 @@ impl Store {
         table: Table,
         theta: Vec<f32>,
     ) -> Result<Published, StoreError> {
-        let file = self.write_genesis(&table, &theta)?;
+        let file = write(&self.genesis_path(), &table, &theta)?;
         self.drop_received(&table.state())?;
-        let saved = Saved::new(self.genesis_path(), Arc::new(table), file);
-        Ok(Published { theta, saved })
-    }
-
-    fn write_genesis(&self, table: &Table, theta: &[f32]) -> Result<File, StoreError> {
-        let path = self.genesis_path();
-        let temporary = path.with_extension(TEMPORARY);
-        let written = checkpoints::write(&temporary, table, theta, &vec![0.0; theta.len()], None)
-            .and_then(|()| checkpoints::take_over(&temporary, &path, table));
-        written.inspect_err(|_| {
-            // The error that brought us here says more than one of this.
-            let _ = fs::remove_file(&temporary);
-        })
+        Ok(Published { theta, saved: Saved::new(Arc::new(table), file) })
     }
 }
 
@@ -196,7 +184,7 @@ mod tests {
         let taken = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
         assert!(taken < 5 * count, "{taken} bytes for {count} parameters");
         assert!(
-            matches!(publish(&path, &table, &theta), Err(StoreError::Io { .. })),
+            matches!(publish(&path, &table, &theta), Err(StoreError::Io(_))),
             "never overwritten"
         );
     }

@@ -1,8 +1,8 @@
-//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole one,
-//! with holes where pieces are missing.
+//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole
+//! one, with holes where pieces are missing.
 //!
-//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a restart
-//! reads them all, and keeps what hashes to its digest. One such folder is kept.
+//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a
+//! restart reads them all, and keeps what hashes to its digest. One such folder is kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, Table};
 use intellect_protocol::id::Digest;
 
-use super::{Store, StoreError, failed, files};
-use crate::os;
+use super::{Store, StoreError, files};
+use crate::os::{self, cannot, unless_missing};
 
 /// The file of a checkpoint that is on its way.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Store {
             file.write_all_at(&table.to_bytes(), 0)?;
             Ok(file)
         };
-        let file = open().map_err(|source| failed("write", &path, source))?;
+        let file = open().map_err(cannot("write", &path))?;
         Ok(Incoming { path, file })
     }
 
@@ -77,7 +77,7 @@ impl Store {
         for path in files(&folder)?.into_iter().filter(|path| Some(path) != kept.as_ref()) {
             let gone =
                 if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            gone.map_err(|source| failed("remove", &path, source))?;
+            gone.map_err(cannot("remove", &path))?;
         }
         Ok(())
     }
@@ -88,12 +88,8 @@ impl Store {
     /// The system says no.
     pub(crate) fn drop_received(&self, state: &Digest) -> Result<(), StoreError> {
         let path = self.incoming_folder().join(state.hex());
-        match fs::remove_dir_all(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &path, source))
-            }
-            _ => Ok(()),
-        }
+        unless_missing(fs::remove_dir_all(&path)).map_err(cannot("remove", &path))?;
+        Ok(())
     }
 
     fn incoming_folder(&self) -> PathBuf {
@@ -111,7 +107,7 @@ impl Incoming {
     /// # Errors
     /// The system says no.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write_all_at(bytes, offset).map_err(|source| failed("write", &self.path, source))
+        Ok(self.file.write_all_at(bytes, offset).map_err(cannot("write", &self.path))?)
     }
 
     /// A piece that was kept, if all of it is there.

@@ -2,10 +2,10 @@
 //!
 //! The first record of `votes.log` is the log id; of a first log it is the one made with the
 //! identity. That this id was used in a run is noted outside of `runs/` before, so that it is not
-//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19). Each
-//! start appends its incarnation, the greater of the last one + 1 and the time, so that it rises
-//! across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its receipts
-//! repeat, and looks at the clock only where its log is lost. Then come votes, as
+//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19).
+//! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it
+//! rises across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its
+//! receipts repeat, and looks at the clock only where its log is lost. Then come votes, as
 //! [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one
@@ -33,10 +33,13 @@ use intellect_protocol::{
 };
 
 use super::{
-    Store, StoreError, failed,
+    Store, StoreError,
     log::{Content, Log},
 };
-use crate::{identity::Origin, os};
+use crate::{
+    identity::Origin,
+    os::{self, cannot},
+};
 
 /// Which log binds this start of the node, and which start it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +94,9 @@ impl Store {
         now_ms: u64,
     ) -> Result<Begun, StoreError> {
         let path = self.folder.join("votes.log");
-        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let content = Content::read(&path).map_err(cannot("read", &path))?;
         let exists = path.exists();
-        let unused = self.claim_first().map_err(|source| failed("write", &self.used, source))?;
+        let unused = self.claim_first().map_err(cannot("write", &self.used))?;
         let mut damaged = Vec::new();
         let (receipts, decided) = self.open_receipts(&mut damaged)?;
         let (mut kept, whole) = Kept::of(&content.records);
@@ -127,11 +130,11 @@ impl Store {
 
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
         let path = self.folder.join("receipts.log");
-        let content = Content::read(&path).map_err(|source| failed("read", &path, source))?;
+        let content = Content::read(&path).map_err(cannot("read", &path))?;
         let of_lineage =
             |bytes: &Vec<u8>| wire::open_record::<Record>(bytes).filter(Record::is_of_lineage);
         let decided: Vec<Record> = content.records.iter().map_while(of_lineage).collect();
-        let open = |bytes| Log::open(&path, bytes).map_err(|source| failed("open", &path, source));
+        let open = |bytes| Log::open(&path, bytes).map_err(cannot("open", &path));
         if !content.damaged && decided.len() == content.records.len() {
             return Ok((open(content.bytes)?, decided));
         }
@@ -139,7 +142,7 @@ impl Store {
         damaged.push(path.clone());
         let mut log = open(0)?;
         let kept = content.records.get(..decided.len()).unwrap_or_default();
-        log.rewrite(kept).map_err(|source| failed("write", &path, source))?;
+        log.rewrite(kept).map_err(cannot("write", &path))?;
         Ok((log, decided))
     }
 
@@ -303,21 +306,17 @@ fn add(log: &mut Log, records: &[Vec<u8>]) -> Result<(), StoreError> {
     if records.is_empty() {
         return Ok(());
     }
-    log.append(records).map_err(|source| failed("write", log.path(), source))
+    Ok(log.append(records).map_err(cannot("write", log.path()))?)
 }
 
 fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreError> {
-    let append = || -> io::Result<Log> {
-        let mut log = Log::open(path, bytes)?;
-        log.append(records)?;
-        Ok(log)
-    };
-    append().map_err(|source| failed("write", path, source))
+    let mut log = Log::open(path, bytes).map_err(cannot("write", path))?;
+    add(&mut log, records)?;
+    Ok(log)
 }
 
 fn draw(path: &Path) -> Result<LogId, StoreError> {
-    let id = os::random().map_err(|source| failed("draw a log id for", path, source))?;
-    Ok(LogId(id))
+    Ok(LogId(os::random().map_err(cannot("draw a log id for", path))?))
 }
 
 fn vote(record: &Record) -> Vec<u8> {
@@ -328,7 +327,8 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], body].concat()
 }
 
-/// Votes of so many epochs before the head are kept: those of the updates that are (docs/FORMATS.md).
+/// Votes of so many epochs before the head are kept: those of the updates that are
+/// (docs/FORMATS.md).
 const VOTES_KEPT: u64 = 32;
 
 /// A `votes.log` below this length is left alone: half a day of epochs of a minute.
@@ -337,8 +337,8 @@ const REWRITE_BYTES: u64 = 1 << 20;
 /// An incarnation, `u64` LE.
 const KIND_INCARNATION: u8 = 1;
 
-/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of a
-/// log without votes.)
+/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of
+/// a log without votes.)
 const KIND_LOG: u8 = 2;
 
 /// A vote.

@@ -1,11 +1,11 @@
-//! Links of our lineage that the state has in memory no more, read back from `receipts.log` for others to
-//! verify.
+//! Reads links of our lineage that the state no longer has in memory back from `receipts.log`, for
+//! others to verify.
 //!
-//! Where the links of each epoch lie is learnt by the first question, and by each later one from where that
-//! ended. What is read is believed by the digest of its receipt. Where one is not found the next question
-//! reads the log from its beginning, since a failed write may have been cut off and given again; but not
-//! twice in a log of one length. One question is answered at a time: whoever comes meanwhile asks again, or
-//! somebody else.
+//! The first question reads the whole log and notes where the links of each epoch lie; a later one
+//! goes on where that ended. What is read is believed by the digest of its receipt. Where a link is
+//! not found, the next question reads the log from its beginning, since a failed write may have
+//! been cut off and given again; but it does so only once for each length of the log. One question
+//! is answered at a time: whoever asks meanwhile has to ask again, or to ask another peer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,8 +5,8 @@
 //! loses its power, leaves at most one append half done: a *torn tail*, which is cut, since nothing
 //! that depends on it has been said to anybody. Of the pages of one append any may have reached the
 //! disk and the others be zeros or missing, so its records share one check: were each believed by
-//! itself, one behind a gap would look like damage. Whatever else does not fit its check is *damage*:
-//! the batches before it are good, those behind it cannot be told from it any more.
+//! itself, one behind a gap would look like damage. Whatever else does not fit its check is
+//! *damage*: the batches before it are good, those behind it cannot be told from it any more.
 //!
 //! A length that was damaged may reach beyond the end, as that of a torn batch does. So a tail is
 //! torn only if no whole batch begins anywhere in it.
@@ -55,11 +55,7 @@ pub(super) struct Content {
 impl Content {
     /// Reads the file at `path`; one that does not exist is empty.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        match fs::read(path) {
-            Ok(bytes) => Ok(Self::of(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
+        Ok(Self::of(&os::unless_missing(fs::read(path))?.unwrap_or_default()))
     }
 
     /// The records in `bytes`.
@@ -99,8 +95,8 @@ impl Log {
         self.bytes
     }
 
-    /// Appends records, at least one, and returns once they are on the disk. On an error, or when the
-    /// power fails, none of them counts, and the next append begins where this one did.
+    /// Appends records, at least one, and returns once they are on the disk. On an error, or when
+    /// the power fails, none of them counts, and the next append begins where this one did.
     pub(super) fn append(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
         let bytes = batch(records)?;
         if !self.named {
@@ -124,8 +120,8 @@ impl Log {
         self.bytes = self.bytes.min(bytes);
     }
 
-    /// Puts `records` in the place of all that there is. Whoever looks, after a crash too, finds the
-    /// old ones or these.
+    /// Puts `records` in the place of all that there is. Whoever looks, after a crash too, finds
+    /// the old ones or these.
     pub(super) fn rewrite(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
         let batches: Vec<Vec<u8>> = records
             .iter()
@@ -133,16 +129,13 @@ impl Log {
             .collect::<Result<_, _>>()?;
         let bytes = batches.concat();
         let temporary = self.path.with_extension(super::TEMPORARY);
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        os::unless_missing(fs::remove_file(&temporary))?;
         let mut file = OpenOptions::new().create_new(true).append(true).open(&temporary)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
-        // From here on this is the log; if its name cannot be made durable now, then before the next
-        // record.
+        // From here on this is the log; if its name cannot be made durable now, then before the
+        // next record.
         (self.file, self.bytes, self.torn) = (file, bytes.len() as u64, false);
         self.named = false;
         os::sync_parent(&self.path)?;
@@ -206,9 +199,10 @@ fn split_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (check_of(body) == *check).then_some((body, rest))
 }
 
-/// Whether an append that was cut short can have left `rest`, which begins with no whole batch: it
-/// hides none, and ends before its batch does, or with it. Where the page with the first of its head
-/// or the one with the last of it is missing, its length says nothing.
+/// Whether an append that was cut short can have left `rest`, which begins with no whole batch.
+/// That is so if no whole batch is hidden in it, and if it ends no later than the batch that its
+/// head announces. Where the page with the first or the last bytes of the head is missing, the
+/// length in it says nothing.
 fn is_torn(rest: &[u8]) -> bool {
     let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { return true };
     let [a, b, c, d, check @ ..] = head;
@@ -218,8 +212,8 @@ fn is_torn(rest: &[u8]) -> bool {
     (in_its_place || without_head) && hides_no_batch(rest)
 }
 
-/// Whether no whole batch begins anywhere. Where that would take long to find out, it is not: a log
-/// that is lost without need costs less than a vote that is forgotten.
+/// Whether no whole batch begins anywhere in `rest`. Where that would take long to find out, the
+/// answer is no: a log that is lost without need costs less than a vote that is forgotten.
 fn hides_no_batch(rest: &[u8]) -> bool {
     let mut budget_bytes = SEARCH_BYTES;
     for at in 0..rest.len() {

@@ -1,20 +1,20 @@
-//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that they
-//! can be served and replayed as they are.
+//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that
+//! they can be served and replayed as they are.
 //!
 //! One is written under another name, flushed, and renamed, before anybody hears that it is held
 //! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if
 //! it hashes to its name. Which ones are kept is decided in the protocol's `holdings`.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::Digest;
 
-use super::{Store, StoreError, TEMPORARY, failed, files, part_of};
-use crate::os;
+use super::{Store, StoreError, TEMPORARY, files, part_of, write_by};
+use crate::os::{cannot, unless_missing};
 
 /// The name of the file that holds an update.
 fn file_of(name: Name) -> String {
@@ -39,18 +39,11 @@ impl Store {
         // It may come by two ways at once: neither writer may cut or take away the other's file.
         let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_extension(format!("{writer}.{TEMPORARY}"));
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&temporary)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            os::sync_parent(&path)
-        };
-        write().map_err(|source| {
+        let written = write_by(&temporary, &path, bytes).inspect_err(|_| {
             // The error that brought us here says more than one of this.
             let _ = fs::remove_file(&temporary);
-            failed("write", &path, source)
-        })
+        });
+        Ok(written.map_err(cannot("write", &path))?)
     }
 
     /// The updates on disk, oldest epoch first. Files with other names are left alone.
@@ -71,23 +64,19 @@ impl Store {
     /// The system says no, or the file is damaged.
     pub(crate) fn read_update(&self, name: Name) -> Result<Vec<u8>, StoreError> {
         let path = self.update_path(name);
-        let bytes = fs::read(&path).map_err(|source| failed("read", &path, source))?;
+        let bytes = fs::read(&path).map_err(cannot("read", &path))?;
         if blake3::hash(&bytes) != blake3::Hash::from_bytes(name.digest.0) {
             return Err(StoreError::ReadBack { path });
         }
         Ok(bytes)
     }
 
-    /// At most `most` bytes of an update from `offset` on, unverified: whoever asked has its digest.
+    /// At most `most` bytes of an update, from `offset` on. They are not verified: whoever asked
+    /// has its digest.
     ///
     /// # Errors
     /// The system says no.
-    pub(crate) fn update_part(
-        &self,
-        name: Name,
-        offset: u64,
-        most: usize,
-    ) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn update_part(&self, name: Name, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         part_of(&self.update_path(name), offset, most)
     }
 
@@ -99,11 +88,8 @@ impl Store {
         let mut result = Ok(());
         for name in names {
             let path = self.update_path(*name);
-            match fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    result = Err(failed("remove", &path, source));
-                }
-                _ => {}
+            if let Err(error) = unless_missing(fs::remove_file(&path)) {
+                result = Err(cannot("remove", &path)(error).into());
             }
         }
         result

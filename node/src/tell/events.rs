@@ -252,21 +252,14 @@ pub(crate) struct Sink {
     peer: PeerName,
     run: Option<Hex>,
     file: Option<File>,
-    trouble: Trouble,
-}
-
-/// What has gone wrong with the file so far.
-#[derive(Debug, PartialEq, Eq)]
-enum Trouble {
-    None,
-    /// The user has been told; the file may end inside a line.
-    Reported,
+    /// Whether the last write failed: the user was told, and the file may end inside a line.
+    torn: bool,
 }
 
 impl Sink {
     /// Events of `peer` go to `file`; without one they are dropped.
     pub(crate) fn new(file: Option<File>, peer: PeerName) -> Self {
-        Self { peer, run: None, file, trouble: Trouble::None }
+        Self { peer, run: None, file, torn: false }
     }
 
     /// The same with the file at `path`.
@@ -294,22 +287,14 @@ impl Sink {
         };
         let mut line = serde_json::to_vec(&record)?;
         line.push(b'\n');
-        if self.trouble == Trouble::Reported {
+        if self.torn {
             // Ends the line that the full disk may have torn.
             line.insert(0, b'\n');
         }
         // One write per line: nobody who reads along sees half of one for long.
-        match (file.write_all(&line), &self.trouble) {
-            (Ok(()), _) => {
-                self.trouble = Trouble::None;
-                Ok(())
-            }
-            (Err(_), Trouble::Reported) => Ok(()),
-            (Err(error), Trouble::None) => {
-                self.trouble = Trouble::Reported;
-                Err(error)
-            }
-        }
+        let written = file.write_all(&line);
+        let told = std::mem::replace(&mut self.torn, written.is_err());
+        if told { Ok(()) } else { written }
     }
 }
 

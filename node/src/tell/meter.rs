@@ -1,17 +1,18 @@
 //! How far a transfer is: a sentence with a bar, and the event `sync`.
 //!
-//! On a terminal the sentence is one line that is written over once a second; elsewhere, as in a log,
-//! it comes at the beginning, every ten seconds, and at the end. The rate is that of the last seconds,
-//! not of what was on disk before.
+//! On a terminal the sentence is one line that is written over four times a second. Elsewhere, as
+//! in a log, it comes at the beginning, every ten seconds, and at the end. The rate is that of the
+//! last seconds; what was on disk before does not count.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use intellect_protocol::id::PeerId;
+
 use super::Teller;
 use super::events;
-use crate::fetch::Progress;
 use crate::figures::{bytes, number_of};
 use crate::os;
 
@@ -35,10 +36,19 @@ pub(crate) fn clear(line: &Standing) -> &'static str {
     if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
+/// A state as it comes in.
+pub(crate) struct Progress {
+    /// Verified so far.
+    pub(crate) have_bytes: u64,
+    /// Size of all.
+    pub(crate) want_bytes: u64,
+    /// Who serves it.
+    pub(crate) donors: Vec<PeerId>,
+}
+
 /// Tells how a transfer goes on, from the job that runs it.
 pub(crate) struct Meter {
-    tell: Teller,
-    line: Standing,
+    pub(crate) tell: Teller,
     from_epoch: u64,
     to_epoch: u64,
     rate: Rate,
@@ -47,8 +57,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(tell: Teller, line: Standing, from_epoch: u64, to_epoch: u64) -> Self {
-        Self { tell, line, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
+    pub(crate) fn new(tell: Teller, from_epoch: u64, to_epoch: u64) -> Self {
+        Self { tell, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
     }
 
     /// More has come.
@@ -72,7 +82,7 @@ impl Meter {
                 // What wraps cannot be written over.
                 let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
                 self.tell.say_over(&fitting(&sentences, columns));
-                self.line.store(true, Ordering::Relaxed);
+                self.tell.line.store(true, Ordering::Relaxed);
             } else {
                 self.tell.say(sentence);
             }
@@ -154,8 +164,6 @@ fn length(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::id::PeerId;
-
     use super::*;
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a node that cannot get on waits for, in a sentence: soon after it stands still, and again every
-//! minute. Without it a lone node looks as though it trained.
+//! Says in a sentence what a node waits for that cannot get on: soon after it stands still, and
+//! again every minute. Without that a lone node looks as though it trained.
 
 use std::time::{Duration, Instant};
 

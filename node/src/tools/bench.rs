@@ -9,9 +9,10 @@ pub(crate) mod train;
 
 use std::{
     io,
-    path::PathBuf,
     time::{Duration, Instant},
 };
+
+use crate::os::PathError;
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +36,8 @@ pub(crate) enum BenchError {
     #[error(transparent)]
     Encode(#[from] intellect_model::tokenizer::EncodeError),
     /// The text cannot be read.
-    #[error("cannot read {}", path.display())]
-    Text {
-        /// The file that was named.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Text(#[from] PathError),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),

@@ -1,10 +1,10 @@
-//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public entry
-//! point of runs, as a person starts it. `intellect_bootstrap::server` does the work.
+//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public
+//! entry point of runs, as a person starts it. `intellect_bootstrap::server` does the work.
 //!
 //! What it hands out goes to everyone who connects, and to that server it is opaque bytes. So every
-//! file is verified here before a key is read or a socket is open: a secret that was named by mistake
-//! must not get out, and a manifest that was changed after signing would be refused by every
-//! contributor.
+//! file is verified here before a key is read or a socket is open: a secret that was named by
+//! mistake must not get out, and a manifest that was changed after signing would be refused by
+//! every contributor.
 //!
 //! Standard output tells which runs they are, and gets a line for each address and run, ready to be
 //! pasted.
@@ -40,8 +40,8 @@ pub(crate) enum BootstrapError {
     Manifest(#[from] LoadError),
     /// More than one answer holds.
     #[error(
-        "{count} manifests, but at most {FILES_MAX} can be handed out: start a second bootstrap for \
-         the rest"
+        "{count} manifests, but at most {FILES_MAX} can be handed out: start a second bootstrap \
+         for the rest"
     )]
     TooMany {
         /// As many were named.

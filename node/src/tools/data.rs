@@ -52,7 +52,7 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     if let Some(name) = &args.bos {
         tokenizer = tokenizer.beginning_with(name)?;
     }
-    // As many programs have it.
+    // As in many programs, `-` is standard input.
     let stdin =
         |path: &PathBuf| if path.as_os_str() == "-" { "/dev/stdin".into() } else { path.clone() };
     let inputs: Vec<PathBuf> = args.inputs.iter().map(stdin).collect();

@@ -24,7 +24,7 @@ use crate::{
     identity::{self, Home, Identity, IdentityError, Origin},
     manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
-    os,
+    os::{self, PathError, cannot},
     store::{StoreError, genesis},
 };
 use describe::describe;
@@ -55,21 +55,21 @@ pub(crate) enum OfflineError {
     Publish(#[from] StoreError),
     /// Nobody has said how fast it is to learn.
     #[error(
-        "--from-hf: a model that has learnt is gone within an epoch at the learning rate of a new one; \
-         add --set train.lr=…, for a whole model mostly 1e-5 to 5e-5, with train.warmup_tokens, \
-         train.decay_tokens and a stop_tokens"
+        "--from-hf: a model that has learnt is gone within an epoch at the learning rate of a new \
+         one; add --set train.lr=…, for a whole model mostly 1e-5 to 5e-5, with \
+         train.warmup_tokens, train.decay_tokens and a stop_tokens"
     )]
     NoRate,
     /// Nobody has said what it is to learn.
     #[error(
-        "--from-hf: the synthetic source of a new run follows rules of its own, which this model has \
-         not learnt: name its data with --data, or the rules that it knows with --set seed=…"
+        "--from-hf: the synthetic source of a new run follows rules of its own, which this model \
+         has not learnt: name its data with --data, or the rules that it knows with --set seed=…"
     )]
     NoData,
     /// The data has tokens that the model does not know.
     #[error(
-        "the model of --from-hf has {model} different tokens, the data {data}: make a token file of it \
-         with the model's own tokenizer, by `intellect-node data tokenize --tokenizer …`"
+        "the model of --from-hf has {model} different tokens, the data {data}: make a token file \
+         of it with the model's own tokenizer, by `intellect-node data tokenize --tokenizer …`"
     )]
     Vocabulary {
         /// Tokens of the model.
@@ -82,8 +82,8 @@ pub(crate) enum OfflineError {
     AnotherModel,
     /// Manifest and weights would be one file.
     #[error(
-        "--out {}: so the weights beside the manifest are named; name the manifest otherwise, as in \
-         run.toml",
+        "--out {}: so the weights beside the manifest are named; name the manifest otherwise, as \
+         in run.toml",
         path.display()
     )]
     WeightsName {
@@ -94,19 +94,16 @@ pub(crate) enum OfflineError {
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
     /// A manifest is never overwritten: peers may be training by it.
-    #[error("{} exists and is not overwritten: choose another name, or move it away", path.display())]
+    #[error(
+        "{} exists and is not overwritten: choose another name, or move it away", path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// The manifest cannot be written.
-    #[error("cannot write {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] PathError),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -208,8 +205,8 @@ fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     let epoch = run.epoch_tokens(work.tokens_per_step())?;
     let train = work.data.train_tokens().filter(|train| *train < epoch)?;
     Some(format!(
-        "one epoch of one peer takes {} tokens, and the data has {} to train on: each is seen {} times in \
-         every epoch",
+        "one epoch of one peer takes {} tokens, and the data has {} to train on: each is seen {} \
+         times in every epoch",
         count(epoch),
         count(train),
         count(epoch.div_ceil(train.max(1)))
@@ -308,7 +305,7 @@ fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
 fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
     let io_error = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => OfflineError::Exists { path: path.to_owned() },
-        _ => OfflineError::Write { path: path.to_owned(), source },
+        _ => cannot("write", path)(source).into(),
     };
     let mut file = File::create_new(path).map_err(io_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {

@@ -22,6 +22,7 @@ use crate::{
     figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{LoadError, Manifest},
+    os::{PathError, cannot},
     store::{self, genesis},
 };
 
@@ -33,7 +34,8 @@ pub(crate) enum StoredError {
     Usage(#[from] LocalError),
     /// No run, or no such run, in the folder.
     #[error(
-        "{} {}: name a run with --run, another folder with --data-dir, or a file with --checkpoint{}",
+        "{} {}: name a run with --run, another folder with --data-dir, or a file with \
+         --checkpoint{}",
         folder.display(), list(folder, found), of_simulation(folder)
     )]
     Run {
@@ -55,13 +57,8 @@ pub(crate) enum StoredError {
         checkpoint: PathBuf,
     },
     /// A folder cannot be read.
-    #[error("cannot read {}", path.display())]
-    Io {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] LoadError),
@@ -89,8 +86,8 @@ pub(crate) enum StoredError {
 pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let device = config::parse_device(&args.checkpoint.device)?;
-    // Without it everything else is measured, but a file that was named has to be right, which is told
-    // before all that takes long.
+    // Without it everything else is measured, but a file that was named has to be right, which is
+    // told before all that takes long.
     let tokenizer = match tokenizer(&args.checkpoint, &path, &manifest) {
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
@@ -151,7 +148,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     // The prompt is shown as it was typed; whether a space comes behind it depends on its tokens.
     let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());
-    sample::sample(loaded.model(), &manifest.work, &prompt, settings, &mut |token| {
+    sample::sample(loaded.model.as_ref(), &manifest.work, &prompt, settings, &mut |token| {
         if written.is_ok() {
             written = out.write_all(decoder.push(token).as_bytes()).and_then(|()| out.flush());
         }
@@ -191,8 +188,8 @@ pub(super) fn remedied(error: &OpenError) -> String {
     }
 }
 
-/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which a
-/// manifest would name them as the weights that a run begins with.
+/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which
+/// a manifest would name them as the weights that a run begins with.
 pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
@@ -215,7 +212,7 @@ fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
     let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
     let runs = folder.join("runs");
-    let mut found = store::runs(&folder).map_err(io_error(&runs))?;
+    let mut found = store::runs(&folder).map_err(cannot("read", &runs))?;
     found.retain(|run| prefix.as_ref().is_none_or(|prefix| prefix.matches(run)));
     match found.as_slice() {
         [run] => Ok(runs.join(run.hex())),
@@ -233,14 +230,14 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
         entry.file_name().to_str()?.strip_suffix(".ckpt")?.parse().ok()
     };
     let entries = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let newest = entries.map_err(io_error(&folder))?.iter().filter_map(epoch).max();
+    let newest = entries.map_err(cannot("read", &folder))?.iter().filter_map(epoch).max();
     newest
         .map(|epoch| folder.join(format!("{epoch}.ckpt")))
         .ok_or(StoredError::NoCheckpoint { folder })
 }
 
-/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which the
-/// checkpoint lies, or right beside it.
+/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which
+/// the checkpoint lies, or right beside it.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
     let twin = checkpoint.with_extension("toml");
     (twin.is_file() && twin != checkpoint)
@@ -253,10 +250,6 @@ fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
 fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
     let folders = checkpoint.ancestors().skip(1).take(2);
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-fn io_error(path: &Path) -> impl Fn(io::Error) -> StoredError {
-    move |source| StoredError::Io { path: path.to_owned(), source }
 }
 
 fn list(folder: &Path, runs: &[RunId]) -> String {

@@ -45,7 +45,7 @@ fn begin_with(weight_max: u64, work: Work) -> (Orders, tasks::Receiver<Report>) 
         Ok((trainer.map_err(|error| error.to_string())?, first()))
     })
     .unwrap();
-    let genesis = state(&mut reports, Provenance::Genesis);
+    let genesis = state(&mut reports, None);
     assert_eq!(*genesis.state, first());
     (handle, reports)
 }
@@ -59,7 +59,7 @@ fn next(reports: &mut tasks::Receiver<Report>) -> Report {
     }
 }
 
-fn state(reports: &mut tasks::Receiver<Report>, expected: Provenance) -> Arc<Snapshot> {
+fn state(reports: &mut tasks::Receiver<Report>, expected: Option<Origin>) -> Arc<Snapshot> {
     match next(reports) {
         Report::State(snapshot, origin) if origin == expected => snapshot,
         other => panic!("{other:?}"),
@@ -98,7 +98,7 @@ fn apply(
     let update = Arc::new(update);
     let spent = if spent { Blocks::all(delta.len() as u64) } else { Blocks::default() };
     assert!(handle.command(Command::Apply { header: header(epoch), update, spent }));
-    state(reports, Provenance::Applied)
+    state(reports, Some(Origin::Applied))
 }
 
 fn budget() -> u64 {
@@ -202,7 +202,7 @@ fn a_fetched_state_replaces_the_anchor() {
     let all = Blocks::all(delta.len() as u64);
     let load = Command::Load { table, state: Box::new(fetched.clone()), spent: all };
     assert!(worker.0.command(load));
-    let snapshot = state(&mut worker.1, Provenance::Loaded);
+    let snapshot = state(&mut worker.1, Some(Origin::Loaded));
     assert_eq!((&*snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
     // Our delta is in it, so nothing is offered twice.
     assert_eq!(train(&mut worker, 10).0, budget());

@@ -67,7 +67,7 @@ fn scenario(text: &str) -> Scenario {
 fn a_good_run_has_no_reason_to_fail() {
     let ledger = good();
     assert_eq!(judge(&ledger, &[DONE; 2]), Vec::<String>::new());
-    let epoch = &ledger.epochs()[&2];
+    let epoch = &ledger.epochs[&2];
     assert_eq!((epoch.tokens, epoch.loss(), epoch.reports()), (30, Some(0.5), 2));
     assert_eq!(epoch.state(), Some((&state(2), 2)));
     assert_eq!(ledger.bytes(1), (14, 16));
@@ -195,7 +195,7 @@ fn what_does_not_go_smoothly_is_counted_once() {
         }
         ledger.record(peer, record(peer, 3, Event::LeftOut { carried_tokens: 1 }));
     }
-    let tally = ledger.tally();
+    let tally = &ledger.tally;
     assert_eq!((tally.aborted.len(), tally.regroups.len()), (1, 1));
     assert_eq!((tally.forks, tally.left_out), (0, 2));
 }
@@ -245,5 +245,5 @@ fn lineages_that_have_not_met_at_the_end_are_named_with_the_remedy() {
     let reasons = judge::reasons(&ledger, &[DONE; 2], &scenario("allow = [\"fork\"]"), 2);
     assert!(reasons.join(" ").contains("2 lineages had not met"), "{reasons:?}");
     assert!(reasons.join(" ").contains("more --epochs"), "{reasons:?}");
-    assert_eq!(ledger.epochs()[&2].lineages(), 2);
+    assert_eq!(ledger.epochs[&2].lineages(), 2);
 }

@@ -45,7 +45,8 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
     assert!(damaged(&store).is_empty());
 }
 
-/// R20: what a receipt holds of a simulated peer repeats with the simulation, until its log is lost.
+/// R20: what a receipt holds of a simulated peer repeats with the simulation, until its log is
+/// lost.
 #[test]
 fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lost() {
     let (_folder, store) = open();
@@ -72,8 +73,8 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
 }
 
-/// Each prefix of what a start and a vote write: what was appended whole is there, the id of the log
-/// with the incarnation.
+/// Each prefix of what a start and a vote write: what was appended whole is there, the id of the
+/// log with the incarnation.
 #[test]
 fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
     let (_folder, store) = open();

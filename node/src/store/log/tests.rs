@@ -75,8 +75,8 @@ fn room_that_was_never_written_to_is_cut() {
     assert!(Content::of(&bytes).damaged, "something was flushed behind the gap");
 }
 
-/// Of the pages of one append any may be there, wherever they begin: it is lost as a whole, and what was
-/// flushed before it stays.
+/// Of the pages of one append any may be there, wherever they begin: it is lost as a whole, and
+/// what was flushed before it stays.
 #[test]
 fn an_append_of_which_some_pages_are_missing_is_cut() {
     const PAGE: usize = 24;

@@ -15,6 +15,7 @@ use intellect_model::tokenizer::{self, Tokenizer};
 use serde_json::json;
 
 use super::{BenchError, median};
+use crate::os::cannot;
 
 /// Measures a tokenizer, bytes by default, on the begin of a text.
 pub(crate) fn run(
@@ -45,7 +46,8 @@ pub(crate) fn run(
     }
     writeln!(
         out,
-        "{}: {speed:.1} MB/s on one core, {share:.2} bytes per token, {} bytes, median of {RUNS} runs",
+        "{}: {speed:.1} MB/s on one core, {share:.2} bytes per token, {} bytes, median of {RUNS} \
+         runs",
         file.scheme.name(),
         text.len()
     )?;
@@ -54,14 +56,14 @@ pub(crate) fn run(
 
 /// The begin of a text, up to a whole character.
 fn read(path: &Path) -> Result<String, BenchError> {
-    let unreadable = |source| BenchError::Text { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
+    let read = File::open(path).and_then(|f| f.take(TEXT_BYTES_MAX).read_to_end(&mut bytes));
+    read.map_err(cannot("read", path))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// English prose, for whoever has no text at hand: this program's licence, 11 kB, to a few megabytes.
+/// English prose, for whoever has no text at hand: this program's licence, 11 kB, to a few
+/// megabytes.
 const BUILT_IN: &str = include_str!("../../../../LICENSE-APACHE");
 const REPEATS: usize = 400;
 /// Runs behind a median.

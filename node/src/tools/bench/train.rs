@@ -1,10 +1,11 @@
 //! `bench train`: how fast this machine trains, where the time goes, and how much memory it takes.
 //!
-//! A model of 5.0M parameters and more (width 256, 6 blocks, vocabulary 512, context 256; of Llama 8
-//! heads and ffn 688, of the others heads of 64 and ffn 896) takes inner steps of 8 sequences in f32,
-//! AdamW and clipping included, through the same trainer that a node runs. `tests/peers/train.py` does
-//! the Llama's work in PyTorch and prints the same fields. Another family than Llama takes its steps
-//! in turn with a Llama, for only a ratio of neighbours says anything on a machine that others use.
+//! A model of 5.0M parameters and more (width 256, 6 blocks, vocabulary 512, context 256; of Llama
+//! 8 heads and ffn 688, of the others heads of 64 and ffn 896) takes inner steps of 8 sequences in
+//! f32, AdamW and clipping included, through the same trainer that a node runs.
+//! `tests/peers/train.py` does the Llama's work in PyTorch and prints the same fields. Another
+//! family than Llama takes its steps in turn with a Llama, for only a ratio of neighbours says
+//! anything on a machine that others use.
 //!
 //! The figure is the median step after three that warm up. The parts are wall time per kind of
 //! kernel; what they leave of a step goes into drawing the batch, the embedding, bookkeeping and

@@ -74,8 +74,8 @@ fn describe_data(work: &Work) -> String {
             100.0 * work.data.held_out
         ),
         Source::Tokens { file, vocabulary } => format!(
-            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it; \
-             its tokenizer is {} with {} tokens",
+            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs \
+             it; its tokenizer is {} with {} tokens",
             count(file.bytes),
             blake3::Hash::from_bytes(file.digest),
             100.0 * work.data.held_out,
@@ -161,7 +161,8 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
     let update = update_bytes(run, work);
     let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
     format!(
-        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much comes in",
+        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much \
+         comes in",
         bytes(update),
         ring(2),
         ring(8)
@@ -188,7 +189,8 @@ fn describe_memory(run: &Run, work: &Work) -> String {
     let all = Needs::of(run, work, work.train.batch);
     let least = Needs::of(run, work, 1);
     format!(
-        "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has {}",
+        "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has \
+         {}",
         bytes(all.memory),
         bytes(least.memory),
         bytes(all.disk),
