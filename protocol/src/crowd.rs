@@ -32,32 +32,20 @@ use crate::time::Time;
 use donor::Donor;
 use task::{Taken, Task};
 
-/// How long an answer may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// An answer within this time says that more can be asked for. Who has nothing is put aside for
-    /// as long at first.
-    pub quick: Duration,
-    /// After this time others are asked although as many requests are open as should be.
-    pub slow: Duration,
-    /// After this time no answer will come. Nobody is put aside for longer.
-    pub end: Duration,
-}
+/// An answer within this time says that more can be asked for: a line of 4 Mbit/s brings a part of
+/// 1 MiB in it. A donor that has nothing to give is put aside for as long at first.
+const QUICK: Duration = Duration::from_secs(2);
 
-impl Patience {
-    /// A line of 4 Mbit/s brings a part of 1 MiB in two seconds, one of 0.5 in half of the longest time.
-    pub const OF_PARTS: Self = Self {
-        quick: Duration::from_secs(2),
-        slow: Duration::from_secs(10),
-        end: Duration::from_secs(30),
-    };
-}
+/// After this time others are asked although as many requests are open as should be.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// After this time no answer will come: a line of 0.5 Mbit/s brings a part of 1 MiB in half of it.
+/// No donor is put aside for longer.
+const END: Duration = Duration::from_secs(30);
 
 /// What a transfer must know.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long answers may take.
-    pub patience: Patience,
     /// Bytes of every part of a whole but the last one, which is shorter.
     pub part_bytes: u32,
     /// A rule that is turned off; `None` in every program.
@@ -220,7 +208,7 @@ impl State {
     /// When it is time to look who is late; `None` while nothing is wanted.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.task.as_ref().map(|_| self.looked + self.config.patience.quick / 4)
+        self.task.as_ref().map(|_| self.looked + QUICK / 4)
     }
 
     /// Who has delivered something, and is not left out.
@@ -255,15 +243,14 @@ impl State {
     fn on_donors(&mut self, peers: &[PeerId]) {
         for peer in peers {
             if !self.donors.iter().any(|donor| donor.peer == *peer) {
-                self.donors.push(Donor::new(*peer, self.config.patience.quick));
+                self.donors.push(Donor::new(*peer));
             }
         }
     }
 
     fn on_tick(&mut self, now: Time, line_full: bool, out: &mut Vec<Output>) {
         (self.looked, self.line_full) = (now, line_full);
-        let end = self.config.patience.end;
-        let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= end);
+        let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= END);
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
         for number in over {
             self.on_answer(now, number, Err(Failure::Silent), out);
@@ -283,7 +270,7 @@ impl State {
         if !task.lacks(part) {
             return;
         }
-        let (took, Patience { slow, end, .. }) = (now.since(at), self.config.patience);
+        let took = now.since(at);
         match answer {
             Ok(bytes) => {
                 let checks = self.config.without != Some(Rule::Checked);
@@ -300,7 +287,7 @@ impl State {
                 self.blame(donor, "sent an endless part of what it was asked for", out);
             }
             Err(Failure::Busy) => self.busy = now + BUSY_PAUSE,
-            Err(Failure::Refused) if took < slow => self.donors[donor].put_aside(now, end),
+            Err(Failure::Refused) if took < SLOW => self.donors[donor].put_aside(now),
             // Who holds a request for so long and then refuses it has been silent too.
             Err(Failure::Refused | Failure::Silent) => {
                 self.donors[donor].note_silence();
@@ -314,12 +301,11 @@ impl State {
     }
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
-        let Patience { quick, slow, .. } = self.config.patience;
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
-        self.donors[donor].note_answer(took, self.config.patience);
-        if took <= quick {
+        self.donors[donor].note_answer(took);
+        if took <= QUICK {
             self.limit = (self.limit + 1).min(OPEN_MAX);
-        } else if took >= slow {
+        } else if took >= SLOW {
             self.limit = (self.limit / 2).max(1);
         }
     }
@@ -352,7 +338,7 @@ impl State {
         let free = |(number, donor): &(usize, &mut Donor)| !donor.out && !task.has_tried(*number);
         match self.donors.iter_mut().enumerate().find(free) {
             Some((number, donor)) => {
-                *donor = Donor::new(donor.peer, self.config.patience.quick);
+                *donor = Donor::new(donor.peer);
                 task.begin_with(number);
                 self.open.clear();
             }
@@ -394,7 +380,6 @@ impl State {
 
     /// Whom to ask next, and for which part.
     fn choose(&mut self, now: Time) -> Option<(usize, usize)> {
-        let Patience { quick, slow, .. } = self.config.patience;
         let task = self.task.as_mut()?;
         let open_of = |donor| self.open.values().filter(|open| open.donor == donor).count();
         let may_ask = |number| task.one().is_none_or(|one| one == number);
@@ -406,7 +391,7 @@ impl State {
             .collect();
         free.sort_by_key(|(open, _, donor)| (*open, donor.unanswered, donor.delivered));
         if task.has_waiting() {
-            let late = self.open.values().filter(|open| now.since(open.at) >= slow).count();
+            let late = self.open.values().filter(|open| now.since(open.at) >= SLOW).count();
             if self.open.len() >= (self.limit + late).min(OPEN_MAX) {
                 return None;
             }
@@ -415,7 +400,7 @@ impl State {
         }
         // The last ones: what is late is asked of somebody else as well. The first byte may take as long
         // as all that is queued on a line.
-        let late = self.usual * 2 + quick;
+        let late = self.usual * 2 + QUICK;
         let is_late = |open: &&Request| !self.line_full && now.since(open.at) >= late;
         let once =
             |late: &&Request| self.open.values().filter(|open| open.part == late.part).count() == 1;

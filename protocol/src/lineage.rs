@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::id::{LogId, PeerId, RunId};
 use crate::message::{
     CHUNKS_MAX, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Message, Opening, Part,
     Receipt, Regroup, Roster, Series, Voted, Voter, majority,
@@ -235,18 +235,6 @@ pub fn can_have_voted(join: &Join, depth: u32) -> bool {
     let possible =
         |done: &Voted| done.receipt.series.is_beside(&join.series) && done.depth <= depth;
     join.done.as_ref().is_none_or(possible)
-}
-
-/// The Join of `author` in an opening.
-#[must_use]
-pub fn join_of<'a>(opening: &'a Opening, author: &PeerId) -> Option<&'a Join> {
-    opening.joins.iter().find(|(a, _, _)| a == author).map(|(_, join, _)| join)
-}
-
-/// The series that a chain of openings leads to, unchecked: for what was checked before.
-#[must_use]
-pub fn last_regroup(run: &RunId, openings: &[Opening]) -> Option<Digest> {
-    openings.last().map(|opening| wire::regroup_digest(run, &opening.regroup))
 }
 
 fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {

@@ -88,26 +88,10 @@ impl Cut {
         start..start.saturating_add(FRAME).min(chunk.end)
     }
 
-    /// The chunk that `position` sends at `hop` (from 0 to `members` − 2) of `half`.
-    #[must_use]
-    pub fn sent(&self, half: Half, position: usize, hop: usize) -> usize {
-        let first = match half {
-            Half::Reduce => position,
-            Half::Gather => position + 1,
-        };
-        (first + self.members - hop % self.members) % self.members
-    }
-
     /// The position that finishes chunk `chunk`.
     #[must_use]
     pub fn owner(&self, chunk: usize) -> usize {
         (chunk + self.members - 1) % self.members
-    }
-
-    /// The chunk that `position` finishes.
-    #[must_use]
-    pub fn owned(&self, position: usize) -> usize {
-        (position + 1) % self.members
     }
 
     /// The first element of chunk `chunk`: that of block ⌊cB/n⌋.

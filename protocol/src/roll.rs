@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::{LogId, PeerId};
+use crate::id::PeerId;
 use crate::message::{Heartbeat, Series, Voter};
 use crate::time::Time;
 
@@ -129,12 +129,6 @@ impl Roll {
     pub fn silent(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
         let named = self.peers.get(&voter.peer).and_then(|seen| seen.named(series));
         now.since(named.map_or(since, |at| at.max(since))) >= self.grace
-    }
-
-    /// The log under which `peer` was last heard.
-    #[must_use]
-    pub fn log(&self, peer: &PeerId) -> Option<LogId> {
-        self.peers.get(peer).map(|seen| seen.beat.log)
     }
 
     fn fresh(&self, seen: &Seen, now: Time) -> bool {

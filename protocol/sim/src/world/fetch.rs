@@ -8,7 +8,7 @@ use super::{Happening, Host, World};
 use crate::report::Count;
 use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
 use intellect_protocol::blocks::Blocks;
-use intellect_protocol::crowd::{self, Failure, Length, Patience, Want};
+use intellect_protocol::crowd::{self, Failure, Length, Want};
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{Buffer, Input, Location, Name, Slice, Ticket};
 use intellect_protocol::id::{Digest, PeerId};
@@ -129,8 +129,8 @@ impl World {
 
     /// Begins to fetch something of these donors.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let (patience, without) = (Patience::OF_PARTS, self.setup.without);
-        let crowd = crowd::State::new(crowd::Config { patience, part_bytes: PART_BYTES, without });
+        let without = self.setup.without;
+        let crowd = crowd::State::new(crowd::Config { part_bytes: PART_BYTES, without });
         let Some(process) = &mut self.hosts[host].process else { return };
         let state = match wanted {
             Wanted::State { serial, .. } if serial != process.loads => return,

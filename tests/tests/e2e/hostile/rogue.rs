@@ -162,7 +162,8 @@ impl Rogue {
         let (position, count) = (ring.index, ring.members.len());
         let successor = ring.members[(position + 1) % count].peer;
         let cut = Cut::new(self.parameters, count);
-        let chunk = cut.sent(Half::Reduce, position, 0);
+        // The chunk that begins here has the number of the position.
+        let chunk = position;
         let mut payload = vec![0; Codec::Int8.encoded_bytes(cut.frame(chunk, 0).len())];
         payload[..4].copy_from_slice(&f32::NAN.to_le_bytes());
         let small = |number: usize| u32::try_from(number).unwrap();
