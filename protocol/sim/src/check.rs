@@ -61,7 +61,7 @@ pub(super) struct Process {
     /// The incarnation that said `Leaving`.
     left: BTreeMap<PeerId, u64>,
     /// Where its lineage has led it.
-    head: Head,
+    pub(super) head: Head,
     /// Whether it raised a fork event since its head last changed.
     fork_raised: bool,
     /// A change of lineage that no fork event told yet.
@@ -81,11 +81,6 @@ impl Process {
             fork_raised: false,
             fork_owed: None,
         }
-    }
-
-    /// Its head.
-    pub(super) fn head(&self) -> Head {
-        self.head
     }
 
     /// S3: a change of lineage is never silent.

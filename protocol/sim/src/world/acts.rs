@@ -2,7 +2,7 @@
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
-    PeerId, Process, RunId, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
+    PeerId, Process, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
 use crate::disk::{Damage, Kept};
@@ -22,7 +22,7 @@ const REPLAY_MAX: usize = 5;
 impl World {
     /// Starts a process on a host where none runs, from what its disk has: with the log that binds it
     /// (R20), or with another one where that is lost (R19), and at the head that can be restored (R21).
-    pub(crate) fn start(&mut self, host: usize) {
+    pub(crate) fn boot(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
         }
@@ -178,25 +178,20 @@ impl World {
         }
     }
 
-    /// The run.
-    pub(crate) fn run(&self) -> RunId {
-        self.run
-    }
-
     /// Asks a process to leave.
-    pub(crate) fn leave(&mut self, host: usize) {
+    pub fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
     }
 
     /// Stops a process without ending it: nothing closes, nothing is answered.
-    pub(crate) fn pause(&mut self, host: usize) {
+    pub fn pause(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.paused.get_or_insert_default();
         self.lose(host, Loss::Stalled);
     }
 
     /// Lets a stopped process go on: all that has come meanwhile reaches it at once.
-    pub(crate) fn resume(&mut self, host: usize) {
+    pub fn resume(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         for happening in process.paused.take().unwrap_or_default() {
             self.push(0, host, happening);
@@ -212,13 +207,13 @@ impl World {
     }
 
     /// Puts hosts on another side of a partition than the others.
-    pub(crate) fn cut(&mut self, hosts: &[usize], side: u32) {
+    pub fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
         self.part(Loss::Stalled);
     }
 
     /// Breaks the link from one host to another, in this direction; streams over it close.
-    pub(crate) fn break_link(&mut self, from: usize, to: usize) {
+    pub fn break_link(&mut self, from: usize, to: usize) {
         self.network.broken.insert((from, to));
         self.part(Loss::Closed);
     }

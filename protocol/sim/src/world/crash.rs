@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Hosts that have crashed since this was asked last.
-    pub(crate) fn crashed(&mut self) -> Vec<usize> {
+    pub fn crashed(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.script.crashed)
     }
 
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Loses some of what a host has on disk. Only while no process runs there.
-    pub(crate) fn damage(&mut self, host: usize, damage: Damage) {
+    pub fn damage(&mut self, host: usize, damage: Damage) {
         assert!(self.hosts[host].process.is_none(), "its owner has locked it");
         self.hosts[host].disk.damage(damage);
     }

@@ -458,15 +458,15 @@ impl World {
         (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
     }
 
-    /// Makes a process serve no finished chunk.
-    pub(crate) fn withhold_chunks(&mut self, host: usize) {
+    /// Lets a host serve no finished chunk any more, whatever it says that it holds.
+    pub fn withhold_chunks(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.withholds = true;
         }
     }
 
-    /// Makes a liar of a process: what it serves is wrong.
-    pub(crate) fn lie(&mut self, host: usize) {
+    /// Lets a host answer every request for bytes with other bytes.
+    pub fn lie(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.lies = true;
         }
