@@ -103,11 +103,7 @@ impl Codec {
     /// # Errors
     /// Bytes that no encoder writes, or another number of them than `values` needs.
     pub fn decode(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
-        self.check_length(bytes, values.len())?;
-        match self {
-            Self::F32 => float::decode(bytes, values, |_, decoded| decoded),
-            Self::Int8 => int8::decode(bytes, values, |_, decoded| decoded),
-        }
+        self.decode_with(bytes, values, |_, decoded| decoded)
     }
 
     /// Adds what `bytes` decode to onto `values`: `values[i] + decoded[i]`.
@@ -115,10 +111,21 @@ impl Codec {
     /// # Errors
     /// As [`Self::decode`].
     pub fn decode_add(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
+        self.decode_with(bytes, values, |value, decoded| value + decoded)
+    }
+
+    /// `values[i] = merge(values[i], decoded[i])`.
+    #[inline(always)]
+    fn decode_with(
+        self,
+        bytes: &[u8],
+        values: &mut [f32],
+        merge: impl Fn(f32, f32) -> f32,
+    ) -> Result<(), DecodeError> {
         self.check_length(bytes, values.len())?;
         match self {
-            Self::F32 => float::decode(bytes, values, |value, decoded| value + decoded),
-            Self::Int8 => int8::decode(bytes, values, |value, decoded| value + decoded),
+            Self::F32 => float::decode(bytes, values, merge),
+            Self::Int8 => int8::decode(bytes, values, merge),
         }
     }
 
