@@ -162,12 +162,7 @@ pub fn order(which: Order, run: &RunId, parent: &Digest, k: u32, peer: &PeerId) 
         Order::Ring => "intellect-node 1 ring",
         Order::Serve => "intellect-node 1 serve",
     };
-    let mut bytes = [0; 32 + 32 + 4 + 32];
-    bytes[..32].copy_from_slice(run.as_bytes());
-    bytes[32..64].copy_from_slice(parent.as_bytes());
-    bytes[64..68].copy_from_slice(&k.to_le_bytes());
-    bytes[68..].copy_from_slice(peer.as_bytes());
-    Digest::derive(domain, &bytes)
+    Digest::derive(domain, &[&run.0[..], &parent.0, &k.to_le_bytes(), &peer.0].concat())
 }
 
 #[cfg(test)]
