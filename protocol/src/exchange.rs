@@ -213,18 +213,16 @@ impl State {
     /// What stands in front of an item whose payload is `payload`.
     #[must_use]
     pub fn label(&self, item: &Item, payload: &[u8]) -> Label {
-        // Positions, frames and payloads are counted in far less than 32 bits.
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let (kind, chunk, frame) = match item {
             Item::Frame(half, at) => (Kind::Frame(*half), at.chunk, at.frame),
             Item::Seal(chunk, _) => (Kind::Seal, *chunk, 0),
         };
         Label {
-            length: small(payload.len()),
+            length: number(payload.len()),
             roster: self.config.roster,
             kind,
-            chunk: small(chunk),
-            frame: small(frame),
+            chunk: number(chunk),
+            frame: number(frame),
             payload: Digest(*blake3::hash(payload).as_bytes()),
         }
     }
@@ -451,9 +449,9 @@ impl State {
     }
 }
 
-/// A chunk as the wire counts it: a ring has at most 256.
-fn number(chunk: usize) -> u32 {
-    u32::try_from(chunk).unwrap_or(u32::MAX)
+/// A number as the wire has it: chunks, frames and bytes of a payload are far fewer than 2^32.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

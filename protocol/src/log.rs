@@ -19,7 +19,7 @@
 //! kind is whole by itself. What this does not do: files, flushing, torn tails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -213,14 +213,8 @@ pub struct Joined {
     pub done: Option<Voted>,
 }
 
-static UNBOUND: Bound = Bound {
-    promised: 0,
-    closed: false,
-    accepted: BTreeMap::new(),
-    dones: BTreeMap::new(),
-    joined: None,
-    opened: None,
-};
+/// What binds in a series of which the log says nothing.
+static UNBOUND: LazyLock<Bound> = LazyLock::new(Bound::default);
 
 impl Votes {
     /// The votes that `records` tell of, in order.
