@@ -335,7 +335,8 @@ impl State {
     /// All of it is asked of the next donor alone.
     fn turn_to_one(&mut self, out: &mut Vec<Output>) {
         let Some(task) = &mut self.task else { return };
-        let free = |(number, donor): &(usize, &mut Donor)| !donor.out && !task.has_tried(*number);
+        let free =
+            |(number, donor): &(usize, &mut Donor)| !donor.out && !task.tried.contains(number);
         match self.donors.iter_mut().enumerate().find(free) {
             Some((number, donor)) => {
                 *donor = Donor::new(donor.peer);
@@ -363,7 +364,7 @@ impl State {
                 self.ask(now, donor, part, out);
             }
             let Some(task) = self.task.as_ref().filter(|_| self.open.is_empty()) else { return };
-            match task.one() {
+            match task.one {
                 None => self.end(Output::Nobody, out),
                 // Who has begun is waited for.
                 Some(one) if self.waits_for(one) => return,
@@ -382,7 +383,7 @@ impl State {
     fn choose(&mut self, now: Time) -> Option<(usize, usize)> {
         let task = self.task.as_mut()?;
         let open_of = |donor| self.open.values().filter(|open| open.donor == donor).count();
-        let may_ask = |number| task.one().is_none_or(|one| one == number);
+        let may_ask = |number| task.one.is_none_or(|one| one == number);
         let free = self.donors.iter().enumerate();
         let free = free.filter(|(number, _)| may_ask(*number));
         let mut free: Vec<(usize, usize, &Donor)> = free
@@ -390,13 +391,13 @@ impl State {
             .filter(|(open, _, donor)| donor.is_free(now, *open))
             .collect();
         free.sort_by_key(|(open, _, donor)| (*open, donor.unanswered, donor.delivered));
-        if task.has_waiting() {
+        if !task.waiting.is_empty() {
             let late = self.open.values().filter(|open| now.since(open.at) >= SLOW).count();
             if self.open.len() >= (self.limit + late).min(OPEN_MAX) {
                 return None;
             }
             let (_, donor, _) = free.first()?;
-            return Some((*donor, task.next()?));
+            return Some((*donor, task.waiting.pop_front()?));
         }
         // The last ones: what is late is asked of somebody else as well. The first byte may take as long
         // as all that is queued on a line.

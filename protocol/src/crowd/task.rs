@@ -23,13 +23,13 @@ pub(super) struct Task {
     want: Want,
     part_bytes: u32,
     /// Parts that nobody is asked for.
-    waiting: VecDeque<usize>,
+    pub(super) waiting: VecDeque<usize>,
     /// Parts that are not here: those, and the ones that are asked for.
     missing: BTreeSet<usize>,
-    /// The one donor that is asked for all of it, by number.
-    one: Option<usize>,
-    /// Who was that before.
-    tried: BTreeSet<usize>,
+    /// The one donor that is asked for all of it, by number; `None` while all donors are asked.
+    pub(super) one: Option<usize>,
+    /// The donors that have been the one.
+    pub(super) tried: BTreeSet<usize>,
     /// Of a whole, what has come, of many or of that one.
     kept: Kept,
     /// What came of many before, and was wrong.
@@ -83,27 +83,9 @@ impl Task {
         self.begin();
     }
 
-    /// The one donor that is asked, if it is not all of them.
-    pub(super) fn one(&self) -> Option<usize> {
-        self.one
-    }
-
-    pub(super) fn has_tried(&self, donor: usize) -> bool {
-        self.tried.contains(&donor)
-    }
-
     /// Whether a part of a whole is here.
     pub(super) fn has_begun(&self) -> bool {
         !self.kept.is_empty()
-    }
-
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// The next part to ask for.
-    pub(super) fn next(&mut self) -> Option<usize> {
-        self.waiting.pop_front()
     }
 
     /// Nobody is asked for this part any more, and it is not here.
