@@ -50,7 +50,7 @@ use crate::lineage::{Law, Me};
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Series, Voter};
 use crate::sign::Verified;
-use crate::step::Step;
+use crate::step::{Lead, Step};
 use crate::time::Time;
 use crate::wire;
 
@@ -141,27 +141,35 @@ impl State {
             Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(step, update),
             Input::Applied(state) => self.on_applied(step, state),
-            Input::Link(from, link) => self.on_link(step, from, *link),
-            Input::Openings(from, openings) => self.on_openings(step, from, &openings),
-            Input::Behind(behind) => {
-                self.behind = behind;
-                // The state must not move by two ways at once, also where it was to move already.
-                if behind && (self.under_way() || matches!(self.slot.term.stage, Stage::Decided(_)))
-                {
-                    self.recover(step, "behind");
-                }
-            }
+            Input::Lead(lead) => self.on_lead(step, lead),
             Input::Ahead(ahead) => self.ahead = ahead,
-            Input::Enter { head, voters, median } => {
-                self.limit_weight(median);
-                // Not before: between the old epoch and the new head nothing may move.
-                self.behind = false;
-                self.drop_frozen(step);
-                self.enter(step, head, voters);
-            }
             Input::Leave => self.on_leave(step),
         }
         self.advance(step);
+    }
+
+    fn on_lead(&mut self, step: &mut Step<'_>, lead: Lead) {
+        match lead {
+            Lead::Behind(behind) => {
+                self.behind = behind;
+                // The state must not move by two ways at once, also where it was to move already.
+                let moves = matches!(self.slot.term.stage, Stage::Open { .. } | Stage::Decided(_));
+                if behind && moves {
+                    self.recover(step, "behind");
+                }
+            }
+            Lead::Link(from, link) => self.on_link(step, from, *link),
+            Lead::Openings(from, openings) => self.on_openings(step, from, &openings),
+            Lead::Enter { head, voters, median } => {
+                self.limit_weight(median);
+                // Not before: between the old epoch and the new head nothing may move.
+                self.behind = false;
+                // What was frozen is given back to the trainer.
+                self.abort(step, "another head");
+                self.slot.frozen = None;
+                self.enter(step, head, voters);
+            }
+        }
     }
 
     /// R12: who was stopped for a while has heard nobody, and has learnt nothing from that.

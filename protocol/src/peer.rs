@@ -19,7 +19,7 @@ use crate::log::{Recovered, Votes};
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::roll::Roll;
 use crate::sign::Verified;
-use crate::step::{Decision, Step, Told};
+use crate::step::{Decision, Step};
 use crate::sync;
 use crate::time::Time;
 use crate::view;
@@ -57,24 +57,7 @@ pub struct State {
 enum Next {
     Epoch(epoch::Input),
     Sync(sync::Input),
-    Decided(Decision),
-}
-
-impl Next {
-    /// Who is told.
-    fn of(told: Told) -> Self {
-        match told {
-            Told::Committed { head, link, by_commit } => {
-                Self::Sync(sync::Input::Committed { head, link, by_commit })
-            }
-            Told::Behind(behind) => Self::Epoch(epoch::Input::Behind(behind)),
-            Told::Link(from, link) => Self::Epoch(epoch::Input::Link(from, link)),
-            Told::Openings(from, openings) => Self::Epoch(epoch::Input::Openings(from, openings)),
-            Told::Enter { head, voters, median } => {
-                Self::Epoch(epoch::Input::Enter { head, voters, median })
-            }
-        }
-    }
+    Out(Output),
 }
 
 /// Where the open epoch stands.
@@ -234,13 +217,18 @@ impl State {
             match next {
                 Next::Epoch(input) => self.epoch.handle(step, input),
                 Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
-                Next::Decided(Decision::Tell(told)) => self.queue.push_front(Next::of(told)),
-                Next::Decided(Decision::Out(output)) => {
+                Next::Out(output) => {
                     self.left |= matches!(output, Output::Left);
                     out.push(output);
                 }
             }
-            decided.into_iter().rev().for_each(|d| self.queue.push_front(Next::Decided(d)));
+            for decision in decided.into_iter().rev() {
+                self.queue.push_front(match decision {
+                    Decision::Out(output) => Next::Out(output),
+                    Decision::Extend(extension) => Next::Sync(sync::Input::Extend(extension)),
+                    Decision::Lead(lead) => Next::Epoch(epoch::Input::Lead(lead)),
+                });
+            }
         }
     }
 
@@ -353,12 +341,7 @@ impl State {
     fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) -> bool {
         let mut seen = Vec::new();
         let news = self.view.handle(now, input, &mut seen);
-        out.extend(seen.into_iter().map(|change| {
-            Output::Event(match change {
-                view::Output::Found(who) => Event::PeerFound { who },
-                view::Output::Lost(who, cause) => Event::PeerLost { who, cause },
-            })
-        }));
+        out.extend(seen.into_iter().map(Output::Event));
         self.replied.retain(|_, at| now < *at + COMMIT_GAP);
         news
     }

@@ -30,7 +30,7 @@ use crate::message::{
 };
 use crate::output::Output;
 use crate::roll::Seen;
-use crate::step::Step;
+use crate::step::{Extension, Step};
 use crate::time::Time;
 use crate::wire;
 
@@ -64,14 +64,7 @@ pub enum Input {
     /// Our delta for the epoch after our head is frozen, and may be spent there.
     Frozen,
     /// The epoch machine committed.
-    Committed {
-        /// The new head.
-        head: Head,
-        /// What proves it.
-        link: Box<Link>,
-        /// Whether somebody else's `Commit` decided it for us.
-        by_commit: bool,
-    },
+    Extend(Extension),
     /// A replayed update gave this state.
     Applied(Digest),
     /// Nobody delivered an update that is replayed.
@@ -220,13 +213,10 @@ impl State {
         match input {
             Input::Tick => self.on_tick(step, open),
             Input::Answer { from, answer, majority } => {
-                let reply = answer.as_deref();
-                self.on_answer(step, open, from, reply, majority);
+                self.on_answer(step, open, from, answer.as_deref(), majority);
             }
             Input::Frozen => self.note_frozen(),
-            Input::Committed { head, link, by_commit } => {
-                self.on_committed(step, head, link, by_commit);
-            }
+            Input::Extend(extension) => self.on_committed(step, extension),
             Input::Applied(state) => self.on_applied(step, state),
             Input::UpdateMissing(update) => self.on_update_missing(step, &update),
             Input::Partial(state) => self.partial = Some(state),
@@ -236,7 +226,8 @@ impl State {
         self.note_returned(step);
     }
 
-    fn on_committed(&mut self, step: &mut Step<'_>, head: Head, link: Box<Link>, by_commit: bool) {
+    fn on_committed(&mut self, step: &mut Step<'_>, extension: Extension) {
+        let Extension { head, link, by_commit } = extension;
         self.note_spent(&self.spent(&link.receipt));
         step.put(Output::Log(Record::Committed { head }));
         let attempt = link.certificate.roster.attempt;

@@ -22,10 +22,7 @@ impl State {
     }
 
     pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
-        match durability {
-            Durability::Flushed => self.slot.held.insert(update),
-            Durability::InMemory => self.slot.held.insert_unflushed(update),
-        }
+        self.slot.held.insert(update, durability);
         self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
     }
 
@@ -59,7 +56,7 @@ impl State {
     }
 
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
-        self.slot.held.insert(update);
+        self.slot.held.insert(update, Durability::Flushed);
         if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
             ballot.computed = Some(update);
             ballot.ring = RingState::Closed;

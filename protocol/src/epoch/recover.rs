@@ -82,11 +82,6 @@ impl State {
         self.slot.term.stage = Stage::Recover { attempt, since: step.now };
     }
 
-    /// Whether a roster is under way.
-    pub(super) fn under_way(&self) -> bool {
-        matches!(self.slot.term.stage, Stage::Open { .. })
-    }
-
     /// Gives up the roster under way, if there is one.
     pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: &'static str) {
         let Stage::Open { roster: digest, progress, .. } = self.slot.term.stage else { return };

@@ -225,18 +225,11 @@ impl State {
         self.abort(step, "regroup");
         self.slot.term.asking = None;
         let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
-        let logged = done.clone().map(Box::new);
+        let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
-        let (series, log, me) = (self.series(), self.me.log, self.me.peer);
-        let join = Join { series, regroup: digest, log, done };
-        let message = self.seal(Message::Join(join.clone()));
-        self.slot
-            .term
-            .gathering
-            .known(&self.me.peer, digest)
-            .joins
-            .insert(me, (join, message.signature()));
-        let until = step.now + self.accept_time(step, regroup.number);
+        let joined = Joined { digest, regroup, done };
+        let until = step.now + self.accept_time(step, joined.regroup.number);
+        let message = self.note_joined(joined);
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         step.put(Output::Gossip(message));
@@ -273,7 +266,7 @@ impl State {
         let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
             && last == Some(digest)
-            && self.may_reply(step, from, 3)
+            && self.may_reply(step, from, "join")
         {
             step.put(Output::Send(from, self.seal(Message::Join(join))));
         }
@@ -319,17 +312,18 @@ impl State {
         self.slot.enter(step.now, opening, series);
     }
 
-    /// R20: a Join that was logged binds, and is repeated, though the Regroup has not opened.
-    pub(super) fn resume_joined(&mut self, joined: Joined) -> Digest {
+    /// Remembers a Regroup that we have joined, now or before a restart (R20). Returns our Join.
+    pub(super) fn note_joined(&mut self, joined: Joined) -> Arc<Verified<Message>> {
         let Joined { digest, regroup, done } = joined;
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
         let join = Join { series, regroup: digest, log, done };
-        let signature = self.seal(Message::Join(join.clone())).signature();
-        self.slot.term.gathering.number_seen = regroup.number;
-        let known = self.slot.term.gathering.known(&self.me.peer, digest);
-        known.regroup = Some(Arc::new(regroup));
-        known.joins.insert(me, (join, signature));
-        digest
+        let message = self.seal(Message::Join(join.clone()));
+        let gathering = &mut self.slot.term.gathering;
+        gathering.number_seen = gathering.number_seen.max(regroup.number);
+        let known = gathering.known(&me, digest);
+        known.regroup.get_or_insert_with(|| Arc::new(regroup));
+        known.joins.insert(me, (join, message.signature()));
+        message
     }
 
     /// Regroups that somebody served. A member enters through its own Join; anybody else may go

@@ -29,7 +29,8 @@ pub(super) struct Term {
     pub(super) adopted: BTreeMap<Digest, Adopted>,
     /// Who refuses for ever, having joined a Regroup of this series (R13).
     pub(super) closed: BTreeSet<PeerId>,
-    pub(super) replied: BTreeMap<(PeerId, u8), Time>,
+    /// When each peer's message of each kind was last answered.
+    pub(super) replied: BTreeMap<(PeerId, &'static str), Time>,
     pub(super) fetching: Option<Digest>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,

@@ -126,17 +126,13 @@ impl State {
 
     // ---- repeats -------------------------------------------------------------------------------
 
-    /// Whether `kind` may be answered to `peer` now: once per repeat interval, so that two peers
-    /// that answer each other do so slowly.
-    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, kind: u8) -> bool {
-        let due = self
-            .slot
-            .term
-            .replied
-            .get(&(peer, kind))
-            .is_none_or(|last| step.now >= *last + REPEAT_MIN);
+    /// Whether a message with this tag may be answered to `peer` now: once per [`REPEAT_MIN`], so that
+    /// two peers that answer each other do so slowly.
+    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, tag: &'static str) -> bool {
+        let replied = &mut self.slot.term.replied;
+        let due = replied.get(&(peer, tag)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
         if due {
-            self.slot.term.replied.insert((peer, kind), step.now);
+            replied.insert((peer, tag), step.now);
         }
         due
     }

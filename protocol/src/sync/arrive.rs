@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::pursuit::Pursuit;
 use super::{Arc, Blocks, Digest, Event, Head, Link, PeerId, Record, State, Time};
 use crate::output::{Apply, Output};
-use crate::step::{Step, Told};
+use crate::step::{Lead, Step};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl State {
     /// Sets out: by updates where that is the shorter way, and all of them lie before us.
     pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
         self.catching_up = true;
-        step.tell(Told::Behind(true));
+        step.lead(Lead::Behind(true));
         step.put(Output::Event(Event::Behind {
             from_epoch: self.head.epoch,
             to_epoch: way.target.epoch,
@@ -107,7 +107,7 @@ impl State {
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
             self.arrive(step);
-            step.tell(Told::Behind(true));
+            step.lead(Lead::Behind(true));
         }
         self.load(step, way);
     }
@@ -180,7 +180,7 @@ impl State {
     /// Goes on from the head that is reached.
     fn arrive(&mut self, step: &mut Step<'_>) {
         let (head, voters, median) = self.tip();
-        step.tell(Told::Enter { head, voters, median });
+        step.lead(Lead::Enter { head, voters, median });
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
@@ -207,7 +207,7 @@ impl State {
         }
         self.pursuit = None;
         self.give_up(head.state, step.now + step.roll.grace);
-        step.tell(Told::Behind(false));
+        step.lead(Lead::Behind(false));
     }
 
     fn give_up(&mut self, state: Digest, until: Time) {
