@@ -421,7 +421,7 @@ mod tests {
         let (theta, mut v) = state(10);
         v[7] = f32::INFINITY;
         let result = Table::of(header(10), &theta, &v);
-        assert_eq!(result, Err(EncodeError::NonFinite { index: 17 }));
+        assert_eq!(result, Err(EncodeError { index: 17 }));
         let bytes: Vec<u8> = v.iter().flat_map(|x| x.to_le_bytes()).collect();
         let digest = Digest(*blake3::hash(&bytes).as_bytes());
         let table = Table { header: header(10), pieces: vec![digest, digest] };

@@ -32,15 +32,13 @@ pub enum Codec {
     Int8 = 2,
 }
 
-/// Why values cannot be encoded: the fault of whoever computed them. The output is unspecified.
+/// Why values cannot be encoded: one of them is an infinity or NaN, by the fault of whoever computed it.
+/// The output is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum EncodeError {
-    /// An infinity or NaN.
-    #[error("element {index} is not finite")]
-    NonFinite {
-        /// Position in the encoded slice.
-        index: usize,
-    },
+#[error("element {index} is not finite")]
+pub struct EncodeError {
+    /// Position in the encoded slice.
+    pub index: usize,
 }
 
 /// Why bytes cannot be decoded: the fault of whoever encoded them. The output is unspecified.
@@ -157,9 +155,7 @@ impl EncodeError {
     /// The same error in a longer slice, of which `elements` elements come before.
     #[must_use]
     pub fn after(self, elements: usize) -> Self {
-        match self {
-            Self::NonFinite { index } => Self::NonFinite { index: index + elements },
-        }
+        Self { index: self.index + elements }
     }
 }
 

@@ -165,7 +165,7 @@ mod tests {
         let share = Share { codec: Codec::Int8, weight: 1, delta: &delta };
         let mut out = vec![0; Codec::Int8.encoded_bytes(delta.len())];
         let index = TILE + 300;
-        assert_eq!(share.start(&mut out), Err(EncodeError::NonFinite { index }.into()));
+        assert_eq!(share.start(&mut out), Err(EncodeError { index }.into()));
         let mut payload = vec![0; out.len()];
         payload[260 * 17 + 4] = 0x80;
         let add = share.add(&payload, &mut out);
