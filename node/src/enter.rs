@@ -488,6 +488,6 @@ fn peer_config(
         },
         heartbeat: members.heartbeat,
         minority_grace: members.minority_grace,
-        recovered: Some(recovery.recovered.clone()),
+        recovered: recovery.recovered.clone(),
     }
 }

@@ -275,11 +275,7 @@ impl State {
     }
 
     fn is_voter(&self) -> bool {
-        self.voters().contains(&self.as_voter())
-    }
-
-    fn as_voter(&self) -> Voter {
-        self.me.voter()
+        self.voters().contains(&self.me.voter())
     }
 
     fn keeps(&self, rule: Rule) -> bool {

@@ -109,7 +109,7 @@ impl State {
     /// Whether a state is being written.
     #[must_use]
     pub fn is_saving(&self) -> bool {
-        self.checkpoints.is_saving()
+        self.checkpoints.saving.is_some()
     }
 
     /// Whether records are being written, by a disk that takes them.
@@ -428,7 +428,7 @@ impl State {
         match origin {
             Origin::Applied => self.inbox.push_back(peer::Input::Applied { state: head.state }),
             Origin::Loaded => {
-                self.checkpoints.load(head);
+                self.checkpoints.loaded = Some(head);
                 self.note_loaded();
             }
         }
@@ -456,9 +456,9 @@ impl State {
                 self.save(out);
             }
             Disk::Refused => {
-                self.checkpoints.refused();
+                self.checkpoints.saving = None;
                 self.make_room(out);
-                let needed = self.checkpoints.is_loading() || self.outbox.is_owing();
+                let needed = self.checkpoints.loaded.is_some() || self.outbox.is_owing();
                 self.resave_at = self.resave_at.or(Some(now + DISK_PAUSE)).filter(|_| needed);
             }
         }

@@ -95,7 +95,7 @@ impl State {
         let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
         assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
         let roll = Roll::new(heartbeat, minority_grace);
-        let Recovered { lineage, votes } = recovered.unwrap_or_default();
+        let Recovered { lineage, votes } = recovered;
         let votes = Votes::replay(&law.run, &votes);
         let sync = sync::State::new(law.clone(), me, sync, lineage);
         let (head, voters, median) = sync.tip();
@@ -145,15 +145,9 @@ impl State {
     /// Hands an input to the machine that it is for; whether anything may follow from it.
     fn take(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> bool {
         let next = match input {
-            Input::Tick => {
-                self.see(now, view::Input::Tick, out);
-                return true;
-            }
+            Input::Tick => return self.see(now, view::Input::Tick, out),
             Input::Message(message) => return self.on_message(now, message, out),
-            Input::Unlinked(peer) => {
-                self.see(now, view::Input::Unlinked(peer), out);
-                return true;
-            }
+            Input::Unlinked(peer) => return self.see(now, view::Input::Unlinked(peer), out),
             Input::RoundTrip(peer, ms) => {
                 self.see(now, view::Input::RoundTrip(peer, ms), out);
                 return false;

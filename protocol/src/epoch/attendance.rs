@@ -83,7 +83,7 @@ impl Place {
 impl State {
     /// Where a peer with that log is.
     pub(super) fn place(&self, step: &Step<'_>, who: &Voter) -> Place {
-        if *who == self.as_voter() {
+        if *who == self.me.voter() {
             return Place::Here;
         }
         let series = self.series();

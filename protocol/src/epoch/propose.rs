@@ -272,7 +272,8 @@ impl State {
         self.slot.term.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
-    fn frozen_weight(&self) -> u64 {
+    /// The weight of our frozen delta; 0 while there is none.
+    pub(super) fn frozen_weight(&self) -> u64 {
         self.slot.frozen.map_or(0, |frozen| frozen.weight)
     }
 }

@@ -131,8 +131,9 @@ impl State {
 
     /// R8: the authors of a value whose bytes did not come are not asked next time.
     fn note_mute(&mut self, roster: Digest) {
-        let Some(adopt) = self.roster(&roster).and_then(|r| r.adopt.clone()) else { return };
-        if let Some(adopted) = self.slot.term.adopted.get_mut(&adopt.update) {
+        let adopt = self.roster(&roster).and_then(|roster| roster.adopt.as_ref());
+        let Some(update) = adopt.map(|receipt| receipt.update) else { return };
+        if let Some(adopted) = self.slot.term.adopted.get_mut(&update) {
             adopted.missed = true;
         }
     }

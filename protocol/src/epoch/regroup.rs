@@ -15,7 +15,6 @@ use crate::ring::{Order, order};
 use crate::roll::Seen;
 use crate::sign::Verified;
 use crate::step::Step;
-use crate::time::Time;
 use crate::wire;
 
 use super::attendance::Question;
@@ -73,12 +72,9 @@ impl State {
             && !self.ahead
             && self.leaving.is_none()
             && !self.majority_present(step)
-            && (!self.voters().is_empty() || self.enough_to_found(step))
+            && (!self.voters().is_empty()
+                || self.candidates_beside(step).count() + 1 >= self.law.peers_min)
             && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
-    }
-
-    fn enough_to_found(&self, step: &Step<'_>) -> bool {
-        self.candidates_beside(step).count() + 1 >= self.law.peers_min
     }
 
     /// Who would take part beside us: everyone alive in this very series, but for those without a
@@ -105,13 +101,8 @@ impl State {
 
     fn is_member_or_absent(&self, step: &Step<'_>, voter: &Voter) -> bool {
         let place = self.place(step, voter);
-        let alive = *voter == self.as_voter() || step.roll.alive(&voter.peer, step.now);
+        let alive = *voter == self.me.voter() || step.roll.alive(&voter.peer, step.now);
         (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
-    }
-
-    /// When our turn to propose comes, if nobody comes or goes.
-    pub(super) fn regroup_due(&self) -> Option<Time> {
-        self.slot.term.gathering.turn.map(|turn| turn.due)
     }
 
     fn next_turn(&self, step: &Step<'_>, number: u32) -> Turn {
@@ -125,7 +116,7 @@ impl State {
         let others = self
             .candidates_beside(step)
             .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
-        let mut all: Vec<Voter> = others.chain([self.as_voter()]).collect();
+        let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
         let key = |v: &Voter| {
             let number = self.slot.term.gathering.number_seen;
             order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
@@ -178,7 +169,7 @@ impl State {
             self.slot.term.gathering.number_seen.max(regroup.number);
         let joined =
             self.votes.of(self.series()).joined().map_or(0, |joined| joined.regroup.number);
-        if regroup.number <= joined || !regroup.members.contains(&self.as_voter()) {
+        if regroup.number <= joined || !regroup.members.contains(&self.me.voter()) {
             return;
         }
         if self.behind || self.leaving.is_some() || self.decided().is_some() {
@@ -197,7 +188,7 @@ impl State {
 
     /// R12, R15, S7: every member checks with its own eyes.
     fn check_regroup(&self, step: &Step<'_>, regroup: &Regroup) -> Result<(), Refusal> {
-        let me = self.as_voter();
+        let me = self.me.voter();
         for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {
             if *voter == me || self.place(step, voter).absence().is_none() {
                 return Err(Refusal::Present(voter.peer));
@@ -345,7 +336,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let me = self.as_voter();
+        let me = self.me.voter();
         for opening in openings.iter().skip(ours) {
             let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);

@@ -96,7 +96,7 @@ impl State {
             self.slot.frozen.and_then(|_| self.grace_until(step)),
             self.leaving,
             Some(self.slot.term.fetch_after),
-            self.regroup_due(),
+            self.slot.term.gathering.turn.map(|turn| turn.due),
         ];
         let due = match &self.slot.term.stage {
             Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),

@@ -248,7 +248,7 @@ impl State {
     /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
     /// peer may have told its proposer something else than us.
     fn declared(&self, member: &Member) -> bool {
-        let mine = self.slot.frozen.map_or(0, |frozen| frozen.weight);
+        let mine = self.frozen_weight();
         let is_me = member.peer == self.me.peer && member.incarnation == self.me.incarnation;
         member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
     }

@@ -33,9 +33,9 @@ pub(super) struct Checkpoints {
     asked: BTreeMap<Digest, Time>,
     pinned: Vec<Digest>,
     /// The one that is being written.
-    saving: Option<Head>,
-    /// A state that was fetched and is not on disk yet.
-    loaded: Option<Head>,
+    pub(super) saving: Option<Head>,
+    /// A state that was fetched and is not on disk yet: it is our head once it is.
+    pub(super) loaded: Option<Head>,
 }
 
 impl Checkpoints {
@@ -54,20 +54,6 @@ impl Checkpoints {
     /// The epoch of the newest whole checkpoint.
     pub(super) fn whole(&self) -> u64 {
         self.saved.back().map_or(0, |saved| saved.epoch)
-    }
-
-    pub(super) fn is_saving(&self) -> bool {
-        self.saving.is_some()
-    }
-
-    /// A state was fetched: it is our head once it is on disk.
-    pub(super) fn load(&mut self, head: Head) {
-        self.loaded = Some(head);
-    }
-
-    /// Whether a state that was fetched waits for the disk.
-    pub(super) fn is_loading(&self) -> bool {
-        self.loaded.is_some()
     }
 
     /// The fetched state that is our head now.
@@ -101,11 +87,6 @@ impl Checkpoints {
         self.pinned.truncate(PINNED_MAX);
         let after: BTreeSet<Digest> = self.on_disk().collect();
         before.difference(&after).copied().collect()
-    }
-
-    /// The state that was being written is not on disk.
-    pub(super) fn refused(&mut self) {
-        self.saving = None;
     }
 
     /// Where a state is, if it is here: who asks for it will ask again.
@@ -232,11 +213,11 @@ mod tests {
         let mut states = Checkpoints::new(head(1), Some(head(1)), None);
         assert_eq!(states.due(), None, "it is there");
         states.newest = head(5);
-        states.load(head(5));
+        states.loaded = Some(head(5));
         assert!(states.due().is_some() && states.take_loaded().is_none());
-        states.refused();
-        assert!(states.is_loading() && states.due().is_some());
+        states.saving = None;
+        assert!(states.loaded.is_some() && states.due().is_some());
         states.saved();
-        assert_eq!((states.take_loaded(), states.is_loading()), (Some(head(5)), false));
+        assert_eq!((states.take_loaded(), states.loaded), (Some(head(5)), None));
     }
 }

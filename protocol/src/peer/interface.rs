@@ -28,7 +28,7 @@ pub struct Config {
     /// How long a voter must be silent before others go on without it.
     pub minority_grace: Duration,
     /// What its disk still has of an earlier start, with this very log.
-    pub recovered: Option<Recovered>,
+    pub recovered: Recovered,
 }
 
 /// What happened.

@@ -38,7 +38,7 @@ impl World {
         let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
         self.judge(verdict);
         let config = holdings::Config {
-            peer: self.config(host, log, Some(recovered)),
+            peer: self.config(host, log, recovered),
             codec: CODEC,
             newest: head,
             saved: saved.as_ref().map(|saved| saved.head()),
@@ -102,7 +102,7 @@ impl World {
         (restored, saved, log)
     }
 
-    fn config(&self, host: usize, log: LogId, recovered: Option<Recovered>) -> peer::Config {
+    fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {

@@ -14,6 +14,7 @@ use intellect_protocol::{
     exchange::frame::{Kind, Label, Preamble},
     id::{Digest, LogId, PeerId},
     lineage::{Law, Me},
+    log::Recovered,
     message::Message,
     peer::{Config, Input, Output, State},
     ring::{Cut, Half},
@@ -75,7 +76,7 @@ impl Rogue {
             sync: sync::Config { genesis: beat.head.state, founders: Vec::new(), replay_max: 32 },
             heartbeat: Duration::from_millis(200),
             minority_grace: Duration::from_secs(8),
-            recovered: None,
+            recovered: Recovered::default(),
         };
         let (arrivals, inbox) = mpsc::channel(256);
         let mut rogue = Self {
