@@ -71,7 +71,7 @@ pub struct State {
     donors: Vec<PeerId>,
 }
 
-/// The pause before a full disk is tried again.
+/// The pause before a disk that refused something is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(2);
 
 impl State {
@@ -198,7 +198,7 @@ impl State {
         self.save(out);
     }
 
-    /// What was put off, and is due.
+    /// Does what was put off and is due now.
     fn on_time(&mut self, now: Time, out: &mut Vec<Output>) {
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
         if due(&mut self.steps.refetch_at) {
@@ -228,24 +228,18 @@ impl State {
 
     /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
     fn log(&mut self, record: Record) {
-        match &record {
-            Record::Voted { receipt, .. } if self.without != Some(Rule::Bound) => {
-                self.updates.vote(&receipt.update);
+        if let Record::Voted { receipt, .. } = &record
+            && self.without != Some(Rule::Bound)
+        {
+            self.updates.vote(&receipt.update);
+        }
+        if let Record::Decided { link } = &record
+            && self.without != Some(Rule::Owed)
+        {
+            let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
+            if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
+                self.outbox.owe(epoch, update);
             }
-            Record::Decided { link } if self.without != Some(Rule::Owed) => {
-                let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
-                if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
-                    self.outbox.owe(epoch, update);
-                }
-            }
-            Record::Voted { .. }
-            | Record::Decided { .. }
-            | Record::Promised { .. }
-            | Record::Accepted { .. }
-            | Record::Joined { .. }
-            | Record::Opened { .. }
-            | Record::Committed { .. }
-            | Record::Rewound { .. } => {}
         }
         self.outbox.log(record);
     }
@@ -321,7 +315,7 @@ impl State {
         self.peer.head().epoch + 1
     }
 
-    /// Who is heard comes first: a dead donor costs its patience.
+    /// Puts the donors first that are alive: each dead one costs the time that it is waited for.
     fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
         donors.sort_by_key(|donor| !self.peer.roll().alive(donor, now));
         donors
@@ -378,7 +372,7 @@ impl State {
         self.conclude_repair(out);
     }
 
-    /// What is no update, or none of this epoch, is not kept, unless the very same is held.
+    /// Releases an update that is not to be kept, unless the very same bytes are held.
     fn release_update(&self, update: Digest, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&update) {
             out.push(Output::Release(Buffer::Update(update)));

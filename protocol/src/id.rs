@@ -25,6 +25,13 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
+/// The `N` bytes from `start` on. The caller has checked that there are as many.
+pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[start..start + N]);
+    array
+}
+
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
         $(#[$doc])*
