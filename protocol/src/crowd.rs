@@ -1,10 +1,11 @@
 //! Bytes by digest, of many donors at once: whom to ask for which part, and whom to believe.
 //!
-//! What is wanted is cut into parts, and each part is asked of whoever is free, so that a fast donor
-//! does more and a slow one less. Pieces have a digest each and are checked as they come. A whole has
-//! one digest for all of it: where what many donors sent is wrong, it is fetched of one after the other,
-//! and what comes out shows who had lied. A whole whose length nobody knows comes of one from the
-//! begin: who breaks off is asked again for what follows, and anybody else for all of it.
+//! What is wanted is cut into parts, and each part is asked of whoever is free, so that a fast
+//! donor does more and a slow one less. Pieces have a digest each and are checked as they come. A
+//! whole has one digest for all of it: where the parts of many donors do not have that digest
+//! together, all of it is fetched from one donor after the other, and the right bytes show which
+//! donor had lied. A whole whose length nobody knows is asked of one donor, from its first byte on.
+//! A donor that breaks off is asked again for what follows; another donor is asked for all of it.
 //!
 //! How many requests are open follows from how fast answers come: one more for each quick answer, half
 //! as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all donors
@@ -14,9 +15,10 @@
 //!
 //! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
 //! fetching the same thing; but nobody waits for it: when no request is open and all donors are put
-//! aside or left out, the transfer ends. A donor that sends something else than asked is left out and
-//! named; one that says nothing, or refuses after a long time, holds up nobody, and is left out after
-//! two requests; one that only refuses, after six. So whatever donors do, a transfer ends.
+//! aside or left out, the transfer ends. A donor that sends something else than it was asked for is
+//! left out and named. A donor that says nothing, or refuses after a long time, holds up nobody,
+//! and is left out after two requests; one that only refuses is left out after six. So whatever
+//! donors do, a transfer ends.
 //!
 //! What this does not do: carry bytes or hash them (the caller's), decide what is wanted (`sync`, `epoch`).
 
@@ -66,18 +68,19 @@ pub struct Piece {
 /// How many bytes a whole has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// So many.
+    /// Exactly this many.
     Exactly(u64),
-    /// Nobody knows before a part comes that is shorter than the others; not more than so many.
+    /// Nobody knows it before a part comes that is shorter than the others. It is not more than
+    /// this.
     AtMost(u64),
 }
 
 /// What is to be fetched.
 #[derive(Clone, Debug)]
 pub enum Want {
-    /// These, but for those that are here already, by number.
+    /// These pieces, except those that are here already, which are named by their numbers.
     Pieces(Vec<Piece>, BTreeSet<usize>),
-    /// What has this digest as a whole.
+    /// The bytes that have this digest together.
     Whole(Digest, Length),
 }
 
@@ -106,17 +109,17 @@ pub struct Bytes {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// This is wanted, and nothing else any more.
+    /// This is wanted now, and nothing else any more.
     Fetch(Want),
-    /// These may have it. Those that are new are asked too; who was left out stays out.
+    /// These peers may have it. New ones are asked too; a donor that was left out stays left out.
     Donors(Vec<PeerId>),
-    /// The end of the request of that number.
+    /// The request with this number has ended.
     Answer(u64, Result<Bytes, Failure>),
     /// The digest of all that was kept, as [`Output::Hash`] asked.
     Hashed(Digest),
     /// Time has passed.
     Tick {
-        /// Whether what is on its way, in this transfer and all others, comes as fast as our line can.
+        /// Whether our line is busy with what is on its way, in this transfer and all others.
         line_full: bool,
     },
 }
@@ -153,7 +156,7 @@ pub enum Output {
     Fault(PeerId, &'static str),
     /// All that was wanted is here.
     Done,
-    /// Of those who were asked nobody has all of it.
+    /// None of the donors that were asked has all of it.
     Nobody,
 }
 
@@ -181,7 +184,7 @@ pub struct State {
 /// A request that is open.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// By number among the donors.
+    /// Its index among the donors.
     donor: usize,
     part: usize,
     at: Time,
@@ -211,7 +214,7 @@ impl State {
         self.task.as_ref().map(|_| self.looked + QUICK / 4)
     }
 
-    /// Who has delivered something, and is not left out.
+    /// The donors that have delivered something and are not left out.
     pub fn active(&self) -> impl Iterator<Item = PeerId> {
         let active = self.donors.iter().filter(|donor| donor.delivered > 0 && !donor.out);
         active.map(|donor| donor.peer)
@@ -310,7 +313,8 @@ impl State {
         }
     }
 
-    /// When no part is lacking: a whole is to be hashed, pieces are checked already.
+    /// Once no part is lacking: has a whole hashed, and ends a transfer of pieces, which were
+    /// checked one by one.
     fn conclude(&mut self, out: &mut Vec<Output>) {
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         self.open.clear();
@@ -332,7 +336,7 @@ impl State {
         if good { self.end(Output::Done, out) } else { self.turn_to_one(out) }
     }
 
-    /// All of it is asked of the next donor alone.
+    /// Asks the next donor alone for all of it.
     fn turn_to_one(&mut self, out: &mut Vec<Output>) {
         let Some(task) = &mut self.task else { return };
         let free =

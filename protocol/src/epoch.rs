@@ -62,8 +62,8 @@ use ballot::Ballot;
 use slot::Slot;
 use term::Stage;
 
-/// Messages kept for a series that we have not entered yet: of all authors, of each, and the bytes of
-/// one, as many as can be gossiped.
+/// The bounds of what is kept for a series that we have not entered yet: messages of all authors,
+/// messages of each author, and bytes of one message, which are as many as can be gossiped.
 const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
@@ -93,7 +93,7 @@ pub struct State {
 }
 
 impl State {
-    /// At `head`, whose next epoch `voters` decide.
+    /// A machine whose head is `head`; `voters` decide the epoch after it.
     #[must_use]
     pub fn new(
         now: Time,

@@ -129,10 +129,10 @@ pub enum Output {
 pub struct State {
     config: Config,
     chunks: Vec<Chunk>,
-    /// Sums of our first chunk that were begun.
+    /// How many sums of our first chunk were begun.
     begun: usize,
     working: VecDeque<(Work, Frame)>,
-    /// Ready for the successor: names only, and never more than the update has frames.
+    /// What is ready for the successor: names only, and never more than the update has frames.
     queue: VecDeque<Item>,
     sending: bool,
     phase: Phase,

@@ -80,8 +80,8 @@ impl Law {
         Ok(place)
     }
 
-    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15): what needs no
-    /// eyes of one's own.
+    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15), as far as
+    /// that can be told without knowing who is present.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of its proposer.

@@ -119,8 +119,8 @@ pub struct Recovered {
     pub votes: Vec<Record>,
 }
 
-/// The epochs that `records` commit after `genesis`. What does not follow on what is before it is left
-/// out: then the log is damaged, and the rest is fetched from others.
+/// The epochs that `records` commit after `genesis`. A record that does not follow on those before
+/// it is left out: then the log is damaged, and the rest is fetched from others.
 #[must_use]
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();

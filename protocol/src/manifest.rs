@@ -247,8 +247,8 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     Ok(Unverified { run, table, signature })
 }
 
-/// Of each key but those of the work its full name, what `manifest new` proposes for organiser and seed 0,
-/// its bounds, and what it means.
+/// Describes each key, except those of the work: its full name, what `manifest new` proposes for
+/// organiser and seed 0, its bounds, and what it means.
 #[must_use]
 pub fn keys() -> Vec<[String; 4]> {
     text::Tables::of(&Run::new(PeerId([0; 32]), 0), None).described()

@@ -37,7 +37,7 @@ pub struct State {
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
-    /// What is still to be done of one input; empty between two.
+    /// What is still to be done for one input; empty between two inputs.
     queue: VecDeque<Next>,
     count: u64,
     beat_at: Time,
@@ -74,8 +74,8 @@ fn hold(update: Digest, durability: epoch::Durability) -> Next {
     Next::Epoch(epoch::Input::UpdateHeld(update, durability))
 }
 
-/// What of a heartbeat others act on: head, series, what we have joined, whether we are behind, and the
-/// weight that is ready.
+/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined,
+/// whether we are behind, and the weight that is ready.
 type News = (Head, Series, Option<Digest>, bool, u64);
 
 /// The shortest interval between two heartbeats on news.
@@ -142,7 +142,7 @@ impl State {
         self.due = all.into_iter().flatten().min().filter(|_| !self.left);
     }
 
-    /// Hands an input to the machine that it is for; whether anything may follow from it.
+    /// Hands an input to the machine that it is for. Returns whether anything may follow from it.
     fn take(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> bool {
         let next = match input {
             Input::Tick => return self.see(now, view::Input::Tick, out),
@@ -284,7 +284,8 @@ impl State {
         }
     }
 
-    /// Whether anything may follow from it: most heartbeats only say that their author lives.
+    /// Takes a message. Returns whether anything may follow from it: most heartbeats only say that
+    /// their author lives.
     fn on_message(
         &mut self,
         now: Time,

@@ -25,7 +25,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Of a fragment of `elements`, of which a ring that lies like `layout` computes what is not kept.
+    /// Begins an update of `elements` elements; a ring that lies like `layout` computes what is not
+    /// kept.
     #[must_use]
     pub fn new(codec: Codec, elements: u64, layout: &Layout, keep: &[Keep]) -> Self {
         let kept = keep.iter().flat_map(|keep| {

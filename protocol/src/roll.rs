@@ -28,22 +28,23 @@ pub struct Seen {
     pub rtt_ms: u32,
 }
 
-/// Series remembered of one peer beside its own: those that it has just left. Who catches up by replay
-/// names one after another; what is forgotten before the grace has passed is taken for silence (R12).
+/// The most series that are remembered of one peer beside its own: those that it has just left. Who
+/// catches up by replay names one after another; what is forgotten before the grace has passed is
+/// taken for silence (R12).
 const NAMED_MAX: usize = 16;
 
 /// What counts while no round trip is measured; guess: between continents.
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
 
 impl Seen {
-    /// First heard now.
+    /// A peer that is first heard now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
         let (beat, named_before) = (beat.clone(), Vec::new());
         Self { beat, heard: now, named_at: now, named_before, left: None, rtt_ms: 0 }
     }
 
-    /// Heard again, with a newer heartbeat.
+    /// The peer is heard again, with a newer heartbeat.
     pub fn hear(&mut self, beat: &Heartbeat, now: Time) {
         if self.beat.series != beat.series {
             self.named_before.retain(|(series, _)| *series != beat.series);

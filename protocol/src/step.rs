@@ -20,15 +20,15 @@ pub struct Step<'a> {
 /// What a machine decides.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// For whoever drives the peer: it passes through as it is.
+    /// A request to whoever drives the peer, which is passed on as it is.
     Out(Output),
-    /// For `sync`, from `epoch`.
+    /// What `epoch` tells `sync`.
     Extend(Extension),
-    /// For `epoch`, from `sync`.
+    /// What `sync` tells `epoch`.
     Lead(Lead),
 }
 
-/// What `epoch` tells `sync`: it has committed an epoch.
+/// An epoch that was committed.
 #[derive(Clone, Debug)]
 pub struct Extension {
     /// The new head.

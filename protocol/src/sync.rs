@@ -43,7 +43,8 @@ pub struct Config {
     pub genesis: Digest,
     /// The voters of epoch 1, before any Regroup.
     pub founders: Vec<Voter>,
-    /// A way of more updates than this is left to a checkpoint; at most [`UPDATES_KEPT`].
+    /// The most updates that are replayed: a longer way begins with a checkpoint. At most
+    /// [`UPDATES_KEPT`].
     pub replay_max: usize,
 }
 
@@ -69,7 +70,7 @@ pub enum Input {
     Applied(Digest),
     /// Nobody delivered an update that is replayed.
     UpdateMissing(Digest),
-    /// Some of the checkpoint of this state is here.
+    /// The checkpoint of this state has come in part.
     Partial(Digest),
     /// A checkpoint is loaded.
     Loaded(Head),
@@ -138,14 +139,14 @@ pub struct State {
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
-    /// A state of whose checkpoint some is here.
+    /// A state whose checkpoint has come in part.
     partial: Option<Digest>,
     /// Whether we follow a greater head, and have not told yet that we are there.
     catching_up: bool,
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
     /// follows one of them and names us has spent it.
     frozen_after: Vec<Digest>,
-    /// Parted lineages already told of, by head.
+    /// The heads of parted lineages that people were told of.
     told: BTreeSet<Digest>,
     /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
@@ -170,11 +171,11 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Answers of one peer that a question may take: 65,536 links. A lineage that never fits ends here.
 const ROUNDS_MAX: u32 = 1_024;
 
-/// Heads remembered as set aside or told.
+/// The most heads that are remembered as set aside, or as told of.
 const REMEMBERED_MAX: usize = 1_024;
 
 impl State {
-    /// At the end of `lineage`, which starts at genesis.
+    /// A machine at the end of `lineage`, which starts at genesis.
     #[must_use]
     pub fn new(law: Law, me: Me, config: Config, lineage: Vec<(Head, Link)>) -> Self {
         let head = genesis(&config);

@@ -320,14 +320,14 @@ impl Disk {
         (bytes, held)
     }
 
-    /// A piece of it has come.
+    /// A piece of the state that is on its way has come.
     pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
         let Some(received) = self.received.as_mut().filter(|_| !self.full) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         received.bytes[begin..begin + piece.len()].copy_from_slice(piece);
     }
 
-    /// It is a checkpoint of its own now.
+    /// The state that was received is a checkpoint now.
     pub(super) fn drop_received(&mut self) {
         self.received = None;
     }
@@ -364,7 +364,7 @@ impl Disk {
     }
 }
 
-/// As the bytes on a disk say it.
+/// The records as they are read back from their bytes.
 fn reread(records: &[Record]) -> Vec<Record> {
     records.iter().filter_map(|record| Record::open(&record.bytes())).collect()
 }

@@ -29,7 +29,7 @@ enum Act {
         target: usize,
     },
     Restart(usize, Damage),
-    /// Once more, when the log was lost already.
+    /// Loses the log of votes again, after it was lost once.
     LoseAgain(usize),
     Spare,
     Resume(usize),
@@ -295,7 +295,7 @@ impl Director {
     }
 }
 
-/// Starts what has ended, with what is left of its disk.
+/// Starts a process again that has ended, from what is left of its disk.
 fn restart(world: &mut World, host: usize, damage: Damage) {
     if !world.running().contains(&host) {
         world.damage(host, damage);
@@ -303,9 +303,10 @@ fn restart(world: &mut World, host: usize, damage: Damage) {
     }
 }
 
-/// Of how many points at which something could be lost one is struck: those of a vote or two.
+/// A crash strikes at one of this many points at which something could be lost: those of a vote or
+/// two.
 const CRASH_POINTS: u64 = 12;
-/// A crash that does not come within this is spared, in milliseconds.
+/// A crash that has not come within this time, in milliseconds, does not come any more.
 const CRASH_PATIENCE_MS: u64 = 5_000;
-/// The side of who is cut off from the others of a side.
+/// The side of those hosts that are cut off from the others of their side.
 const NESTED: u32 = 9;

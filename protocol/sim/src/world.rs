@@ -115,7 +115,7 @@ struct Running {
     loads: u64,
     /// Counts transfers.
     fetches: u64,
-    /// What is on its way, by that number.
+    /// The transfers that are on their way, by their numbers.
     fetching: BTreeMap<u64, Fetch>,
     /// A fetched state that is not on disk: in which blocks its work is spent, and what was unspent.
     loading: Option<Settled>,

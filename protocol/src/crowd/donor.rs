@@ -34,7 +34,7 @@ impl Donor {
         Self { peer, delivered, unanswered, out, refused, limit, pause, aside }
     }
 
-    /// Whether it may be asked for more than the `open` requests.
+    /// Whether it may get one more request while `open` requests are open at it.
     pub(super) fn is_free(&self, now: Time, open: usize) -> bool {
         !self.out && open < self.limit && self.aside <= now
     }
@@ -61,7 +61,7 @@ impl Donor {
         self.limit = 1;
     }
 
-    /// It has said nothing for as long as anybody waits.
+    /// It has not answered within the longest time.
     pub(super) fn note_silence(&mut self) {
         self.unanswered += 1;
         self.out |= self.unanswered >= UNANSWERED_MAX;

@@ -58,7 +58,7 @@ pub enum Input {
     ChunkHeld(Finished),
     /// The chunks of the ring of a roster are held no more.
     ChunksGone(Digest),
-    /// A chunk that a roster keeps is not to be had: the roster, and (roster, number) of the chunk.
+    /// Nobody delivers a chunk that a roster keeps: that roster, and (roster, number) of the chunk.
     ChunkMissing(Digest, (Digest, u32)),
     /// An update is here.
     UpdateHeld(Digest, Durability),
@@ -66,7 +66,7 @@ pub enum Input {
     UpdateMissing(Digest),
     /// The outer step is taken.
     Applied(Digest),
-    /// Where `sync` leads.
+    /// What `sync` tells of greater heads.
     Lead(Lead),
     /// Whether somebody alive has a greater head that we have not given up.
     Ahead(bool),
@@ -74,7 +74,7 @@ pub enum Input {
     Leave,
 }
 
-/// How safe an update is that is here.
+/// How safe an update is that is here; the safer one is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// The disk does not take it: once decided by others it is applied, and that is all.

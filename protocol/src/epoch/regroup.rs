@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// R12, R15, S7: every member checks with its own eyes.
+    /// R12, R15, S7: every member checks for itself who is present and who is absent.
     fn check_regroup(&self, step: &Step<'_>, regroup: &Regroup) -> Result<(), Refusal> {
         let me = self.me.voter();
         for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {

@@ -53,10 +53,11 @@ pub(super) struct Frozen {
     pub(super) at: Time,
 }
 
-/// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
+/// The most rosters that are remembered of one epoch: honest peers make one per attempt and
+/// proposer.
 const BALLOTS_MAX: usize = 512;
 
-/// Rosters that are known only from votes on them.
+/// The most rosters that are remembered although they are known only from votes on them.
 const UNKNOWN_MAX: usize = 128;
 
 impl Slot {

@@ -15,10 +15,12 @@ use crate::time::Time;
 /// Checkpoints that are kept on disk.
 pub const CHECKPOINTS: usize = 3;
 
-/// Pinned at once: each is a checkpoint on disk beyond those that are kept.
+/// The most states that are pinned at once: each is a checkpoint on disk beyond those that are
+/// kept.
 pub const PINNED_MAX: usize = 2;
 
-/// Who still fetches one asks for a piece of it within this time: as long as a request may take, twice.
+/// A peer that still fetches a state asks for a piece of it within this time: twice as long as a
+/// request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The states that are here.
@@ -74,7 +76,7 @@ impl Checkpoints {
         Some(newest)
     }
 
-    /// The state that was being written is on disk. Which ones are served no more.
+    /// The state that was being written is on disk. Returns the states that are served no more.
     pub(super) fn saved(&mut self) -> Vec<Digest> {
         let before: BTreeSet<Digest> = self.on_disk().collect();
         self.saved.extend(self.saving.take());
@@ -89,7 +91,7 @@ impl Checkpoints {
         before.difference(&after).copied().collect()
     }
 
-    /// Where a state is, if it is here: who asks for it will ask again.
+    /// Where a state is, if it is here. It counts as asked for: whoever asks will ask again.
     pub(super) fn ask(&mut self, now: Time, state: Digest) -> Option<Location> {
         let here = self.newest.state == state || self.on_disk().any(|saved| saved == state);
         if here {
@@ -99,7 +101,7 @@ impl Checkpoints {
         here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
     }
 
-    /// Forgets who has stopped asking. Which states are served no more for it.
+    /// Forgets who has stopped asking. Returns the states that are served no more because of that.
     pub(super) fn forget(&mut self, now: Time) -> Vec<Digest> {
         self.asked.retain(|_, at| now < *at + ASKED_WITHIN);
         let asked = &self.asked;

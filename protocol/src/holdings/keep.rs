@@ -12,7 +12,7 @@ use crate::rule::Rule;
 use crate::time::Time;
 
 impl State {
-    /// Keeps an update that is in memory: at once, and on disk.
+    /// Keeps an update that is in memory, and has it written to disk.
     pub(super) fn keep(&mut self, name: Name, ring: Option<(Digest, u64)>, out: &mut Vec<Output>) {
         self.hold(name, out);
         if !self.writing.contains_key(&name.digest) {
@@ -22,7 +22,8 @@ impl State {
         self.writing.entry(name.digest).or_insert_with(new).rings.extend(ring);
     }
 
-    /// An update is in memory. What has to go for it is held no more: it must not be voted for (R5).
+    /// An update is in memory. An update that has to go for it is held no more, and must not be
+    /// voted for (R5).
     pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
         let old = self.updates.hold(name);
         self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
@@ -121,8 +122,9 @@ impl State {
         self.on_kept(now, name, Disk::Took, out);
     }
 
-    /// It is damaged, if it was on disk. Where it has come another way meanwhile, from our ring, that nobody
-    /// else delivers it says nothing: it stays, above all if we have voted for it (R19).
+    /// An update cannot be read or fetched: if it was on disk, it is damaged. If it has come
+    /// another way meanwhile, from our ring, it does not matter that nobody delivers it: it stays,
+    /// above all if we have voted for it (R19).
     pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         let update = name.digest;
         let here = self.updates.is_in_memory(&update);

@@ -93,7 +93,8 @@ pub enum Input {
     Partial(Digest),
     /// The checkpoint of an [`crate::output::Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
-    /// It could not be fetched from any of the peers named, or delivered nothing for a while.
+    /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for
+    /// a while.
     LoadFailed(Head),
     /// The user wants to leave.
     Leave,

@@ -26,7 +26,7 @@ pub(super) struct Way {
 }
 
 impl State {
-    /// Sets out: by updates where that is the shorter way, and all of them lie before us.
+    /// Sets out: by updates if the way extends our head and is short, else by a checkpoint.
     pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
         self.catching_up = true;
         step.lead(Lead::Behind(true));
@@ -139,8 +139,8 @@ impl State {
         each.fold(Blocks::default(), |all, spent| all.and(&spent))
     }
 
-    /// Goes only as far as the state of whose checkpoint some is here, if that lies on the way; the
-    /// receipts after it prove that it does. It is tried once.
+    /// Ends the way at the state whose checkpoint has come in part, if that lies on the way, which
+    /// the receipts after it prove. It is tried once.
     fn shorten(&mut self, way: &mut Way) {
         let Some(state) = self.partial.take() else { return };
         let after = way.links.iter().position(|link| link.receipt.series.parent == state);
@@ -200,7 +200,7 @@ impl State {
         self.head = self.head_at(base).unwrap_or(self.head);
     }
 
-    /// R25: nobody serves it; go on with our own until somebody may.
+    /// R25: nobody serves the checkpoint, so we go on with our own lineage until somebody may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         if !matches!(&self.pursuit, Some(Pursuit::Load(way)) if way.target == head) {
             return;

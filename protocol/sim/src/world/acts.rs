@@ -161,14 +161,15 @@ impl World {
         }
     }
 
-    /// Lets a message of nobody here arrive at a process, at once.
+    /// Lets a message of a stranger arrive at a process, at once.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
         let input = Input::Peer(peer::Input::Message(Arc::new(sealed)));
         self.push(0, host, Happening::Input(input));
     }
 
-    /// Nobody here does wrong, whoever says so; a stranger may.
+    /// Notes a blame. No host does wrong, so that to blame one breaks an invariant; a stranger may
+    /// do wrong.
     pub(super) fn blame(&mut self, host: usize, who: PeerId, fault: Fault) {
         if self.names.contains_key(&who) {
             let whom = self.hosts[host].name;
@@ -198,7 +199,8 @@ impl World {
         }
     }
 
-    /// The clock of a process leaps ahead: by so much, and what it can tell from being slow.
+    /// Lets the clock of a process leap ahead: by `length_ms`, and by so much more that it can be
+    /// told from being slow.
     pub(crate) fn leap(&mut self, host: usize, length_ms: u64) {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -224,7 +226,7 @@ impl World {
         self.part(Loss::Stalled);
     }
 
-    /// Feeds the round trips to all others, and does so again.
+    /// Tells a process its round trips to all others, and does so again after a while.
     pub(super) fn measure(&mut self, host: usize) {
         for other in self.running() {
             if other != host && self.network.linked(host, other) {

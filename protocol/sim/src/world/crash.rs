@@ -101,7 +101,7 @@ impl World {
         std::mem::take(&mut self.script.crashed)
     }
 
-    /// Ends a process at once; of what is not flushed this much is on its disk.
+    /// Ends a process at once; `kept` says how much of what is not flushed is on its disk.
     pub(super) fn end(&mut self, host: usize, kept: Kept) {
         if self.hosts[host].process.is_some() {
             self.hosts[host].disk.crash(kept);

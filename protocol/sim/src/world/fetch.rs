@@ -48,7 +48,7 @@ pub(super) struct Fetch {
     wanted: Wanted,
     crowd: crowd::State,
     bytes: Vec<u8>,
-    /// Of a state, once it is here.
+    /// The table of a state, once it is here.
     table: Option<Vec<u8>>,
     look_ms: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl Questions {
 }
 
 impl Fetch {
-    /// Of a state the table comes first.
+    /// What the crowd fetches first: of a state that is the table.
     fn want(&self) -> Want {
         let (digest, length) = match &self.wanted {
             Wanted::Update(name) => (name.digest, CODEC.encoded_bytes(ELEMENTS)),
@@ -122,7 +122,7 @@ impl Fetch {
 }
 
 impl World {
-    /// Is about to fetch something.
+    /// Begins to fetch something of these donors, a moment later.
     pub(super) fn fetch_soon(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
         self.push_soon(host, Happening::Fetch(wanted, donors));
     }
@@ -320,7 +320,8 @@ impl World {
         self.push(delay_ms + length_ms, host, Happening::Input(input));
     }
 
-    /// When so many bytes are there: after the way there and back, and their share of the line.
+    /// When so many bytes have arrived: after the way there and back, and the time that they take
+    /// of the line.
     fn carry(&mut self, donor: usize, host: usize, bytes: usize) -> u64 {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let place = &mut self.hosts[host];
@@ -403,7 +404,7 @@ impl World {
         self.drive(host, fetch, crowd::Input::Hashed(digest), &[]);
     }
 
-    /// Who lies is found out; nobody else is.
+    /// Notes that a liar was found out. Nobody else may be blamed.
     fn blame_donor(&mut self, host: usize, donor: PeerId, why: &'static str) {
         let process = self.host(&donor).and_then(|of| self.hosts[of].process.as_ref());
         match process.is_some_and(|process| process.lies) {
@@ -438,7 +439,7 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
     }
 
-    /// None of the donors has it.
+    /// None of the donors has what is fetched.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };
