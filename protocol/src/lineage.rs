@@ -118,7 +118,7 @@ impl Law {
             let joined = *author == member.peer
                 && (join.regroup, join.series, join.log) == (digest, series, member.log)
                 && can_have_voted(join, depth)
-                && self.signed(author, Message::Join(join.clone()), signature);
+                && self.signed(author, &Message::Join(join.clone()), signature);
             require(joined, "Regroup that a member has not joined")?;
         }
         Ok((series.regrouped(digest), regroup.members.clone()))
@@ -189,7 +189,7 @@ impl Law {
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the certificate.
-    pub fn check_dones(
+    fn check_dones(
         &self,
         voters: &[Voter],
         roster: &Roster,
@@ -198,13 +198,11 @@ impl Law {
     ) -> Result<(), Fault> {
         let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
         require(authors.len() == dones.len(), "two votes of one voter")?;
-        let done = self.done(roster, receipt);
+        let done = Message::Done(self.done(roster, receipt));
         let signers: Vec<PeerId> = dones
             .iter()
             .filter(|(author, _)| voters.iter().any(|v| v.peer == *author))
-            .filter(|(author, signature)| {
-                self.signed(author, Message::Done(done.clone()), signature)
-            })
+            .filter(|(author, signature)| self.signed(author, &done, signature))
             .map(|(author, _)| *author)
             .collect();
         require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
@@ -223,8 +221,8 @@ impl Law {
 
     /// Whether `signature` is `author`'s over `message`.
     #[must_use]
-    pub fn signed(&self, author: &PeerId, message: Message, signature: &Signature) -> bool {
-        wire::check(&self.key, &self.run, author, &message, signature)
+    pub fn signed(&self, author: &PeerId, message: &Message, signature: &Signature) -> bool {
+        self.key.check(author, message.tag(), &self.run, &wire::canonical(message), signature)
     }
 }
 

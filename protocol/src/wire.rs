@@ -116,18 +116,6 @@ pub fn claimed_author(envelope: &[u8]) -> Option<PeerId> {
     head.last_chunk::<32>().map(|author| PeerId(*author))
 }
 
-/// Whether `signature` is `author`'s over `message`: for the signatures inside certificates.
-#[must_use]
-pub fn check(
-    key: &Keypair,
-    run: &RunId,
-    author: &PeerId,
-    message: &Message,
-    signature: &Signature,
-) -> bool {
-    key.check(author, message.tag(), run, &canonical(message), signature)
-}
-
 /// The digest that names a roster.
 #[must_use]
 pub fn roster_digest(run: &RunId, roster: &Roster) -> Digest {

@@ -213,8 +213,8 @@ impl State {
             .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
             .copied()
             .collect();
-        let law = &self.law;
-        let signed = new.iter().all(|(p, s)| law.signed(p, Message::Done(done.clone()), s));
+        let message = Message::Done(done.clone());
+        let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
         if !consistent || !signed {
             step.put(Output::Fault(from, Fault::Certificate("votes that do not verify")));
             return;
