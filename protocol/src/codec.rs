@@ -18,6 +18,8 @@ mod float;
 mod int8;
 pub mod reduce;
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use crate::blocks::BLOCK;
@@ -79,6 +81,13 @@ impl Codec {
             Self::F32 => elements * float::ELEMENT_BYTES,
             Self::Int8 => elements + elements.div_ceil(BLOCK) * int8::SCALE_BYTES,
         }
+    }
+
+    /// The bytes that a range of elements takes in the encoding of all of them; it starts at a block, and
+    /// ends at one or with the last element.
+    #[must_use]
+    pub fn place(self, elements: &Range<usize>) -> Range<usize> {
+        self.encoded_bytes(elements.start)..self.encoded_bytes(elements.end)
     }
 
     /// Encodes `values`, of which the first starts a block, into `bytes`.

@@ -189,13 +189,13 @@ impl State {
     /// The bytes of the update that a frame takes.
     #[must_use]
     pub fn place(&self, frame: Frame) -> Range<usize> {
-        self.bytes_of(&self.config.cut.frame(frame.chunk, frame.frame))
+        self.config.codec.place(&self.config.cut.frame(frame.chunk, frame.frame))
     }
 
     /// The bytes of the update that a chunk takes.
     #[must_use]
     pub fn chunk_place(&self, chunk: usize) -> Range<usize> {
-        self.bytes_of(&self.config.cut.chunk(chunk))
+        self.config.codec.place(&self.config.cut.chunk(chunk))
     }
 
     /// Whether the caller may read another item from the predecessor now.
@@ -440,12 +440,6 @@ impl State {
         let frame = usize::try_from(label.frame).ok();
         let frame = frame.filter(|frame| *frame < cut.frame_count(chunk));
         Ok((chunk, frame.ok_or("a frame that its chunk has not")?))
-    }
-
-    /// Elements that start at a block, as bytes of the update.
-    fn bytes_of(&self, elements: &Range<usize>) -> Range<usize> {
-        let codec = self.config.codec;
-        codec.encoded_bytes(elements.start)..codec.encoded_bytes(elements.end)
     }
 }
 

@@ -78,7 +78,7 @@ impl Repair {
     fn place(&mut self, blocks: &Blocks, bytes: &[u8]) {
         let mut rest = bytes;
         for range in blocks.elements(self.elements) {
-            let place = self.codec.encoded_bytes(range.start)..self.codec.encoded_bytes(range.end);
+            let place = self.codec.place(&range);
             let Some((next, after)) = rest.split_at_checked(place.len()) else { return };
             if let Some(place) = self.update.get_mut(place) {
                 place.copy_from_slice(next);

@@ -159,8 +159,8 @@ impl Rings {
 
     /// Where a chunk lies in the bytes of its ring.
     pub(crate) fn place(&self, roster: &Digest, chunk: u32) -> Option<Range<usize>> {
-        let elements = self.runs.get(roster)?.layout.cut().chunk(usize::try_from(chunk).ok()?);
-        Some(CODEC.encoded_bytes(elements.start)..CODEC.encoded_bytes(elements.end))
+        let chunk = usize::try_from(chunk).ok()?;
+        Some(CODEC.place(&self.runs.get(roster)?.layout.cut().chunk(chunk)))
     }
 
     /// Takes a notice at its time: what the host is told, and the bytes that the ring computes.

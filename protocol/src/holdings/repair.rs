@@ -199,8 +199,7 @@ impl Repairs {
         let (roster, number) = chunk;
         let here = self.sealed.contains(&chunk) && self.made.contains(&roster);
         let layout = self.layouts.get(&roster).filter(|_| here)?;
-        let elements = layout.cut().chunk(usize::try_from(number).ok()?);
-        let place = codec.encoded_bytes(elements.start)..codec.encoded_bytes(elements.end);
+        let place = codec.place(&layout.cut().chunk(usize::try_from(number).ok()?));
         Some(Slice { buffer: Buffer::Ring(roster), range: Some(place) })
     }
 
