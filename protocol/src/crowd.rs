@@ -57,9 +57,9 @@ pub struct Config {
 /// A piece that has a digest of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its first byte in what it is a piece of.
+    /// The place of its first byte in what it is a piece of.
     pub offset: u64,
-    /// Its bytes.
+    /// How many bytes it has.
     pub length: u32,
     /// BLAKE3 of them.
     pub digest: Digest,
@@ -173,7 +173,7 @@ pub struct State {
     /// Requests so far.
     count: u64,
     open: BTreeMap<u64, Request>,
-    /// Until then our own side has no room.
+    /// The time until which our own side has no room.
     busy: Time,
     line_full: bool,
     /// When it was last looked who is late.
@@ -291,7 +291,7 @@ impl State {
             }
             Err(Failure::Busy) => self.busy = now + BUSY_PAUSE,
             Err(Failure::Refused) if took < SLOW => self.donors[donor].put_aside(now),
-            // Who holds a request for so long and then refuses it has been silent too.
+            // A donor that holds a request for so long and then refuses it has been silent too.
             Err(Failure::Refused | Failure::Silent) => {
                 self.donors[donor].note_silence();
                 self.limit = 1;
@@ -370,7 +370,7 @@ impl State {
             let Some(task) = self.task.as_ref().filter(|_| self.open.is_empty()) else { return };
             match task.one {
                 None => self.end(Output::Nobody, out),
-                // Who has begun is waited for.
+                // A donor that has begun is waited for.
                 Some(one) if self.waits_for(one) => return,
                 Some(_) => self.turn_to_one(out),
             }

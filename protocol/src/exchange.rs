@@ -117,7 +117,7 @@ pub enum Output {
     Sealed(usize, Seal),
     /// The whole update is held, and every chunk is what its owner sealed.
     Held,
-    /// Nothing is left to do for others either.
+    /// The successor has got everything as well: nothing is left to do.
     Closed,
     /// The predecessor did what no honest member does; this exchange is over.
     Fault(Fault),
@@ -362,7 +362,7 @@ impl State {
         Ok(())
     }
 
-    /// Once a chunk of another owner and its seal are here: they must belong together.
+    /// Checks that a chunk of another owner and its seal belong together, once both are here.
     fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), &'static str> {
         let state = &self.chunks[chunk];
         let (Some(digest), Some(seal)) = (state.digest, state.seal) else { return Ok(()) };

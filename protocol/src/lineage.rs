@@ -40,7 +40,7 @@ pub struct Me {
 }
 
 impl Me {
-    /// As a voter.
+    /// The voter that we are.
     #[must_use]
     pub fn voter(&self) -> Voter {
         Voter { peer: self.peer, log: self.log }

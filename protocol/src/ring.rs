@@ -112,7 +112,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a roster; `None` where nobody has a place.
+    /// The layout of a roster's ring; `None` where nobody has a place.
     #[must_use]
     pub fn of(roster: &Roster, elements: u64) -> Option<Self> {
         let members = roster.ring().count();

@@ -76,7 +76,7 @@ impl Seen {
 /// Everyone heard so far, and the timers that follow from the run's settings.
 #[derive(Clone, Debug)]
 pub struct Roll {
-    /// By peer; never contains the peer itself.
+    /// What is known of each other peer; the peer itself is never among them.
     pub peers: BTreeMap<PeerId, Seen>,
     /// The run's heartbeat interval.
     pub heartbeat: Duration,

@@ -105,7 +105,7 @@ struct Entry {
 /// A question to a peer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Until when it is not asked again.
+    /// The time until which it is not asked again.
     until: Time,
     /// Whether it did not answer, or showed no such head as it had told of.
     in_vain: bool,
@@ -148,7 +148,8 @@ pub struct State {
     frozen_after: Vec<Digest>,
     /// The heads of parted lineages that people were told of.
     told: BTreeSet<Digest>,
-    /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
+    /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
+    /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
 }
 
@@ -313,7 +314,7 @@ impl State {
         }
     }
 
-    /// In which blocks a receipt has spent what is unspent here.
+    /// The blocks in which a receipt has spent what is unspent here.
     fn spent(&self, receipt: &Receipt) -> Blocks {
         if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
@@ -332,7 +333,7 @@ impl State {
         self.entry(epoch).map(|Entry { state, tokens, .. }| Head { epoch, tokens, state })
     }
 
-    /// Who votes after an epoch; `None` where its link is not in memory.
+    /// The voters of the epoch after this one; `None` where its link is not in memory.
     fn voters_at(&self, epoch: u64) -> Option<Vec<Voter>> {
         if epoch == 0 {
             return Some(self.config.founders.clone());

@@ -41,9 +41,9 @@ pub enum Input<'a> {
 pub struct State {
     me: PeerId,
     roll: Roll,
-    /// Who counts as alive, as last told.
+    /// The peers that count as alive, as far as people were told.
     told: BTreeSet<PeerId>,
-    /// Whose connection closed since it was last found.
+    /// The peers whose connection has closed since they were last found.
     closed: BTreeSet<PeerId>,
     /// When everybody was looked at last.
     looked: Time,
@@ -101,7 +101,7 @@ impl State {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
-        // Who had fallen silent by the last look was told of then.
+        // Of a peer that had fallen silent by the last look people were told then.
         self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Donor {
     limit: usize,
     /// How long it is put aside when it has nothing to give.
     pause: Duration,
-    /// It is put aside until then.
+    /// It is put aside until this time.
     aside: Time,
 }
 
@@ -39,7 +39,7 @@ impl Donor {
         !self.out && open < self.limit && self.aside <= now
     }
 
-    /// It has answered.
+    /// The donor has answered.
     pub(super) fn note_answer(&mut self, took: Duration) {
         (self.unanswered, self.refused) = (0, 0);
         (self.delivered, self.pause) = (self.delivered + 1, QUICK);
@@ -50,7 +50,8 @@ impl Donor {
         }
     }
 
-    /// It has nothing to give now. What it was asked for at the same time is not counted twice.
+    /// The donor has nothing to give now. What it was asked for at the same time is not counted
+    /// twice.
     pub(super) fn put_aside(&mut self, now: Time) {
         if self.aside <= now {
             self.aside = now + self.pause;
@@ -61,7 +62,7 @@ impl Donor {
         self.limit = 1;
     }
 
-    /// It has not answered within the longest time.
+    /// The donor has not answered within [`END`].
     pub(super) fn note_silence(&mut self) {
         self.unanswered += 1;
         self.out |= self.unanswered >= UNANSWERED_MAX;

@@ -32,7 +32,8 @@ impl State {
         self.slot.term.fetch_after = step.now + self.repeat_interval(step);
     }
 
-    /// Who can serve an update: who voted for it, and who was heard to have.
+    /// The peers that may have an update: those that voted for it, the proposers of rosters that
+    /// adopt it and the voters whom these have heard, and all voters if a Regroup forces it.
     pub(super) fn holders(&self, update: Digest) -> Vec<PeerId> {
         let mut from: Vec<PeerId> = Vec::new();
         for ballot in self.slot.ballots.values() {

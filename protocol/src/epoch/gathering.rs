@@ -13,7 +13,7 @@ use crate::time::Time;
 pub(super) struct Gathering {
     pub(super) known: BTreeMap<Digest, Known>,
     pub(super) number_seen: u32,
-    /// Who would take part beside us, in order, and when it is our turn to propose that.
+    /// The peers that would take part beside us, in order, and when it is our turn to propose that.
     pub(super) candidates: Vec<PeerId>,
     pub(super) turn: Option<Turn>,
 }

@@ -59,7 +59,7 @@ impl State {
         attempt: u32,
         statuses: &BTreeMap<PeerId, Status>,
     ) -> Vec<Keep> {
-        // Who claims a chunk and does not serve it holds up a few attempts, not all.
+        // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
         if attempt > KEEP_ATTEMPTS_MAX {
             return Vec::new();
         }

@@ -119,7 +119,7 @@ impl State {
         true
     }
 
-    /// Whose Accept is missing holds up no second roster.
+    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
     fn note_late(&mut self, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let Some(roster) = &ballot.roster else { return };

@@ -77,8 +77,8 @@ impl State {
             && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
     }
 
-    /// Who would take part beside us: everyone alive in this very series, but for those without a
-    /// vote here that have let several Regroups pass.
+    /// The peers that would take part beside us: everyone alive in this very series, except those
+    /// without a vote here that have let several Regroups pass.
     fn candidates_beside<'a>(
         &'a self,
         step: &'a Step<'_>,
@@ -253,7 +253,8 @@ impl State {
         let repeated =
             room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
         let mine = known.joins.get(&me).map(|(join, _)| join.clone());
-        // One that we have joined before another is not to be opened with us: we would not follow.
+        // A Regroup that we have joined before another one is not to be opened with us: we would
+        // not follow.
         let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
             && last == Some(digest)
@@ -350,7 +351,7 @@ impl State {
         }
     }
 
-    /// To members whose Join is missing: the Regroup as its proposer signed it, and our Join.
+    /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.
     pub(super) fn repeat_join(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(known) = self.slot.term.gathering.known.get(&digest) else { return };
         let Some(regroup) = &known.regroup else { return };

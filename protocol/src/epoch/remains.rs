@@ -37,7 +37,7 @@ impl Remains {
         self.held.iter().map(finished)
     }
 
-    /// None of its holders delivered a chunk here.
+    /// None of its holders has delivered this chunk to us.
     pub(super) fn miss(&mut self, chunk: (Digest, u32)) {
         if self.undelivered.len() < REMAINS_MAX {
             self.undelivered.insert(chunk);

@@ -22,7 +22,7 @@ pub(super) struct Slot {
     pub(super) base: Vec<Voter>,
     pub(super) began: Time,
     pub(super) frozen: Option<Frozen>,
-    /// Who is Ready, with which incarnation and weight (R31).
+    /// The peers that are Ready, each with its incarnation and weight (R31).
     pub(super) ready: BTreeMap<PeerId, (u64, u64)>,
     pub(super) ready_after: Vec<Duration>,
     pub(super) ballots: BTreeMap<Digest, Ballot>,

@@ -32,7 +32,8 @@ impl State {
     pub(super) fn turn(&self, step: &Step<'_>, k: u32) -> Duration {
         let key = |peer: &PeerId| order(Order::Turn, &self.law.run, &self.series().parent, k, peer);
         let mine = key(&self.me.peer);
-        // Who is on its way counts as well: just after a Regroup opens, nobody has named it yet.
+        // Peers that are on their way count as well: just after a Regroup opens, nobody has named
+        // its series yet.
         let joined = matches!(self.slot.term.stage, Stage::Joined { .. });
         let here = step.roll.live(step.now).filter(|(peer, seen)| {
             let counts = |place: Place| {
@@ -167,7 +168,8 @@ impl State {
         }
     }
 
-    /// To members whose Accept is missing: the roster as its proposer signed it, and our Accept.
+    /// Sends to members whose Accept is missing the roster, as its proposer signed it, and our
+    /// Accept.
     fn repeat_accept(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let (Some(roster), Some(signed)) = (&ballot.roster, &ballot.signed) else { return };
@@ -180,7 +182,8 @@ impl State {
         }
     }
 
-    /// To voters whose Done is missing: our own; a peer that has committed answers with `Commit`.
+    /// Sends our own Done to voters whose Done is missing; a peer that has committed answers with
+    /// `Commit`.
     fn repeat_done(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let Some(message) = self.standing(digest) else { return };

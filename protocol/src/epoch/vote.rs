@@ -417,8 +417,8 @@ impl State {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(update) = self.value(digest) else { return false };
         if self.slot.held.contains(&update) {
-            // Who is first waits for those who still compute, or fetch, for as long as they may: a
-            // higher attempt would end what they are about to finish.
+            // Whoever is first waits for those who still compute, or fetch, for as long as they
+            // may: a higher attempt would end what they are about to finish.
             let until = until.max(step.now + self.done_time(step, roster.attempt));
             self.slot.term.stage =
                 Stage::Open { roster: digest, progress: Progress::Finished, until };

@@ -49,7 +49,7 @@ impl Preamble {
         bytes
     }
 
-    /// As received; what it says is checked against an accepted roster.
+    /// The preamble of received bytes; what it says is checked against an accepted roster.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PREAMBLE_BYTES]) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Label {
         bytes
     }
 
-    /// As received. Its length may be allocated (D1).
+    /// The label of received bytes. Its length may be allocated (D1).
     ///
     /// # Errors
     /// What no honest member sends.

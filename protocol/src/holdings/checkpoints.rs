@@ -26,7 +26,7 @@ const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// The states that are here.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoints {
-    /// In memory.
+    /// The newest state, which is in memory.
     pub(super) newest: Head,
     /// On disk, the newest last.
     saved: VecDeque<Head>,

@@ -73,7 +73,7 @@ pub type Slices = Vec<(Chunk, Slice)>;
 /// Where something lies that another peer has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In memory.
+    /// These bytes in memory.
     Memory(Slice),
     /// A file with an update.
     Update(Name),
@@ -233,7 +233,8 @@ pub enum Output {
         /// In which blocks some of our unshared work is in it already (R27, R34).
         spent: Blocks,
     },
-    /// Who serves that checkpoint, as far as it is known now, those first that are heard.
+    /// The peers that serve that checkpoint, as far as they are known now; those that are alive
+    /// come first.
     Donors(Vec<PeerId>),
     /// Train the next epoch, from this many committed tokens on.
     Train {

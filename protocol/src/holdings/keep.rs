@@ -130,7 +130,7 @@ impl State {
         let here = self.updates.is_in_memory(&update);
         let lost = match self.steps.under_way.remove(&update) {
             true => !here,
-            // It was to be written, and is not in memory.
+            // The update was to be written, and is not in memory.
             false => self.writing.remove(&update).is_some(),
         };
         if lost {
@@ -152,7 +152,8 @@ impl State {
 
     pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&apply.update) {
-            // It is on its way, or was one of very many of this epoch: whoever has decided it has it.
+            // The update is on its way, or was one of very many of this epoch: whoever has decided
+            // it has it.
             self.steps.unapplied = Some((apply, 0));
             return self.fetch_unapplied(now, out);
         }

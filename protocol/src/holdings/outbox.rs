@@ -56,7 +56,7 @@ pub(super) struct Outbox {
     batch: Option<Arc<Vec<Record>>>,
     /// Length of all these.
     waiting_bytes: usize,
-    /// By epoch, updates that were decided and are not on the disk.
+    /// The updates that were decided and are not on the disk, by epoch.
     owed: BTreeMap<u64, Digest>,
     /// Each with the number of records that must be durable before it may happen.
     queue: VecDeque<(u64, Effect)>,

@@ -41,7 +41,7 @@ pub(super) struct Repairs {
     open: Option<Open>,
     /// Bytes of rings that are given up as soon as no update is put together of them.
     spare: Vec<Buffer>,
-    /// Who asked for chunks that are sealed and whose ring has not ended; until when they wait.
+    /// Questions for chunks that are sealed and whose ring has not ended, and until when they wait.
     asked: Vec<(Time, Ticket, Chunk)>,
 }
 

@@ -58,9 +58,9 @@ pub(super) struct Key {
 
 /// A struct that is a table of a manifest.
 pub(super) trait Keys: Sized {
-    /// Its name there, and nothing for the keys above all tables.
+    /// Its name there; empty for the keys above all tables.
     const TABLE: &'static str;
-    /// In the order of the canonical bytes.
+    /// Its keys, in the order of the canonical bytes.
     const KEYS: &'static [Key];
 
     /// Reads the struct out of `fields`.
@@ -74,7 +74,7 @@ pub(super) trait Keys: Sized {
         Self::read(&Fields::of::<Self>(manifest)?)
     }
 
-    /// As a manifest has it, a line for each key.
+    /// The table as text, as a manifest has it: a line for each key.
     fn to_toml(&self) -> String {
         let line = |(key, value, _): (_, Option<String>, _)| Some(format!("{key} = {}\n", value?));
         let lines = self.row().into_iter().filter_map(line);
@@ -107,7 +107,7 @@ pub(super) trait Value: Sized {
 
     fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, ManifestError>;
 
-    /// As TOML, where there is something to write.
+    /// The value as TOML, where there is something to write.
     fn written(&self) -> Option<String>;
 
     /// As it is hashed.

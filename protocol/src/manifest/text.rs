@@ -184,7 +184,7 @@ impl Tables {
         }
     }
 
-    /// As text; `others` holds the tables that are not ours.
+    /// The manifest as text; `others` holds the tables that are not ours.
     pub(super) fn to_toml(&self, others: &Table) -> String {
         let mut text = self.top.to_toml();
         for name in WORK_TABLES {
@@ -205,7 +205,7 @@ impl Tables {
         [older, wire::canonical(&work), tables.concat(), top.genesis.hashed()].concat()
     }
 
-    /// As [`keys`](super::keys).
+    /// The rows of [`keys`](super::keys).
     pub(super) fn described(&self) -> Vec<[String; 4]> {
         let Self { top, epoch, outer, ring, members } = self;
         let tables = [epoch.described(), outer.described(), ring.described(), members.described()];
