@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::Codec;
-use crate::epoch::Ring;
+use crate::epoch::{Durability, Ring};
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{Finished, Head, Request};
@@ -193,7 +193,8 @@ impl State {
     /// Goes on from what was restored.
     fn start(&mut self, out: &mut Vec<Output>) {
         let held = std::mem::take(&mut self.held);
-        self.inbox.extend(held.into_iter().map(peer::Input::UpdateHeld));
+        let held = held.into_iter().map(|held| peer::Input::UpdateHeld(held, Durability::Flushed));
+        self.inbox.extend(held);
         self.inbox.push_back(peer::Input::Tick);
         self.save(out);
     }

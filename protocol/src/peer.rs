@@ -70,10 +70,6 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
     }
 }
 
-fn hold(update: Digest, durability: epoch::Durability) -> Next {
-    Next::Epoch(epoch::Input::UpdateHeld(update, durability))
-}
-
 /// The part of a heartbeat that others act on: head, series, the Regroup that we have joined,
 /// whether we are behind, and the weight that is ready.
 type News = (Head, Series, Option<Digest>, bool, u64);
@@ -172,8 +168,9 @@ impl State {
                 Next::Epoch(epoch::Input::ChunkMissing(ring, chunk))
             }
             Input::ChunksGone(roster) => Next::Epoch(epoch::Input::ChunksGone(roster)),
-            Input::UpdateHeld(update) => hold(update, epoch::Durability::Flushed),
-            Input::UpdateUnflushed(update) => hold(update, epoch::Durability::InMemory),
+            Input::UpdateHeld(update, durability) => {
+                Next::Epoch(epoch::Input::UpdateHeld(update, durability))
+            }
             Input::UpdateMissing(update) if self.sync.needs(&update) => {
                 Next::Sync(sync::Input::UpdateMissing(update))
             }

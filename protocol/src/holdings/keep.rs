@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::interface::{Buffer, Disk, Location, Name, Output};
 use super::updates::{AHEAD, FETCH_PAUSE, FETCHES, Writing};
 use super::{DISK_PAUSE, State, drop_updates};
-use crate::epoch::Apply;
+use crate::epoch::{Apply, Durability};
 use crate::id::{Digest, PeerId};
 use crate::peer;
 use crate::rule::Rule;
@@ -40,7 +40,7 @@ impl State {
             }
             Disk::Refused => {
                 self.make_room(out);
-                self.inbox.push_back(peer::Input::UpdateUnflushed(update));
+                self.inbox.push_back(peer::Input::UpdateHeld(update, Durability::InMemory));
                 if let Some(writing) = self.writing.get_mut(&update) {
                     writing.retry_at = Some(now + DISK_PAUSE);
                 }
@@ -68,7 +68,8 @@ impl State {
         let finished =
             |(roster, send_rate)| peer::Input::RingFinished { roster, update, send_rate };
         self.inbox.extend(rings.into_iter().map(finished));
-        self.inbox.extend(fetched.then_some(peer::Input::UpdateHeld(update)));
+        let held = peer::Input::UpdateHeld(update, Durability::Flushed);
+        self.inbox.extend(fetched.then_some(held));
     }
 
     /// Tries a full disk again, while the update may still be decided, or others wait to hear from us
