@@ -491,6 +491,6 @@ fn peer_config(
         },
         heartbeat: members.heartbeat,
         minority_grace: members.minority_grace,
-        recovered: Some(recovery.recovered.clone()),
+        recovered: recovery.recovered.clone(),
     }
 }

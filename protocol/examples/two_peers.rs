@@ -16,6 +16,7 @@ use intellect_protocol::epoch::{self, Ring};
 use intellect_protocol::event::Event;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::lineage::{Law, Me};
+use intellect_protocol::log::Recovered;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::{Config, Input, Output, State};
 use intellect_protocol::sign::Keypair;
@@ -74,7 +75,7 @@ fn peer(index: u8) -> Peer {
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),
-        recovered: None,
+        recovered: Recovered::default(),
     };
     let machine = State::new(Time::ZERO, config);
     Peer { name, machine, theta, delta: theta, updates: BTreeMap::new() }

@@ -9,10 +9,7 @@ use crate::id::{Digest, PeerId, RunId};
 /// The seed of `peer`'s stream in `epoch`: its own head + 1 when the step starts.
 #[must_use]
 pub fn stream_seed(run: &RunId, epoch: u64, peer: &PeerId) -> [u8; 32] {
-    let mut bytes = [0; 32 + 8 + 32];
-    bytes[..32].copy_from_slice(run.as_bytes());
-    bytes[32..40].copy_from_slice(&epoch.to_le_bytes());
-    bytes[40..].copy_from_slice(peer.as_bytes());
+    let bytes = [&run.0[..], &epoch.to_le_bytes(), &peer.0].concat();
     Digest::derive("intellect-node 1 data", &bytes).0
 }
 

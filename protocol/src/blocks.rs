@@ -16,7 +16,8 @@ pub const BLOCK: usize = 256;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks(Vec<(u64, u64)>);
 
-/// Ranges in one set from a peer: what is left of a ring of 256 that was repaired a few times.
+/// The most ranges that a set from a peer may have: as many as a ring of 256 members leaves that
+/// was repaired a few times.
 pub const RANGES_MAX: usize = 1_024;
 
 /// Blocks of a fragment.
@@ -47,7 +48,8 @@ impl Blocks {
         Self(merged)
     }
 
-    /// Whether a peer may have sent it: the one form of a set within a fragment.
+    /// Whether the set lies within a fragment of `elements` and has the one form that honest peers
+    /// send.
     #[must_use]
     pub fn fits(&self, elements: u64) -> bool {
         let inner = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
@@ -57,27 +59,27 @@ impl Blocks {
             && self.0.last().is_none_or(|(_, end)| *end <= count(elements))
     }
 
-    /// Whether there is none.
+    /// Whether the set has no block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many.
+    /// The number of blocks.
     #[must_use]
     pub fn len(&self) -> u64 {
         let lengths = self.0.iter().map(|(start, end)| end.saturating_sub(*start));
         lengths.fold(0, u64::saturating_add)
     }
 
-    /// Whether a block is in both.
+    /// Whether some block is in both sets.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let meets = |(a, b): &(u64, u64)| other.0.iter().any(|(c, d)| a < d && c < b);
         self.0.iter().any(meets)
     }
 
-    /// The blocks of both.
+    /// The blocks that are in one of the two sets, or in both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of(self.ranges().chain(other.ranges()))
@@ -96,7 +98,7 @@ impl Blocks {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// The `range`-th of these blocks, counted through.
+    /// The blocks of this set whose positions in it lie in `range`.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Self {
         let mut before = 0_u64;
@@ -120,7 +122,7 @@ impl Blocks {
         self.0.iter().map(move |(start, end)| place(*start)..place(*end))
     }
 
-    /// How many elements that are.
+    /// The number of elements that these blocks have in a fragment of `elements`.
     #[must_use]
     pub fn element_count(&self, elements: u64) -> usize {
         self.elements(elements).map(|range| range.len()).sum()

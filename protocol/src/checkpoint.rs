@@ -8,9 +8,9 @@
 //! state digest  BLAKE3::derive_key("intellect-node 1 state", header ‖ table)
 //! ```
 //!
-//! θ are the agreed parameters, v the outer momentum; a piece never holds both. So a joiner checks the
-//! table against the digest that it was told, then each piece on arrival, from whomever it comes. What
-//! is not finite is refused on the way out and on the way in.
+//! θ are the agreed parameters, v the outer momentum; a piece never holds both. So a joiner checks
+//! the table against the digest that it was told, then each piece on arrival, from whomever it
+//! comes. Numbers that are not finite are refused when a state is hashed and when a piece is read.
 //!
 //! What this does not do: files (`node::store`), who serves what (`sync`).
 
@@ -19,7 +19,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use crate::codec::{Codec, DecodeError, EncodeError};
-use crate::id::{Digest, RunId};
+use crate::id::{Digest, RunId, array};
 use crate::message::Head;
 
 /// Elements of a piece; the last one of θ and of v is shorter.
@@ -31,7 +31,8 @@ pub const PIECE_BYTES: usize = 4 * PIECE;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32 + 8 + 8 + 32 + 8;
 
-/// Most parameters of a model: 2^40, a table of 256 MiB. Whatever is larger is not believed.
+/// The most parameters that a model may have: 2^40, whose table takes 256 MiB. A header that says
+/// more is not believed.
 pub const PARAMETERS_MAX: u64 = 1 << 40;
 
 /// What a state is besides its numbers.
@@ -110,8 +111,9 @@ pub enum PieceError {
 }
 
 impl Header {
-    /// That of weights which belong to no run yet, with a momentum of zero: a manifest names the state
-    /// by its digest, and a run's own header has the id that the manifest makes.
+    /// The header of weights that belong to no run yet, with a momentum of zero. A manifest names
+    /// their state by its digest; the header of a run's own state has the id that the manifest
+    /// makes.
     #[must_use]
     pub fn published(parameters: u64) -> Self {
         Self { run: RunId([0; 32]), epoch: 0, tokens: 0, r: Digest::ZERO, parameters }
@@ -138,21 +140,12 @@ impl Header {
         let bytes: &[u8; HEADER_BYTES] = bytes
             .try_into()
             .map_err(|_| TableError::Length { expected: HEADER_BYTES as u64, found })?;
-        let array = |start: usize| -> [u8; 32] {
-            let mut array = [0; 32];
-            array.copy_from_slice(&bytes[start..start + 32]);
-            array
-        };
-        let number = |start: usize| -> u64 {
-            let mut array = [0; 8];
-            array.copy_from_slice(&bytes[start..start + 8]);
-            u64::from_le_bytes(array)
-        };
+        let number = |start: usize| u64::from_le_bytes(array(bytes, start));
         let header = Self {
-            run: RunId(array(0)),
+            run: RunId(array(bytes, 0)),
             epoch: number(32),
             tokens: number(40),
-            r: Digest(array(48)),
+            r: Digest(array(bytes, 48)),
             parameters: number(80),
         };
         header.piece_count()?;
@@ -261,7 +254,7 @@ impl Table {
         &self.pieces
     }
 
-    /// Of each piece, whether it is all zeros, as its digest tells.
+    /// Whether each piece is all zeros, which its digest tells.
     pub fn zeros(&self) -> impl Iterator<Item = bool> {
         let half = self.pieces.len() / 2;
         let [whole, last] = [0, half - 1].map(|piece| {
@@ -280,7 +273,7 @@ impl Table {
         !self.zeros().skip(self.pieces.len() / 2).all(|is_zero| is_zero)
     }
 
-    /// Which elements of `θ ‖ v`, counted through, piece `piece` holds; `None` beyond the last one.
+    /// The elements of `θ ‖ v` that piece `piece` holds; `None` beyond the last piece.
     #[must_use]
     pub fn piece(&self, piece: usize) -> Option<Range<usize>> {
         let parameters = usize::try_from(self.header.parameters).ok()?;
@@ -293,7 +286,8 @@ impl Table {
         Some(offset + start..offset + (start + PIECE).min(parameters))
     }
 
-    /// Where piece `piece` begins in `header ‖ table ‖ pieces`; `None` beyond the last one.
+    /// The byte at which piece `piece` begins in `header ‖ table ‖ pieces`; `None` beyond the last
+    /// piece.
     #[must_use]
     pub fn offset(&self, piece: usize) -> Option<u64> {
         let start = self.piece(piece)?.start as u64;
@@ -421,7 +415,7 @@ mod tests {
         let (theta, mut v) = state(10);
         v[7] = f32::INFINITY;
         let result = Table::of(header(10), &theta, &v);
-        assert_eq!(result, Err(EncodeError::NonFinite { index: 17 }));
+        assert_eq!(result, Err(EncodeError { index: 17 }));
         let bytes: Vec<u8> = v.iter().flat_map(|x| x.to_le_bytes()).collect();
         let digest = Digest(*blake3::hash(&bytes).as_bytes());
         let table = Table { header: header(10), pieces: vec![digest, digest] };

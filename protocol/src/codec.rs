@@ -18,6 +18,8 @@ mod float;
 mod int8;
 pub mod reduce;
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use crate::blocks::BLOCK;
@@ -32,15 +34,13 @@ pub enum Codec {
     Int8 = 2,
 }
 
-/// Why values cannot be encoded: the fault of whoever computed them. The output is unspecified.
+/// Why values cannot be encoded: one of them is an infinity or NaN, by the fault of whoever computed it.
+/// The output is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum EncodeError {
-    /// An infinity or NaN.
-    #[error("element {index} is not finite")]
-    NonFinite {
-        /// Position in the encoded slice.
-        index: usize,
-    },
+#[error("element {index} is not finite")]
+pub struct EncodeError {
+    /// Position in the encoded slice.
+    pub index: usize,
 }
 
 /// Why bytes cannot be decoded: the fault of whoever encoded them. The output is unspecified.
@@ -83,6 +83,13 @@ impl Codec {
         }
     }
 
+    /// The bytes that a range of elements takes in the encoding of all of them; it starts at a block, and
+    /// ends at one or with the last element.
+    #[must_use]
+    pub fn place(self, elements: &Range<usize>) -> Range<usize> {
+        self.encoded_bytes(elements.start)..self.encoded_bytes(elements.end)
+    }
+
     /// Encodes `values`, of which the first starts a block, into `bytes`.
     ///
     /// # Errors
@@ -103,11 +110,7 @@ impl Codec {
     /// # Errors
     /// Bytes that no encoder writes, or another number of them than `values` needs.
     pub fn decode(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
-        self.check_length(bytes, values.len())?;
-        match self {
-            Self::F32 => float::decode(bytes, values, |_, decoded| decoded),
-            Self::Int8 => int8::decode(bytes, values, |_, decoded| decoded),
-        }
+        self.decode_with(bytes, values, |_, decoded| decoded)
     }
 
     /// Adds what `bytes` decode to onto `values`: `values[i] + decoded[i]`.
@@ -115,10 +118,21 @@ impl Codec {
     /// # Errors
     /// As [`Self::decode`].
     pub fn decode_add(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
+        self.decode_with(bytes, values, |value, decoded| value + decoded)
+    }
+
+    /// `values[i] = merge(values[i], decoded[i])`.
+    #[inline(always)]
+    fn decode_with(
+        self,
+        bytes: &[u8],
+        values: &mut [f32],
+        merge: impl Fn(f32, f32) -> f32,
+    ) -> Result<(), DecodeError> {
         self.check_length(bytes, values.len())?;
         match self {
-            Self::F32 => float::decode(bytes, values, |value, decoded| value + decoded),
-            Self::Int8 => int8::decode(bytes, values, |value, decoded| value + decoded),
+            Self::F32 => float::decode(bytes, values, merge),
+            Self::Int8 => int8::decode(bytes, values, merge),
         }
     }
 
@@ -150,9 +164,7 @@ impl EncodeError {
     /// The same error in a longer slice, of which `elements` elements come before.
     #[must_use]
     pub fn after(self, elements: usize) -> Self {
-        match self {
-            Self::NonFinite { index } => Self::NonFinite { index: index + elements },
-        }
+        Self { index: self.index + elements }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Bytes by digest, of many donors at once: whom to ask for which part, and whom to believe.
 //!
-//! What is wanted is cut into parts, and each part is asked of whoever is free, so that a fast donor
-//! does more and a slow one less. Pieces have a digest each and are checked as they come. A whole has
-//! one digest for all of it: where what many donors sent is wrong, it is fetched of one after the other,
-//! and what comes out shows who had lied. A whole whose length nobody knows comes of one from the
-//! begin: who breaks off is asked again for what follows, and anybody else for all of it.
+//! What is wanted is cut into parts, and each part is asked of whoever is free, so that a fast
+//! donor does more and a slow one less. Pieces have a digest each and are checked as they come. A
+//! whole has one digest for all of it: where the parts of many donors do not have that digest
+//! together, all of it is fetched from one donor after the other, and the right bytes show which
+//! donor had lied. A whole whose length nobody knows is asked of one donor, from its first byte on.
+//! A donor that breaks off is asked again for what follows; another donor is asked for all of it.
 //!
 //! How many requests are open follows from how fast answers come: one more for each quick answer, half
 //! as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all donors
@@ -14,9 +15,10 @@
 //!
 //! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
 //! fetching the same thing; but nobody waits for it: when no request is open and all donors are put
-//! aside or left out, the transfer ends. A donor that sends something else than asked is left out and
-//! named; one that says nothing, or refuses after a long time, holds up nobody, and is left out after
-//! two requests; one that only refuses, after six. So whatever donors do, a transfer ends.
+//! aside or left out, the transfer ends. A donor that sends something else than it was asked for is
+//! left out and named. A donor that says nothing, or refuses after a long time, holds up nobody,
+//! and is left out after two requests; one that only refuses is left out after six. So whatever
+//! donors do, a transfer ends.
 //!
 //! What this does not do: carry bytes or hash them (the caller's), decide what is wanted (`sync`, `epoch`).
 
@@ -32,32 +34,20 @@ use crate::time::Time;
 use donor::Donor;
 use task::{Taken, Task};
 
-/// How long an answer may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// An answer within this time says that more can be asked for. Who has nothing is put aside for
-    /// as long at first.
-    pub quick: Duration,
-    /// After this time others are asked although as many requests are open as should be.
-    pub slow: Duration,
-    /// After this time no answer will come. Nobody is put aside for longer.
-    pub end: Duration,
-}
+/// An answer within this time says that more can be asked for: a line of 4 Mbit/s brings a part of
+/// 1 MiB in it. A donor that has nothing to give is put aside for as long at first.
+const QUICK: Duration = Duration::from_secs(2);
 
-impl Patience {
-    /// A line of 4 Mbit/s brings a part of 1 MiB in two seconds, one of 0.5 in half of the longest time.
-    pub const OF_PARTS: Self = Self {
-        quick: Duration::from_secs(2),
-        slow: Duration::from_secs(10),
-        end: Duration::from_secs(30),
-    };
-}
+/// After this time others are asked although as many requests are open as should be.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// After this time no answer will come: a line of 0.5 Mbit/s brings a part of 1 MiB in half of it.
+/// No donor is put aside for longer.
+const END: Duration = Duration::from_secs(30);
 
 /// What a transfer must know.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long answers may take.
-    pub patience: Patience,
     /// Bytes of every part of a whole but the last one, which is shorter.
     pub part_bytes: u32,
     /// A rule that is turned off; `None` in every program.
@@ -67,9 +57,9 @@ pub struct Config {
 /// A piece that has a digest of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its first byte in what it is a piece of.
+    /// The place of its first byte in what it is a piece of.
     pub offset: u64,
-    /// Its bytes.
+    /// How many bytes it has.
     pub length: u32,
     /// BLAKE3 of them.
     pub digest: Digest,
@@ -78,18 +68,19 @@ pub struct Piece {
 /// How many bytes a whole has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// So many.
+    /// Exactly this many.
     Exactly(u64),
-    /// Nobody knows before a part comes that is shorter than the others; not more than so many.
+    /// Nobody knows it before a part comes that is shorter than the others. It is not more than
+    /// this.
     AtMost(u64),
 }
 
 /// What is to be fetched.
 #[derive(Clone, Debug)]
 pub enum Want {
-    /// These, but for those that are here already, by number.
+    /// These pieces, except those that are here already, which are named by their numbers.
     Pieces(Vec<Piece>, BTreeSet<usize>),
-    /// What has this digest as a whole.
+    /// The bytes that have this digest together.
     Whole(Digest, Length),
 }
 
@@ -118,17 +109,17 @@ pub struct Bytes {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// This is wanted, and nothing else any more.
+    /// This is wanted now, and nothing else any more.
     Fetch(Want),
-    /// These may have it. Those that are new are asked too; who was left out stays out.
+    /// These peers may have it. New ones are asked too; a donor that was left out stays left out.
     Donors(Vec<PeerId>),
-    /// The end of the request of that number.
+    /// The request with this number has ended.
     Answer(u64, Result<Bytes, Failure>),
     /// The digest of all that was kept, as [`Output::Hash`] asked.
     Hashed(Digest),
     /// Time has passed.
     Tick {
-        /// Whether what is on its way, in this transfer and all others, comes as fast as our line can.
+        /// Whether our line is busy with what is on its way, in this transfer and all others.
         line_full: bool,
     },
 }
@@ -165,7 +156,7 @@ pub enum Output {
     Fault(PeerId, &'static str),
     /// All that was wanted is here.
     Done,
-    /// Of those who were asked nobody has all of it.
+    /// None of the donors that were asked has all of it.
     Nobody,
 }
 
@@ -182,7 +173,7 @@ pub struct State {
     /// Requests so far.
     count: u64,
     open: BTreeMap<u64, Request>,
-    /// Until then our own side has no room.
+    /// The time until which our own side has no room.
     busy: Time,
     line_full: bool,
     /// When it was last looked who is late.
@@ -193,7 +184,7 @@ pub struct State {
 /// A request that is open.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// By number among the donors.
+    /// Its index among the donors.
     donor: usize,
     part: usize,
     at: Time,
@@ -220,10 +211,10 @@ impl State {
     /// When it is time to look who is late; `None` while nothing is wanted.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.task.as_ref().map(|_| self.looked + self.config.patience.quick / 4)
+        self.task.as_ref().map(|_| self.looked + QUICK / 4)
     }
 
-    /// Who has delivered something, and is not left out.
+    /// The donors that have delivered something and are not left out.
     pub fn active(&self) -> impl Iterator<Item = PeerId> {
         let active = self.donors.iter().filter(|donor| donor.delivered > 0 && !donor.out);
         active.map(|donor| donor.peer)
@@ -255,15 +246,14 @@ impl State {
     fn on_donors(&mut self, peers: &[PeerId]) {
         for peer in peers {
             if !self.donors.iter().any(|donor| donor.peer == *peer) {
-                self.donors.push(Donor::new(*peer, self.config.patience.quick));
+                self.donors.push(Donor::new(*peer));
             }
         }
     }
 
     fn on_tick(&mut self, now: Time, line_full: bool, out: &mut Vec<Output>) {
         (self.looked, self.line_full) = (now, line_full);
-        let end = self.config.patience.end;
-        let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= end);
+        let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= END);
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
         for number in over {
             self.on_answer(now, number, Err(Failure::Silent), out);
@@ -283,7 +273,7 @@ impl State {
         if !task.lacks(part) {
             return;
         }
-        let (took, Patience { slow, end, .. }) = (now.since(at), self.config.patience);
+        let took = now.since(at);
         match answer {
             Ok(bytes) => {
                 let checks = self.config.without != Some(Rule::Checked);
@@ -300,8 +290,8 @@ impl State {
                 self.blame(donor, "sent an endless part of what it was asked for", out);
             }
             Err(Failure::Busy) => self.busy = now + BUSY_PAUSE,
-            Err(Failure::Refused) if took < slow => self.donors[donor].put_aside(now, end),
-            // Who holds a request for so long and then refuses it has been silent too.
+            Err(Failure::Refused) if took < SLOW => self.donors[donor].put_aside(now),
+            // A donor that holds a request for so long and then refuses it has been silent too.
             Err(Failure::Refused | Failure::Silent) => {
                 self.donors[donor].note_silence();
                 self.limit = 1;
@@ -314,17 +304,17 @@ impl State {
     }
 
     fn note_answer(&mut self, donor: usize, took: Duration) {
-        let Patience { quick, slow, .. } = self.config.patience;
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
-        self.donors[donor].note_answer(took, self.config.patience);
-        if took <= quick {
+        self.donors[donor].note_answer(took);
+        if took <= QUICK {
             self.limit = (self.limit + 1).min(OPEN_MAX);
-        } else if took >= slow {
+        } else if took >= SLOW {
             self.limit = (self.limit / 2).max(1);
         }
     }
 
-    /// When no part is lacking: a whole is to be hashed, pieces are checked already.
+    /// Once no part is lacking: has a whole hashed, and ends a transfer of pieces, which were
+    /// checked one by one.
     fn conclude(&mut self, out: &mut Vec<Output>) {
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         self.open.clear();
@@ -346,13 +336,14 @@ impl State {
         if good { self.end(Output::Done, out) } else { self.turn_to_one(out) }
     }
 
-    /// All of it is asked of the next donor alone.
+    /// Asks the next donor alone for all of it.
     fn turn_to_one(&mut self, out: &mut Vec<Output>) {
         let Some(task) = &mut self.task else { return };
-        let free = |(number, donor): &(usize, &mut Donor)| !donor.out && !task.has_tried(*number);
+        let free =
+            |(number, donor): &(usize, &mut Donor)| !donor.out && !task.tried.contains(number);
         match self.donors.iter_mut().enumerate().find(free) {
             Some((number, donor)) => {
-                *donor = Donor::new(donor.peer, self.config.patience.quick);
+                *donor = Donor::new(donor.peer);
                 task.begin_with(number);
                 self.open.clear();
             }
@@ -377,9 +368,9 @@ impl State {
                 self.ask(now, donor, part, out);
             }
             let Some(task) = self.task.as_ref().filter(|_| self.open.is_empty()) else { return };
-            match task.one() {
+            match task.one {
                 None => self.end(Output::Nobody, out),
-                // Who has begun is waited for.
+                // A donor that has begun is waited for.
                 Some(one) if self.waits_for(one) => return,
                 Some(_) => self.turn_to_one(out),
             }
@@ -394,10 +385,9 @@ impl State {
 
     /// Whom to ask next, and for which part.
     fn choose(&mut self, now: Time) -> Option<(usize, usize)> {
-        let Patience { quick, slow, .. } = self.config.patience;
         let task = self.task.as_mut()?;
         let open_of = |donor| self.open.values().filter(|open| open.donor == donor).count();
-        let may_ask = |number| task.one().is_none_or(|one| one == number);
+        let may_ask = |number| task.one.is_none_or(|one| one == number);
         let free = self.donors.iter().enumerate();
         let free = free.filter(|(number, _)| may_ask(*number));
         let mut free: Vec<(usize, usize, &Donor)> = free
@@ -405,17 +395,17 @@ impl State {
             .filter(|(open, _, donor)| donor.is_free(now, *open))
             .collect();
         free.sort_by_key(|(open, _, donor)| (*open, donor.unanswered, donor.delivered));
-        if task.has_waiting() {
-            let late = self.open.values().filter(|open| now.since(open.at) >= slow).count();
+        if !task.waiting.is_empty() {
+            let late = self.open.values().filter(|open| now.since(open.at) >= SLOW).count();
             if self.open.len() >= (self.limit + late).min(OPEN_MAX) {
                 return None;
             }
             let (_, donor, _) = free.first()?;
-            return Some((*donor, task.next()?));
+            return Some((*donor, task.waiting.pop_front()?));
         }
         // The last ones: what is late is asked of somebody else as well. The first byte may take as long
         // as all that is queued on a line.
-        let late = self.usual * 2 + quick;
+        let late = self.usual * 2 + QUICK;
         let is_late = |open: &&Request| !self.line_full && now.since(open.at) >= late;
         let once =
             |late: &&Request| self.open.values().filter(|open| open.part == late.part).count() == 1;

@@ -50,7 +50,7 @@ use crate::lineage::{Law, Me};
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Series, Voter};
 use crate::sign::Verified;
-use crate::step::Step;
+use crate::step::{Lead, Step};
 use crate::time::Time;
 use crate::wire;
 
@@ -62,8 +62,8 @@ use ballot::Ballot;
 use slot::Slot;
 use term::Stage;
 
-/// Messages kept for a series that we have not entered yet: of all authors, of each, and the bytes of
-/// one, as many as can be gossiped.
+/// The bounds of what is kept for a series that we have not entered yet: messages of all authors,
+/// messages of each author, and bytes of one message, which are as many as can be gossiped.
 const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
@@ -93,7 +93,7 @@ pub struct State {
 }
 
 impl State {
-    /// At `head`, whose next epoch `voters` decide.
+    /// A machine whose head is `head`; `voters` decide the epoch after it.
     #[must_use]
     pub fn new(
         now: Time,
@@ -141,27 +141,35 @@ impl State {
             Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(step, update),
             Input::Applied(state) => self.on_applied(step, state),
-            Input::Link(from, link) => self.on_link(step, from, *link),
-            Input::Openings(from, openings) => self.on_openings(step, from, &openings),
-            Input::Behind(behind) => {
-                self.behind = behind;
-                // The state must not move by two ways at once, also where it was to move already.
-                if behind && (self.under_way() || matches!(self.slot.term.stage, Stage::Decided(_)))
-                {
-                    self.recover(step, "behind");
-                }
-            }
+            Input::Lead(lead) => self.on_lead(step, lead),
             Input::Ahead(ahead) => self.ahead = ahead,
-            Input::Enter { head, voters, median } => {
-                self.limit_weight(median);
-                // Not before: between the old epoch and the new head nothing may move.
-                self.behind = false;
-                self.drop_frozen(step);
-                self.enter(step, head, voters);
-            }
             Input::Leave => self.on_leave(step),
         }
         self.advance(step);
+    }
+
+    fn on_lead(&mut self, step: &mut Step<'_>, lead: Lead) {
+        match lead {
+            Lead::Behind(behind) => {
+                self.behind = behind;
+                // The state must not move by two ways at once, also where it was to move already.
+                let moves = matches!(self.slot.term.stage, Stage::Open { .. } | Stage::Decided(_));
+                if behind && moves {
+                    self.recover(step, "behind");
+                }
+            }
+            Lead::Link(from, link) => self.on_link(step, from, *link),
+            Lead::Openings(from, openings) => self.on_openings(step, from, &openings),
+            Lead::Enter { head, voters, median } => {
+                self.limit_weight(median);
+                // Not before: between the old epoch and the new head nothing may move.
+                self.behind = false;
+                // What was frozen is given back to the trainer.
+                self.abort(step, "another head");
+                self.slot.frozen = None;
+                self.enter(step, head, voters);
+            }
+        }
     }
 
     /// R12: who was stopped for a while has heard nobody, and has learnt nothing from that.
@@ -267,11 +275,7 @@ impl State {
     }
 
     fn is_voter(&self) -> bool {
-        self.voters().contains(&self.as_voter())
-    }
-
-    fn as_voter(&self) -> Voter {
-        self.me.voter()
+        self.voters().contains(&self.me.voter())
     }
 
     fn keeps(&self, rule: Rule) -> bool {

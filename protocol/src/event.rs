@@ -12,7 +12,7 @@ pub enum Cause {
     Silent,
     /// Its connection closed, and no heartbeat came by another way.
     Closed,
-    /// It said so.
+    /// It said `Leaving`.
     Left,
 }
 

@@ -117,7 +117,7 @@ pub enum Output {
     Sealed(usize, Seal),
     /// The whole update is held, and every chunk is what its owner sealed.
     Held,
-    /// Nothing is left to do for others either.
+    /// The successor has got everything as well: nothing is left to do.
     Closed,
     /// The predecessor did what no honest member does; this exchange is over.
     Fault(Fault),
@@ -129,10 +129,10 @@ pub enum Output {
 pub struct State {
     config: Config,
     chunks: Vec<Chunk>,
-    /// Sums of our first chunk that were begun.
+    /// How many sums of our first chunk were begun.
     begun: usize,
     working: VecDeque<(Work, Frame)>,
-    /// Ready for the successor: names only, and never more than the update has frames.
+    /// What is ready for the successor: names only, and never more than the update has frames.
     queue: VecDeque<Item>,
     sending: bool,
     phase: Phase,
@@ -189,13 +189,13 @@ impl State {
     /// The bytes of the update that a frame takes.
     #[must_use]
     pub fn place(&self, frame: Frame) -> Range<usize> {
-        self.bytes_of(&self.config.cut.frame(frame.chunk, frame.frame))
+        self.config.codec.place(&self.config.cut.frame(frame.chunk, frame.frame))
     }
 
     /// The bytes of the update that a chunk takes.
     #[must_use]
     pub fn chunk_place(&self, chunk: usize) -> Range<usize> {
-        self.bytes_of(&self.config.cut.chunk(chunk))
+        self.config.codec.place(&self.config.cut.chunk(chunk))
     }
 
     /// Whether the caller may read another item from the predecessor now.
@@ -213,18 +213,16 @@ impl State {
     /// What stands in front of an item whose payload is `payload`.
     #[must_use]
     pub fn label(&self, item: &Item, payload: &[u8]) -> Label {
-        // Positions, frames and payloads are counted in far less than 32 bits.
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let (kind, chunk, frame) = match item {
             Item::Frame(half, at) => (Kind::Frame(*half), at.chunk, at.frame),
             Item::Seal(chunk, _) => (Kind::Seal, *chunk, 0),
         };
         Label {
-            length: small(payload.len()),
+            length: number(payload.len()),
             roster: self.config.roster,
             kind,
-            chunk: small(chunk),
-            frame: small(frame),
+            chunk: number(chunk),
+            frame: number(frame),
             payload: Digest(*blake3::hash(payload).as_bytes()),
         }
     }
@@ -364,7 +362,7 @@ impl State {
         Ok(())
     }
 
-    /// Once a chunk of another owner and its seal are here: they must belong together.
+    /// Checks that a chunk of another owner and its seal belong together, once both are here.
     fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), &'static str> {
         let state = &self.chunks[chunk];
         let (Some(digest), Some(seal)) = (state.digest, state.seal) else { return Ok(()) };
@@ -443,17 +441,11 @@ impl State {
         let frame = frame.filter(|frame| *frame < cut.frame_count(chunk));
         Ok((chunk, frame.ok_or("a frame that its chunk has not")?))
     }
-
-    /// Elements that start at a block, as bytes of the update.
-    fn bytes_of(&self, elements: &Range<usize>) -> Range<usize> {
-        let codec = self.config.codec;
-        codec.encoded_bytes(elements.start)..codec.encoded_bytes(elements.end)
-    }
 }
 
-/// A chunk as the wire counts it: a ring has at most 256.
-fn number(chunk: usize) -> u32 {
-    u32::try_from(chunk).unwrap_or(u32::MAX)
+/// A number as the wire has it: chunks, frames and bytes of a payload are far fewer than 2^32.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::Codec;
-use crate::epoch::Ring;
+use crate::epoch::{Durability, Ring};
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{Finished, Head, Request};
@@ -71,7 +71,7 @@ pub struct State {
     donors: Vec<PeerId>,
 }
 
-/// The pause before a full disk is tried again.
+/// The pause before a disk that refused something is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(2);
 
 impl State {
@@ -109,7 +109,7 @@ impl State {
     /// Whether a state is being written.
     #[must_use]
     pub fn is_saving(&self) -> bool {
-        self.checkpoints.is_saving()
+        self.checkpoints.saving.is_some()
     }
 
     /// Whether records are being written, by a disk that takes them.
@@ -193,12 +193,13 @@ impl State {
     /// Goes on from what was restored.
     fn start(&mut self, out: &mut Vec<Output>) {
         let held = std::mem::take(&mut self.held);
-        self.inbox.extend(held.into_iter().map(peer::Input::UpdateHeld));
+        let held = held.into_iter().map(|held| peer::Input::UpdateHeld(held, Durability::Flushed));
+        self.inbox.extend(held);
         self.inbox.push_back(peer::Input::Tick);
         self.save(out);
     }
 
-    /// What was put off, and is due.
+    /// Does what was put off and is due now.
     fn on_time(&mut self, now: Time, out: &mut Vec<Output>) {
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
         if due(&mut self.steps.refetch_at) {
@@ -228,24 +229,18 @@ impl State {
 
     /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
     fn log(&mut self, record: Record) {
-        match &record {
-            Record::Voted { receipt, .. } if self.without != Some(Rule::Bound) => {
-                self.updates.vote(&receipt.update);
+        if let Record::Voted { receipt, .. } = &record
+            && self.without != Some(Rule::Bound)
+        {
+            self.updates.vote(&receipt.update);
+        }
+        if let Record::Decided { link } = &record
+            && self.without != Some(Rule::Owed)
+        {
+            let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
+            if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
+                self.outbox.owe(epoch, update);
             }
-            Record::Decided { link } if self.without != Some(Rule::Owed) => {
-                let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
-                if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
-                    self.outbox.owe(epoch, update);
-                }
-            }
-            Record::Voted { .. }
-            | Record::Decided { .. }
-            | Record::Promised { .. }
-            | Record::Accepted { .. }
-            | Record::Joined { .. }
-            | Record::Opened { .. }
-            | Record::Committed { .. }
-            | Record::Rewound { .. } => {}
         }
         self.outbox.log(record);
     }
@@ -321,7 +316,7 @@ impl State {
         self.peer.head().epoch + 1
     }
 
-    /// Who is heard comes first: a dead donor costs its patience.
+    /// Puts the donors first that are alive: each dead one costs the time that it is waited for.
     fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
         donors.sort_by_key(|donor| !self.peer.roll().alive(donor, now));
         donors
@@ -378,7 +373,7 @@ impl State {
         self.conclude_repair(out);
     }
 
-    /// What is no update, or none of this epoch, is not kept, unless the very same is held.
+    /// Releases an update that is not to be kept, unless the very same bytes are held.
     fn release_update(&self, update: Digest, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&update) {
             out.push(Output::Release(Buffer::Update(update)));
@@ -428,7 +423,7 @@ impl State {
         match origin {
             Origin::Applied => self.inbox.push_back(peer::Input::Applied { state: head.state }),
             Origin::Loaded => {
-                self.checkpoints.load(head);
+                self.checkpoints.loaded = Some(head);
                 self.note_loaded();
             }
         }
@@ -456,9 +451,9 @@ impl State {
                 self.save(out);
             }
             Disk::Refused => {
-                self.checkpoints.refused();
+                self.checkpoints.saving = None;
                 self.make_room(out);
-                let needed = self.checkpoints.is_loading() || self.outbox.is_owing();
+                let needed = self.checkpoints.loaded.is_some() || self.outbox.is_owing();
                 self.resave_at = self.resave_at.or(Some(now + DISK_PAUSE)).filter(|_| needed);
             }
         }

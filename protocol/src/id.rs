@@ -1,12 +1,36 @@
 //! Names of things: 32-byte identifiers that cannot be mistaken for one another.
 //!
-//! Text form is lower-case hex, whole with [`Digest::hex`] and shortened to eight characters on a
-//! screen with
-//! `Display`. How a [`PeerId`] is shown to people (libp2p's base58) is the node's concern.
+//! Their text form is lower-case hex: [`Digest::hex`] gives all of it, and `Display` the first eight
+//! characters, for a screen. How a [`PeerId`] is shown to people, as libp2p prints it, is in `base58`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads lower-case hex of exactly `N` bytes; `None` for anything else.
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let lower = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * N || !text.bytes().all(lower) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The `N` bytes from `start` on. The caller has checked that there are as many.
+pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[start..start + N]);
+    array
+}
 
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
@@ -24,28 +48,19 @@ macro_rules! identifier {
             /// All bytes as lower-case hex.
             #[must_use]
             pub fn hex(&self) -> String {
-                self.0.iter().map(|b| format!("{b:02x}")).collect()
+                hex(&self.0)
             }
 
             /// Reads the whole lower- or upper-case hex form; `None` for anything else.
             #[must_use]
             pub fn from_hex(text: &str) -> Option<Self> {
-                let mut bytes = [0; $bytes];
-                let digits = text.as_bytes();
-                if digits.len() != 2 * $bytes {
-                    return None;
-                }
-                for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-                    let pair = std::str::from_utf8(pair).ok().filter(|p| !p.starts_with('+'))?;
-                    *byte = u8::from_str_radix(pair, 16).ok()?;
-                }
-                Some(Self(bytes))
+                unhex(&text.to_ascii_lowercase()).map(Self)
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().take(4).try_for_each(|b| write!(f, "{b:02x}"))
+                f.write_str(&hex(&self.0[..4]))
             }
         }
 

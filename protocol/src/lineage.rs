@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::id::{LogId, PeerId, RunId};
 use crate::message::{
     CHUNKS_MAX, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Message, Opening, Part,
     Receipt, Regroup, Roster, Series, Voted, Voter, majority,
@@ -40,7 +40,7 @@ pub struct Me {
 }
 
 impl Me {
-    /// As a voter.
+    /// The voter that we are.
     #[must_use]
     pub fn voter(&self) -> Voter {
         Voter { peer: self.peer, log: self.log }
@@ -80,8 +80,8 @@ impl Law {
         Ok(place)
     }
 
-    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15): what needs no
-    /// eyes of one's own.
+    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15), as far as
+    /// that can be told without knowing who is present.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of its proposer.
@@ -118,7 +118,7 @@ impl Law {
             let joined = *author == member.peer
                 && (join.regroup, join.series, join.log) == (digest, series, member.log)
                 && can_have_voted(join, depth)
-                && self.signed(author, Message::Join(join.clone()), signature);
+                && self.signed(author, &Message::Join(join.clone()), signature);
             require(joined, "Regroup that a member has not joined")?;
         }
         Ok((series.regrouped(digest), regroup.members.clone()))
@@ -189,7 +189,7 @@ impl Law {
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the certificate.
-    pub fn check_dones(
+    fn check_dones(
         &self,
         voters: &[Voter],
         roster: &Roster,
@@ -198,13 +198,11 @@ impl Law {
     ) -> Result<(), Fault> {
         let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
         require(authors.len() == dones.len(), "two votes of one voter")?;
-        let done = self.done(roster, receipt);
+        let done = Message::Done(self.done(roster, receipt));
         let signers: Vec<PeerId> = dones
             .iter()
             .filter(|(author, _)| voters.iter().any(|v| v.peer == *author))
-            .filter(|(author, signature)| {
-                self.signed(author, Message::Done(done.clone()), signature)
-            })
+            .filter(|(author, signature)| self.signed(author, &done, signature))
             .map(|(author, _)| *author)
             .collect();
         require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
@@ -223,8 +221,8 @@ impl Law {
 
     /// Whether `signature` is `author`'s over `message`.
     #[must_use]
-    pub fn signed(&self, author: &PeerId, message: Message, signature: &Signature) -> bool {
-        wire::check(&self.key, &self.run, author, &message, signature)
+    pub fn signed(&self, author: &PeerId, message: &Message, signature: &Signature) -> bool {
+        self.key.check(author, message.tag(), &self.run, &wire::canonical(message), signature)
     }
 }
 
@@ -235,18 +233,6 @@ pub fn can_have_voted(join: &Join, depth: u32) -> bool {
     let possible =
         |done: &Voted| done.receipt.series.is_beside(&join.series) && done.depth <= depth;
     join.done.as_ref().is_none_or(possible)
-}
-
-/// The Join of `author` in an opening.
-#[must_use]
-pub fn join_of<'a>(opening: &'a Opening, author: &PeerId) -> Option<&'a Join> {
-    opening.joins.iter().find(|(a, _, _)| a == author).map(|(_, join, _)| join)
-}
-
-/// The series that a chain of openings leads to, unchecked: for what was checked before.
-#[must_use]
-pub fn last_regroup(run: &RunId, openings: &[Opening]) -> Option<Digest> {
-    openings.last().map(|opening| wire::regroup_digest(run, &opening.regroup))
 }
 
 fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {

@@ -19,7 +19,7 @@
 //! kind is whole by itself. What this does not do: files, flushing, torn tails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -119,8 +119,8 @@ pub struct Recovered {
     pub votes: Vec<Record>,
 }
 
-/// The epochs that `records` commit after `genesis`. What does not follow on what is before it is left
-/// out: then the log is damaged, and the rest is fetched from others.
+/// The epochs that `records` commit after `genesis`. A record that does not follow on those before
+/// it is left out: then the log is damaged, and the rest is fetched from others.
 #[must_use]
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();
@@ -213,14 +213,8 @@ pub struct Joined {
     pub done: Option<Voted>,
 }
 
-static UNBOUND: Bound = Bound {
-    promised: 0,
-    closed: false,
-    accepted: BTreeMap::new(),
-    dones: BTreeMap::new(),
-    joined: None,
-    opened: None,
-};
+/// What binds in a series of which the log says nothing.
+static UNBOUND: LazyLock<Bound> = LazyLock::new(Bound::default);
 
 impl Votes {
     /// The votes that `records` tell of, in order.

@@ -27,6 +27,8 @@ use crate::id::{Digest, PeerId, RunId};
 use crate::message::Voter;
 use crate::sign::{Keypair, Signature, verify};
 
+pub use text::Outer;
+
 /// The format that this program reads and writes.
 pub const FORMAT: u64 = 1;
 
@@ -78,17 +80,6 @@ pub enum Budget {
     Tokens = 2,
     /// Seconds: fast peers do more.
     Seconds = 3,
-}
-
-/// The outer optimiser: Nesterov momentum on the averaged delta.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outer {
-    /// η; 0–10. 1 without momentum is the identity.
-    pub lr: f32,
-    /// μ; 0 to below 1.
-    pub momentum: f32,
-    /// N: epochs over which μ rises from zero; 0: at once.
-    pub momentum_ramp_epochs: u64,
 }
 
 /// Who takes part, and when others go on without one.
@@ -249,15 +240,15 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
     let table: Table = text.parse().map_err(|error| ManifestError::syntax(text, &error))?;
     // First of all: a newer format may have other keys.
     let format = table.get("format").and_then(toml::Value::as_integer);
-    if let Some(found) = format.filter(|format| *format > FORMAT_INTEGER) {
+    if let Some(found) = format.filter(|format| u64::try_from(*format).is_ok_and(|f| f > FORMAT)) {
         return Err(ManifestError::Newer { found });
     }
     let (run, signature) = text::read(&table)?;
     Ok(Unverified { run, table, signature })
 }
 
-/// Of each key but those of the work its full name, what `manifest new` proposes for organiser and seed 0,
-/// its bounds, and what it means.
+/// Describes each key, except those of the work: its full name, what `manifest new` proposes for
+/// organiser and seed 0, its bounds, and what it means.
 #[must_use]
 pub fn keys() -> Vec<[String; 4]> {
     text::Tables::of(&Run::new(PeerId([0; 32]), 0), None).described()
@@ -379,10 +370,6 @@ impl Run {
 
 /// The domain tag of the organiser's signature.
 const TAG: &str = "manifest";
-
-/// [`FORMAT`] as TOML's integers are.
-const FORMAT_INTEGER: i64 = 1;
-const _: () = assert!(FORMAT_INTEGER.cast_unsigned() == FORMAT);
 
 /// The tables of a manifest, in their order.
 pub const TABLES: [&str; 7] = ["model", "data", "train", "epoch", "outer", "ring", "members"];

@@ -271,9 +271,9 @@ pub struct Link {
 /// "This epoch is decided" (R16).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Commit {
-    /// Everything: sent directly to who lacks it.
+    /// The whole link: sent directly to a peer that lacks it.
     Whole(Box<Link>),
-    /// For who holds roster and update: gossiped.
+    /// For peers that hold roster and update: gossiped.
     Short {
         /// The series of the roster.
         series: Series,

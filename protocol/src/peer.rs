@@ -19,7 +19,7 @@ use crate::log::{Recovered, Votes};
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::roll::Roll;
 use crate::sign::Verified;
-use crate::step::{Decision, Step, Told};
+use crate::step::{Decision, Step};
 use crate::sync;
 use crate::time::Time;
 use crate::view;
@@ -37,7 +37,7 @@ pub struct State {
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
-    /// What is still to be done of one input; empty between two.
+    /// What is still to be done for one input; empty between two inputs.
     queue: VecDeque<Next>,
     count: u64,
     beat_at: Time,
@@ -57,24 +57,7 @@ pub struct State {
 enum Next {
     Epoch(epoch::Input),
     Sync(sync::Input),
-    Decided(Decision),
-}
-
-impl Next {
-    /// Who is told.
-    fn of(told: Told) -> Self {
-        match told {
-            Told::Committed { head, link, by_commit } => {
-                Self::Sync(sync::Input::Committed { head, link, by_commit })
-            }
-            Told::Behind(behind) => Self::Epoch(epoch::Input::Behind(behind)),
-            Told::Link(from, link) => Self::Epoch(epoch::Input::Link(from, link)),
-            Told::Openings(from, openings) => Self::Epoch(epoch::Input::Openings(from, openings)),
-            Told::Enter { head, voters, median } => {
-                Self::Epoch(epoch::Input::Enter { head, voters, median })
-            }
-        }
-    }
+    Out(Output),
 }
 
 /// Where the open epoch stands.
@@ -87,12 +70,8 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
     }
 }
 
-fn hold(update: Digest, durability: epoch::Durability) -> Next {
-    Next::Epoch(epoch::Input::UpdateHeld(update, durability))
-}
-
-/// What of a heartbeat others act on: head, series, what we have joined, whether we are behind, and the
-/// weight that is ready.
+/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined,
+/// whether we are behind, and the weight that is ready.
 type News = (Head, Series, Option<Digest>, bool, u64);
 
 /// The shortest interval between two heartbeats on news.
@@ -112,7 +91,7 @@ impl State {
         let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
         assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
         let roll = Roll::new(heartbeat, minority_grace);
-        let Recovered { lineage, votes } = recovered.unwrap_or_default();
+        let Recovered { lineage, votes } = recovered;
         let votes = Votes::replay(&law.run, &votes);
         let sync = sync::State::new(law.clone(), me, sync, lineage);
         let (head, voters, median) = sync.tip();
@@ -159,18 +138,12 @@ impl State {
         self.due = all.into_iter().flatten().min().filter(|_| !self.left);
     }
 
-    /// Hands an input to the machine that it is for; whether anything may follow from it.
+    /// Hands an input to the machine that it is for. Returns whether anything may follow from it.
     fn take(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> bool {
         let next = match input {
-            Input::Tick => {
-                self.see(now, view::Input::Tick, out);
-                return true;
-            }
+            Input::Tick => return self.see(now, view::Input::Tick, out),
             Input::Message(message) => return self.on_message(now, message, out),
-            Input::Unlinked(peer) => {
-                self.see(now, view::Input::Unlinked(peer), out);
-                return true;
-            }
+            Input::Unlinked(peer) => return self.see(now, view::Input::Unlinked(peer), out),
             Input::RoundTrip(peer, ms) => {
                 self.see(now, view::Input::RoundTrip(peer, ms), out);
                 return false;
@@ -195,8 +168,9 @@ impl State {
                 Next::Epoch(epoch::Input::ChunkMissing(ring, chunk))
             }
             Input::ChunksGone(roster) => Next::Epoch(epoch::Input::ChunksGone(roster)),
-            Input::UpdateHeld(update) => hold(update, epoch::Durability::Flushed),
-            Input::UpdateUnflushed(update) => hold(update, epoch::Durability::InMemory),
+            Input::UpdateHeld(update, durability) => {
+                Next::Epoch(epoch::Input::UpdateHeld(update, durability))
+            }
             Input::UpdateMissing(update) if self.sync.needs(&update) => {
                 Next::Sync(sync::Input::UpdateMissing(update))
             }
@@ -234,13 +208,18 @@ impl State {
             match next {
                 Next::Epoch(input) => self.epoch.handle(step, input),
                 Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
-                Next::Decided(Decision::Tell(told)) => self.queue.push_front(Next::of(told)),
-                Next::Decided(Decision::Out(output)) => {
+                Next::Out(output) => {
                     self.left |= matches!(output, Output::Left);
                     out.push(output);
                 }
             }
-            decided.into_iter().rev().for_each(|d| self.queue.push_front(Next::Decided(d)));
+            for decision in decided.into_iter().rev() {
+                self.queue.push_front(match decision {
+                    Decision::Out(output) => Next::Out(output),
+                    Decision::Extend(extension) => Next::Sync(sync::Input::Extend(extension)),
+                    Decision::Lead(lead) => Next::Epoch(epoch::Input::Lead(lead)),
+                });
+            }
         }
     }
 
@@ -302,7 +281,8 @@ impl State {
         }
     }
 
-    /// Whether anything may follow from it: most heartbeats only say that their author lives.
+    /// Takes a message. Returns whether anything may follow from it: most heartbeats only say that
+    /// their author lives.
     fn on_message(
         &mut self,
         now: Time,
@@ -353,12 +333,7 @@ impl State {
     fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) -> bool {
         let mut seen = Vec::new();
         let news = self.view.handle(now, input, &mut seen);
-        out.extend(seen.into_iter().map(|change| {
-            Output::Event(match change {
-                view::Output::Found(who) => Event::PeerFound { who },
-                view::Output::Lost(who, cause) => Event::PeerLost { who, cause },
-            })
-        }));
+        out.extend(seen.into_iter().map(Output::Event));
         self.replied.retain(|_, at| now < *at + COMMIT_GAP);
         news
     }

@@ -25,7 +25,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Of a fragment of `elements`, of which a ring that lies like `layout` computes what is not kept.
+    /// Begins an update of `elements` elements; a ring that lies like `layout` computes what is not
+    /// kept.
     #[must_use]
     pub fn new(codec: Codec, elements: u64, layout: &Layout, keep: &[Keep]) -> Self {
         let kept = keep.iter().flat_map(|keep| {
@@ -77,7 +78,7 @@ impl Repair {
     fn place(&mut self, blocks: &Blocks, bytes: &[u8]) {
         let mut rest = bytes;
         for range in blocks.elements(self.elements) {
-            let place = self.codec.encoded_bytes(range.start)..self.codec.encoded_bytes(range.end);
+            let place = self.codec.place(&range);
             let Some((next, after)) = rest.split_at_checked(place.len()) else { return };
             if let Some(place) = self.update.get_mut(place) {
                 place.copy_from_slice(next);

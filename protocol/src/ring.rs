@@ -88,26 +88,10 @@ impl Cut {
         start..start.saturating_add(FRAME).min(chunk.end)
     }
 
-    /// The chunk that `position` sends at `hop` (from 0 to `members` − 2) of `half`.
-    #[must_use]
-    pub fn sent(&self, half: Half, position: usize, hop: usize) -> usize {
-        let first = match half {
-            Half::Reduce => position,
-            Half::Gather => position + 1,
-        };
-        (first + self.members - hop % self.members) % self.members
-    }
-
     /// The position that finishes chunk `chunk`.
     #[must_use]
     pub fn owner(&self, chunk: usize) -> usize {
         (chunk + self.members - 1) % self.members
-    }
-
-    /// The chunk that `position` finishes.
-    #[must_use]
-    pub fn owned(&self, position: usize) -> usize {
-        (position + 1) % self.members
     }
 
     /// The first element of chunk `chunk`: that of block ⌊cB/n⌋.
@@ -128,7 +112,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a roster; `None` where nobody has a place.
+    /// The layout of a roster's ring; `None` where nobody has a place.
     #[must_use]
     pub fn of(roster: &Roster, elements: u64) -> Option<Self> {
         let members = roster.ring().count();
@@ -178,12 +162,7 @@ pub fn order(which: Order, run: &RunId, parent: &Digest, k: u32, peer: &PeerId) 
         Order::Ring => "intellect-node 1 ring",
         Order::Serve => "intellect-node 1 serve",
     };
-    let mut bytes = [0; 32 + 32 + 4 + 32];
-    bytes[..32].copy_from_slice(run.as_bytes());
-    bytes[32..64].copy_from_slice(parent.as_bytes());
-    bytes[64..68].copy_from_slice(&k.to_le_bytes());
-    bytes[68..].copy_from_slice(peer.as_bytes());
-    Digest::derive(domain, &bytes)
+    Digest::derive(domain, &[&run.0[..], &parent.0, &k.to_le_bytes(), &peer.0].concat())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::{LogId, PeerId};
+use crate::id::PeerId;
 use crate::message::{Heartbeat, Series, Voter};
 use crate::time::Time;
 
@@ -28,22 +28,23 @@ pub struct Seen {
     pub rtt_ms: u32,
 }
 
-/// Series remembered of one peer beside its own: those that it has just left. Who catches up by replay
-/// names one after another; what is forgotten before the grace has passed is taken for silence (R12).
+/// The most series that are remembered of one peer beside its own: those that it has just left. Who
+/// catches up by replay names one after another; what is forgotten before the grace has passed is
+/// taken for silence (R12).
 const NAMED_MAX: usize = 16;
 
 /// What counts while no round trip is measured; guess: between continents.
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
 
 impl Seen {
-    /// First heard now.
+    /// A peer that is first heard now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
         let (beat, named_before) = (beat.clone(), Vec::new());
         Self { beat, heard: now, named_at: now, named_before, left: None, rtt_ms: 0 }
     }
 
-    /// Heard again, with a newer heartbeat.
+    /// The peer is heard again, with a newer heartbeat.
     pub fn hear(&mut self, beat: &Heartbeat, now: Time) {
         if self.beat.series != beat.series {
             self.named_before.retain(|(series, _)| *series != beat.series);
@@ -75,7 +76,7 @@ impl Seen {
 /// Everyone heard so far, and the timers that follow from the run's settings.
 #[derive(Clone, Debug)]
 pub struct Roll {
-    /// By peer; never contains the peer itself.
+    /// What is known of each other peer; the peer itself is never among them.
     pub peers: BTreeMap<PeerId, Seen>,
     /// The run's heartbeat interval.
     pub heartbeat: Duration,
@@ -129,12 +130,6 @@ impl Roll {
     pub fn silent(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
         let named = self.peers.get(&voter.peer).and_then(|seen| seen.named(series));
         now.since(named.map_or(since, |at| at.max(since))) >= self.grace
-    }
-
-    /// The log under which `peer` was last heard.
-    #[must_use]
-    pub fn log(&self, peer: &PeerId) -> Option<LogId> {
-        self.peers.get(peer).map(|seen| seen.beat.log)
     }
 
     fn fresh(&self, seen: &Seen, now: Time) -> bool {

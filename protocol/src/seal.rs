@@ -62,12 +62,8 @@ impl Seal {
     }
 }
 
-fn signed(roster: &Digest, chunk: u32, digest: &Digest) -> [u8; 32 + 4 + 32] {
-    let mut bytes = [0; 32 + 4 + 32];
-    bytes[..32].copy_from_slice(roster.as_bytes());
-    bytes[32..36].copy_from_slice(&chunk.to_le_bytes());
-    bytes[36..].copy_from_slice(digest.as_bytes());
-    bytes
+fn signed(roster: &Digest, chunk: u32, digest: &Digest) -> Vec<u8> {
+    [&roster.0[..], &chunk.to_le_bytes(), &digest.0].concat()
 }
 
 #[cfg(test)]

@@ -20,31 +20,35 @@ pub struct Step<'a> {
 /// What a machine decides.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// For whoever drives the peer: it passes through as it is.
+    /// A request to whoever drives the peer, which is passed on as it is.
     Out(Output),
-    /// For the machine beside it.
-    Tell(Told),
+    /// What `epoch` tells `sync`.
+    Extend(Extension),
+    /// What `sync` tells `epoch`.
+    Lead(Lead),
 }
 
-/// What one machine tells another.
+/// An epoch that was committed.
 #[derive(Clone, Debug)]
-pub enum Told {
-    /// `epoch` has committed an epoch.
-    Committed {
-        /// The new head.
-        head: Head,
-        /// What proves it.
-        link: Box<Link>,
-        /// Whether somebody else's `Commit` decided it for us.
-        by_commit: bool,
-    },
-    /// `sync` fetches a greater head, or has given up; `Enter` ends it as well.
+pub struct Extension {
+    /// The new head.
+    pub head: Head,
+    /// What proves it.
+    pub link: Box<Link>,
+    /// Whether somebody else's `Commit` decided it for us.
+    pub by_commit: bool,
+}
+
+/// What `sync` tells `epoch`.
+#[derive(Clone, Debug)]
+pub enum Lead {
+    /// Whether a greater head is being fetched; `Enter` ends it as well.
     Behind(bool),
-    /// `sync` was served a proof of our open epoch's result, by this peer.
+    /// A peer served a proof of the open epoch's result.
     Link(PeerId, Box<Link>),
-    /// `sync` was served Regroups of our open epoch, by this peer.
+    /// A peer served Regroups of the open epoch.
     Openings(PeerId, Vec<Opening>),
-    /// `sync` has come to another head: go on from there.
+    /// Another head is reached: go on from there.
     Enter {
         /// The head.
         head: Head,
@@ -61,8 +65,8 @@ impl Step<'_> {
         self.out.push(Decision::Out(output));
     }
 
-    /// Tells the machine beside it something.
-    pub fn tell(&mut self, told: Told) {
-        self.out.push(Decision::Tell(told));
+    /// Tells `epoch` something.
+    pub fn lead(&mut self, lead: Lead) {
+        self.out.push(Decision::Lead(lead));
     }
 }

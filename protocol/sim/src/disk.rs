@@ -191,11 +191,9 @@ impl Disk {
             _ => None,
         });
         name.epoch > committed.unwrap_or(0)
-            && self.votes.iter().any(|record| match record {
-                Record::Voted { series, receipt, .. } => {
-                    (series.epoch, receipt.update) == (name.epoch, name.digest)
-                }
-                _ => false,
+            && self.votes.iter().any(|record| {
+                matches!(record, Record::Voted { series, receipt, .. }
+                    if (series.epoch, receipt.update) == (name.epoch, name.digest))
             })
     }
 
@@ -210,31 +208,28 @@ impl Disk {
             }
             Message::Query(query) => self.promised(query.series, query.attempt),
             Message::Status(status) => self.promised(status.series, status.attempt),
-            Message::Accept(accept) => voted(&|record| match record {
-                Record::Accepted { roster } => wire::roster_digest(run, roster) == accept.roster,
-                _ => false,
+            Message::Accept(accept) => voted(&|record| {
+                matches!(record, Record::Accepted { roster }
+                    if wire::roster_digest(run, roster) == accept.roster)
             }),
             Message::Done(done) => {
                 let held = self.updates.contains_key(&done.update);
-                held && voted(&|record| match record {
-                    Record::Voted { receipt, .. } => wire::receipt_digest(run, receipt) == done.r,
-                    _ => false,
+                held && voted(&|record| {
+                    matches!(record, Record::Voted { receipt, .. }
+                        if wire::receipt_digest(run, receipt) == done.r)
                 })
             }
-            Message::Join(join) => voted(&|record| match record {
-                Record::Joined { regroup, .. } => {
-                    wire::regroup_digest(run, regroup) == join.regroup
-                }
-                _ => false,
+            Message::Join(join) => voted(&|record| {
+                matches!(record, Record::Joined { regroup, .. }
+                    if wire::regroup_digest(run, regroup) == join.regroup)
             }),
             Message::Commit(commit) => {
                 let update = match commit {
                     Commit::Whole(link) => link.receipt.update,
                     Commit::Short { update, .. } => *update,
                 };
-                self.receipts.iter().rev().any(|record| match record {
-                    Record::Decided { link } => link.receipt.update == update,
-                    _ => false,
+                self.receipts.iter().rev().any(|record| {
+                    matches!(record, Record::Decided { link } if link.receipt.update == update)
                 })
             }
             Message::Ready(_)
@@ -325,14 +320,14 @@ impl Disk {
         (bytes, held)
     }
 
-    /// A piece of it has come.
+    /// A piece of the state that is on its way has come.
     pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
         let Some(received) = self.received.as_mut().filter(|_| !self.full) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         received.bytes[begin..begin + piece.len()].copy_from_slice(piece);
     }
 
-    /// It is a checkpoint of its own now.
+    /// The state that was received is a checkpoint now.
     pub(super) fn drop_received(&mut self) {
         self.received = None;
     }
@@ -369,7 +364,7 @@ impl Disk {
     }
 }
 
-/// As the bytes on a disk say it.
+/// The records as they are read back from their bytes.
 fn reread(records: &[Record]) -> Vec<Record> {
     records.iter().filter_map(|record| Record::open(&record.bytes())).collect()
 }

@@ -9,7 +9,7 @@ mod plan;
 
 use std::collections::BTreeMap;
 
-use plan::{Kind, Links, Planned};
+use plan::{Kind, Links, Planned, Trouble};
 
 use super::Faults;
 use super::disk::{Damage, Doom, Kept};
@@ -29,7 +29,7 @@ enum Act {
         target: usize,
     },
     Restart(usize, Damage),
-    /// Once more, when the log was lost already.
+    /// Loses the log of votes again, after it was lost once.
     LoseAgain(usize),
     Spare,
     Resume(usize),
@@ -129,7 +129,7 @@ impl Director {
 
     fn act(&mut self, world: &mut World, act: Act) {
         match act {
-            Act::Start(host) => world.start(host),
+            Act::Start(host) => world.boot(host),
             Act::Strike { planned, target } => {
                 let planned = self.planned[planned];
                 *world.report.faults.entry(planned.moment).or_default() += 1;
@@ -194,7 +194,7 @@ impl Director {
             }
             Kind::Start => {
                 let idle = (0..world.network.side.len()).find(|host| !running.contains(host));
-                idle.into_iter().for_each(|host| world.start(host));
+                idle.into_iter().for_each(|host| world.boot(host));
             }
             Kind::Half | Kind::HalfBack => {
                 let half = self.some(&running, running.len() / 2);
@@ -215,65 +215,49 @@ impl Director {
                 self.put(end_ms(length_ms), Act::Resume(target));
             }
             Kind::Leap(length_ms) => world.leap(target, length_ms),
-            Kind::Split { .. }
-            | Kind::Slow(_)
-            | Kind::Deaf(_)
-            | Kind::OneWay(_)
-            | Kind::Swallow { .. } => self.disturb(world, kind, target),
+            Kind::Disturb(trouble, length_ms) => self.disturb(world, trouble, target, length_ms),
         }
     }
 
-    /// What is done to the network, and ends.
-    fn disturb(&mut self, world: &mut World, kind: Kind, target: usize) {
+    /// Does something to the network, which ends after `length_ms`.
+    fn disturb(&mut self, world: &mut World, trouble: Trouble, target: usize, length_ms: u64) {
         let running = world.running();
-        let now_ms = world.now_ms;
-        let end_ms = |length_ms: u64| now_ms + length_ms;
-        match kind {
-            Kind::Split { sides, nested, met, length_ms } => {
+        let (now_ms, end_ms) = (world.now_ms, world.now_ms + length_ms);
+        match trouble {
+            Trouble::Split { sides, nested, met } => {
                 for side in 1..sides {
                     let count = 1 + self.rng.below(running.len() as u64 / sides + 1);
                     let count = usize::try_from(count).unwrap_or(1);
                     world.cut(&self.some(&running, count), u32::try_from(side).unwrap_or(1));
                 }
                 if nested {
-                    self.put(end_ms(length_ms / 2), Act::Nest);
+                    self.put(now_ms + length_ms / 2, Act::Nest);
                 }
                 if met {
-                    self.put(end_ms(length_ms * 3 / 4), Act::Meet);
+                    self.put(now_ms + length_ms * 3 / 4, Act::Meet);
                 }
-                self.put(end_ms(length_ms), Act::Join);
+                self.put(end_ms, Act::Join);
             }
-            Kind::Swallow { links, length_ms } => {
+            Trouble::Swallow(links) => {
                 for (from, to) in self.links(&running, target, links) {
                     world.swallow(from, to);
-                    self.put(end_ms(length_ms), Act::Mend(from, to));
+                    self.put(end_ms, Act::Mend(from, to));
                 }
             }
-            Kind::Slow(length_ms) => {
+            Trouble::Slow => {
                 world.network.slow_ms[target] = 200 + self.rng.below(1_500);
-                self.put(end_ms(length_ms), Act::Calm(target));
+                self.put(end_ms, Act::Calm(target));
             }
-            Kind::Deaf(length_ms) => {
+            Trouble::Deaf => {
                 world.network.deaf[target] = 0.7;
-                self.put(end_ms(length_ms), Act::Calm(target));
+                self.put(end_ms, Act::Calm(target));
             }
-            Kind::OneWay(length_ms) => {
+            Trouble::OneWay => {
                 for other in self.some(&running, running.len() / 2) {
                     world.break_link(target, other);
-                    self.put(end_ms(length_ms), Act::Mend(target, other));
+                    self.put(end_ms, Act::Mend(target, other));
                 }
             }
-            Kind::Kill
-            | Kind::Restart(_)
-            | Kind::LoseTwice
-            | Kind::Crash(_)
-            | Kind::Start
-            | Kind::Leave
-            | Kind::Half
-            | Kind::HalfBack
-            | Kind::All
-            | Kind::Pause(_)
-            | Kind::Leap(_) => {}
         }
     }
 
@@ -311,17 +295,18 @@ impl Director {
     }
 }
 
-/// Starts what has ended, with what is left of its disk.
+/// Starts a process again that has ended, from what is left of its disk.
 fn restart(world: &mut World, host: usize, damage: Damage) {
     if !world.running().contains(&host) {
         world.damage(host, damage);
-        world.start(host);
+        world.boot(host);
     }
 }
 
-/// Of how many points at which something could be lost one is struck: those of a vote or two.
+/// A crash strikes at one of this many points at which something could be lost: those of a vote or
+/// two.
 const CRASH_POINTS: u64 = 12;
-/// A crash that does not come within this is spared, in milliseconds.
+/// A crash that has not come within this time, in milliseconds, does not come any more.
 const CRASH_PATIENCE_MS: u64 = 5_000;
-/// The side of who is cut off from the others of a side.
+/// The side of those hosts that are cut off from the others of their side.
 const NESTED: u32 = 9;

@@ -7,17 +7,16 @@
 //!
 //! Signatures are simulated, or ed25519 would be all that this does; no other rule is.
 //!
-//! [`stage`] plays single scenes over the same world, message by message.
+//! Scenes play single stories over the same [`World`], message by message.
 
 pub mod check;
 pub mod disk;
 mod faults;
-mod network;
+pub mod network;
 pub mod report;
-mod rings;
-pub mod stage;
+pub mod rings;
 mod toy;
-mod world;
+pub mod world;
 
 use std::fmt;
 use std::ops::Range;

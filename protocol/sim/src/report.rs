@@ -70,7 +70,7 @@ pub enum Count {
     Kept,
     /// Committed epochs of which a part was kept so.
     Mended,
-    /// Regroups that opened, but foundings.
+    /// Regroups that opened, without foundings.
     Regroups,
     /// Restarts with the log of votes.
     Resumed,
@@ -90,7 +90,7 @@ pub enum Count {
     Pieces,
     /// Commits that somebody else's `Commit` brought.
     ByCommit,
-    /// Times that 256 attempts were not enough.
+    /// How often 256 attempts were not enough.
     Stuck,
     /// Messages that arrived.
     Messages,

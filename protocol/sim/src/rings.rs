@@ -75,18 +75,18 @@ struct Run {
     layout: Layout,
     /// The host of each member.
     hosts: Vec<usize>,
-    /// The delta that each member brought, from its start on.
+    /// The delta that each member brought, once it has started.
     deltas: Vec<Option<Arc<Vec<f32>>>>,
-    /// Who needs no further notice.
+    /// The hosts that need no further notice.
     over: BTreeSet<usize>,
     broken: bool,
     bytes: Option<Arc<Vec<u8>>>,
 }
 
-/// Over how many half hops the members of a ring finish, at most.
+/// All members of a ring finish within fewer half hops than this.
 const SPREAD_HOPS: u64 = 32;
 
-/// Members up to which a ring tells of its chunks: of a larger one they are too many to simulate.
+/// A ring of more members than this tells of no chunks: they are too many to simulate.
 const CHUNKS_TOLD: usize = 64;
 
 /// All rings that have been started.
@@ -159,8 +159,8 @@ impl Rings {
 
     /// Where a chunk lies in the bytes of its ring.
     pub(crate) fn place(&self, roster: &Digest, chunk: u32) -> Option<Range<usize>> {
-        let elements = self.runs.get(roster)?.layout.cut().chunk(usize::try_from(chunk).ok()?);
-        Some(CODEC.encoded_bytes(elements.start)..CODEC.encoded_bytes(elements.end))
+        let chunk = usize::try_from(chunk).ok()?;
+        Some(CODEC.place(&self.runs.get(roster)?.layout.cut().chunk(chunk)))
     }
 
     /// Takes a notice at its time: what the host is told, and the bytes that the ring computes.

@@ -22,7 +22,7 @@ use intellect_protocol::rng::Rng;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
 pub(crate) const ELEMENTS: usize = 4_000;
-/// Its blocks.
+/// Blocks of the toy's parameters.
 pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
 /// How deltas travel.
 pub(crate) const CODEC: Codec = Codec::Int8;
@@ -119,7 +119,7 @@ pub(crate) struct Frozen {
     pub(crate) delta: Arc<Vec<f32>>,
     /// Which tokens of this process count as its weight.
     pub(crate) span: Range<u64>,
-    /// Which are in each block: from here to the end of the span.
+    /// The first token that is in each block; all from there to the end of the span are in it.
     pub(crate) from: Vec<u64>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Toy {
     pub(crate) anchor: Arc<Anchor>,
     pub(crate) frozen: Option<Frozen>,
     unspent: Vec<f32>,
-    /// Tokens that some block has spent, and those that each block has.
+    /// Up to which token some block is spent, and up to which each block is.
     spent: u64,
     spent_in: Vec<u64>,
     trained: u64,

@@ -13,6 +13,7 @@ pub(super) mod crash;
 mod work;
 mod fetch;
 mod ring;
+pub mod scene;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -114,7 +115,7 @@ struct Running {
     loads: u64,
     /// Counts transfers.
     fetches: u64,
-    /// What is on its way, by that number.
+    /// The transfers that are on their way, by their numbers.
     fetching: BTreeMap<u64, Fetch>,
     /// A fetched state that is not on disk: in which blocks its work is spent, and what was unspent.
     loading: Option<Settled>,
@@ -136,11 +137,13 @@ struct Running {
 type Settled = (Head, Blocks, Vec<Range<u64>>);
 
 /// Everything that is simulated.
-pub(super) struct World {
+pub struct World {
     setup: Setup,
-    run: RunId,
+    /// The run.
+    pub run: RunId,
     genesis: Arc<Anchor>,
-    pub(super) now_ms: u64,
+    /// Virtual time in milliseconds.
+    pub now_ms: u64,
     queue: BinaryHeap<Reverse<Entry>>,
     number: u64,
     pub(super) rng: Rng,
@@ -149,14 +152,15 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) rings: Rings,
     check: Check,
-    pub(super) report: Report,
+    /// The counts so far.
+    pub report: Report,
     /// What hosts have just done: (host, epoch, moment).
     pub(super) moments: Vec<(usize, u64, Moment)>,
     /// What hosts have told, when somebody wants to read it.
     pub(super) told: Option<Vec<(usize, Event)>>,
     pub(super) script: Script,
-    /// Who that is nobody here was found at fault.
-    pub(super) blamed: Vec<(PeerId, Fault)>,
+    /// Which strangers were found at fault, and why.
+    pub blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
     questions: Questions,
     spare: Vec<Output>,
@@ -322,8 +326,7 @@ impl World {
                     Some(to) if self.network.carries(host, to) => {
                         self.deliver(host, to, 1, &message);
                     }
-                    Some(_) => {}
-                    None => {}
+                    _ => {}
                 }
             }
             Output::Ring(ring) => self.ring(host, &ring),

@@ -15,7 +15,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError
             *bytes = value.to_le_bytes();
         }
         if let Some(index) = first_non_finite(values, marks) {
-            return Err(EncodeError::NonFinite { index: block * BLOCK + index });
+            return Err(EncodeError { index: block * BLOCK + index });
         }
     }
     Ok(())

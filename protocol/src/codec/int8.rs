@@ -46,7 +46,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError
     {
         let (absmax, marks) = survey(values);
         if let Some(index) = first_non_finite(values, marks) {
-            return Err(EncodeError::NonFinite { index: block * BLOCK + index });
+            return Err(EncodeError { index: block * BLOCK + index });
         }
         let (scale, inverse) = scale_of(absmax);
         let Some((scale_bytes, bytes)) = bytes.split_first_chunk_mut() else { break };

@@ -46,8 +46,7 @@ impl Share<'_> {
     /// # Panics
     /// `out` must have the encoded length of the delta, here and below.
     pub fn start(&self, out: &mut [u8]) -> Result<(), ReduceError> {
-        let weight = self.weight as f32;
-        self.tiles(None, out, |delta| weight * delta, |sum| sum)
+        self.tiles(None, out, |sum| sum)
     }
 
     /// A member on the way: `out` becomes e(d(payload) + w·Δ).
@@ -55,8 +54,7 @@ impl Share<'_> {
     /// # Errors
     /// A payload that no encoder writes, or a sum that is not finite.
     pub fn add(&self, payload: &[u8], out: &mut [u8]) -> Result<(), ReduceError> {
-        let weight = self.weight as f32;
-        self.tiles(Some(payload), out, |delta| weight * delta, |sum| sum)
+        self.tiles(Some(payload), out, |sum| sum)
     }
 
     /// The owner: `out` becomes e((d(payload) + w·Δ) / Σw), where `total` is Σw over the ring.
@@ -64,8 +62,8 @@ impl Share<'_> {
     /// # Errors
     /// As [`Self::add`].
     pub fn finish(&self, payload: &[u8], total: u64, out: &mut [u8]) -> Result<(), ReduceError> {
-        let (weight, total) = (self.weight as f32, total as f32);
-        self.tiles(Some(payload), out, |delta| weight * delta, |sum| sum / total)
+        let total = total as f32;
+        self.tiles(Some(payload), out, |sum| sum / total)
     }
 
     /// A ring of one: `out` becomes e(Δ).
@@ -76,16 +74,15 @@ impl Share<'_> {
         Ok(self.codec.encode(self.delta, out)?)
     }
 
-    /// Encodes `after(d(payload) + term(Δ))` tile by tile, so that the sum never leaves the cache.
+    /// Encodes `after(d(payload) + w·Δ)` tile by tile, so that the sum never leaves the cache.
     #[inline(always)]
     fn tiles(
         &self,
         payload: Option<&[u8]>,
         out: &mut [u8],
-        term: impl Fn(f32) -> f32,
         after: impl Fn(f32) -> f32,
     ) -> Result<(), ReduceError> {
-        let codec = self.codec;
+        let (codec, weight) = (self.codec, self.weight as f32);
         let encoded_bytes = codec.encoded_bytes(self.delta.len());
         assert_eq!(out.len(), encoded_bytes, "length of the encoding");
         if let Some(payload) = payload {
@@ -98,7 +95,7 @@ impl Share<'_> {
         {
             let sum = &mut sum[..delta.len()];
             for (sum, delta) in sum.iter_mut().zip(delta) {
-                *sum = term(*delta);
+                *sum = weight * *delta;
             }
             if let Some(payload) = payload {
                 let start = tile * tile_bytes;
@@ -168,7 +165,7 @@ mod tests {
         let share = Share { codec: Codec::Int8, weight: 1, delta: &delta };
         let mut out = vec![0; Codec::Int8.encoded_bytes(delta.len())];
         let index = TILE + 300;
-        assert_eq!(share.start(&mut out), Err(EncodeError::NonFinite { index }.into()));
+        assert_eq!(share.start(&mut out), Err(EncodeError { index }.into()));
         let mut payload = vec![0; out.len()];
         payload[260 * 17 + 4] = 0x80;
         let add = share.add(&payload, &mut out);

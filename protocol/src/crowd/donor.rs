@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Patience;
+use super::{END, QUICK, SLOW};
 use crate::id::PeerId;
 use crate::time::Time;
 
@@ -22,45 +22,47 @@ pub(super) struct Donor {
     limit: usize,
     /// How long it is put aside when it has nothing to give.
     pause: Duration,
-    /// It is put aside until then.
+    /// It is put aside until this time.
     aside: Time,
 }
 
 impl Donor {
-    /// One of whom nothing is known; `pause` is the first one.
-    pub(super) fn new(peer: PeerId, pause: Duration) -> Self {
+    /// A donor of which nothing is known.
+    pub(super) fn new(peer: PeerId) -> Self {
         let (delivered, unanswered, refused, limit) = (0, 0, 0, 1);
-        Self { peer, delivered, unanswered, out: false, refused, limit, pause, aside: Time::ZERO }
+        let (out, pause, aside) = (false, QUICK, Time::ZERO);
+        Self { peer, delivered, unanswered, out, refused, limit, pause, aside }
     }
 
-    /// Whether it may be asked for more than the `open` requests.
+    /// Whether it may get one more request while `open` requests are open at it.
     pub(super) fn is_free(&self, now: Time, open: usize) -> bool {
         !self.out && open < self.limit && self.aside <= now
     }
 
-    /// It has answered.
-    pub(super) fn note_answer(&mut self, took: Duration, patience: Patience) {
+    /// The donor has answered.
+    pub(super) fn note_answer(&mut self, took: Duration) {
         (self.unanswered, self.refused) = (0, 0);
-        (self.delivered, self.pause) = (self.delivered + 1, patience.quick);
-        if took <= patience.quick {
+        (self.delivered, self.pause) = (self.delivered + 1, QUICK);
+        if took <= QUICK {
             self.limit = (self.limit + 1).min(OPEN_MAX);
-        } else if took >= patience.slow {
+        } else if took >= SLOW {
             self.limit = 1;
         }
     }
 
-    /// It has nothing to give now. What it was asked for at the same time is not counted twice.
-    pub(super) fn put_aside(&mut self, now: Time, longest: Duration) {
+    /// The donor has nothing to give now. What it was asked for at the same time is not counted
+    /// twice.
+    pub(super) fn put_aside(&mut self, now: Time) {
         if self.aside <= now {
             self.aside = now + self.pause;
-            self.pause = (2 * self.pause).min(longest);
+            self.pause = (2 * self.pause).min(END);
             self.refused += 1;
             self.out |= self.refused >= REFUSED_MAX;
         }
         self.limit = 1;
     }
 
-    /// It has said nothing for as long as anybody waits.
+    /// The donor has not answered within [`END`].
     pub(super) fn note_silence(&mut self) {
         self.unanswered += 1;
         self.out |= self.unanswered >= UNANSWERED_MAX;
@@ -82,14 +84,13 @@ mod tests {
     use super::*;
 
     /// How long it was put aside each time, in seconds, until it is left out.
-    fn pauses(longest: u64) -> Vec<u64> {
-        let mut donor = Donor::new(PeerId([1; 32]), Duration::from_secs(2));
-        let (mut now, longest) = (Time(1), Duration::from_secs(longest));
-        let mut pauses = Vec::new();
+    fn pauses() -> Vec<u64> {
+        let mut donor = Donor::new(PeerId([1; 32]));
+        let (mut now, mut pauses) = (Time(1), Vec::new());
         while !donor.out {
             // Refusals at once are one.
-            donor.put_aside(now, longest);
-            donor.put_aside(now, longest);
+            donor.put_aside(now);
+            donor.put_aside(now);
             let begin = now;
             while !donor.out && !donor.is_free(now, 0) {
                 now = now + Duration::from_secs(1);
@@ -102,6 +103,6 @@ mod tests {
     /// The pause after each refusal is twice the one before, up to a bound; after six it is left out.
     #[test]
     fn pauses_grow_to_a_bound_and_end() {
-        assert_eq!(pauses(9), [2, 4, 8, 9, 9, 0]);
+        assert_eq!(pauses(), [2, 4, 8, 16, 30, 0]);
     }
 }

@@ -8,10 +8,10 @@ use crate::id::{Digest, PeerId};
 /// Who sent a part, and its digest.
 type Kept = BTreeMap<usize, (PeerId, Digest)>;
 
-/// What becomes of a part that has come.
+/// The judgement of a part that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// It begins at this byte.
+    /// It is right, and begins at this byte.
     Kept(u64),
     /// It is not what was asked for.
     Wrong(&'static str),
@@ -23,16 +23,16 @@ pub(super) struct Task {
     want: Want,
     part_bytes: u32,
     /// Parts that nobody is asked for.
-    waiting: VecDeque<usize>,
-    /// Parts that are not here: those, and the ones that are asked for.
+    pub(super) waiting: VecDeque<usize>,
+    /// Parts that are not here: those in `waiting`, and those that a donor is asked for.
     missing: BTreeSet<usize>,
-    /// The one donor that is asked for all of it, by number.
-    one: Option<usize>,
-    /// Who was that before.
-    tried: BTreeSet<usize>,
-    /// Of a whole, what has come, of many or of that one.
+    /// The one donor that is asked for all of it, by number; `None` while all donors are asked.
+    pub(super) one: Option<usize>,
+    /// The donors that have been the one.
+    pub(super) tried: BTreeSet<usize>,
+    /// The parts of a whole that have come, from all donors or from the one.
     kept: Kept,
-    /// What came of many before, and was wrong.
+    /// The parts that came from many donors before, and were wrong together.
     before: Kept,
     /// Bytes of a whole that have come.
     length: u64,
@@ -72,7 +72,7 @@ impl Task {
         self.length = 0;
     }
 
-    /// All of it is asked anew, of one donor.
+    /// Begins anew with one donor, which is asked for all of it.
     pub(super) fn begin_with(&mut self, one: usize) {
         let kept = std::mem::take(&mut self.kept);
         if self.one.is_none() {
@@ -83,27 +83,9 @@ impl Task {
         self.begin();
     }
 
-    /// The one donor that is asked, if it is not all of them.
-    pub(super) fn one(&self) -> Option<usize> {
-        self.one
-    }
-
-    pub(super) fn has_tried(&self, donor: usize) -> bool {
-        self.tried.contains(&donor)
-    }
-
     /// Whether a part of a whole is here.
     pub(super) fn has_begun(&self) -> bool {
         !self.kept.is_empty()
-    }
-
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// The next part to ask for.
-    pub(super) fn next(&mut self) -> Option<usize> {
-        self.waiting.pop_front()
     }
 
     /// Nobody is asked for this part any more, and it is not here.
@@ -129,7 +111,8 @@ impl Task {
         }
     }
 
-    /// Where a part begins, and how many bytes it has: of a whole of unknown length at most so many.
+    /// Where a part begins, and how many bytes it has; in a whole of unknown length it may have
+    /// fewer.
     pub(super) fn range(&self, part: usize) -> (u64, u32) {
         let offset = part as u64 * u64::from(self.part_bytes);
         match &self.want {
@@ -172,14 +155,14 @@ impl Task {
         Taken::Kept(offset)
     }
 
-    /// Who sent all that is here.
+    /// The peer that sent all that is here, if it was one.
     pub(super) fn author(&self) -> Option<PeerId> {
         let mut authors = self.kept.values().map(|(author, _)| *author);
         let first = authors.next()?;
         authors.all(|other| other == first).then_some(first)
     }
 
-    /// Who sent something else before than what is here and right.
+    /// The peers that sent something else before than what is here now and right.
     pub(super) fn liars(&self) -> Vec<PeerId> {
         let lies = |(part, (_, digest)): &(&usize, &(PeerId, Digest))| {
             self.kept.get(part).is_none_or(|(_, right)| right != digest)

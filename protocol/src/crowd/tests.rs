@@ -12,7 +12,7 @@ const EMPTY: PeerId = PeerId([7; 32]);
 const SILENT: PeerId = PeerId([8; 32]);
 
 const PART: u32 = 10;
-const CONFIG: Config = Config { patience: Patience::OF_PARTS, part_bytes: PART, without: None };
+const CONFIG: Config = Config { part_bytes: PART, without: None };
 
 /// How long an answer takes, if one comes, and what it is.
 type Answer = Option<(u64, Result<Vec<u8>, Failure>)>;

@@ -17,8 +17,9 @@ pub(super) enum Place {
     Here,
     /// A voter of this series that was heard in it lately, and names one before: it is on its way.
     Coming,
-    /// It still takes the step that we have taken, with work that the last epoch left out. Who has no place
-    /// in a ring has to fetch its update, and would else come too late to every epoch.
+    /// It still takes the step that we have taken, with work that the last epoch left out. A peer
+    /// without a place in a ring has to fetch its update, and would else come too late to every
+    /// epoch.
     Behind,
     /// A voter of this series that was heard in it lately, and has gone on.
     Ahead,
@@ -81,9 +82,9 @@ impl Place {
 }
 
 impl State {
-    /// Where a peer with that log is.
+    /// The place of a peer with that log.
     pub(super) fn place(&self, step: &Step<'_>, who: &Voter) -> Place {
-        if *who == self.as_voter() {
+        if *who == self.me.voter() {
             return Place::Here;
         }
         let series = self.series();
@@ -114,7 +115,7 @@ impl State {
         }
     }
 
-    /// Where a peer is that was heard.
+    /// The place of a peer that was heard.
     pub(super) fn place_of(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> Place {
         self.place(step, &Voter { peer: *peer, log: seen.beat.log })
     }
@@ -150,7 +151,7 @@ impl State {
             return true;
         };
         let ours = chain.get(index + 1).and_then(|next| next.regroup);
-        // Who joined ours may have said before that it had joined one that never opened.
+        // A peer that joined ours may have said before that it had joined one that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
         beat.joined.is_some() && beat.joined != ours && news
     }

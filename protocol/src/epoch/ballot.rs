@@ -11,7 +11,7 @@ use crate::sign::{Signature, Verified};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ballot {
     pub(super) roster: Option<Arc<Roster>>,
-    /// As its proposer signed it, to pass on.
+    /// The message of its proposer, to pass on.
     pub(super) signed: Option<Arc<Verified<Message>>>,
     pub(super) accepts: BTreeSet<PeerId>,
     pub(super) dones: BTreeMap<PeerId, Vote>,

@@ -12,7 +12,7 @@ use crate::log::Record;
 use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, majority};
 use crate::output::{Apply, Output};
 use crate::sign::Signature;
-use crate::step::{Step, Told};
+use crate::step::{Decision, Extension, Step};
 use crate::wire;
 
 use super::ballot::{RingState, Vote};
@@ -176,7 +176,8 @@ impl State {
         let voters =
             if self.keeps(Rule::R18) { receipt.voters() } else { link.certificate.roster.voters() };
         self.limit_weight(receipt.median_weight());
-        step.tell(Told::Committed { head, link: Box::new(link), by_commit });
+        let link = Box::new(link);
+        step.out.push(Decision::Extend(Extension { head, link, by_commit }));
         self.enter(step, head, voters);
     }
 
@@ -212,8 +213,8 @@ impl State {
             .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
             .copied()
             .collect();
-        let law = &self.law;
-        let signed = new.iter().all(|(p, s)| law.signed(p, Message::Done(done.clone()), s));
+        let message = Message::Done(done.clone());
+        let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
         if !consistent || !signed {
             step.put(Output::Fault(from, Fault::Certificate("votes that do not verify")));
             return;
@@ -244,11 +245,5 @@ impl State {
         }
         self.abort(step, "decided elsewhere");
         self.take_link(step, link, true);
-    }
-
-    /// What was frozen is given back to the trainer when another head is entered.
-    pub(super) fn drop_frozen(&mut self, step: &mut Step<'_>) {
-        self.abort(step, "another head");
-        self.slot.frozen = None;
     }
 }

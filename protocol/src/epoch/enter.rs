@@ -36,8 +36,8 @@ impl State {
         self.slot.term.attempt_seen = attempt;
         if let Some(joined) = joined {
             let until = step.now + self.accept_time(step, joined.regroup.number);
-            let regroup = self.resume_joined(joined);
-            self.slot.term.stage = Stage::Joined { regroup, until };
+            self.slot.term.stage = Stage::Joined { regroup: joined.digest, until };
+            self.note_joined(joined);
         } else if let Some(roster) = accepted {
             self.slot.term.stage = match self.roster(&roster) {
                 // We voted on it, or may yet, once its update is here.

@@ -22,10 +22,7 @@ impl State {
     }
 
     pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
-        match durability {
-            Durability::Flushed => self.slot.held.insert(update),
-            Durability::InMemory => self.slot.held.insert_unflushed(update),
-        }
+        self.slot.held.insert(update, durability);
         self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
     }
 
@@ -35,7 +32,8 @@ impl State {
         self.slot.term.fetch_after = step.now + self.repeat_interval(step);
     }
 
-    /// Who can serve an update: who voted for it, and who was heard to have.
+    /// The peers that may have an update: those that voted for it, the proposers of rosters that
+    /// adopt it and the voters whom these have heard, and all voters if a Regroup forces it.
     pub(super) fn holders(&self, update: Digest) -> Vec<PeerId> {
         let mut from: Vec<PeerId> = Vec::new();
         for ballot in self.slot.ballots.values() {
@@ -59,7 +57,7 @@ impl State {
     }
 
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
-        self.slot.held.insert(update);
+        self.slot.held.insert(update, Durability::Flushed);
         if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
             ballot.computed = Some(update);
             ballot.ring = RingState::Closed;

@@ -13,7 +13,7 @@ use crate::time::Time;
 pub(super) struct Gathering {
     pub(super) known: BTreeMap<Digest, Known>,
     pub(super) number_seen: u32,
-    /// Who would take part beside us, in order, and when it is our turn to propose that.
+    /// The peers that would take part beside us, in order, and when it is our turn to propose that.
     pub(super) candidates: Vec<PeerId>,
     pub(super) turn: Option<Turn>,
 }
@@ -31,7 +31,8 @@ pub(super) struct Known {
     pub(super) joins: BTreeMap<PeerId, (Join, Signature)>,
 }
 
-/// Regroups remembered of one series, and those that are known only from a Join.
+/// The most Regroups that are remembered of one series, and the most of them that are known only
+/// from a Join.
 const KNOWN_MAX: usize = 128;
 const UNKNOWN_MAX: usize = 32;
 
@@ -49,7 +50,8 @@ impl Gathering {
         known.entry(digest).or_default()
     }
 
-    /// The same, if it is known, or there is room for what is known only from a Join.
+    /// As [`Self::known`], if the Regroup is known or there is room for one that is known only from
+    /// a Join.
     pub(super) fn joined(&mut self, me: &PeerId, digest: Digest) -> Option<&mut Known> {
         let unknown = self.known.values().filter(|known| known.regroup.is_none()).count();
         let room = self.known.contains_key(&digest) || unknown < UNKNOWN_MAX;

@@ -1,38 +1,33 @@
 //! Which updates of the open epoch are here (R5).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::id::Digest;
 
+use super::Durability;
+
 /// The updates of the open epoch that are here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    flushed: BTreeSet<Digest>,
-    /// Those that the disk does not take.
-    unflushed: BTreeSet<Digest>,
-}
+pub(super) struct Held(BTreeMap<Digest, Durability>);
 
 impl Held {
-    pub(super) fn insert(&mut self, update: Digest) {
-        self.flushed.insert(update);
-    }
-
-    pub(super) fn insert_unflushed(&mut self, update: Digest) {
-        self.unflushed.insert(update);
+    /// An update is here; one that was flushed stays so.
+    pub(super) fn insert(&mut self, update: Digest, durability: Durability) {
+        let known = self.0.entry(update).or_insert(durability);
+        *known = durability.max(*known);
     }
 
     pub(super) fn remove(&mut self, update: &Digest) {
-        self.flushed.remove(update);
-        self.unflushed.remove(update);
+        self.0.remove(update);
     }
 
     /// Whether it may be voted for (R5).
     pub(super) fn contains(&self, update: &Digest) -> bool {
-        self.flushed.contains(update)
+        self.0.get(update) == Some(&Durability::Flushed)
     }
 
     /// Whether it can be applied.
     pub(super) fn is_here(&self, update: &Digest) -> bool {
-        self.contains(update) || self.unflushed.contains(update)
+        self.0.contains_key(update)
     }
 }

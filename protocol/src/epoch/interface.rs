@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Finished, Head, Link, Message, Opening, Voter};
+use crate::message::{Finished, Message};
 use crate::rule::Rule;
 use crate::sign::Verified;
+use crate::step::Lead;
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ pub enum Input {
     ChunkHeld(Finished),
     /// The chunks of the ring of a roster are held no more.
     ChunksGone(Digest),
-    /// A chunk that a roster keeps is not to be had: the roster, and (roster, number) of the chunk.
+    /// Nobody delivers a chunk that a roster keeps: that roster, and (roster, number) of the chunk.
     ChunkMissing(Digest, (Digest, u32)),
     /// An update is here.
     UpdateHeld(Digest, Durability),
@@ -65,32 +66,19 @@ pub enum Input {
     UpdateMissing(Digest),
     /// The outer step is taken.
     Applied(Digest),
-    /// A link of this epoch that somebody served.
-    Link(PeerId, Box<Link>),
-    /// Regroups of this epoch that somebody served.
-    Openings(PeerId, Vec<Opening>),
-    /// Whether a greater head is being fetched.
-    Behind(bool),
+    /// What `sync` tells of greater heads.
+    Lead(Lead),
     /// Whether somebody alive has a greater head that we have not given up.
     Ahead(bool),
-    /// A checkpoint is loaded: go on from there.
-    Enter {
-        /// The head.
-        head: Head,
-        /// Its voters.
-        voters: Vec<Voter>,
-        /// The median weight in its receipt.
-        median: Option<u64>,
-    },
     /// The user wants to leave.
     Leave,
 }
 
-/// How safe an update is that is here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How safe an update is that is here; the safer one is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// It survives a power cut, and may be voted for (R5).
-    Flushed,
     /// The disk does not take it: once decided by others it is applied, and that is all.
     InMemory,
+    /// It survives a power cut, and may be voted for (R5).
+    Flushed,
 }

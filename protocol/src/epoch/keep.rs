@@ -5,6 +5,7 @@
 //! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
 //! chunk is that of the roster which computed it, for ever.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
@@ -29,15 +30,6 @@ const ENVELOPE_ROOM: usize = 256;
 /// What is said of one chunk: each seal, and who holds what it seals.
 type Claims = BTreeMap<[u8; SEAL_BYTES], (Seal, Vec<PeerId>)>;
 
-/// A chunk that can be kept: what its owner says, where it lies, and who holds it.
-struct Candidate {
-    roster: Digest,
-    chunk: u32,
-    seal: Seal,
-    blocks: Blocks,
-    holders: Vec<PeerId>,
-}
-
 impl State {
     /// R32: what a ring was to keep is not to be had.
     pub(super) fn on_chunk_missing(
@@ -56,7 +48,7 @@ impl State {
     pub(super) fn finished(&self) -> Vec<Finished> {
         let mut all: Vec<Finished> = self.slot.remains.all().collect();
         let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
-        all.sort_by_key(|finished| std::cmp::Reverse(attempt(finished)));
+        all.sort_by_key(|finished| Reverse(attempt(finished)));
         all.truncate(CHUNKS_MAX);
         all
     }
@@ -67,39 +59,39 @@ impl State {
         attempt: u32,
         statuses: &BTreeMap<PeerId, Status>,
     ) -> Vec<Keep> {
-        // Who claims a chunk and does not serve it holds up a few attempts, not all.
+        // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
         if attempt > KEEP_ATTEMPTS_MAX {
             return Vec::new();
         }
         let elements = self.law.elements;
         let mut candidates = self.keepable(attempt, statuses);
-        candidates.sort_by_key(|c| (std::cmp::Reverse(c.blocks.len()), c.roster, c.chunk));
-        let (mut kept, mut chosen) = (Blocks::default(), Vec::new());
-        for candidate in candidates {
-            if !kept.overlaps(&candidate.blocks) {
-                kept = kept.and(&candidate.blocks);
-                chosen.push(candidate);
+        candidates.sort_by_key(|(roster, kept)| (Reverse(kept.blocks.len()), *roster, kept.chunk));
+        let (mut covered, mut chosen) = (Blocks::default(), Vec::new());
+        for (roster, kept) in candidates {
+            if !covered.overlaps(&kept.blocks) {
+                covered = covered.and(&kept.blocks);
+                chosen.push((roster, kept));
             }
         }
         // A ring has something to compute: one without would be a case of its own everywhere.
-        if kept == Blocks::all(elements) {
+        if covered == Blocks::all(elements) {
             chosen.pop();
         }
         let mut keeps: BTreeMap<Digest, Keep> = BTreeMap::new();
-        for Candidate { roster, chunk, seal, blocks, holders } in chosen {
+        for (roster, kept) in chosen {
             let Some(known) = self.roster(&roster) else { continue };
             let keep = keeps.entry(roster).or_insert_with(|| Keep {
                 roster,
                 members: known.ring().copied().collect(),
                 chunks: Vec::new(),
             });
-            keep.chunks.push(Kept { chunk, seal, blocks, holders });
+            keep.chunks.push(kept);
         }
         keeps.into_values().collect()
     }
 
-    /// Every chunk that is held, and can be placed, since its roster is known here.
-    fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<Candidate> {
+    /// Every chunk that is held and can be placed, each with its roster, which is known here.
+    fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<(Digest, Kept)> {
         let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
         let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
         let ours = self.slot.remains.all().map(|finished| (self.me.peer, finished));
@@ -111,18 +103,14 @@ impl State {
                 holders.push(peer);
             }
         }
-        let place = |((roster, chunk), claims)| self.candidate(attempt, roster, chunk, claims);
+        let place = |((roster, chunk), claims)| {
+            Some((roster, self.candidate(attempt, roster, chunk, claims)?))
+        };
         let remains = &self.slot.remains;
         held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
     }
 
-    fn candidate(
-        &self,
-        attempt: u32,
-        roster: Digest,
-        chunk: u32,
-        claims: Claims,
-    ) -> Option<Candidate> {
+    fn candidate(&self, attempt: u32, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
         let ballot = self.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
         let known =
             ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series()))?;
@@ -141,7 +129,7 @@ impl State {
         let parent = &self.series().parent;
         holders.sort_by_cached_key(|peer| order(Order::Serve, run, parent, attempt, peer));
         holders.truncate(HOLDERS_MAX);
-        Some(Candidate { roster, chunk, seal, blocks, holders })
+        Some(Kept { chunk, seal, blocks, holders })
     }
 
     /// Leaves kept chunks out until the roster fits into a gossiped envelope.

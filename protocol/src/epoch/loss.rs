@@ -42,21 +42,21 @@ impl Losses {
         }
     }
 
-    /// Somebody knows of a report.
+    /// Somebody has heard that `who` was reported lost.
     pub(super) fn hear_of(&mut self, step: &Step<'_>, who: PeerId) {
         if self.lost.len() < LOSSES_MAX {
             self.lost.entry(who).or_insert_with(|| Loss { at: step.now, by: BTreeSet::new() });
         }
     }
 
-    /// It did not accept a roster in time.
+    /// This peer did not accept a roster in time.
     pub(super) fn be_late(&mut self, who: PeerId) {
         if self.late.len() < LOSSES_MAX {
             self.late.insert(who);
         }
     }
 
-    /// It has accepted one after all.
+    /// This peer has accepted a roster after all.
     pub(super) fn accepts(&mut self, who: &PeerId) {
         self.late.remove(who);
     }
@@ -66,7 +66,7 @@ impl Losses {
         self.late.contains(who)
     }
 
-    /// It has answered.
+    /// This peer has answered: what was reported of it is forgotten.
     pub(super) fn forget(&mut self, who: &PeerId) {
         self.lost.remove(who);
     }

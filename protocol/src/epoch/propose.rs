@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::id::{Digest, LogId, PeerId};
+use crate::id::{Digest, PeerId};
+use crate::lineage::Me;
 use crate::message::{
     CHUNKS_MAX, Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted,
     Voter, majority,
@@ -237,7 +238,8 @@ impl State {
     /// Everyone alive: first the ring in its order, then voters without a place (R36).
     fn compose(&self, step: &Step<'_>, attempt: u32) -> Vec<Member> {
         let weight = if self.sits_out(attempt, &self.me.peer) { 0 } else { self.frozen_weight() };
-        let me = (self.me.peer, self.me.log, self.me.incarnation, weight);
+        let Me { peer, log, incarnation } = self.me;
+        let me = Member { peer, log, incarnation, weight };
         let others = self.live(step, Question::TakesPart).filter(|(peer, seen)| {
             seen.beat.phase != Phase::Behind && !self.slot.lost.contains(step, peer)
         });
@@ -245,21 +247,14 @@ impl State {
             let beat = &seen.beat;
             let able =
                 beat.direct && !self.slot.lost.is_late(peer) && !self.sits_out(attempt, peer);
-            let weight = self.ready_of(peer, beat.incarnation).filter(|_| able);
-            (*peer, beat.log, beat.incarnation, weight.unwrap_or(0))
+            let weight = self.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
+            Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
         });
-        let member = |(peer, log, incarnation, weight): (PeerId, LogId, u64, u64)| Member {
-            peer,
-            log,
-            incarnation,
-            weight,
-        };
-        let all: Vec<Member> = others.chain([me]).map(member).collect();
         let key =
             |m: &Member| order(Order::Ring, &self.law.run, &self.series().parent, attempt, &m.peer);
         let is_voter = |m: &Member| self.voters().contains(&m.voter());
         let mut chosen: Vec<Member> =
-            all.into_iter().filter(|m| m.weight > 0 || is_voter(m)).collect();
+            others.chain([me]).filter(|m| m.weight > 0 || is_voter(m)).collect();
         chosen.sort_by_cached_key(|m| (!is_voter(m), m.peer != self.me.peer, key(m)));
         chosen.truncate(MEMBERS_MAX);
         let (mut ring, mut idle): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|m| m.weight > 0);
@@ -277,7 +272,8 @@ impl State {
         self.slot.term.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
-    fn frozen_weight(&self) -> u64 {
+    /// The weight of our frozen delta; 0 while there is none.
+    pub(super) fn frozen_weight(&self) -> u64 {
         self.slot.frozen.map_or(0, |frozen| frozen.weight)
     }
 }
@@ -363,6 +359,7 @@ const SEPARATE_STEPS: u32 = 20_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::LogId;
 
     fn member(n: u8) -> Member {
         Member { peer: PeerId([n; 32]), log: LogId([n; 16]), incarnation: 1, weight: 1 }

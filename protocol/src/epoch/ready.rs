@@ -82,7 +82,8 @@ impl State {
         (1..=self.weight_max).contains(&weight)
     }
 
-    /// Where an epoch is so many seconds, nothing but the last receipt tells what a peer can do in it.
+    /// Bounds the weights of this epoch by the median of the last receipt: where an epoch is so
+    /// many seconds long, nothing else tells what a peer can do in it.
     pub(super) fn limit_weight(&mut self, median: Option<u64>) {
         if let (Some(medians), Some(median)) = (self.config.weight_medians, median) {
             self.weight_max = medians.saturating_mul(median).min(self.config.weight_max);

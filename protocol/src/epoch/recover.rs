@@ -82,11 +82,6 @@ impl State {
         self.slot.term.stage = Stage::Recover { attempt, since: step.now };
     }
 
-    /// Whether a roster is under way.
-    pub(super) fn under_way(&self) -> bool {
-        matches!(self.slot.term.stage, Stage::Open { .. })
-    }
-
     /// Gives up the roster under way, if there is one.
     pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: &'static str) {
         let Stage::Open { roster: digest, progress, .. } = self.slot.term.stage else { return };
@@ -124,7 +119,7 @@ impl State {
         true
     }
 
-    /// Whose Accept is missing holds up no second roster.
+    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
     fn note_late(&mut self, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let Some(roster) = &ballot.roster else { return };
@@ -136,8 +131,9 @@ impl State {
 
     /// R8: the authors of a value whose bytes did not come are not asked next time.
     fn note_mute(&mut self, roster: Digest) {
-        let Some(adopt) = self.roster(&roster).and_then(|r| r.adopt.clone()) else { return };
-        if let Some(adopted) = self.slot.term.adopted.get_mut(&adopt.update) {
+        let adopt = self.roster(&roster).and_then(|roster| roster.adopt.as_ref());
+        let Some(update) = adopt.map(|receipt| receipt.update) else { return };
+        if let Some(adopted) = self.slot.term.adopted.get_mut(&update) {
             adopted.missed = true;
         }
     }

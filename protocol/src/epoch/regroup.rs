@@ -15,7 +15,6 @@ use crate::ring::{Order, order};
 use crate::roll::Seen;
 use crate::sign::Verified;
 use crate::step::Step;
-use crate::time::Time;
 use crate::wire;
 
 use super::attendance::Question;
@@ -73,16 +72,13 @@ impl State {
             && !self.ahead
             && self.leaving.is_none()
             && !self.majority_present(step)
-            && (!self.voters().is_empty() || self.enough_to_found(step))
+            && (!self.voters().is_empty()
+                || self.candidates_beside(step).count() + 1 >= self.law.peers_min)
             && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
     }
 
-    fn enough_to_found(&self, step: &Step<'_>) -> bool {
-        self.candidates_beside(step).count() + 1 >= self.law.peers_min
-    }
-
-    /// Who would take part beside us: everyone alive in this very series, but for those without a
-    /// vote here that have let several Regroups pass.
+    /// The peers that would take part beside us: everyone alive in this very series, except those
+    /// without a vote here that have let several Regroups pass.
     fn candidates_beside<'a>(
         &'a self,
         step: &'a Step<'_>,
@@ -105,13 +101,8 @@ impl State {
 
     fn is_member_or_absent(&self, step: &Step<'_>, voter: &Voter) -> bool {
         let place = self.place(step, voter);
-        let alive = *voter == self.as_voter() || step.roll.alive(&voter.peer, step.now);
+        let alive = *voter == self.me.voter() || step.roll.alive(&voter.peer, step.now);
         (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
-    }
-
-    /// When our turn to propose comes, if nobody comes or goes.
-    pub(super) fn regroup_due(&self) -> Option<Time> {
-        self.slot.term.gathering.turn.map(|turn| turn.due)
     }
 
     fn next_turn(&self, step: &Step<'_>, number: u32) -> Turn {
@@ -125,7 +116,7 @@ impl State {
         let others = self
             .candidates_beside(step)
             .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
-        let mut all: Vec<Voter> = others.chain([self.as_voter()]).collect();
+        let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
         let key = |v: &Voter| {
             let number = self.slot.term.gathering.number_seen;
             order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
@@ -178,7 +169,7 @@ impl State {
             self.slot.term.gathering.number_seen.max(regroup.number);
         let joined =
             self.votes.of(self.series()).joined().map_or(0, |joined| joined.regroup.number);
-        if regroup.number <= joined || !regroup.members.contains(&self.as_voter()) {
+        if regroup.number <= joined || !regroup.members.contains(&self.me.voter()) {
             return;
         }
         if self.behind || self.leaving.is_some() || self.decided().is_some() {
@@ -195,9 +186,9 @@ impl State {
         }
     }
 
-    /// R12, R15, S7: every member checks with its own eyes.
+    /// R12, R15, S7: every member checks for itself who is present and who is absent.
     fn check_regroup(&self, step: &Step<'_>, regroup: &Regroup) -> Result<(), Refusal> {
-        let me = self.as_voter();
+        let me = self.me.voter();
         for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {
             if *voter == me || self.place(step, voter).absence().is_none() {
                 return Err(Refusal::Present(voter.peer));
@@ -225,18 +216,11 @@ impl State {
         self.abort(step, "regroup");
         self.slot.term.asking = None;
         let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
-        let logged = done.clone().map(Box::new);
+        let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
-        let (series, log, me) = (self.series(), self.me.log, self.me.peer);
-        let join = Join { series, regroup: digest, log, done };
-        let message = self.seal(Message::Join(join.clone()));
-        self.slot
-            .term
-            .gathering
-            .known(&self.me.peer, digest)
-            .joins
-            .insert(me, (join, message.signature()));
-        let until = step.now + self.accept_time(step, regroup.number);
+        let joined = Joined { digest, regroup, done };
+        let until = step.now + self.accept_time(step, joined.regroup.number);
+        let message = self.note_joined(joined);
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         step.put(Output::Gossip(message));
@@ -269,11 +253,12 @@ impl State {
         let repeated =
             room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
         let mine = known.joins.get(&me).map(|(join, _)| join.clone());
-        // One that we have joined before another is not to be opened with us: we would not follow.
+        // A Regroup that we have joined before another one is not to be opened with us: we would
+        // not follow.
         let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
             && last == Some(digest)
-            && self.may_reply(step, from, 3)
+            && self.may_reply(step, from, "join")
         {
             step.put(Output::Send(from, self.seal(Message::Join(join))));
         }
@@ -319,17 +304,18 @@ impl State {
         self.slot.enter(step.now, opening, series);
     }
 
-    /// R20: a Join that was logged binds, and is repeated, though the Regroup has not opened.
-    pub(super) fn resume_joined(&mut self, joined: Joined) -> Digest {
+    /// Remembers a Regroup that we have joined, now or before a restart (R20). Returns our Join.
+    pub(super) fn note_joined(&mut self, joined: Joined) -> Arc<Verified<Message>> {
         let Joined { digest, regroup, done } = joined;
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
         let join = Join { series, regroup: digest, log, done };
-        let signature = self.seal(Message::Join(join.clone())).signature();
-        self.slot.term.gathering.number_seen = regroup.number;
-        let known = self.slot.term.gathering.known(&self.me.peer, digest);
-        known.regroup = Some(Arc::new(regroup));
-        known.joins.insert(me, (join, signature));
-        digest
+        let message = self.seal(Message::Join(join.clone()));
+        let gathering = &mut self.slot.term.gathering;
+        gathering.number_seen = gathering.number_seen.max(regroup.number);
+        let known = gathering.known(&me, digest);
+        known.regroup.get_or_insert_with(|| Arc::new(regroup));
+        known.joins.insert(me, (join, message.signature()));
+        message
     }
 
     /// Regroups that somebody served. A member enters through its own Join; anybody else may go
@@ -351,7 +337,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let me = self.as_voter();
+        let me = self.me.voter();
         for opening in openings.iter().skip(ours) {
             let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
@@ -365,7 +351,7 @@ impl State {
         }
     }
 
-    /// To members whose Join is missing: the Regroup as its proposer signed it, and our Join.
+    /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.
     pub(super) fn repeat_join(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(known) = self.slot.term.gathering.known.get(&digest) else { return };
         let Some(regroup) = &known.regroup else { return };

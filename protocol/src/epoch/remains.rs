@@ -10,11 +10,11 @@ use crate::seal::Seal;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remains {
     held: BTreeMap<(Digest, u32), Seal>,
-    /// Kept chunks that nobody delivered here.
+    /// Kept chunks that nobody has delivered to us.
     undelivered: BTreeSet<(Digest, u32)>,
 }
 
-/// Finished chunks remembered: of the rings of some attempts.
+/// The most finished chunks that are remembered: those of the rings of a few attempts.
 const REMAINS_MAX: usize = 4 * CHUNKS_MAX;
 
 impl Remains {
@@ -37,7 +37,7 @@ impl Remains {
         self.held.iter().map(finished)
     }
 
-    /// None of its holders delivered a chunk here.
+    /// None of its holders has delivered this chunk to us.
     pub(super) fn miss(&mut self, chunk: (Digest, u32)) {
         if self.undelivered.len() < REMAINS_MAX {
             self.undelivered.insert(chunk);

@@ -22,7 +22,7 @@ pub(super) struct Slot {
     pub(super) base: Vec<Voter>,
     pub(super) began: Time,
     pub(super) frozen: Option<Frozen>,
-    /// Who is Ready, with which incarnation and weight (R31).
+    /// The peers that are Ready, each with its incarnation and weight (R31).
     pub(super) ready: BTreeMap<PeerId, (u64, u64)>,
     pub(super) ready_after: Vec<Duration>,
     pub(super) ballots: BTreeMap<Digest, Ballot>,
@@ -53,10 +53,11 @@ pub(super) struct Frozen {
     pub(super) at: Time,
 }
 
-/// Rosters remembered of one epoch: honest peers make one per attempt and proposer.
+/// The most rosters that are remembered of one epoch: honest peers make one per attempt and
+/// proposer.
 const BALLOTS_MAX: usize = 512;
 
-/// Rosters that are known only from votes on them.
+/// The most rosters that are remembered although they are known only from votes on them.
 const UNKNOWN_MAX: usize = 128;
 
 impl Slot {

@@ -59,10 +59,10 @@ impl State {
         }
     }
 
-    /// Weight of the frozen delta, 0 while there is none.
+    /// The weight that we declare: 0 while no delta is frozen, and once we leave.
     #[must_use]
     pub fn ready_weight(&self) -> u64 {
-        if self.leaving.is_some() { 0 } else { self.slot.frozen.map_or(0, |frozen| frozen.weight) }
+        if self.leaving.is_some() { 0 } else { self.frozen_weight() }
     }
 
     /// Phase and attempt, for heartbeats and people.
@@ -92,7 +92,7 @@ impl State {
     /// Whether a majority of voters is present to us.
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
-        let me = self.as_voter();
+        let me = self.me.voter();
         majority(self.voters(), |voter| *voter == me || self.present(step, voter))
     }
 }

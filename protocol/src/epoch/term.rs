@@ -27,9 +27,10 @@ pub(super) struct Term {
     pub(super) stalled: u32,
     /// The values that we have adopted, by update, and whose votes they were (R8).
     pub(super) adopted: BTreeMap<Digest, Adopted>,
-    /// Who refuses for ever, having joined a Regroup of this series (R13).
+    /// The peers that refuse for ever, since they have joined a Regroup of this series (R13).
     pub(super) closed: BTreeSet<PeerId>,
-    pub(super) replied: BTreeMap<(PeerId, u8), Time>,
+    /// When each peer's message of each kind was last answered.
+    pub(super) replied: BTreeMap<(PeerId, &'static str), Time>,
     pub(super) fetching: Option<Digest>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,
@@ -76,7 +77,7 @@ pub(super) struct Asking {
 /// A value that we have chosen to adopt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adopted {
-    /// Whose votes it is, as they told us.
+    /// The peers that have told us that they voted for it.
     pub(super) from: BTreeSet<PeerId>,
     /// Whether a roster that adopts it ended without its bytes.
     pub(super) missed: bool,
@@ -97,7 +98,7 @@ pub(super) struct Decided {
 }
 
 impl Progress {
-    /// As events name it.
+    /// The name that events give it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",

@@ -32,7 +32,8 @@ impl State {
     pub(super) fn turn(&self, step: &Step<'_>, k: u32) -> Duration {
         let key = |peer: &PeerId| order(Order::Turn, &self.law.run, &self.series().parent, k, peer);
         let mine = key(&self.me.peer);
-        // Who is on its way counts as well: just after a Regroup opens, nobody has named it yet.
+        // Peers that are on their way count as well: just after a Regroup opens, nobody has named
+        // its series yet.
         let joined = matches!(self.slot.term.stage, Stage::Joined { .. });
         let here = step.roll.live(step.now).filter(|(peer, seen)| {
             let counts = |place: Place| {
@@ -96,7 +97,7 @@ impl State {
             self.slot.frozen.and_then(|_| self.grace_until(step)),
             self.leaving,
             Some(self.slot.term.fetch_after),
-            self.regroup_due(),
+            self.slot.term.gathering.turn.map(|turn| turn.due),
         ];
         let due = match &self.slot.term.stage {
             Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
@@ -126,17 +127,13 @@ impl State {
 
     // ---- repeats -------------------------------------------------------------------------------
 
-    /// Whether `kind` may be answered to `peer` now: once per repeat interval, so that two peers
-    /// that answer each other do so slowly.
-    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, kind: u8) -> bool {
-        let due = self
-            .slot
-            .term
-            .replied
-            .get(&(peer, kind))
-            .is_none_or(|last| step.now >= *last + REPEAT_MIN);
+    /// Whether a message with this tag may be answered to `peer` now: once per [`REPEAT_MIN`], so that
+    /// two peers that answer each other do so slowly.
+    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, tag: &'static str) -> bool {
+        let replied = &mut self.slot.term.replied;
+        let due = replied.get(&(peer, tag)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
         if due {
-            self.slot.term.replied.insert((peer, kind), step.now);
+            replied.insert((peer, tag), step.now);
         }
         due
     }
@@ -171,7 +168,8 @@ impl State {
         }
     }
 
-    /// To members whose Accept is missing: the roster as its proposer signed it, and our Accept.
+    /// Sends to members whose Accept is missing the roster, as its proposer signed it, and our
+    /// Accept.
     fn repeat_accept(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let (Some(roster), Some(signed)) = (&ballot.roster, &ballot.signed) else { return };
@@ -184,7 +182,8 @@ impl State {
         }
     }
 
-    /// To voters whose Done is missing: our own; a peer that has committed answers with `Commit`.
+    /// Sends our own Done to voters whose Done is missing; a peer that has committed answers with
+    /// `Commit`.
     fn repeat_done(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let Some(message) = self.standing(digest) else { return };

@@ -106,9 +106,7 @@ impl State {
             }
             _ => {}
         }
-        if self.slot.term.asking.as_ref().is_some_and(|asking| asking.attempt < attempt) {
-            self.slot.term.asking = None;
-        }
+        self.slot.term.asking.take_if(|asking| asking.attempt < attempt);
     }
 
     pub(super) fn status(&self, step: &Step<'_>, attempt: u32) -> Status {
@@ -161,7 +159,7 @@ impl State {
         let roster = self.note_roster(digest, message, roster);
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
-            if self.stands_by(&roster) && self.may_reply(step, proposer, 0) {
+            if self.stands_by(&roster) && self.may_reply(step, proposer, "roster") {
                 step.put(Output::Send(proposer, self.accept_message(digest, &roster)));
             }
             return;
@@ -250,7 +248,7 @@ impl State {
     /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
     /// peer may have told its proposer something else than us.
     fn declared(&self, member: &Member) -> bool {
-        let mine = self.slot.frozen.map_or(0, |frozen| frozen.weight);
+        let mine = self.frozen_weight();
         let is_me = member.peer == self.me.peer && member.incarnation == self.me.incarnation;
         member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
     }
@@ -287,9 +285,7 @@ impl State {
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
         self.abort(step, "a higher attempt");
         self.log(step, Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
-        if self.slot.term.asking.as_ref().is_some_and(|asking| asking.attempt <= roster.attempt) {
-            self.slot.term.asking = None;
-        }
+        self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.term.turn_since = None;
         let until = step.now + self.accept_time(step, roster.attempt);
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
@@ -335,7 +331,7 @@ impl State {
         let Some(roster) = ballot.roster.clone() else { return };
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
         let mine = accepted == Some(digest) && self.stands_by(&roster);
-        if repeated && mine && self.may_reply(step, from, 1) {
+        if repeated && mine && self.may_reply(step, from, "accept") {
             step.put(Output::Send(from, self.accept_message(digest, &roster)));
         }
     }
@@ -367,7 +363,7 @@ impl State {
         let repeated = room && ballot.dones.insert(from, vote).is_some();
         let me = self.me.peer;
         let voted = self.slot.ballots.get(&done.roster).is_some_and(|b| b.dones.contains_key(&me));
-        if repeated && voted && self.may_reply(step, from, 2) {
+        if repeated && voted && self.may_reply(step, from, "done") {
             step.put(Output::Send(from, self.seal(Message::Done(done.clone()))));
         }
     }
@@ -421,8 +417,8 @@ impl State {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(update) = self.value(digest) else { return false };
         if self.slot.held.contains(&update) {
-            // Who is first waits for those who still compute, or fetch, for as long as they may: a
-            // higher attempt would end what they are about to finish.
+            // Whoever is first waits for those who still compute, or fetch, for as long as they
+            // may: a higher attempt would end what they are about to finish.
             let until = until.max(step.now + self.done_time(step, roster.attempt));
             self.slot.term.stage =
                 Stage::Open { roster: digest, progress: Progress::Finished, until };

@@ -12,7 +12,7 @@
 
 use thiserror::Error;
 
-use crate::id::{Digest, RunId};
+use crate::id::{Digest, RunId, array};
 use crate::ring::Half;
 
 /// Bytes of a [`Preamble`].
@@ -49,7 +49,7 @@ impl Preamble {
         bytes
     }
 
-    /// As received; what it says is checked against an accepted roster.
+    /// The preamble of received bytes; what it says is checked against an accepted roster.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PREAMBLE_BYTES]) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Label {
         bytes
     }
 
-    /// As received. Its length may be allocated (D1).
+    /// The label of received bytes. Its length may be allocated (D1).
     ///
     /// # Errors
     /// What no honest member sends.
@@ -147,13 +147,6 @@ impl Label {
         u32::try_from(payload.len()).is_ok_and(|length| length == self.length)
             && blake3::hash(payload) == blake3::Hash::from_bytes(self.payload.0)
     }
-}
-
-/// `N` bytes from `start` on: constants of ours, within a fixed array.
-fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[start..start + N]);
-    array
 }
 
 #[cfg(test)]

@@ -15,16 +15,18 @@ use crate::time::Time;
 /// Checkpoints that are kept on disk.
 pub const CHECKPOINTS: usize = 3;
 
-/// Pinned at once: each is a checkpoint on disk beyond those that are kept.
+/// The most states that are pinned at once: each is a checkpoint on disk beyond those that are
+/// kept.
 pub const PINNED_MAX: usize = 2;
 
-/// Who still fetches one asks for a piece of it within this time: as long as a request may take, twice.
+/// A peer that still fetches a state asks for a piece of it within this time: twice as long as a
+/// request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The states that are here.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoints {
-    /// In memory.
+    /// The newest state, which is in memory.
     pub(super) newest: Head,
     /// On disk, the newest last.
     saved: VecDeque<Head>,
@@ -33,9 +35,9 @@ pub(super) struct Checkpoints {
     asked: BTreeMap<Digest, Time>,
     pinned: Vec<Digest>,
     /// The one that is being written.
-    saving: Option<Head>,
-    /// A state that was fetched and is not on disk yet.
-    loaded: Option<Head>,
+    pub(super) saving: Option<Head>,
+    /// A state that was fetched and is not on disk yet: it is our head once it is.
+    pub(super) loaded: Option<Head>,
 }
 
 impl Checkpoints {
@@ -56,20 +58,6 @@ impl Checkpoints {
         self.saved.back().map_or(0, |saved| saved.epoch)
     }
 
-    pub(super) fn is_saving(&self) -> bool {
-        self.saving.is_some()
-    }
-
-    /// A state was fetched: it is our head once it is on disk.
-    pub(super) fn load(&mut self, head: Head) {
-        self.loaded = Some(head);
-    }
-
-    /// Whether a state that was fetched waits for the disk.
-    pub(super) fn is_loading(&self) -> bool {
-        self.loaded.is_some()
-    }
-
     /// The fetched state that is our head now.
     pub(super) fn take_loaded(&mut self) -> Option<Head> {
         let saved = self.saved.back().map(|saved| saved.state);
@@ -88,7 +76,7 @@ impl Checkpoints {
         Some(newest)
     }
 
-    /// The state that was being written is on disk. Which ones are served no more.
+    /// The state that was being written is on disk. Returns the states that are served no more.
     pub(super) fn saved(&mut self) -> Vec<Digest> {
         let before: BTreeSet<Digest> = self.on_disk().collect();
         self.saved.extend(self.saving.take());
@@ -103,12 +91,7 @@ impl Checkpoints {
         before.difference(&after).copied().collect()
     }
 
-    /// The state that was being written is not on disk.
-    pub(super) fn refused(&mut self) {
-        self.saving = None;
-    }
-
-    /// Where a state is, if it is here: who asks for it will ask again.
+    /// Where a state is, if it is here. It counts as asked for: whoever asks will ask again.
     pub(super) fn ask(&mut self, now: Time, state: Digest) -> Option<Location> {
         let here = self.newest.state == state || self.on_disk().any(|saved| saved == state);
         if here {
@@ -118,7 +101,7 @@ impl Checkpoints {
         here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
     }
 
-    /// Forgets who has stopped asking. Which states are served no more for it.
+    /// Forgets who has stopped asking. Returns the states that are served no more because of that.
     pub(super) fn forget(&mut self, now: Time) -> Vec<Digest> {
         self.asked.retain(|_, at| now < *at + ASKED_WITHIN);
         let asked = &self.asked;
@@ -232,11 +215,11 @@ mod tests {
         let mut states = Checkpoints::new(head(1), Some(head(1)), None);
         assert_eq!(states.due(), None, "it is there");
         states.newest = head(5);
-        states.load(head(5));
+        states.loaded = Some(head(5));
         assert!(states.due().is_some() && states.take_loaded().is_none());
-        states.refused();
-        assert!(states.is_loading() && states.due().is_some());
+        states.saving = None;
+        assert!(states.loaded.is_some() && states.due().is_some());
         states.saved();
-        assert_eq!((states.take_loaded(), states.is_loading()), (Some(head(5)), false));
+        assert_eq!((states.take_loaded(), states.loaded), (Some(head(5)), None));
     }
 }

@@ -17,7 +17,7 @@ use crate::sign::Verified;
 /// What must be known before a start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The peer's.
+    /// The settings of the peer.
     pub peer: peer::Config,
     /// How deltas travel.
     pub codec: Codec,
@@ -31,7 +31,7 @@ pub struct Config {
     pub file: Option<Digest>,
     /// Every update on disk, the oldest first.
     pub updates: Vec<Name>,
-    /// Those of the open epoch that the log of votes names.
+    /// The updates of the open epoch that the log of votes names.
     pub held: Vec<Digest>,
 }
 
@@ -40,7 +40,7 @@ pub struct Config {
 pub struct Name {
     /// The epoch that it may be the result of.
     pub epoch: u64,
-    /// Of its bytes.
+    /// The digest of its bytes.
     pub digest: Digest,
 }
 
@@ -63,17 +63,17 @@ pub enum Buffer {
 pub struct Slice {
     /// Which.
     pub buffer: Buffer,
-    /// Which of them; all if `None`.
+    /// The part of it that is meant; all of it if `None`.
     pub range: Option<Range<usize>>,
 }
 
-/// Where each chunk of a roster is that its ring did not compute.
+/// The chunks of a roster that its ring did not compute, and where each one is.
 pub type Slices = Vec<(Chunk, Slice)>;
 
 /// Where something lies that another peer has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In memory.
+    /// These bytes in memory.
     Memory(Slice),
     /// A file with an update.
     Update(Name),
@@ -87,7 +87,7 @@ pub enum Location {
     Lineage,
 }
 
-/// A question of another peer, as the caller counts them.
+/// The number that the caller has given to a question of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -96,16 +96,16 @@ pub struct Ticket(pub u64);
 pub enum Disk {
     /// It is on the disk, and flushed.
     Took,
-    /// It is not.
+    /// It is not on the disk.
     Refused,
 }
 
 /// Where a state comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// An outer step.
+    /// An outer step gave it.
     Applied,
-    /// Other peers.
+    /// It was fetched from other peers.
     Loaded,
 }
 
@@ -117,13 +117,13 @@ pub enum Input {
     /// Something for the peer that concerns nothing held: a message, the time, an answer, a delta that
     /// is frozen, a neighbour that a ring has lost, a state that cannot be had, the wish to leave.
     Peer(peer::Input),
-    /// The records of the last [`Output::Write`].
+    /// What became of the records of the last [`Output::Write`].
     Written(Disk),
-    /// The update of an [`Output::Keep`].
+    /// What became of the update of an [`Output::Keep`].
     Kept(Name, Disk),
     /// An update that was to be read or fetched is in memory; it has its digest, and can be applied.
     UpdateCame(Name),
-    /// It cannot be read, or nobody delivers it.
+    /// That update cannot be read, or nobody delivers it.
     UpdateMissed(Name),
     /// The chunk of an [`Output::FetchChunk`] is in memory, and is the one that was sealed.
     ChunkCame {
@@ -132,7 +132,7 @@ pub enum Input {
         /// The chunk.
         finished: Finished,
     },
-    /// Nobody delivers it.
+    /// Nobody delivers the chunk of an [`Output::FetchChunk`].
     ChunkMissed {
         /// The ring that it is for.
         ring: Digest,
@@ -162,7 +162,7 @@ pub enum Input {
     },
     /// This is the newest state now, and in memory.
     State(Head, Origin),
-    /// The state of the last [`Output::Save`].
+    /// What became of the state of the last [`Output::Save`].
     Saved(Disk),
     /// Another peer asks for something.
     Asked(Ticket, Request),
@@ -233,7 +233,8 @@ pub enum Output {
         /// In which blocks some of our unshared work is in it already (R27, R34).
         spent: Blocks,
     },
-    /// Who serves that checkpoint, as far as it is known now, those first that are heard.
+    /// The peers that serve that checkpoint, as far as they are known now; those that are alive
+    /// come first.
     Donors(Vec<PeerId>),
     /// Train the next epoch, from this many committed tokens on.
     Train {

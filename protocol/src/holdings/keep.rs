@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::interface::{Buffer, Disk, Location, Name, Output};
 use super::updates::{AHEAD, FETCH_PAUSE, FETCHES, Writing};
 use super::{DISK_PAUSE, State, drop_updates};
-use crate::epoch::Apply;
+use crate::epoch::{Apply, Durability};
 use crate::id::{Digest, PeerId};
 use crate::peer;
 use crate::rule::Rule;
 use crate::time::Time;
 
 impl State {
-    /// Keeps an update that is in memory: at once, and on disk.
+    /// Keeps an update that is in memory, and has it written to disk.
     pub(super) fn keep(&mut self, name: Name, ring: Option<(Digest, u64)>, out: &mut Vec<Output>) {
         self.hold(name, out);
         if !self.writing.contains_key(&name.digest) {
@@ -22,7 +22,8 @@ impl State {
         self.writing.entry(name.digest).or_insert_with(new).rings.extend(ring);
     }
 
-    /// An update is in memory. What has to go for it is held no more: it must not be voted for (R5).
+    /// An update is in memory. An update that has to go for it is held no more, and must not be
+    /// voted for (R5).
     pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
         let old = self.updates.hold(name);
         self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
@@ -39,7 +40,7 @@ impl State {
             }
             Disk::Refused => {
                 self.make_room(out);
-                self.inbox.push_back(peer::Input::UpdateUnflushed(update));
+                self.inbox.push_back(peer::Input::UpdateHeld(update, Durability::InMemory));
                 if let Some(writing) = self.writing.get_mut(&update) {
                     writing.retry_at = Some(now + DISK_PAUSE);
                 }
@@ -67,7 +68,8 @@ impl State {
         let finished =
             |(roster, send_rate)| peer::Input::RingFinished { roster, update, send_rate };
         self.inbox.extend(rings.into_iter().map(finished));
-        self.inbox.extend(fetched.then_some(peer::Input::UpdateHeld(update)));
+        let held = peer::Input::UpdateHeld(update, Durability::Flushed);
+        self.inbox.extend(fetched.then_some(held));
     }
 
     /// Tries a full disk again, while the update may still be decided, or others wait to hear from us
@@ -121,14 +123,15 @@ impl State {
         self.on_kept(now, name, Disk::Took, out);
     }
 
-    /// It is damaged, if it was on disk. Where it has come another way meanwhile, from our ring, that nobody
-    /// else delivers it says nothing: it stays, above all if we have voted for it (R19).
+    /// An update cannot be read or fetched: if it was on disk, it is damaged. If it has come
+    /// another way meanwhile, from our ring, it does not matter that nobody delivers it: it stays,
+    /// above all if we have voted for it (R19).
     pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         let update = name.digest;
         let here = self.updates.is_in_memory(&update);
         let lost = match self.steps.under_way.remove(&update) {
             true => !here,
-            // It was to be written, and is not in memory.
+            // The update was to be written, and is not in memory.
             false => self.writing.remove(&update).is_some(),
         };
         if lost {
@@ -150,7 +153,8 @@ impl State {
 
     pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&apply.update) {
-            // It is on its way, or was one of very many of this epoch: whoever has decided it has it.
+            // The update is on its way, or was one of very many of this epoch: whoever has decided
+            // it has it.
             self.steps.unapplied = Some((apply, 0));
             return self.fetch_unapplied(now, out);
         }

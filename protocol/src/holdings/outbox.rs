@@ -30,9 +30,9 @@ use crate::time::Time;
 /// What was decided.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    /// By the peer.
+    /// A decision of the peer.
     Decision(Box<Output>),
-    /// To answer a question about our lineage, as it will be then.
+    /// The answer to a question about our lineage, as it is when the answer leaves.
     Answer(Ticket),
 }
 
@@ -56,9 +56,9 @@ pub(super) struct Outbox {
     batch: Option<Arc<Vec<Record>>>,
     /// Length of all these.
     waiting_bytes: usize,
-    /// By epoch, updates that were decided and are not on the disk.
+    /// The updates that were decided and are not on the disk, by epoch.
     owed: BTreeMap<u64, Digest>,
-    /// Each with the number of records that must be durable before.
+    /// Each with the number of records that must be durable before it may happen.
     queue: VecDeque<(u64, Effect)>,
     /// Records so far, and those of them that are durable.
     issued: u64,
@@ -121,7 +121,7 @@ impl Outbox {
         self.owed.values().any(|owed| owed == update)
     }
 
-    /// Whether any has.
+    /// Whether any update has to be on the disk before anything leaves.
     pub(super) fn is_owing(&self) -> bool {
         !self.owed.is_empty()
     }
@@ -195,12 +195,13 @@ impl Outbox {
         self.retry_at.filter(|_| self.writing_since.is_none())
     }
 
-    /// Whether anything is not on the disk yet that a disk which takes it will soon have.
+    /// Whether records are on their way to a disk that takes them.
     pub(super) fn is_open(&self) -> bool {
         self.durable < self.issued && self.retry_at.is_none()
     }
 
-    /// The batch was written, or not: what may happen now, in order, and what never does.
+    /// The batch was written, or was not. Returns what may happen now, in order, and what never
+    /// happens.
     pub(super) fn written(&mut self, now: Time, disk: Disk) -> (Vec<Effect>, Vec<Effect>) {
         self.writing_since = None;
         match disk {
@@ -240,7 +241,8 @@ fn length(record: &Record) -> usize {
     record.bytes().len() + LENGTH_BYTES
 }
 
-/// Whether a heartbeat tells of it: of our head, our series, or the Regroup that we have joined.
+/// Whether heartbeats tell of what this record says: our head, our series, or the Regroup that we
+/// have joined.
 fn is_told(record: &Record) -> bool {
     match record {
         Record::Joined { .. }

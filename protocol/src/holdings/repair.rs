@@ -28,7 +28,7 @@ const ASKED_MAX: usize = 256;
 /// What rings of the open epoch left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repairs {
-    /// That of the rings.
+    /// The epoch of the rings.
     epoch: u64,
     layouts: BTreeMap<Digest, Layout>,
     /// The rosters that keep chunks: their rings compute only the rest.
@@ -41,7 +41,7 @@ pub(super) struct Repairs {
     open: Option<Open>,
     /// Bytes of rings that are given up as soon as no update is put together of them.
     spare: Vec<Buffer>,
-    /// Who asked for chunks that are sealed and whose ring has not ended; until when they wait.
+    /// Questions for chunks that are sealed and whose ring has not ended, and until when they wait.
     asked: Vec<(Time, Ticket, Chunk)>,
 }
 
@@ -66,7 +66,8 @@ pub(super) struct Lack {
 }
 
 impl Repairs {
-    /// Another epoch has begun: what is not needed any more, and who is not answered.
+    /// Another epoch has begun. Returns the bytes that are not needed any more, and the questions
+    /// that get no answer.
     pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Ticket>) {
         let Self { made, fetched, spare, asked, .. } = std::mem::take(self);
         let rings = made.into_iter().map(Buffer::Ring);
@@ -113,7 +114,7 @@ impl Repairs {
         lacking
     }
 
-    /// A ring is given up: what is not needed any more.
+    /// A ring is given up. Returns the bytes that are not needed any more.
     pub(super) fn abandon(&mut self, roster: &Digest) -> Vec<Buffer> {
         match self.open.take_if(|open| open.ring.roster == *roster) {
             Some(_) => std::mem::take(&mut self.spare),
@@ -126,8 +127,8 @@ impl Repairs {
         self.sealed.insert(chunk);
     }
 
-    /// A ring has ended; the bytes of a few are kept. Which one is given up for it, and what is not
-    /// needed any more.
+    /// A ring has ended; the bytes of the newest rings are kept. Returns the ring that is given up
+    /// for this one, and the bytes that are not needed any more.
     pub(super) fn keep(&mut self, roster: Digest) -> (Option<Digest>, Vec<Buffer>) {
         self.made.retain(|known| *known != roster);
         self.made.push_back(roster);
@@ -140,7 +141,7 @@ impl Repairs {
         (old, if free { std::mem::take(&mut self.spare) } else { Vec::new() })
     }
 
-    /// Whether what the ring of a roster computes is a part of an update; abandoned or not.
+    /// Whether the ring of a roster computes only a part of its update; it may have been abandoned.
     pub(super) fn computes_a_part(&self, roster: &Digest) -> bool {
         self.keeping.contains(roster)
     }
@@ -160,7 +161,8 @@ impl Repairs {
         }
     }
 
-    /// The update all of whose parts are here, to put it together, once.
+    /// The update of which all parts are here, so that it can be put together; each is returned
+    /// once.
     pub(super) fn join(&mut self) -> Option<(Arc<Ring>, Slices)> {
         let open = self.open.as_mut()?;
         let kept: usize = open.ring.keep.iter().map(|keep| keep.chunks.len()).sum();
@@ -171,14 +173,16 @@ impl Repairs {
         Some((Arc::clone(&open.ring), std::mem::take(&mut open.parts).into_iter().collect()))
     }
 
-    /// An update was put together: how fast we sent in its ring, and what is not needed any more.
+    /// An update was put together. Returns how fast we sent in its ring, and the bytes that are not
+    /// needed any more.
     pub(super) fn conclude(&mut self, roster: &Digest) -> (u64, Vec<Buffer>) {
         let open = self.open.take_if(|open| open.ring.roster == *roster);
         let spare = if open.is_some() { std::mem::take(&mut self.spare) } else { Vec::new() };
         (open.and_then(|open| open.send_rate).unwrap_or(0), spare)
     }
 
-    /// What is held does not fit together: nothing of it is kept. The rings of which, and the bytes.
+    /// What is held does not fit together, and nothing of it is kept. Returns its rings, and the
+    /// bytes that are not needed any more.
     pub(super) fn distrust(&mut self) -> (Vec<Digest>, Vec<Buffer>) {
         self.sealed.clear();
         let made: Vec<Digest> = self.made.drain(..).collect();
@@ -195,8 +199,7 @@ impl Repairs {
         let (roster, number) = chunk;
         let here = self.sealed.contains(&chunk) && self.made.contains(&roster);
         let layout = self.layouts.get(&roster).filter(|_| here)?;
-        let elements = layout.cut().chunk(usize::try_from(number).ok()?);
-        let place = codec.encoded_bytes(elements.start)..codec.encoded_bytes(elements.end);
+        let place = codec.place(&layout.cut().chunk(usize::try_from(number).ok()?));
         Some(Slice { buffer: Buffer::Ring(roster), range: Some(place) })
     }
 
@@ -209,7 +212,7 @@ impl Repairs {
         waits
     }
 
-    /// Those whose wait has ended: with the chunk, or without.
+    /// The questions whose wait has ended, each with its chunk or without.
     pub(super) fn answered(&mut self, now: Time, codec: Codec) -> Vec<(Ticket, Option<Slice>)> {
         let mut over = Vec::new();
         for (until, ticket, chunk) in std::mem::take(&mut self.asked) {

@@ -6,6 +6,7 @@ use crate::blocks::Blocks;
 use crate::epoch::Apply;
 use crate::id::{LogId, RunId};
 use crate::lineage::{Law, Me};
+use crate::log::Recovered;
 use crate::sign::Keypair;
 use crate::{epoch, sync};
 
@@ -28,7 +29,7 @@ fn state() -> State {
         sync: sync::Config { genesis: newest.state, founders: Vec::new(), replay_max: 7 },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),
-        recovered: None,
+        recovered: Recovered::default(),
     };
     State::new(
         Time::ZERO,

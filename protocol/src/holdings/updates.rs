@@ -37,14 +37,14 @@ struct Kept {
 /// What is not kept any more.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Gone {
-    /// In memory and on disk.
+    /// Updates that go from memory and from disk.
     pub(super) dropped: Vec<Name>,
-    /// In memory only.
+    /// Updates that go from memory only.
     pub(super) released: Vec<Digest>,
 }
 
 impl Updates {
-    /// With what is on disk from before; all of it is old.
+    /// Begins with the updates that were on disk at the start; all of them are old.
     pub(super) fn new(found: Vec<Name>) -> Self {
         let mut updates = Self::default();
         for Name { epoch, digest } in found {
@@ -70,23 +70,23 @@ impl Updates {
         self.forget(old)
     }
 
-    /// We vote for it: it stays until its epoch is decided.
+    /// We vote for this update: it stays until its epoch is decided.
     pub(super) fn vote(&mut self, digest: &Digest) {
         if let Some(kept) = self.kept.get_mut(digest) {
             kept.voted = true;
         }
     }
 
-    /// It is on disk now.
+    /// This update is on disk now.
     pub(super) fn flushed(&mut self, digest: &Digest) {
         if let Some(kept) = self.kept.get_mut(digest) {
             kept.on_disk = true;
         }
     }
 
-    /// One is decided; the others of its epoch are not needed any more. Nothing of an epoch after
-    /// `whole`, that of the newest whole checkpoint, may go: our state could not be had without it
-    /// (R21).
+    /// This update is decided; the others of its epoch are not needed any more. Nothing of an epoch
+    /// after `whole`, that of the newest whole checkpoint, may go: our state could not be had
+    /// without it (R21).
     pub(super) fn commit(&mut self, Name { epoch, digest }: Name, whole: u64) -> Gone {
         self.committed.retain(|known| *known != digest);
         self.committed.push_back(digest);
@@ -122,7 +122,7 @@ impl Updates {
         self.forget(old)
     }
 
-    /// Of the `count` oldest committed ones those up to epoch `whole`.
+    /// Gives up those of the `count` oldest committed updates whose epoch is not above `whole`.
     fn give_up(&mut self, count: usize, whole: u64) -> Vec<Digest> {
         let held = |old: &Digest| self.kept.get(old).is_none_or(|kept| kept.epoch <= whole);
         let old: Vec<Digest> = self.committed.iter().take(count).copied().filter(held).collect();
@@ -130,7 +130,7 @@ impl Updates {
         old
     }
 
-    /// Does not know these any more; returns those that were known.
+    /// Forgets these updates. Returns those that were known.
     pub(super) fn forget(&mut self, old: Vec<Digest>) -> Vec<Name> {
         let gone = old.into_iter().filter_map(|digest| Some((digest, self.kept.remove(&digest)?)));
         gone.map(|(digest, kept)| Name { epoch: kept.epoch, digest }).collect()
@@ -145,7 +145,7 @@ impl Updates {
         })
     }
 
-    /// Those that no outer step has taken.
+    /// The number of updates that no outer step has taken.
     pub(super) fn open_count(&self) -> usize {
         self.open.len()
     }
@@ -186,16 +186,16 @@ pub(super) struct Steps {
     pub(super) donors: Vec<PeerId>,
     /// Updates that are on their way, or being read or written.
     pub(super) under_way: BTreeSet<Digest>,
-    /// Those that nobody needs once the open commit is durable.
+    /// Updates that nobody needs once the open commit is durable.
     pub(super) obsolete: Vec<Name>,
 }
 
-/// How often the update of an outer step is asked for, of everybody, before the process gives up, and
-/// the pause between: who restarts fetches the state instead.
+/// How often everybody is asked for the update of an outer step before the process gives up, and
+/// the pause between: a process that restarts fetches the state instead.
 pub(super) const FETCHES: u32 = 5;
 pub(super) const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Updates that are replayed are fetched so far ahead of the outer step.
+/// How many updates a replay fetches ahead of its outer step.
 pub(super) const AHEAD: usize = 2;
 
 impl Steps {

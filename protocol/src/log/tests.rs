@@ -68,7 +68,7 @@ fn r20_votes_bind_as_their_records_say() {
     assert_eq!(first.accepted(1), Some(wire::roster_digest(&RUN, &roster(series(1), 1))));
     assert_eq!(first.highest_done().map(|(k, r)| (k, r.update)), Some((1, Digest([7; 32]))));
     assert_eq!(votes.of(series(2)).promised(), 3, "accepting is promising");
-    assert_eq!(votes.of(series(3)), &UNBOUND);
+    assert_eq!(votes.of(series(3)), &Bound::default());
 }
 
 #[test]

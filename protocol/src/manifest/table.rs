@@ -58,12 +58,12 @@ pub(super) struct Key {
 
 /// A struct that is a table of a manifest.
 pub(super) trait Keys: Sized {
-    /// Its name there, and nothing for the keys above all tables.
+    /// Its name there; empty for the keys above all tables.
     const TABLE: &'static str;
-    /// In the order of the canonical bytes.
+    /// Its keys, in the order of the canonical bytes.
     const KEYS: &'static [Key];
 
-    /// Of what `fields` holds.
+    /// Reads the struct out of `fields`.
     fn read(fields: &Fields<'_>) -> Result<Self, ManifestError>;
 
     /// Each key, its value as TOML where it applies, and its canonical bytes.
@@ -74,7 +74,7 @@ pub(super) trait Keys: Sized {
         Self::read(&Fields::of::<Self>(manifest)?)
     }
 
-    /// As a manifest has it, a line for each key.
+    /// The table as text, as a manifest has it: a line for each key.
     fn to_toml(&self) -> String {
         let line = |(key, value, _): (_, Option<String>, _)| Some(format!("{key} = {}\n", value?));
         let lines = self.row().into_iter().filter_map(line);
@@ -87,7 +87,7 @@ pub(super) trait Keys: Sized {
         self.row().into_iter().flat_map(|(.., bytes)| bytes).collect()
     }
 
-    /// Of each key its full name, its value here, its bounds, and what it means.
+    /// Describes each key: its full name, its value here, its bounds, and what it means.
     fn described(&self) -> Vec<[String; 4]> {
         let line = |(key, (_, value, _)): (&Key, (_, Option<String>, _))| {
             let name = full(Self::TABLE, key.name);
@@ -97,17 +97,17 @@ pub(super) trait Keys: Sized {
     }
 }
 
-/// What may stand behind a key.
+/// A type that the value of a key can have.
 pub(super) trait Value: Sized {
-    /// What narrows it.
+    /// What narrows the values that are allowed.
     type Bounds;
 
-    /// Of a key that is not there; none where it must be.
+    /// The value of a key that is absent; `None` where the key must be there.
     const ABSENT: Option<Self> = None;
 
     fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, ManifestError>;
 
-    /// As TOML, where there is something to write.
+    /// The value as TOML, where there is something to write.
     fn written(&self) -> Option<String>;
 
     /// As it is hashed.
@@ -248,7 +248,8 @@ impl<T: Text> Value for T {
     }
 }
 
-/// It need not be there; where there is none nothing is hashed, so that runs from before it keep their ids.
+/// A key that need not be there. Where it is absent nothing is hashed, so that runs that are older
+/// than the key keep their ids.
 impl<T: Text> Value for Option<T> {
     type Bounds = ();
     const ABSENT: Option<Self> = Some(None);
@@ -346,7 +347,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is told of a key that applies and is not there.
+/// The error of a key that applies and is not there.
 pub(super) fn missing(key: String, keys: &[Key], name: &str) -> ManifestError {
     let found = keys.iter().find(|known| known.name == name);
     let told = found.map(|key| format!("{}: {}", (key.bounds)(), key.meaning)).unwrap_or_default();

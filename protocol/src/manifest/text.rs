@@ -6,10 +6,10 @@ use std::time::Duration;
 use toml::{Table, Value as Toml};
 
 use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, table};
-use super::{Budget, Epoch, FORMAT, ManifestError, Members, Outer, Quorum, Run};
+use super::{Budget, Epoch, FORMAT, ManifestError, Members, Quorum, Run};
 use crate::base58;
 use crate::codec::Codec;
-use crate::id::{Digest, LogId, PeerId};
+use crate::id::{self, Digest, LogId, PeerId};
 use crate::message::{MEMBERS_MAX, Voter};
 use crate::sign::Signature;
 use crate::wire;
@@ -39,7 +39,8 @@ table! {
 
 table! {
     /// The outer optimiser: Nesterov momentum on the averaged delta.
-    struct OuterTable in "outer" {
+    #[derive(Copy)]
+    pub struct Outer in "outer" {
         lr: f32, 0.0..=10.0, "η; 1 without momentum is the identity";
         momentum: f32, 0.0..=MOMENTUM_MAX, "μ";
         momentum_ramp_epochs: u64, 0..=1_000_000, "epochs over which μ rises from zero; 0: at once";
@@ -100,11 +101,11 @@ macro_rules! hex {
             const FORM: &'static str = $form;
 
             fn parse(text: &str) -> Option<Self> {
-                unhex(text).map(Self)
+                id::unhex(text).map(Self)
             }
 
             fn text(&self) -> String {
-                self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+                id::hex(&self.0)
             }
 
             fn bytes(&self) -> Vec<u8> {
@@ -126,7 +127,7 @@ impl Text for Voter {
 
     fn parse(text: &str) -> Option<Self> {
         let (peer, log) = text.split_once('/')?;
-        Some(Self { peer: base58::decode(peer)?, log: LogId(unhex(log)?) })
+        Some(Self { peer: base58::decode(peer)?, log: LogId(id::unhex(log)?) })
     }
 
     fn text(&self) -> String {
@@ -142,7 +143,7 @@ impl Text for Voter {
 pub(super) struct Tables {
     top: Top,
     epoch: EpochTable,
-    outer: OuterTable,
+    outer: Outer,
     ring: RingTable,
     members: MembersTable,
 }
@@ -150,7 +151,6 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn of(run: &Run, signature: Option<&Signature>) -> Self {
         let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        let Outer { lr, momentum, momentum_ramp_epochs } = run.outer;
         let (quorum, founders) = match &run.members.quorum {
             Quorum::Available => (Rule::Available, Vec::new()),
             Quorum::Majority { founders } => (Rule::Majority, founders.clone()),
@@ -171,7 +171,7 @@ impl Tables {
                 fragments: FRAGMENTS,
                 overlap_steps: OVERLAP_STEPS,
             },
-            outer: OuterTable { lr, momentum, momentum_ramp_epochs },
+            outer: run.outer,
             ring: RingTable { codec: run.codec },
             members: MembersTable {
                 min_peers: run.members.min_peers,
@@ -184,7 +184,7 @@ impl Tables {
         }
     }
 
-    /// As text; `others` holds the tables that are not ours.
+    /// The manifest as text; `others` holds the tables that are not ours.
     pub(super) fn to_toml(&self, others: &Table) -> String {
         let mut text = self.top.to_toml();
         for name in WORK_TABLES {
@@ -205,7 +205,7 @@ impl Tables {
         [older, wire::canonical(&work), tables.concat(), top.genesis.hashed()].concat()
     }
 
-    /// As [`keys`](super::keys).
+    /// The rows of [`keys`](super::keys).
     pub(super) fn described(&self) -> Vec<[String; 4]> {
         let Self { top, epoch, outer, ring, members } = self;
         let tables = [epoch.described(), outer.described(), ring.described(), members.described()];
@@ -217,7 +217,6 @@ impl Tables {
 pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), ManifestError> {
     let top = Top::parse(manifest)?;
     let epoch = read_epoch(&EpochTable::parse(manifest)?)?;
-    let OuterTable { lr, momentum, momentum_ramp_epochs } = OuterTable::parse(manifest)?;
     let run = Run {
         name: top.name,
         organiser: top.organiser,
@@ -225,7 +224,7 @@ pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), Manifes
         stop_tokens: top.stop_tokens,
         genesis: top.genesis,
         epoch,
-        outer: Outer { lr, momentum, momentum_ramp_epochs },
+        outer: Outer::parse(manifest)?,
         codec: RingTable::parse(manifest)?.codec,
         members: read_members(&Fields::of::<MembersTable>(manifest)?)?,
     };
@@ -279,18 +278,6 @@ fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {
     let [heartbeat, ready_grace, minority_grace] =
         [heartbeat_ms, ready_grace_ms, minority_grace_ms].map(Duration::from_millis);
     Ok(Members { min_peers, quorum, heartbeat, ready_grace, minority_grace })
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let lower = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if text.len() != 2 * N || !text.bytes().all(lower) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// The tables that others read.

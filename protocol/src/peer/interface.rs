@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::epoch;
+use crate::epoch::{self, Durability};
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::Recovered;
@@ -28,7 +28,7 @@ pub struct Config {
     /// How long a voter must be silent before others go on without it.
     pub minority_grace: Duration,
     /// What its disk still has of an earlier start, with this very log.
-    pub recovered: Option<Recovered>,
+    pub recovered: Recovered,
 }
 
 /// What happened.
@@ -75,10 +75,8 @@ pub enum Input {
     /// None of its holders delivered a chunk that a roster keeps: that roster, and (roster, number) of
     /// the chunk.
     ChunkMissing(Digest, (Digest, u32)),
-    /// A fetched update is on disk and flushed; after a start also one that still is there.
-    UpdateHeld(Digest),
-    /// An update is here, but the disk does not take it: it may be applied, not voted for.
-    UpdateUnflushed(Digest),
+    /// A fetched update is here; after a start also one that still is on the disk.
+    UpdateHeld(Digest, Durability),
     /// None of the peers asked delivered the update; or it was held, and had to give way to others.
     UpdateMissing(Digest),
     /// The outer step of [`crate::output::Output::Apply`] gave this state digest.
@@ -93,7 +91,8 @@ pub enum Input {
     Partial(Digest),
     /// The checkpoint of an [`crate::output::Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
-    /// It could not be fetched from any of the peers named, or delivered nothing for a while.
+    /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for
+    /// a while.
     LoadFailed(Head),
     /// The user wants to leave.
     Leave,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::pursuit::Pursuit;
 use super::{Arc, Blocks, Digest, Event, Head, Link, PeerId, Record, State, Time};
 use crate::output::{Apply, Output};
-use crate::step::{Step, Told};
+use crate::step::{Lead, Step};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
@@ -26,10 +26,10 @@ pub(super) struct Way {
 }
 
 impl State {
-    /// Sets out: by updates where that is the shorter way, and all of them lie before us.
+    /// Sets out: by updates if the way extends our head and is short, else by a checkpoint.
     pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
         self.catching_up = true;
-        step.tell(Told::Behind(true));
+        step.lead(Lead::Behind(true));
         step.put(Output::Event(Event::Behind {
             from_epoch: self.head.epoch,
             to_epoch: way.target.epoch,
@@ -107,7 +107,7 @@ impl State {
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
             self.arrive(step);
-            step.tell(Told::Behind(true));
+            step.lead(Lead::Behind(true));
         }
         self.load(step, way);
     }
@@ -139,8 +139,8 @@ impl State {
         each.fold(Blocks::default(), |all, spent| all.and(&spent))
     }
 
-    /// Goes only as far as the state of whose checkpoint some is here, if that lies on the way; the
-    /// receipts after it prove that it does. It is tried once.
+    /// Ends the way at the state whose checkpoint has come in part, if that lies on the way, which
+    /// the receipts after it prove. It is tried once.
     fn shorten(&mut self, way: &mut Way) {
         let Some(state) = self.partial.take() else { return };
         let after = way.links.iter().position(|link| link.receipt.series.parent == state);
@@ -180,7 +180,7 @@ impl State {
     /// Goes on from the head that is reached.
     fn arrive(&mut self, step: &mut Step<'_>) {
         let (head, voters, median) = self.tip();
-        step.tell(Told::Enter { head, voters, median });
+        step.lead(Lead::Enter { head, voters, median });
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
@@ -200,14 +200,14 @@ impl State {
         self.head = self.head_at(base).unwrap_or(self.head);
     }
 
-    /// R25: nobody serves it; go on with our own until somebody may.
+    /// R25: nobody serves the checkpoint, so we go on with our own lineage until somebody may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         if !matches!(&self.pursuit, Some(Pursuit::Load(way)) if way.target == head) {
             return;
         }
         self.pursuit = None;
         self.give_up(head.state, step.now + step.roll.grace);
-        step.tell(Told::Behind(false));
+        step.lead(Lead::Behind(false));
     }
 
     fn give_up(&mut self, state: Digest, until: Time) {

@@ -2,11 +2,11 @@
 
 use super::arrive::Way;
 use super::{
-    Answer, Ask, Asked, CHAIN_MAX, Digest, Event, Fault, Head, LINK_WAIT, Link, Open, Opening,
-    PeerId, REMEMBERED_MAX, Series, State, Time, Voter,
+    Answer, Ask, Asked, CHAIN_MAX, ChainLink, Digest, Event, Fault, Head, LINK_WAIT, Link, Open,
+    Opening, PeerId, REMEMBERED_MAX, Series, State, Time, Voter,
 };
 use crate::output::Output;
-use crate::step::{Step, Told};
+use crate::step::{Lead, Step};
 
 /// What is being found out.
 #[derive(Clone, Debug)]
@@ -98,9 +98,7 @@ impl State {
                 self.on_lineage(step, &told, base, links, more);
             }
             (Some(Pursuit::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
-                let chain: Vec<_> =
-                    chain.iter().map(|link| (link.epoch, link.state, link.r)).collect();
-                self.on_chain(step, from, target, from_epoch, &chain);
+                self.on_chain(step, from, target, from_epoch, chain);
             }
             (_, Some(_)) => {
                 step.put(Output::Fault(from, Fault::Answer("answers another question")));
@@ -148,7 +146,7 @@ impl State {
         }
         let Some(last) = links.last() else {
             if target == self.head {
-                step.tell(Told::Openings(from, told.openings.to_vec()));
+                step.lead(Lead::Openings(from, told.openings.to_vec()));
             } else if target.epoch <= base {
                 self.ask_chain(step, from, target);
             }
@@ -211,7 +209,7 @@ impl State {
         }
         let waited = self.ahead_since.is_some_and(|since| step.now >= since + LINK_WAIT);
         if let ([link], true, false) = (links.as_slice(), on_ours, waited) {
-            step.tell(Told::Link(from, Box::new(link.clone())));
+            step.lead(Lead::Link(from, Box::new(link.clone())));
             return;
         }
         let links = links.into();
@@ -243,16 +241,16 @@ impl State {
         from: PeerId,
         target: Head,
         from_epoch: u64,
-        chain: &[(u64, Digest, Digest)],
+        chain: &[ChainLink],
     ) {
-        let in_order = chain.iter().zip(from_epoch..).all(|((epoch, ..), at)| *epoch == at);
+        let in_order = chain.iter().zip(from_epoch..).all(|(link, at)| link.epoch == at);
         if !in_order {
             step.put(Output::Fault(from, Fault::Answer("a chain out of order")));
             return;
         }
         let ours = |epoch: u64| self.state_after(epoch);
-        let parted = chain.iter().find(|(epoch, state, _)| ours(*epoch) != Some(*state));
-        let Some((first_epoch, state, r)) = parted.copied() else {
+        let parted = chain.iter().find(|link| ours(link.epoch) != Some(link.state));
+        let Some(ChainLink { epoch: first_epoch, state, r }) = parted.copied() else {
             // It has followed us since, and its head is all that tells of where it was.
             if ours(target.epoch).is_some_and(|state| state != target.state) {
                 self.tell_fork(step, target.epoch, target);

@@ -47,7 +47,7 @@ const START_MS: u64 = 10_000;
 const A: PeerId = PeerId([1; 32]);
 const B: PeerId = PeerId([2; 32]);
 
-fn run(view: &mut State, ms: u64, input: Input<'_>) -> Vec<Output> {
+fn run(view: &mut State, ms: u64, input: Input<'_>) -> Vec<Event> {
     let mut out = Vec::new();
     view.handle(Time(START_MS + ms), input, &mut out);
     out
@@ -56,11 +56,17 @@ fn run(view: &mut State, ms: u64, input: Input<'_>) -> Vec<Output> {
 #[test]
 fn a_silent_peer_is_lost_after_four_heartbeats_and_found_again() {
     let mut view = view();
-    assert_eq!(run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1))), [Output::Found(A)]);
+    assert_eq!(run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1))), [Event::PeerFound { who: A }]);
     assert_eq!(view.deadline(), Some(Time(START_MS + 2000)));
     assert_eq!(run(&mut view, 1999, Input::Tick), []);
-    assert_eq!(run(&mut view, 2000, Input::Tick), [Output::Lost(A, Cause::Silent)]);
-    assert_eq!(run(&mut view, 2500, Input::Heartbeat(A, &beat(1, 2))), [Output::Found(A)]);
+    assert_eq!(
+        run(&mut view, 2000, Input::Tick),
+        [Event::PeerLost { who: A, cause: Cause::Silent }]
+    );
+    assert_eq!(
+        run(&mut view, 2500, Input::Heartbeat(A, &beat(1, 2))),
+        [Event::PeerFound { who: A }]
+    );
 }
 
 #[test]
@@ -69,7 +75,10 @@ fn a_replayed_heartbeat_revives_nobody() {
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 7)));
     run(&mut view, 1500, Input::Heartbeat(A, &beat(1, 7)));
     run(&mut view, 1600, Input::Heartbeat(A, &beat(0, 99)));
-    assert_eq!(run(&mut view, 2000, Input::Tick), [Output::Lost(A, Cause::Silent)]);
+    assert_eq!(
+        run(&mut view, 2000, Input::Tick),
+        [Event::PeerLost { who: A, cause: Cause::Silent }]
+    );
 }
 
 #[test]
@@ -77,7 +86,10 @@ fn a_closed_connection_is_lost_sooner_unless_gossip_still_brings_heartbeats() {
     let mut view = view();
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 100, Input::Unlinked(A));
-    assert_eq!(run(&mut view, 850, Input::Tick), [Output::Lost(A, Cause::Closed)]);
+    assert_eq!(
+        run(&mut view, 850, Input::Tick),
+        [Event::PeerLost { who: A, cause: Cause::Closed }]
+    );
     run(&mut view, 900, Input::Heartbeat(A, &beat(1, 2)));
     run(&mut view, 1000, Input::Unlinked(A));
     run(&mut view, 1400, Input::Heartbeat(A, &beat(1, 3)));
@@ -90,7 +102,10 @@ fn a_farewell_holds_until_a_higher_incarnation_is_heard() {
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     let head = beat(1, 1).head;
     let leaving = Leaving { head, incarnation: 1 };
-    assert_eq!(run(&mut view, 10, Input::Leaving(A, &leaving)), [Output::Lost(A, Cause::Left)]);
+    assert_eq!(
+        run(&mut view, 10, Input::Leaving(A, &leaving)),
+        [Event::PeerLost { who: A, cause: Cause::Left }]
+    );
     assert_eq!(run(&mut view, 20, Input::Heartbeat(A, &beat(1, 2))), []);
-    assert_eq!(run(&mut view, 30, Input::Heartbeat(A, &beat(2, 1))), [Output::Found(A)]);
+    assert_eq!(run(&mut view, 30, Input::Heartbeat(A, &beat(2, 1))), [Event::PeerFound { who: A }]);
 }

@@ -90,7 +90,7 @@ fn a_state_that_cannot_be_stored_changes_nothing() {
     let (table, mut theta, momentum) = state(1, 10);
     theta[4] = f32::NAN;
     let error = store.save(table.clone(), &theta, &momentum).unwrap_err();
-    assert!(matches!(error, StoreError::NotFinite(EncodeError::NonFinite { index: 4 })), "{error}");
+    assert!(matches!(error, StoreError::NotFinite(EncodeError { index: 4 })), "{error}");
     theta[4] = 99.0;
     let error = store.save(table, &theta, &momentum).unwrap_err();
     assert!(matches!(error, StoreError::ReadBack { .. }), "{error}");

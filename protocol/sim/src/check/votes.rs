@@ -141,7 +141,7 @@ impl Votes {
         self.series.range(first..=last).any(|(_, ballots)| ballots.decided.contains_key(r))
     }
 
-    /// Regroups that every member joined, but foundings.
+    /// The number of Regroups that every member joined, without foundings.
     pub(super) fn opened_count(&self) -> u64 {
         let opened = self.series.iter().filter(|(series, ballots)| {
             let founding = series.epoch == 1

@@ -8,6 +8,7 @@ use intellect_protocol::rng::Rng;
 /// Epochs in which faults strike; the first one founds the run.
 const FIRST_EPOCH: u64 = 2;
 const EPOCHS: u64 = 5;
+
 /// A kind of fault; times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -23,19 +24,18 @@ pub(super) enum Kind {
     All,
     Pause(u64),
     Leap(u64),
-    Split {
-        sides: u64,
-        nested: bool,
-        met: bool,
-        length_ms: u64,
-    },
-    Slow(u64),
-    Deaf(u64),
-    OneWay(u64),
-    Swallow {
-        links: Links,
-        length_ms: u64,
-    },
+    /// Something is done to the network, for so long.
+    Disturb(Trouble, u64),
+}
+
+/// What is wrong with the network for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    Split { sides: u64, nested: bool, met: bool },
+    Slow,
+    Deaf,
+    OneWay,
+    Swallow(Links),
 }
 
 /// Which links of a peer are a black hole.
@@ -71,9 +71,9 @@ impl Kind {
         let kind = match faults {
             Faults::Clean => return None,
             Faults::Lossy => match rng.below(3) {
-                0 => Self::Slow(1_000 + rng.below(4_000)),
-                1 => Self::Deaf(1_000 + rng.below(4_000)),
-                _ => Self::OneWay(1_000 + rng.below(8_000)),
+                0 => Self::Disturb(Trouble::Slow, 1_000 + rng.below(4_000)),
+                1 => Self::Disturb(Trouble::Deaf, 1_000 + rng.below(4_000)),
+                _ => Self::Disturb(Trouble::OneWay, 1_000 + rng.below(8_000)),
             },
             Faults::Churn => match rng.below(15) {
                 0 | 1 => Self::Kill,
@@ -91,12 +91,13 @@ impl Kind {
             },
             Faults::Blackhole => {
                 let all = [Links::One, Links::Half, Links::In, Links::Out, Links::All];
-                Self::Swallow { links: *rng.pick(&all)?, length_ms: 1_000 + rng.below(14_000) }
+                Self::Disturb(Trouble::Swallow(*rng.pick(&all)?), 1_000 + rng.below(14_000))
             }
             Faults::Partition => {
                 let (sides, nested) = (2 + rng.below(2), rng.chance(0.4));
                 let length_ms = 3_000 + rng.below(22_000);
-                Self::Split { sides, nested, met: rng.chance(0.4), length_ms }
+                let met = rng.chance(0.4);
+                Self::Disturb(Trouble::Split { sides, nested, met }, length_ms)
             }
             Faults::Mixed => match rng.below(8) {
                 0 => Self::Pause(500 + rng.below(12_000)),
@@ -115,32 +116,19 @@ impl Planned {
     pub(super) fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
         let kind = Kind::draw(faults, rng)?;
         let epoch = FIRST_EPOCH + rng.below(EPOCHS);
-        if matches!(kind, Kind::Split { .. }) && rng.chance(0.2) {
+        let splits = matches!(kind, Kind::Disturb(Trouble::Split { .. }, _));
+        let (moment, skip, delay_ms, aimed) = if splits && rng.chance(0.2) {
             // As a Regroup is being joined: some have, some will not hear of it.
-            let (moment, delay_ms) = (Moment::Regrouping, rng.below(100));
-            return Some(Self {
-                kind,
-                epoch,
-                moment,
-                skip: 0,
-                delay_ms,
-                aimed: true,
-                armed: false,
-            });
-        }
-        if rng.chance(0.3) {
+            (Moment::Regrouping, 0, rng.below(100), true)
+        } else if rng.chance(0.3) {
             // The first vote of an epoch, and its author: what must be adopted, and may be forgotten.
-            let (moment, skip, delay_ms) = (Moment::Finished, 0, 0);
-            return Some(Self { kind, epoch, moment, skip, delay_ms, aimed: true, armed: false });
-        }
-        Some(Self {
-            kind,
-            epoch,
-            moment: *rng.pick(&Moment::REGULAR)?,
-            skip: if rng.chance(0.5) { 0 } else { rng.below(8) },
-            delay_ms: if rng.chance(0.5) { 0 } else { rng.below(300) },
-            aimed: rng.chance(0.5),
-            armed: false,
-        })
+            (Moment::Finished, 0, 0, true)
+        } else {
+            let moment = *rng.pick(&Moment::REGULAR)?;
+            let skip = if rng.chance(0.5) { 0 } else { rng.below(8) };
+            let delay_ms = if rng.chance(0.5) { 0 } else { rng.below(300) };
+            (moment, skip, delay_ms, rng.chance(0.5))
+        };
+        Some(Self { kind, epoch, moment, skip, delay_ms, aimed, armed: false })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
-    PeerId, Process, RunId, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
+    PeerId, Process, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
 use crate::disk::{Damage, Kept};
@@ -22,7 +22,7 @@ const REPLAY_MAX: usize = 5;
 impl World {
     /// Starts a process on a host where none runs, from what its disk has: with the log that binds it
     /// (R20), or with another one where that is lost (R19), and at the head that can be restored (R21).
-    pub(crate) fn start(&mut self, host: usize) {
+    pub(crate) fn boot(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
         }
@@ -38,7 +38,7 @@ impl World {
         let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
         self.judge(verdict);
         let config = holdings::Config {
-            peer: self.config(host, log, Some(recovered)),
+            peer: self.config(host, log, recovered),
             codec: CODEC,
             newest: head,
             saved: saved.as_ref().map(|saved| saved.head()),
@@ -102,7 +102,7 @@ impl World {
         (restored, saved, log)
     }
 
-    fn config(&self, host: usize, log: LogId, recovered: Option<Recovered>) -> peer::Config {
+    fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
@@ -161,14 +161,15 @@ impl World {
         }
     }
 
-    /// Lets a message of nobody here arrive at a process, at once.
+    /// Lets a message of a stranger arrive at a process, at once.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
         let input = Input::Peer(peer::Input::Message(Arc::new(sealed)));
         self.push(0, host, Happening::Input(input));
     }
 
-    /// Nobody here does wrong, whoever says so; a stranger may.
+    /// Notes a blame. No host does wrong, so that to blame one breaks an invariant; a stranger may
+    /// do wrong.
     pub(super) fn blame(&mut self, host: usize, who: PeerId, fault: Fault) {
         if self.names.contains_key(&who) {
             let whom = self.hosts[host].name;
@@ -178,32 +179,28 @@ impl World {
         }
     }
 
-    /// The run.
-    pub(crate) fn run(&self) -> RunId {
-        self.run
-    }
-
     /// Asks a process to leave.
-    pub(crate) fn leave(&mut self, host: usize) {
+    pub fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
     }
 
     /// Stops a process without ending it: nothing closes, nothing is answered.
-    pub(crate) fn pause(&mut self, host: usize) {
+    pub fn pause(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.paused.get_or_insert_default();
         self.lose(host, Loss::Stalled);
     }
 
     /// Lets a stopped process go on: all that has come meanwhile reaches it at once.
-    pub(crate) fn resume(&mut self, host: usize) {
+    pub fn resume(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         for happening in process.paused.take().unwrap_or_default() {
             self.push(0, host, happening);
         }
     }
 
-    /// The clock of a process leaps ahead: by so much, and what it can tell from being slow.
+    /// Lets the clock of a process leap ahead: by `length_ms`, and by so much more that it can be
+    /// told from being slow.
     pub(crate) fn leap(&mut self, host: usize, length_ms: u64) {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -212,13 +209,13 @@ impl World {
     }
 
     /// Puts hosts on another side of a partition than the others.
-    pub(crate) fn cut(&mut self, hosts: &[usize], side: u32) {
+    pub fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
         self.part(Loss::Stalled);
     }
 
     /// Breaks the link from one host to another, in this direction; streams over it close.
-    pub(crate) fn break_link(&mut self, from: usize, to: usize) {
+    pub fn break_link(&mut self, from: usize, to: usize) {
         self.network.broken.insert((from, to));
         self.part(Loss::Closed);
     }
@@ -229,7 +226,7 @@ impl World {
         self.part(Loss::Stalled);
     }
 
-    /// Feeds the round trips to all others, and does so again.
+    /// Tells a process its round trips to all others, and does so again after a while.
     pub(super) fn measure(&mut self, host: usize) {
         for other in self.running() {
             if other != host && self.network.linked(host, other) {

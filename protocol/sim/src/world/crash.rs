@@ -97,11 +97,11 @@ impl World {
     }
 
     /// Hosts that have crashed since this was asked last.
-    pub(crate) fn crashed(&mut self) -> Vec<usize> {
+    pub fn crashed(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.script.crashed)
     }
 
-    /// Ends a process at once; of what is not flushed this much is on its disk.
+    /// Ends a process at once; `kept` says how much of what is not flushed is on its disk.
     pub(super) fn end(&mut self, host: usize, kept: Kept) {
         if self.hosts[host].process.is_some() {
             self.hosts[host].disk.crash(kept);
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Loses some of what a host has on disk. Only while no process runs there.
-    pub(crate) fn damage(&mut self, host: usize, damage: Damage) {
+    pub fn damage(&mut self, host: usize, damage: Damage) {
         assert!(self.hosts[host].process.is_none(), "its owner has locked it");
         self.hosts[host].disk.damage(damage);
     }

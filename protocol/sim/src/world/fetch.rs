@@ -8,7 +8,7 @@ use super::{Happening, Host, World};
 use crate::report::Count;
 use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
 use intellect_protocol::blocks::Blocks;
-use intellect_protocol::crowd::{self, Failure, Length, Patience, Want};
+use intellect_protocol::crowd::{self, Failure, Length, Want};
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{Buffer, Input, Location, Name, Slice, Ticket};
 use intellect_protocol::id::{Digest, PeerId};
@@ -48,7 +48,7 @@ pub(super) struct Fetch {
     wanted: Wanted,
     crowd: crowd::State,
     bytes: Vec<u8>,
-    /// Of a state, once it is here.
+    /// The table of a state, once it is here.
     table: Option<Vec<u8>>,
     look_ms: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl Questions {
 }
 
 impl Fetch {
-    /// Of a state the table comes first.
+    /// What the crowd fetches first: of a state that is the table.
     fn want(&self) -> Want {
         let (digest, length) = match &self.wanted {
             Wanted::Update(name) => (name.digest, CODEC.encoded_bytes(ELEMENTS)),
@@ -122,15 +122,15 @@ impl Fetch {
 }
 
 impl World {
-    /// Is about to fetch something.
+    /// Begins to fetch something of these donors, a moment later.
     pub(super) fn fetch_soon(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
         self.push_soon(host, Happening::Fetch(wanted, donors));
     }
 
     /// Begins to fetch something of these donors.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let (patience, without) = (Patience::OF_PARTS, self.setup.without);
-        let crowd = crowd::State::new(crowd::Config { patience, part_bytes: PART_BYTES, without });
+        let without = self.setup.without;
+        let crowd = crowd::State::new(crowd::Config { part_bytes: PART_BYTES, without });
         let Some(process) = &mut self.hosts[host].process else { return };
         let state = match wanted {
             Wanted::State { serial, .. } if serial != process.loads => return,
@@ -320,7 +320,8 @@ impl World {
         self.push(delay_ms + length_ms, host, Happening::Input(input));
     }
 
-    /// When so many bytes are there: after the way there and back, and their share of the line.
+    /// When so many bytes have arrived: after the way there and back, and the time that they take
+    /// of the line.
     fn carry(&mut self, donor: usize, host: usize, bytes: usize) -> u64 {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let place = &mut self.hosts[host];
@@ -403,7 +404,7 @@ impl World {
         self.drive(host, fetch, crowd::Input::Hashed(digest), &[]);
     }
 
-    /// Who lies is found out; nobody else is.
+    /// Notes that a liar was found out. Nobody else may be blamed.
     fn blame_donor(&mut self, host: usize, donor: PeerId, why: &'static str) {
         let process = self.host(&donor).and_then(|of| self.hosts[of].process.as_ref());
         match process.is_some_and(|process| process.lies) {
@@ -438,7 +439,7 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
     }
 
-    /// None of the donors has it.
+    /// None of the donors has what is fetched.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };
@@ -458,15 +459,15 @@ impl World {
         (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
     }
 
-    /// Makes a process serve no finished chunk.
-    pub(crate) fn withhold_chunks(&mut self, host: usize) {
+    /// Lets a host serve no finished chunk any more, whatever it says that it holds.
+    pub fn withhold_chunks(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.withholds = true;
         }
     }
 
-    /// Makes a liar of a process: what it serves is wrong.
-    pub(crate) fn lie(&mut self, host: usize) {
+    /// Lets a host answer every request for bytes with other bytes.
+    pub fn lie(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.lies = true;
         }

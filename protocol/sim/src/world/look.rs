@@ -1,6 +1,6 @@
 //! What can be seen of a simulated world: who runs, and where each process stands.
 
-use super::{Count, Head, PeerId, Phase, Report, Voter, World};
+use super::{Count, Head, PeerId, Phase, Report, World};
 
 impl World {
     /// Hosts whose process runs, stopped or not.
@@ -9,29 +9,23 @@ impl World {
     }
 
     /// The head of a host's process.
-    pub(crate) fn head(&self, host: usize) -> Option<Head> {
-        self.hosts[host].process.as_ref().map(|process| process.judged.head())
+    pub fn head(&self, host: usize) -> Option<Head> {
+        self.hosts[host].process.as_ref().map(|process| process.judged.head)
     }
 
     /// Where a host's process stands in its open epoch.
-    pub(crate) fn phase(&self, host: usize) -> Option<(Phase, u32)> {
+    pub fn phase(&self, host: usize) -> Option<(Phase, u32)> {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
     }
 
     /// The peer that a host is.
-    pub(crate) fn name(&self, host: usize) -> PeerId {
+    pub fn name(&self, host: usize) -> PeerId {
         self.hosts[host].name
     }
 
     /// The host that a peer is.
-    pub(crate) fn host(&self, name: &PeerId) -> Option<usize> {
+    pub fn host(&self, name: &PeerId) -> Option<usize> {
         self.names.get(name).copied()
-    }
-
-    /// The voters of a host's open series; empty where no process runs.
-    pub(crate) fn voters(&self, host: usize) -> &[Voter] {
-        let process = self.hosts[host].process.as_ref();
-        process.map_or(&[], |process| process.holdings.peer().series().1)
     }
 
     /// Whether two hosts' heads lie on one lineage.
@@ -45,7 +39,7 @@ impl World {
     /// Where a host's process stands, for whoever reads of a failure.
     pub(crate) fn describe(&self, host: usize) -> String {
         let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
-        let (head, (series, voters)) = (process.judged.head(), process.holdings.peer().series());
+        let (head, (series, voters)) = (process.judged.head, process.holdings.peer().series());
         let (phase, attempt) = process.holdings.peer().phase();
         format!(
             "{host}: {}/{} {phase:?} {attempt} in {:?} of {} voters",

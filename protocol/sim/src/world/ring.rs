@@ -18,7 +18,7 @@ use intellect_protocol::sign::Keypair;
 impl World {
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
         let Some(process) = &self.hosts[host].process else { return };
-        let epoch = process.judged.head().epoch + 1;
+        let epoch = process.judged.head.epoch + 1;
         let Some(frozen) = &process.toy.frozen else {
             return self.break_with("S4", "a ring without a frozen delta".to_owned());
         };
@@ -118,8 +118,8 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content, input });
     }
 
-    /// Sets how a process sends in the rings that it accepts.
-    pub(crate) fn set_sends(&mut self, host: usize, sends: Sends) {
+    /// Lets a host accept rosters and then send in no ring, or just often enough to be heard.
+    pub fn send_in_rings(&mut self, host: usize, sends: Sends) {
         if let Some(process) = &mut self.hosts[host].process {
             process.sends = sends;
         }

@@ -30,27 +30,15 @@ impl World {
         most + 5 * self.setup.jitter_ms
     }
 
-    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds.
-    pub(crate) fn set_loading(&mut self, host: usize, loading_ms: u64) {
+    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds; an update takes an eighth of
+    /// that, an answer an eighth of an update.
+    pub fn load_in(&mut self, host: usize, loading_ms: u64) {
         self.hosts[host].loading_ms = loading_ms;
     }
 
-    /// Fills the disk of a host, or makes room on it.
-    pub(crate) fn set_full(&mut self, host: usize, full: bool) {
-        self.hosts[host].disk.full = full;
-    }
-
-    /// Sets how long a flush takes on a host, in milliseconds.
-    pub(crate) fn set_flushing(&mut self, host: usize, flush_ms: u64) {
+    /// Sets how long a flush takes on a host, in milliseconds: none, until told.
+    pub fn flush_in(&mut self, host: usize, flush_ms: u64) {
         self.hosts[host].flush_ms = flush_ms;
-    }
-
-    /// Begins the budget that is under way anew, if there is one.
-    pub(crate) fn train_anew(&mut self, host: usize) {
-        let Some(process) = &mut self.hosts[host].process else { return };
-        if process.training.take().is_some() {
-            self.train(host);
-        }
     }
 
     /// Trains the next epoch; a budget that another epoch interrupted is finished first.

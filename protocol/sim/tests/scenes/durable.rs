@@ -15,7 +15,7 @@ enum Back {
     Blank,
 }
 
-fn bring_back(stage: &mut Stage, host: usize, back: Back) -> Played {
+fn bring_back(stage: &mut World, host: usize, back: Back) -> Played {
     let lost = match back {
         Back::WithLog => Damage::None,
         Back::WithoutLog | Back::WithoutLogTwice => Damage::Votes,
@@ -47,7 +47,7 @@ fn crash_and_return(role: usize, point: u64, kept: Kept, back: Back) -> Result<b
     reach(&mut stage, &all, 5)?;
     assert!(all.iter().all(|host| forks(&stage, *host).is_empty()));
     assert!(stage.until(END_MS, |stage| stage.same(&all))?);
-    let report = stage.report();
+    let report = stage.report;
     let blank = match back {
         Back::WithLog => 0,
         Back::WithoutLog | Back::Blank => 1,
@@ -147,7 +147,7 @@ fn durable_is_missed() {
 /// another value. What it voted for goes when the other one is committed, on its disk, and not before.
 fn voted_for_another(x: usize, after_ms: u64, without: Option<Rule>) -> Played {
     let (mut stage, all) = founded(4, 0, without)?;
-    let ring = |stage: &mut Stage| {
+    let ring = |stage: &mut World| {
         all.iter().all(|host| stage.phase(*host).is_some_and(|(phase, _)| phase == Phase::Reduce))
     };
     assert!(stage.until(END_MS, ring)?);
@@ -181,7 +181,7 @@ fn regroup_survives_a_power_cut() -> Played {
                 stage.kill(&[a, b]);
                 stage.play(GRACE_MS - 1_000)?;
                 stage.crash(c, points, kept);
-                let over = |stage: &mut Stage| stage.head(c).is_none() || stage.epoch(c) > 2;
+                let over = |stage: &mut World| stage.head(c).is_none() || stage.epoch(c) > 2;
                 assert!(stage.until(END_MS, over)?);
                 if stage.crashed().is_empty() {
                     break 'points;
@@ -197,7 +197,7 @@ fn regroup_survives_a_power_cut() -> Played {
                 let committed = [c, d].into_iter().find_map(|host| stage.commit(host, 4));
                 assert!(committed.is_some_and(|committed| committed.forkable_since.is_some()));
                 assert!(forks(&stage, c).is_empty() && forks(&stage, d).is_empty());
-                assert_eq!(stage.report().of(Count::Blank), 0);
+                assert_eq!(stage.report.of(Count::Blank), 0);
             }
             points += 1;
         }
@@ -244,7 +244,7 @@ fn everybody_restarts_from_the_last_epoch() -> Played {
             _ => Fate::Deliver,
         });
         let wanted = if voted { 3 } else { 0 };
-        let ready = |stage: &mut Stage| {
+        let ready = |stage: &mut World| {
             all_at(stage, &all, epoch - 1)
                 && votes.borrow().len() >= wanted
                 && all.iter().all(|host| !accepted(stage, *host, epoch).is_empty())
@@ -260,7 +260,7 @@ fn everybody_restarts_from_the_last_epoch() -> Played {
         if voted {
             assert_eq!(committed.receipt.update, votes.borrow()[&all[0]]);
         }
-        assert!(!committed.regrouped && stage.report().of(Count::Blank) == 0);
+        assert!(!committed.regrouped && stage.report.of(Count::Blank) == 0);
         assert!(all.iter().all(|host| forks(&stage, *host).is_empty()));
     }
     Ok(())
@@ -311,7 +311,7 @@ fn a_vote_without_bytes_loses_the_log() -> Played {
     stage.kill(&[c]);
     stage.damage(c, Damage::Updates);
     stage.start(&[c]);
-    assert_eq!((stage.report().of(Count::Resumed), stage.report().of(Count::Blank)), (0, 1));
+    assert_eq!((stage.report.of(Count::Resumed), stage.report.of(Count::Blank)), (0, 1));
     stage.relent();
     reach(&mut stage, &all, 5)?;
     assert!(stage.voters(a).contains(&c) && regroups(&stage, b).is_empty());

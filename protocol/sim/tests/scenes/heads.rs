@@ -47,10 +47,10 @@ fn halves_with_joiners() -> Played {
     stage.start(&[4, 5, 6, 7, 8, 9]);
     stage.play(GRACE_MS - 1_000)?;
     assert!(stage.epoch(a) > 1 && stage.epoch(c) == 1, "only the half with the first voter");
-    let members = |stage: &Stage, of: &[usize]| {
+    let members = |stage: &World, of: &[usize]| {
         of.iter().all(|host| stage.epoch(*host) > 2 && sorted(&stage.voters(*host)) == sorted(of))
     };
-    let grown = |stage: &mut Stage| members(stage, &one) && members(stage, &other);
+    let grown = |stage: &mut World| members(stage, &one) && members(stage, &other);
     assert!(stage.until(END_MS, grown)?);
     assert!(regroups(&stage, a).is_empty());
     // Newcomers that know the head by then take part.
@@ -65,10 +65,10 @@ fn halves_with_joiners() -> Played {
         _ => Fate::Deliver,
     });
     stage.mend();
-    let heard = |stage: &mut Stage| parted.iter().all(|host| !forks(stage, *host).is_empty());
+    let heard = |stage: &mut World| parted.iter().all(|host| !forks(stage, *host).is_empty());
     assert!(stage.until(END_MS, heard)?, "someone is silent");
     stage.relent();
-    let met = |stage: &mut Stage| {
+    let met = |stage: &mut World| {
         stage.same(&parted) && stage.voters(a).len() == 10 && members(stage, &parted)
     };
     assert!(stage.until(END_MS, met)?);
@@ -119,7 +119,7 @@ fn greater_head_that_nobody_serves() -> Played {
     let far = stage.head(c).unwrap();
     assert!(far.exceeds(&stage.head(a).unwrap()) && stage.epoch(a) >= 2, "{far:?}");
     stage.mend();
-    let behind = |stage: &mut Stage| {
+    let behind = |stage: &mut World| {
         [a, b].iter().any(|host| told(stage, *host, |e| matches!(e, Event::Behind { .. })))
     };
     assert!(stage.until(END_MS, behind)?);
@@ -128,7 +128,7 @@ fn greater_head_that_nobody_serves() -> Played {
     reach(&mut stage, &[a, b], epoch + 2)?;
     assert!(forks(&stage, a).is_empty() && forks(&stage, b).is_empty(), "they went on");
     stage.resume(c);
-    let taken = |stage: &mut Stage| stage.same(&all) && stage.epoch(a) > far.epoch;
+    let taken = |stage: &mut World| stage.same(&all) && stage.epoch(a) > far.epoch;
     assert!(stage.until(END_MS, taken)?);
     for host in [a, b] {
         assert!(forks(&stage, host).iter().sum::<u64>() > 0, "{host} left its lineage silently");

@@ -5,7 +5,7 @@ use intellect_protocol::message::{Answer, Head};
 use super::*;
 
 /// The heads that a host reached by an update of others, in order.
-fn replayed(stage: &Stage, host: usize) -> Vec<Head> {
+fn replayed(stage: &World, host: usize) -> Vec<Head> {
     let heads = stage.told(host).filter_map(|event| match event {
         Event::Replayed { head, .. } => Some(*head),
         _ => None,
@@ -13,12 +13,12 @@ fn replayed(stage: &Stage, host: usize) -> Vec<Head> {
     heads.collect()
 }
 
-fn arrivals(stage: &Stage, host: usize) -> usize {
+fn arrivals(stage: &World, host: usize) -> usize {
     stage.told(host).filter(|event| matches!(event, Event::CaughtUp { .. })).count()
 }
 
 /// Whether `host` has a place in what `other` committed as that epoch.
-fn has_place(stage: &Stage, other: usize, epoch: u64, host: usize) -> bool {
+fn has_place(stage: &World, other: usize, epoch: u64, host: usize) -> bool {
     stage.commit(other, epoch).is_some_and(|c| weight(stage, c, host).is_some_and(|w| w > 0))
 }
 
@@ -56,16 +56,16 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
     (0..5).for_each(|host| stage.train_in(host, 4_000));
     reach(&mut stage, &all, 8)?;
     let epoch_ms = {
-        let from_ms = stage.now_ms();
+        let from_ms = stage.now_ms;
         reach(&mut stage, &all, 12)?;
-        (stage.now_ms() - from_ms) / 4
+        (stage.now_ms - from_ms) / 4
     };
     stage.load_in(4, 4 * epoch_ms);
     stage.start(&[4]);
     assert!(stage.until(END_MS, |stage| arrivals(stage, 4) > 0)?);
     let (there, by_updates) = (stage.epoch(4), replayed(&stage, 4).len());
     assert!(there >= 17 && by_updates >= 4, "{by_updates} updates to epoch {there}");
-    assert_eq!(stage.report().of(Count::Loaded), 1);
+    assert_eq!(stage.report.of(Count::Loaded), 1);
     reach(&mut stage, &all, there + 3)?;
     assert!((there + 1..=there + 3).any(|epoch| has_place(&stage, all[0], epoch, 4)));
     assert!(arrivals(&stage, 4) <= 2, "it says so when it is there, and hardly before");
@@ -77,7 +77,7 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
 #[test]
 fn joiner_of_a_long_run_verifies_all_of_it() -> Played {
     let (mut stage, all) = founded(3, 2, None)?;
-    let joins = |stage: &mut Stage, host| {
+    let joins = |stage: &mut World, host| {
         let others = all.iter().copied().chain([host]).collect::<Vec<_>>();
         stage.start(&[host]);
         stage.until(END_MS, |stage| stage.epoch(host) > 0 && stage.same(&others))
@@ -89,7 +89,7 @@ fn joiner_of_a_long_run_verifies_all_of_it() -> Played {
     stage.kill(&all);
     stage.start(&all);
     assert!(joins(&mut stage, 4)?, "{:?}", stage.head(4));
-    assert_eq!(stage.report().of(Count::Loaded), 2);
+    assert_eq!(stage.report.of(Count::Loaded), 2);
     Ok(())
 }
 
@@ -104,7 +104,7 @@ fn who_is_slow_to_follow_does_not_go_on_alone() -> Played {
     reach(&mut stage, &[3], 2)?;
     stage.load_in(3, 8 * 4 * GRACE_MS);
     reach(&mut stage, &all, 6)?;
-    let followed = |stage: &mut Stage| stage.epoch(3) >= 5;
+    let followed = |stage: &mut World| stage.epoch(3) >= 5;
     assert!(stage.until(END_MS, followed)?, "{:?}", stage.head(3));
     assert!(regroups(&stage, 3).is_empty() && forks(&stage, 3).is_empty());
     Ok(())
@@ -121,7 +121,7 @@ fn donors_die_in_the_middle_of_a_replay() -> Played {
     assert!(stage.until(END_MS, |stage| !replayed(stage, 4).is_empty())?);
     stage.kill(&all[2..]);
     assert!(stage.until(END_MS, |stage| arrivals(stage, 4) > 0)?);
-    assert_eq!(stage.report().of(Count::Loaded), 0);
+    assert_eq!(stage.report.of(Count::Loaded), 0);
     let there = stage.epoch(4);
     reach(&mut stage, &[all[0], all[1], 4], there + 3)?;
     assert!((there + 1..=there + 3).any(|epoch| has_place(&stage, 4, epoch, 4)));
@@ -138,16 +138,16 @@ fn updates_that_nobody_has_kept() -> Played {
     stage.pause(d);
     reach(&mut stage, &[a, b, c], 11)?;
     stage.start(&[4]);
-    let caught_up = |stage: &mut Stage| arrivals(stage, 4) > 0;
+    let caught_up = |stage: &mut World| arrivals(stage, 4) > 0;
     assert!(stage.until(END_MS, caught_up)?);
     let there = stage.epoch(4);
     reach(&mut stage, &[a, b, c, 4], there + 1)?;
-    let loaded = stage.report().of(Count::Loaded);
+    let loaded = stage.report.of(Count::Loaded);
     stage.kill(&[a, b, c]);
     stage.resume(d);
-    let met = |stage: &mut Stage| stage.epoch(4) > 14 && stage.same(&[d, 4]);
+    let met = |stage: &mut World| stage.epoch(4) > 14 && stage.same(&[d, 4]);
     assert!(stage.until(END_MS, met)?, "{:?} {:?}", stage.head(4), stage.head(d));
-    assert_eq!(stage.report().of(Count::Loaded) - loaded, 1);
+    assert_eq!(stage.report.of(Count::Loaded) - loaded, 1);
     let on_top = replayed(&stage, d);
     assert!(on_top.iter().all(|head| head.epoch > there), "{there} {on_top:?}");
     Ok(())
@@ -162,14 +162,14 @@ fn killed_on_the_way(without: Option<Rule>) -> Result<u64, Violation> {
     stage.load_in(3, 8_000);
     for pieces in [5, 11, 16] {
         stage.start(&[3]);
-        let there = |stage: &mut Stage| stage.report().of(Count::Pieces) >= pieces;
+        let there = |stage: &mut World| stage.report.of(Count::Pieces) >= pieces;
         assert!(stage.until(END_MS, there)?);
         if pieces < 16 {
             stage.kill(&[3]);
         }
     }
-    assert!(stage.until(END_MS, |stage| stage.report().of(Count::Loaded) > 0)?);
-    Ok(stage.report().of(Count::Pieces))
+    assert!(stage.until(END_MS, |stage| stage.report.of(Count::Loaded) > 0)?);
+    Ok(stage.report.of(Count::Pieces))
 }
 
 #[test]
@@ -192,12 +192,12 @@ fn donors_of_whom_one_lies(epoch: u64, without: Option<Rule>) -> Played {
     reach(&mut stage, &all, epoch)?;
     stage.lie(all[0]);
     stage.start(&[4]);
-    let there = |stage: &mut Stage| arrivals(stage, 4) > 0;
+    let there = |stage: &mut World| arrivals(stage, 4) > 0;
     assert!(stage.until(END_MS, there)?);
     let epoch = stage.epoch(4);
     reach(&mut stage, &[all[1], all[2], all[3], 4], epoch + 3)?;
     assert!((epoch + 1..=epoch + 3).any(|epoch| has_place(&stage, 4, epoch, 4)));
-    let liars: Vec<_> = stage.blamed().iter().map(|(who, _)| *who).collect();
+    let liars: Vec<_> = stage.blamed.iter().map(|(who, _)| *who).collect();
     assert!(!liars.is_empty() && liars.iter().all(|who| *who == stage.name(all[0])));
     Ok(())
 }

@@ -26,8 +26,10 @@ use intellect_protocol::message::{Done, Message};
 use intellect_protocol::rule::Rule;
 use intellect_protocol::sync::LINKS_KEPT;
 use intellect_protocol_sim::check::Violation;
+use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::report::Count;
-use intellect_protocol_sim::stage::{Fate, Sends, Stage};
+use intellect_protocol_sim::rings::Sends;
+use intellect_protocol_sim::world::World;
 
 type Played = Result<(), Violation>;
 
@@ -42,8 +44,8 @@ fn founded(
     count: usize,
     spare: usize,
     without: Option<Rule>,
-) -> Result<(Stage, Vec<usize>), Violation> {
-    let mut stage = Stage::new(count + spare, 0, without);
+) -> Result<(World, Vec<usize>), Violation> {
+    let mut stage = World::scene(count + spare, 0, without);
     let hosts: Vec<usize> = (0..count).collect();
     stage.start(&hosts);
     assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);
@@ -52,12 +54,12 @@ fn founded(
     Ok((stage, order))
 }
 
-fn all_at(stage: &Stage, hosts: &[usize], epoch: u64) -> bool {
+fn all_at(stage: &World, hosts: &[usize], epoch: u64) -> bool {
     hosts.iter().all(|host| stage.epoch(*host) >= epoch)
 }
 
 /// Plays until all `hosts` have committed `epoch`.
-fn reach(stage: &mut Stage, hosts: &[usize], epoch: u64) -> Played {
+fn reach(stage: &mut World, hosts: &[usize], epoch: u64) -> Played {
     let there = stage.until(END_MS, |stage| all_at(stage, hosts, epoch))?;
     let heads: Vec<_> = hosts.iter().map(|host| stage.head(*host)).collect();
     assert!(there, "not at epoch {epoch}: {heads:?}");
@@ -65,18 +67,18 @@ fn reach(stage: &mut Stage, hosts: &[usize], epoch: u64) -> Played {
 }
 
 /// What a host committed as that epoch.
-fn commit(stage: &Stage, host: usize, epoch: u64) -> Committed {
+fn commit(stage: &World, host: usize, epoch: u64) -> Committed {
     stage.commit(host, epoch).cloned().unwrap()
 }
 
 /// The weight of a host in what `committed` sums up; `None` if it is no member.
-fn weight(stage: &Stage, committed: &Committed, host: usize) -> Option<u64> {
+fn weight(stage: &World, committed: &Committed, host: usize) -> Option<u64> {
     let members = committed.receipt.members.iter();
     members.filter(|m| m.peer == stage.name(host)).map(|m| m.weight).next()
 }
 
 /// The rosters of an epoch that a host accepted: attempt, and the value adopted.
-fn accepted(stage: &Stage, host: usize, of: u64) -> Vec<(u32, Option<Digest>)> {
+fn accepted(stage: &World, host: usize, of: u64) -> Vec<(u32, Option<Digest>)> {
     let rosters = stage.told(host).filter_map(|event| match event {
         Event::Roster { epoch, attempt, adopt, .. } if *epoch == of => Some((*attempt, *adopt)),
         _ => None,
@@ -85,7 +87,7 @@ fn accepted(stage: &Stage, host: usize, of: u64) -> Vec<(u32, Option<Digest>)> {
 }
 
 /// The Regroups that a host entered, but its founding: members and absent, as hosts.
-fn regroups(stage: &Stage, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
+fn regroups(stage: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     let hosts = |peers: &[PeerId]| -> Vec<usize> {
         let mut hosts: Vec<_> = peers.iter().map(|peer| stage.host(peer).unwrap()).collect();
         hosts.sort_unstable();
@@ -101,7 +103,7 @@ fn regroups(stage: &Stage, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
 }
 
 /// Epochs undone by each fork that a host told of.
-fn forks(stage: &Stage, host: usize) -> Vec<u64> {
+fn forks(stage: &World, host: usize) -> Vec<u64> {
     let undone = stage.told(host).filter_map(|event| match event {
         Event::Fork { undone, .. } => Some(*undone),
         _ => None,
@@ -109,7 +111,7 @@ fn forks(stage: &Stage, host: usize) -> Vec<u64> {
     undone.collect()
 }
 
-fn told(stage: &Stage, host: usize, what: impl Fn(&Event) -> bool) -> bool {
+fn told(stage: &World, host: usize, what: impl Fn(&Event) -> bool) -> bool {
     stage.told(host).any(what)
 }
 
@@ -137,7 +139,7 @@ type Noted<T> = Rc<RefCell<T>>;
 type Votes = Noted<BTreeMap<usize, Digest>>;
 
 /// Drops every Regroup and Join, and notes who is the first to join one.
-fn hide_joins(stage: &mut Stage) -> Noted<Option<usize>> {
+fn hide_joins(stage: &mut World) -> Noted<Option<usize>> {
     let joined: Noted<Option<usize>> = Rc::default();
     let noted = joined.clone();
     stage.direct(move |from, _, message| match message {

@@ -2,7 +2,8 @@
 
 use intellect_protocol::event::{Cause, Event};
 use intellect_protocol::message::{Message, Refusal};
-use intellect_protocol_sim::stage::{Fate, Stage};
+use intellect_protocol_sim::network::Fate;
+use intellect_protocol_sim::world::World;
 
 use super::*;
 
@@ -25,7 +26,7 @@ fn full_disk(without: Option<Rule>) -> Played {
     reach(&mut stage, &all, 6)?;
     assert!(said.borrow().iter().all(|epoch| *epoch < 3), "{said:?}");
     stage.clear_disk(full);
-    let again = |stage: &mut Stage| {
+    let again = |stage: &mut World| {
         let epoch = stage.epoch(full);
         epoch > 6 && weight(stage, &commit(stage, full, epoch), full).is_some_and(|w| w > 0)
     };
@@ -61,7 +62,7 @@ fn commit_three_peers() -> Played {
 /// R15: who is present at the founding takes part in it.
 #[test]
 fn founding_waits_for_everyone_present() -> Played {
-    let mut stage = Stage::new(3, 0, None);
+    let mut stage = World::scene(3, 0, None);
     let refused = counter();
     let noted = refused.clone();
     // For a while 0 does not hear of 2, and would found the run without it.
@@ -93,7 +94,7 @@ fn founding_waits_for_everyone_present() -> Played {
 fn late_joiner_next_epoch() -> Played {
     let (mut stage, all) = founded(3, 1, None)?;
     stage.start(&[3]);
-    let counted = |stage: &Stage| {
+    let counted = |stage: &World| {
         let committed = stage.commit(3, stage.epoch(3)).cloned();
         committed.is_some_and(|committed| weight(stage, &committed, 3) > Some(0))
     };
@@ -181,9 +182,9 @@ fn leave_then_next_epoch_without_grace() -> Played {
         let (a, rest) = (all[0], &all[1..]);
         stage.play(100)?;
         stage.leave(a);
-        let left_ms = stage.now_ms();
+        let left_ms = stage.now_ms;
         reach(&mut stage, rest, 3)?;
-        assert!(stage.now_ms() < left_ms + GRACE_MS, "they waited");
+        assert!(stage.now_ms < left_ms + GRACE_MS, "they waited");
         let (a_left, name) = (Cause::Left, stage.name(a));
         assert!(rest.iter().all(|host| {
             told(&stage, *host, |e| *e == Event::PeerLost { who: name, cause: a_left })
@@ -201,7 +202,7 @@ fn leave_then_next_epoch_without_grace() -> Played {
 fn restart_mid_epoch_without_a_place() -> Played {
     let (mut stage, all) = founded(3, 0, None)?;
     let [a, b, c] = all[..] else { unreachable!() };
-    let accepts = |stage: &mut Stage| !accepted(stage, c, 2).is_empty();
+    let accepts = |stage: &mut World| !accepted(stage, c, 2).is_empty();
     assert!(stage.until(END_MS, accepts)?);
     stage.kill(&[c]);
     stage.start(&[c]);
@@ -222,7 +223,7 @@ fn declared_dead_but_alive() -> Played {
     let (mut stage, all) = founded(3, 0, None)?;
     let [a, b, c] = all[..] else { unreachable!() };
     // The ring is open everywhere once the last Accept has arrived, and takes 20 ms.
-    let open = |stage: &mut Stage| all.iter().all(|host| !accepted(stage, *host, 2).is_empty());
+    let open = |stage: &mut World| all.iter().all(|host| !accepted(stage, *host, 2).is_empty());
     assert!(stage.until(END_MS, open)?);
     stage.play(8)?;
     stage.cut(&[c], 1);
@@ -293,12 +294,12 @@ fn healthy_peers_commit_within_four_round_trips_of_the_last_vote() -> Played {
             let there = stage.until(END_MS, |stage| {
                 let now = voted.borrow().len();
                 if now > std::mem::replace(&mut votes, now) {
-                    last_ms = stage.now_ms();
+                    last_ms = stage.now_ms;
                 }
                 all_at(stage, &all, epoch)
             })?;
             assert!(there && votes == count, "{count} peers, epoch {epoch}: {votes} votes");
-            let took_ms = stage.now_ms() - last_ms;
+            let took_ms = stage.now_ms - last_ms;
             assert!(took_ms <= 4 * ROUND_TRIP_MS, "{count} peers, epoch {epoch}: {took_ms} ms");
         }
     }

@@ -5,7 +5,7 @@ use intellect_protocol::message::Message;
 use super::*;
 
 /// Drops every vote, and notes for what.
-fn hide_votes(stage: &mut Stage) -> Votes {
+fn hide_votes(stage: &mut World) -> Votes {
     let votes = Votes::default();
     let noted = votes.clone();
     stage.direct(move |from, _, message| match message {
@@ -25,11 +25,11 @@ fn half_dies(count: usize) -> Played {
         let (first, second) = all.split_at(count / 2);
         let (live, dead) = if first_half_lives { (first, second) } else { (second, first) };
         stage.play(100)?;
-        let killed_ms = stage.now_ms();
+        let killed_ms = stage.now_ms;
         stage.kill(dead);
         if first_half_lives {
             reach(&mut stage, live, 2)?;
-            assert!(stage.now_ms() < killed_ms + GRACE_MS, "it waited");
+            assert!(stage.now_ms < killed_ms + GRACE_MS, "it waited");
             assert!(regroups(&stage, live[0]).is_empty());
             continue;
         }
@@ -115,13 +115,13 @@ fn regroup_half_joined() -> Played {
     stage.play(100)?;
     stage.kill(&[a, b, c]);
     assert!(stage.until(END_MS, |_| joined.get() > 0)?);
-    let joined_ms = stage.now_ms();
+    let joined_ms = stage.now_ms;
     stage.pause(f);
     reach(&mut stage, &[d, e], 2)?;
-    assert!(stage.now_ms() < joined_ms + 25_000, "its Join is still on its way");
+    assert!(stage.now_ms < joined_ms + 25_000, "its Join is still on its way");
     stage.train_in(d, 5_000);
     stage.train_in(e, 5_000);
-    stage.play(joined_ms + 26_000 - stage.now_ms())?;
+    stage.play(joined_ms + 26_000 - stage.now_ms)?;
     for host in [d, e] {
         assert_eq!(regroups(&stage, host), [(sorted(&[d, e]), sorted(&[a, b, c, f]))]);
     }
@@ -170,7 +170,7 @@ fn nested_regroup_keeps_the_dones() -> Played {
     assert!(stage.until(END_MS, |_| votes.borrow().len() == 4)?);
     let value = votes.borrow()[&a];
     stage.kill(&[a, b]);
-    let entered = |stage: &Stage, host| regroups(stage, host).len();
+    let entered = |stage: &World, host| regroups(stage, host).len();
     assert!(stage.until(END_MS, |stage| entered(stage, c) + entered(stage, d) == 2)?);
     let [first, last] = stage.voters(c)[..] else { unreachable!() };
     stage.kill(&[first]);

@@ -10,8 +10,8 @@ use super::*;
 const ELEMENTS: u64 = 4_000;
 
 /// Plays until all `hosts` are in the ring of an attempt from `attempt` on.
-fn in_the_ring(stage: &mut Stage, hosts: &[usize], attempt: u32) -> Result<bool, Violation> {
-    let here = |stage: &Stage, host: usize| {
+fn in_the_ring(stage: &mut World, hosts: &[usize], attempt: u32) -> Result<bool, Violation> {
+    let here = |stage: &World, host: usize| {
         stage.phase(host).is_some_and(|(phase, k)| phase == Phase::Reduce && k >= attempt)
     };
     stage.until(20_000, |stage| hosts.iter().all(|host| here(stage, *host)))
@@ -146,7 +146,7 @@ fn declared_dead_but_alive(
     let end = missed + 3;
     reach(&mut stage, &all, end)?;
     assert!(stage.same(&all) && regroups(&stage, c).is_empty());
-    assert_eq!(stage.report().of(Count::Loaded) > 0, missed > 2, "by updates, or by a checkpoint");
+    assert_eq!(stage.report.of(Count::Loaded) > 0, missed > 2, "by updates, or by a checkpoint");
     let mut later = missed + 1..=end;
     let again = later.any(|epoch| weight(&stage, &commit(&stage, all[0], epoch), c) > Some(0));
     assert!(again, "it takes part again");

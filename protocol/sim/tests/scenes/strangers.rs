@@ -12,7 +12,8 @@ use intellect_protocol::message::{
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
 use intellect_protocol::wire;
-use intellect_protocol_sim::stage::{Fate, stranger};
+use intellect_protocol_sim::network::Fate;
+use intellect_protocol_sim::world::scene::stranger;
 
 use super::*;
 
@@ -24,7 +25,7 @@ fn digest(n: u32) -> Digest {
 }
 
 /// Plays until a roster of `epoch` is on its way.
-fn next_roster(stage: &mut Stage, epoch: u64) -> Result<Roster, Violation> {
+fn next_roster(stage: &mut World, epoch: u64) -> Result<Roster, Violation> {
     let seen: Noted<Option<Roster>> = Rc::default();
     let note = Rc::clone(&seen);
     stage.direct(move |_, _, message| {
@@ -42,7 +43,7 @@ fn next_roster(stage: &mut Stage, epoch: u64) -> Result<Roster, Violation> {
 }
 
 /// The stranger lives beside `host`, for as long as it repeats itself.
-fn heartbeat(stage: &Stage, host: usize, count: u64) -> Message {
+fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
     let head = stage.head(host).unwrap();
     Message::Heartbeat(Heartbeat {
         count,
@@ -62,12 +63,12 @@ fn heartbeat(stage: &Stage, host: usize, count: u64) -> Message {
 }
 
 /// Everyone commits `epoch` at once, and nobody is blamed.
-fn undisturbed(stage: &mut Stage, all: &[usize], epoch: u64) -> Played {
+fn undisturbed(stage: &mut World, all: &[usize], epoch: u64) -> Played {
     reach(stage, all, epoch)?;
     for host in all {
         assert_eq!(commit(stage, *host, epoch).attempt, 1);
     }
-    assert!(stage.same(all) && stage.blamed().is_empty());
+    assert!(stage.same(all) && stage.blamed.is_empty());
     Ok(())
 }
 
@@ -78,7 +79,7 @@ fn a_stranger_votes_for_another_value() -> Played {
     let roster = next_roster(&mut stage, 2)?;
     let receipt = roster.receipt(digest(1));
     let (roster_digest, r) =
-        (wire::roster_digest(&stage.run(), &roster), wire::receipt_digest(&stage.run(), &receipt));
+        (wire::roster_digest(&stage.run, &roster), wire::receipt_digest(&stage.run, &receipt));
     let done = Done { series: roster.series, roster: roster_digest, r, update: receipt.update };
     stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
     stage.say(&all, STRANGER, &Message::Done(done));
@@ -90,7 +91,7 @@ fn a_stranger_votes_for_another_value() -> Played {
 fn a_stranger_refuses_a_roster() -> Played {
     let (mut stage, all) = founded(4, 0, None)?;
     let roster = next_roster(&mut stage, 2)?;
-    let what = wire::roster_digest(&stage.run(), &roster);
+    let what = wire::roster_digest(&stage.run, &roster);
     let head = stage.head(all[0]).unwrap();
     for promised in [1, 7, u32::MAX] {
         let refuse =
@@ -147,7 +148,7 @@ fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
         stage.say(&all, STRANGER, &Message::Roster(roster));
         stage.play(1)?;
     }
-    assert!(stage.blamed().len() >= 4 * all.len(), "{:?}", stage.blamed());
+    assert!(stage.blamed.len() >= 4 * all.len(), "{:?}", stage.blamed);
     reach(&mut stage, &all, 2)?;
     assert!(stage.same(&all));
     Ok(())
@@ -182,7 +183,7 @@ fn a_stranger_stops_no_regroup() -> Played {
     }
     assert!(all_at(&stage, &[c, d], 3), "{:?}", [stage.head(c), stage.head(d)]);
     assert_eq!(regroups(&stage, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
-    assert!(stage.blamed().is_empty());
+    assert!(stage.blamed.is_empty());
     Ok(())
 }
 
@@ -200,8 +201,8 @@ fn a_regroup_that_hides_a_voter_is_a_fault() -> Played {
         stage.say(&all[..1], STRANGER, &Message::Regroup(regroup));
     }
     reach(&mut stage, &all, 2)?;
-    let why: Vec<String> = stage.blamed().iter().map(|(_, fault)| fault.to_string()).collect();
-    assert!(stage.blamed().iter().all(|(who, _)| *who == proposer));
+    let why: Vec<String> = stage.blamed.iter().map(|(_, fault)| fault.to_string()).collect();
+    assert!(stage.blamed.iter().all(|(who, _)| *who == proposer));
     assert!(why.iter().any(|why| why.contains("hides")) && why.iter().any(|w| w.contains("twice")));
     Ok(())
 }

@@ -12,9 +12,9 @@ fn two_proposers_one_attempt() -> Played {
         Message::Roster(Roster { attempt: 1, .. }) => Fate::Delay(200),
         _ => Fate::Deliver,
     });
-    let duels = stage.report().of(Count::Duels);
+    let duels = stage.report.of(Count::Duels);
     reach(&mut stage, &all, 2)?;
-    assert!(stage.report().of(Count::Duels) > duels, "one proposed alone");
+    assert!(stage.report.of(Count::Duels) > duels, "one proposed alone");
     assert!(stage.same(&all) && commit(&stage, all[0], 2).attempt >= 2);
     Ok(())
 }
@@ -57,11 +57,11 @@ fn who_does_not_accept_costs_one_attempt() -> Played {
         Message::Accept(_) if from == c => Fate::Drop,
         _ => Fate::Deliver,
     });
-    let before = stage.now_ms();
+    let before = stage.now_ms;
     reach(&mut stage, &all, 3)?;
     let second = commit(&stage, all[0], 2);
     assert_eq!((second.attempt, weight(&stage, &second, c)), (2, Some(0)), "{second:?}");
-    assert!(stage.now_ms() - before < 10_000, "an epoch must not wait for one that only lives");
+    assert!(stage.now_ms - before < 10_000, "an epoch must not wait for one that only lives");
     stage.relent();
     reach(&mut stage, &all, 4)?;
     let fourth = commit(&stage, all[0], 4);
@@ -361,7 +361,7 @@ fn who_delivered_is_not_mute_for_another() -> Played {
     let votes = Votes::default();
     // In both epochs one computes alone, `b` does not hear of its vote, and one asks.
     let alone =
-        |stage: &mut Stage, voter: usize, asks: usize, epoch: u64, hidden: bool| -> Played {
+        |stage: &mut World, voter: usize, asks: usize, epoch: u64, hidden: bool| -> Played {
             all.iter()
                 .filter(|host| **host != voter)
                 .for_each(|host| stage.train_in(*host, 60_000));
@@ -377,8 +377,8 @@ fn who_delivered_is_not_mute_for_another() -> Played {
                 _ => Fate::Deliver,
             });
             let adopts =
-                |stage: &Stage| accepted(stage, b, epoch).iter().any(|(_, value)| value.is_some());
-            let there = |stage: &mut Stage| votes.borrow().len() >= 4 && adopts(stage);
+                |stage: &World| accepted(stage, b, epoch).iter().any(|(_, value)| value.is_some());
+            let there = |stage: &mut World| votes.borrow().len() >= 4 && adopts(stage);
             assert!(stage.until(END_MS, there)?, "{:?}", votes.borrow());
             Ok(())
         };

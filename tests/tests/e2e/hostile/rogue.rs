@@ -14,6 +14,7 @@ use intellect_protocol::{
     exchange::frame::{Kind, Label, Preamble},
     id::{Digest, LogId, PeerId},
     lineage::{Law, Me},
+    log::Recovered,
     message::Message,
     peer::{Config, Input, Output, State},
     ring::{Cut, Half},
@@ -75,7 +76,7 @@ impl Rogue {
             sync: sync::Config { genesis: beat.head.state, founders: Vec::new(), replay_max: 32 },
             heartbeat: Duration::from_millis(200),
             minority_grace: Duration::from_secs(8),
-            recovered: None,
+            recovered: Recovered::default(),
         };
         let (arrivals, inbox) = mpsc::channel(256);
         let mut rogue = Self {
@@ -162,7 +163,8 @@ impl Rogue {
         let (position, count) = (ring.index, ring.members.len());
         let successor = ring.members[(position + 1) % count].peer;
         let cut = Cut::new(self.parameters, count);
-        let chunk = cut.sent(Half::Reduce, position, 0);
+        // The chunk that begins here has the number of the position.
+        let chunk = position;
         let mut payload = vec![0; Codec::Int8.encoded_bytes(cut.frame(chunk, 0).len())];
         payload[..4].copy_from_slice(&f32::NAN.to_le_bytes());
         let small = |number: usize| u32::try_from(number).unwrap();

@@ -1,0 +1,165 @@
+//! What only a scene asks of a world: a scene has a few peers, a network without chance, and a director
+//! who decides what becomes of each message.
+//!
+//! Its times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are checked at
+//! each step as in any other simulated run.
+
+use super::{Answer, Doom, Event, Fate, Message, PeerId, Rule, Setup, Violation, World};
+use crate::disk::Kept;
+use crate::{GRACE_MS, HEARTBEAT_MS};
+use intellect_protocol::event::Committed;
+
+/// The peer that a stranger is.
+#[must_use]
+pub fn stranger(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+impl World {
+    /// `hosts` hosts, on which no process runs yet. `founders` of them are the voters of genesis, and
+    /// with any the run has `quorum = "majority"`.
+    #[must_use]
+    pub fn scene(hosts: usize, founders: usize, without: Option<Rule>) -> Self {
+        let mut world = Self::new(Setup {
+            hosts,
+            peers_min: 2,
+            founders,
+            heartbeat_ms: HEARTBEAT_MS,
+            grace_ms: GRACE_MS,
+            seed: 1,
+            without,
+            distance_ms: 1,
+            jitter_ms: 0,
+        });
+        world.told = Some(Vec::new());
+        world
+    }
+
+    /// Decides the fate of every message from now on: from which host, to which.
+    pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
+        self.script.filter = Some(Box::new(fate));
+    }
+
+    /// Changes every answer about a lineage from now on: of which host, to which.
+    pub fn forge(&mut self, forge: impl FnMut(usize, usize, &mut Answer) + 'static) {
+        self.script.forger = Some(Box::new(forge));
+    }
+
+    /// A stranger, whose name is made of `name`, says something to some hosts.
+    pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
+        for host in hosts {
+            self.bring(*host, stranger(name), message.clone());
+        }
+    }
+
+    /// Lets every message and answer through again, as it is.
+    pub fn relent(&mut self) {
+        self.script.forger = None;
+        self.script.filter = None;
+    }
+
+    /// Starts processes, from what their disks have.
+    pub fn start(&mut self, hosts: &[usize]) {
+        hosts.iter().for_each(|host| self.boot(*host));
+    }
+
+    /// Ends processes at once.
+    pub fn kill(&mut self, hosts: &[usize]) {
+        hosts.iter().for_each(|host| self.stop(*host));
+    }
+
+    /// Lets the power of a host fail at a point at which something could be lost: before and after each
+    /// flush, and between two outputs. So many `points` pass before; of what is not flushed then,
+    /// `kept` is there.
+    pub fn crash(&mut self, host: usize, points: u64, kept: Kept) {
+        self.doom(Some(Doom { host, points, kept }));
+    }
+
+    /// Makes every link whole.
+    pub fn mend(&mut self) {
+        self.network.heal();
+    }
+
+    /// Sets how long an epoch's training takes on a host. That of its open epoch begins anew, unless
+    /// it has ended.
+    pub fn train_in(&mut self, host: usize, training_ms: u64) {
+        self.set_training(host, training_ms);
+        let Some(process) = &mut self.hosts[host].process else { return };
+        if process.training.take().is_some() {
+            self.train(host);
+        }
+    }
+
+    /// Fills the disk of a host: it takes records, and no update and no checkpoint any more.
+    pub fn fill_disk(&mut self, host: usize) {
+        self.hosts[host].disk.full = true;
+    }
+
+    /// Makes room on the disk of a host.
+    pub fn clear_disk(&mut self, host: usize) {
+        self.hosts[host].disk.full = false;
+    }
+
+    /// Plays until `done`, at most for `limit_ms`; whether it came to that.
+    ///
+    /// # Errors
+    /// An invariant that broke.
+    pub fn until(
+        &mut self,
+        limit_ms: u64,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<bool, Violation> {
+        let end_ms = self.now_ms + limit_ms;
+        while !done(self) {
+            self.moments.clear();
+            if !self.step(end_ms)? {
+                return Ok(done(self));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plays for so long.
+    ///
+    /// # Errors
+    /// An invariant that broke.
+    pub fn play(&mut self, length_ms: u64) -> Result<(), Violation> {
+        self.until(length_ms, |_| false).map(|_| ())
+    }
+
+    /// The epoch of a host's head; 0 where no process runs.
+    #[must_use]
+    pub fn epoch(&self, host: usize) -> u64 {
+        self.head(host).map_or(0, |head| head.epoch)
+    }
+
+    /// Whether these hosts have one and the same head.
+    #[must_use]
+    pub fn same(&self, hosts: &[usize]) -> bool {
+        hosts.windows(2).all(|pair| self.head(pair[0]) == self.head(pair[1]))
+    }
+
+    /// What a host's processes have told so far.
+    pub fn told(&self, host: usize) -> impl Iterator<Item = &Event> {
+        let told = self.told.iter().flatten();
+        told.filter(move |(who, _)| *who == host).map(|(_, event)| event)
+    }
+
+    /// What a host's processes committed as that epoch, last.
+    #[must_use]
+    pub fn commit(&self, host: usize, epoch: u64) -> Option<&Committed> {
+        let commits = self.told(host).filter_map(|event| match event {
+            Event::Committed(committed) => Some(committed.as_ref()),
+            _ => None,
+        });
+        commits.filter(|committed| committed.head.epoch == epoch).last()
+    }
+
+    /// The hosts that vote in a host's open series, in the order in which it names them.
+    #[must_use]
+    pub fn voters(&self, host: usize) -> Vec<usize> {
+        let process = self.hosts[host].process.as_ref();
+        let voters = process.map_or(&[][..], |process| process.holdings.peer().series().1);
+        voters.iter().filter_map(|voter| self.host(&voter.peer)).collect()
+    }
+}
