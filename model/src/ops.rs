@@ -62,7 +62,7 @@ pub use self::attend::Attend;
 pub use self::attention::{Attention, Documents, Heads};
 pub use self::fused::FusedOps;
 pub use self::gate::{DecayedKeys, GatedAdd, ReluSquare};
-pub use self::loss::CrossEntropy;
+pub use self::loss::{CrossEntropy, ZForm, ZLoss};
 pub use self::low_rank::{Expand, TanhProject};
 pub use self::mix::DataMix;
 pub use self::norm::{LayerNorm, NormGate, RmsNorm};

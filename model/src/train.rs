@@ -26,7 +26,7 @@ use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
-use crate::ops::{self, CrossEntropy, Documents, FusedOps};
+use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
 use crate::schedule;
@@ -184,7 +184,8 @@ impl<A: TrainBackend> Session<A> {
             A::float_set_require_grad(A::from_inner(parameter.clone()), true)
         };
         let leaves: Vec<_> = self.parameters.iter().map(track).collect();
-        let loss = self.loss_of::<A>(&leaves, batch, self.work.train.z_loss as f32)?;
+        let weight = self.work.train.z_loss as f32;
+        let loss = self.loss_of::<A>(&leaves, batch, ZLoss { weight, form: ZForm::Max })?;
         let loss = A::float_mul_scalar(loss, share.into());
         let value = scalar::<Inner<A>>(A::inner(loss.clone()))?;
         let mut gradients = A::backward(loss);
@@ -198,7 +199,7 @@ impl<A: TrainBackend> Session<A> {
         &self,
         parameters: &[FloatTensor<B>],
         batch: &Batch,
-        z_loss: f32,
+        z_loss: ZLoss,
     ) -> Result<FloatTensor<B>, TrainError> {
         let inputs = self.tokens::<B>(&batch.inputs, batch.sequences)?;
         self.check(&batch.targets, batch.sequences)?;
@@ -255,7 +256,8 @@ impl<A: TrainBackend> Model for Session<A> {
     }
 
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
-        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, 0.0)?;
+        let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
+        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss)?;
         let loss = scalar::<Inner<A>>(loss)?;
         ops::release_memory();
         Ok(loss)

@@ -9,7 +9,7 @@ use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
 use intellect_model::config::{Model, Work};
-use intellect_model::ops::{CrossEntropy, Documents, FusedOps};
+use intellect_model::ops::{CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use intellect_model::{genesis, params};
 
 type A = Autodiff<Flex>;
@@ -28,8 +28,9 @@ fn run(arch: &Arch, theta: &[f32], rows: &Rows) -> (f64, Vec<f32>) {
     let squares = |by: i32| (0..LENGTH as i32).map(move |i| i * i % by);
     let ids = TensorData::new(squares(61).collect::<Vec<_>>(), [LENGTH]);
     let ids = A::int_from_data(ids, &Default::default());
+    let z_loss = ZLoss { weight: 1e-2, form: ZForm::LogSumExp };
     let logits = arch.logits::<A>(&leaves, ids, rows);
-    let loss = A::run(CrossEntropy { targets: squares(53).collect(), z_loss: 1e-2 }, [logits]);
+    let loss = A::run(CrossEntropy { targets: squares(53).collect(), z_loss }, [logits]);
     let mut value = [0.0];
     params::download::<Flex>(std::slice::from_ref(&loss.primitive), &mut value).unwrap();
     let mut gradients = <A as burn_backend::AutodiffBackend>::backward(loss);

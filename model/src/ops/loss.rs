@@ -1,8 +1,8 @@
 //! The loss: cross entropy, and the z-loss that keeps logits from drifting.
 //!
 //! ```text
-//! y = mean(lse(x) − x[target]) + weight·mean (max x)²        lse(x) = ln Σ exp x
-//! dx = (softmax(x) − onehot(target))/N + weight·d(mean (max x)²)/dx
+//! y = mean(lse(x) − x[target]) + weight·mean z²        lse(x) = ln Σ exp x
+//! dx = (softmax(x) − onehot(target))/N + weight·d(mean z²)/dx
 //! ```
 
 use std::sync::Arc;
@@ -20,15 +20,32 @@ use super::lanes::{exp_lanes, max_lanes, simd};
 use super::operator::{Operator, primitive, tensor};
 use super::rows::{ELEMENTS, ROWS};
 
+/// Which number the z-loss pulls towards zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZForm {
+    /// The largest logit (INTELLECT-1); its gradient goes to the first largest logit only.
+    Max,
+    /// The logarithm of the partition function (PaLM, Chowdhery et al. 2022).
+    LogSumExp,
+}
+
+/// An addition to the cross entropy: weight × mean z².
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ZLoss {
+    /// 0 turns it off.
+    pub weight: f32,
+    /// What z is.
+    pub form: ZForm,
+}
+
 /// Mean of −log softmax(logits)\[target\] over all positions, plus the z-loss.
 /// // `logits [N, V], y [1]`
 #[derive(Clone, Debug)]
 pub struct CrossEntropy {
     /// The token that each position should foretell, below V. // `[N]`
     pub targets: Arc<[i32]>,
-    /// Weight of the squared largest logit, whose gradient goes to the first largest logit only
-    /// (INTELLECT-1); 0 turns it off.
-    pub z_loss: f32,
+    /// What is added.
+    pub z_loss: ZLoss,
 }
 
 impl Operator<1> for CrossEntropy {
@@ -36,13 +53,20 @@ impl Operator<1> for CrossEntropy {
         let logits = tensor::<B, 2>(logits);
         let targets = TensorData::new(self.targets.to_vec(), [self.targets.len(), 1]);
         let targets = Tensor::<B, 2, Int>::from_data(targets, &logits.device());
-        let loss = log_softmax(logits.clone(), 1).gather(1, targets).mean().neg();
-        if self.z_loss == 0.0 {
+        let log_p = log_softmax(logits.clone(), 1);
+        let loss = log_p.clone().gather(1, targets).mean().neg();
+        if self.z_loss.weight == 0.0 {
             return primitive(loss);
         }
-        let at = logits.clone().detach().argmax(1); // [N, 1]
-        let z = logits.gather(1, at);
-        primitive(loss + (z.clone() * z).mean() * self.z_loss)
+        let z = match self.z_loss.form {
+            ZForm::Max => {
+                let at = logits.clone().detach().argmax(1); // [N, 1]
+                logits.gather(1, at)
+            }
+            // log softmax(x) = x − lse, in any column.
+            ZForm::LogSumExp => logits.narrow(1, 0, 1) - log_p.narrow(1, 0, 1),
+        };
+        primitive(loss + (z.clone() * z).mean() * self.z_loss.weight)
     }
 
     /// The gradient of the logits, in their place: it costs nothing more while the loss is
@@ -75,17 +99,25 @@ impl Operator<1> for CrossEntropy {
 
 /// The loss of one position; its logits become their gradient, divided by the number of positions
 /// (`scale`).
-fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: f32) -> f64 {
+fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
     let target = target as usize;
     assert!(target < x.len(), "target {target} is beyond a vocabulary of {}", x.len());
     let goal = f64::from(x[target]);
-    let largest = (z_loss != 0.0).then(|| first_max(x));
+    let largest = (z_loss.weight != 0.0 && z_loss.form == ZForm::Max).then(|| first_max(x));
     let (max, sum) = cross_entropy_row(x, target, scale);
     let lse = libm::log(f64::from(sum)) + f64::from(max);
     let mut loss = lse - goal;
+    let weight = z_loss.weight;
     if let Some(at) = largest {
-        loss += f64::from(z_loss) * f64::from(max) * f64::from(max);
-        x[at] += 2.0 * z_loss * max * scale;
+        loss += f64::from(weight) * f64::from(max) * f64::from(max);
+        x[at] += 2.0 * weight * max * scale;
+    } else if weight != 0.0 {
+        loss += f64::from(weight) * lse * lse;
+        // d(lse²)/dx = 2·lse·softmax(x), and x holds scale·(softmax − one-hot).
+        let factor = 2.0 * weight * lse as f32;
+        x[target] += scale;
+        scale_assign(x, 1.0 + factor);
+        x[target] -= scale;
     }
     loss
 }
@@ -127,24 +159,31 @@ mod tests {
     use super::super::tests::{Upstream, assert_plain, assert_slopes, input, results};
     use super::*;
 
+    const NONE: ZLoss = ZLoss { weight: 0.0, form: ZForm::Max };
+
     #[test]
     fn cross_entropy_is_the_plain_form() {
+        let weight = 2e-2;
+        let forms = [ZForm::Max, ZForm::LogSumExp].map(|form| ZLoss { weight, form });
         for (rows, vocabulary) in [(1, 2), (3, 7), (130, 64), (65, 257)] {
             let targets: Arc<[i32]> = (0..rows).map(|i| (i * 31 % vocabulary) as i32).collect();
-            for z_loss in [0.0, 2e-2] {
+            for z_loss in [NONE, forms[0], forms[1]] {
                 let op = CrossEntropy { targets: targets.clone(), z_loss };
                 assert_plain(op, [input(&[rows, vocabulary], 8.0, 1)]);
             }
         }
-        let op = CrossEntropy { targets: [1, 7, 0, 3, 3].into(), z_loss: 0.1 };
-        assert_slopes(op, [input(&[5, 8], 1.0, 1)]);
+        for form in [ZForm::Max, ZForm::LogSumExp] {
+            let z_loss = ZLoss { weight: 0.1, form };
+            let op = CrossEntropy { targets: [1, 7, 0, 3, 3].into(), z_loss };
+            assert_slopes(op, [input(&[5, 8], 1.0, 1)]);
+        }
     }
 
     /// Logits far beyond what f32's exponential reaches.
     #[test]
     fn extreme_logits_stay_finite() {
         let logits = (vec![1e4, -1e4, 0.0, 1e4, -1e4, 0.0], vec![2, 3]);
-        let op = CrossEntropy { targets: [0, 1].into(), z_loss: 0.0 };
+        let op = CrossEntropy { targets: [0, 1].into(), z_loss: NONE };
         let found = results(op, [logits], Upstream::Expanded);
         assert!(found.iter().flatten().all(|x| x.is_finite()), "{found:?}");
         assert_eq!(found[0], [1e4]);

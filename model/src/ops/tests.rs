@@ -246,7 +246,8 @@ fn a_llama_s_block_does_not_depend_on_the_number_of_threads() {
             let x = A::run(ProjectAdd, [h, out, x]);
             let h = A::run(Project, [A::run(rms, [x.clone(), norm]), gate_up]);
             let x = A::run(ProjectAdd, [A::run(SwiGlu, [h]), down, x]);
-            A::run(CrossEntropy { targets: targets.clone(), z_loss: 1e-3 }, [x])
+            let z_loss = ZLoss { weight: 1e-3, form: ZForm::Max };
+            A::run(CrossEntropy { targets: targets.clone(), z_loss }, [x])
         })
     };
     assert_same_bits(&block);

@@ -14,7 +14,7 @@ use burn_flex::Flex;
 use intellect_model::arch::{Arch, Rows};
 use intellect_model::config::{Family, Train, Work};
 use intellect_model::genesis::{self, Init, Spec};
-use intellect_model::ops::{CrossEntropy, FusedOps};
+use intellect_model::ops::{CrossEntropy, FusedOps, ZForm, ZLoss};
 use intellect_model::optim::Optimizer;
 use intellect_model::params;
 use serde_json::Value;
@@ -103,7 +103,7 @@ impl<'a> Subject<'a> {
 
     fn check_form<A: Form>(&self, form: &str, checks: &mut Vec<Check>) -> Result<()> {
         let parameters = self.parameters()?;
-        let pass = self.pass::<A>(&parameters, &self.rows, 0.0)?;
+        let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
         let mut add = |name: &str, error, bound| {
             checks.push(Check { name: format!("{form} {name}"), error, bound });
         };
@@ -144,7 +144,7 @@ impl<'a> Subject<'a> {
         let mut parameters = self.parameters()?;
         let (mut losses, mut norms) = (0.0_f64, 0.0_f64);
         for (loss, norm) in curve("loss")?.into_iter().zip(curve("grad_norm")?) {
-            let pass = self.pass::<A>(&parameters, &self.rows, 0.0)?;
+            let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
             let gradients = self.upload(&pass.gradient)?;
             let found = optimizer.step(&mut parameters, gradients, lr)?;
             losses = losses.max((f64::from(pass.loss) - loss).abs());
@@ -215,7 +215,7 @@ impl<'a> Subject<'a> {
         &self,
         parameters: &[FloatTensor<Flex>],
         rows: &Rows,
-        z_loss: f32,
+        z_loss: ZLoss,
     ) -> Result<Pass> {
         let leaf =
             |p: &FloatTensor<Flex>| A::float_set_require_grad(A::from_inner(p.clone()), true);
@@ -294,6 +294,8 @@ pub(crate) fn distance(found: &[f32], expected: &[f32]) -> Result<(f64, f64)> {
     let difference = difference(found, expected)?;
     Ok(if largest < NOTHING { (difference, NOTHING) } else { (difference / largest, GRADIENT) })
 }
+
+pub(crate) const NO_Z: ZLoss = ZLoss { weight: 0.0, form: ZForm::Max };
 
 /// Bounds of the vectors' README: ten times what f32 references differ by from f64.
 pub(crate) const LOGITS: f64 = 1e-4;

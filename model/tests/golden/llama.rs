@@ -5,9 +5,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::Flex;
 use intellect_model::arch::Rows;
 use intellect_model::config::{Model, Work};
-use intellect_model::ops::Documents;
+use intellect_model::ops::{Documents, ZForm, ZLoss};
 
-use crate::checks::{Form, LOGITS, LOSS, Pass, Subject, difference, distance};
+use crate::checks::{Form, LOGITS, LOSS, NO_Z, Pass, Subject, difference, distance};
 use crate::vectors::{Vectors, number, size};
 
 /// From the words of transformers' `LlamaConfig`.
@@ -46,26 +46,30 @@ pub(crate) fn check<A: Form>(
         let numbers = &vectors.ints("in/doc_ids")?.values;
         let documents = Documents::packed(numbers, subject.rows.length);
         let rows = Rows { documents, ..subject.rows.clone() };
-        let packed = subject.pass::<A>(parameters, &rows, 0.0)?;
+        let packed = subject.pass::<A>(parameters, &rows, NO_Z)?;
         let expected = &vectors.floats("out/logits_packed")?.values;
         add("packed logits", difference(&packed.logits, expected)?, LOGITS);
     }
-    if !vectors.has("out/z_loss_max") {
-        return Ok(());
-    }
-    let weight: f32 = vectors.text("z_weight")?.parse()?;
-    // Of weight 1, so that rounding of the cross entropy, which is in both, weighs little.
-    let with = subject.pass::<A>(parameters, &subject.rows, 1.0)?;
-    let z_loss = weight * (with.loss - pass.loss);
-    let expected = &vectors.floats("out/z_loss_max")?.values;
-    add("z-loss", difference(&[z_loss], expected)?, LOSS);
-    let pairs = subject.named(&with.gradient).zip(subject.named(&pass.gradient));
-    for ((spec, with), (_, without)) in pairs {
-        let key = format!("grad_z_max/{}", spec.name);
-        if vectors.has(&key) {
-            let found: Vec<_> = with.iter().zip(without).map(|(a, b)| weight * (a - b)).collect();
-            let (error, bound) = distance(&found, &vectors.floats(&key)?.values)?;
-            add(&format!("z-loss gradient of {}", spec.name), error, bound);
+    for (form, name) in [(ZForm::Max, "max"), (ZForm::LogSumExp, "lse")] {
+        if !vectors.has(&format!("out/z_loss_{name}")) {
+            continue;
+        }
+        let weight: f32 = vectors.text("z_weight")?.parse()?;
+        // Of weight 1, so that rounding of the cross entropy, which is in both, weighs little.
+        let with = subject.pass::<A>(parameters, &subject.rows, ZLoss { weight: 1.0, form })?;
+        let z_loss = weight * (with.loss - pass.loss);
+        let expected = &vectors.floats(&format!("out/z_loss_{name}"))?.values;
+        add(&format!("z-loss ({name})"), difference(&[z_loss], expected)?, LOSS);
+        for ((spec, with), (_, without)) in
+            subject.named(&with.gradient).zip(subject.named(&pass.gradient))
+        {
+            let key = format!("grad_z_{name}/{}", spec.name);
+            if vectors.has(&key) {
+                let found: Vec<_> =
+                    with.iter().zip(without).map(|(a, b)| weight * (a - b)).collect();
+                let (error, bound) = distance(&found, &vectors.floats(&key)?.values)?;
+                add(&format!("z-loss ({name}) gradient of {}", spec.name), error, bound);
+            }
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
 use intellect_model::arch::{Arch, Pass, State};
 use intellect_model::config::{Family, Model};
-use intellect_model::ops::Wkv;
+use intellect_model::ops::{Wkv, ZForm, ZLoss};
 
 use crate::checks::{Form, LOGITS, Subject, difference, distance, values};
 use crate::vectors::{Vectors, size};
@@ -62,7 +62,8 @@ pub(crate) fn check<A: Form>(
     let vectors = subject.vectors;
     if vectors.names("grad_l2wrap/").next().is_some() {
         // m·1e-4/(B·T) in the gradient is the z-loss of the maximum with half that weight.
-        let pass = subject.pass::<A>(parameters, &subject.rows, 0.5e-4)?;
+        let z_loss = ZLoss { weight: 0.5e-4, form: ZForm::Max };
+        let pass = subject.pass::<A>(parameters, &subject.rows, z_loss)?;
         for (spec, found) in subject.named(&pass.gradient) {
             let key = format!("grad_l2wrap/{}", spec.name);
             if vectors.has(&key) {
