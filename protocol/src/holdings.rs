@@ -483,11 +483,5 @@ fn answer(ticket: Ticket, place: Option<Location>) -> Output {
     place.map_or(Output::Refuse(ticket), |place| Output::Serve(ticket, place))
 }
 
-fn drop_updates(old: Vec<Name>, out: &mut Vec<Output>) {
-    if !old.is_empty() {
-        out.push(Output::Drop(old));
-    }
-}
-
 #[cfg(test)]
 mod tests;

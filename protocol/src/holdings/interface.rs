@@ -112,7 +112,8 @@ pub enum Origin {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The peer begins, at the head that was restored. Once, before anything else.
+    /// The peer begins, at the head that was restored; once. What the peer is told before, of a partial
+    /// state or of its reach, is only noted.
     Start,
     /// Something for the peer that concerns nothing held: a message, the time, an answer, a delta that
     /// is frozen, a neighbour that a ring has lost, a state that cannot be had, the wish to leave.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::interface::{Buffer, Disk, Location, Name, Output};
 use super::updates::{AHEAD, FETCH_PAUSE, FETCHES, Writing};
-use super::{DISK_PAUSE, State, drop_updates};
+use super::{DISK_PAUSE, State};
 use crate::epoch::{Apply, Durability};
 use crate::id::{Digest, PeerId};
 use crate::peer;
@@ -27,7 +27,7 @@ impl State {
     pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
         let old = self.updates.hold(name);
         self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
-        drop_updates(old, out);
+        self.drop_updates(old, out);
     }
 
     pub(super) fn on_kept(&mut self, now: Time, name: Name, disk: Disk, out: &mut Vec<Output>) {
@@ -87,13 +87,28 @@ impl State {
     /// The disk refuses something.
     pub(super) fn make_room(&mut self, out: &mut Vec<Output>) {
         let old = self.updates.make_room(self.checkpoints.whole());
-        drop_updates(old, out);
+        self.drop_updates(old, out);
     }
 
     /// Once the last commit is durable, what it was chosen over can go.
     pub(super) fn drop_obsolete(&mut self, out: &mut Vec<Output>) {
         if self.outbox.is_settled() {
-            drop_updates(std::mem::take(&mut self.steps.obsolete), out);
+            let obsolete = std::mem::take(&mut self.steps.obsolete);
+            self.drop_updates(obsolete, out);
+        }
+    }
+
+    /// Updates are needed no more. One that is just being written goes when it is on the disk, and is
+    /// not needed then either: removed beside the write, its file could outlive it, or be missed.
+    fn drop_updates(&self, old: Vec<Name>, out: &mut Vec<Output>) {
+        let is_written = |name: &Name| {
+            self.writing.get(&name.digest).is_some_and(|writing| writing.retry_at.is_none())
+        };
+        let (written, old): (Vec<Name>, Vec<Name>) = old.into_iter().partition(is_written);
+        let release = |name: Name| Output::Release(Buffer::Update(name.digest));
+        out.extend(written.into_iter().map(release));
+        if !old.is_empty() {
+            out.push(Output::Drop(old));
         }
     }
 
@@ -135,7 +150,8 @@ impl State {
             false => self.writing.remove(&update).is_some(),
         };
         if lost {
-            drop_updates(self.updates.forget(vec![update]), out);
+            let gone = self.updates.forget(vec![update]);
+            self.drop_updates(gone, out);
             self.inbox.push_back(peer::Input::UpdateMissing(update));
         }
         self.on_arrived(now, update, out);
@@ -162,7 +178,7 @@ impl State {
         let gone = self.updates.commit(name, self.checkpoints.whole());
         out.extend(gone.released.into_iter().map(|update| Output::Release(Buffer::Update(update))));
         if self.without == Some(Rule::Bound) {
-            drop_updates(gone.dropped, out);
+            self.drop_updates(gone.dropped, out);
         } else {
             // A vote may name one of them: they go once the commit is on disk.
             let buffers = gone.dropped.iter().map(|name| Buffer::Update(name.digest));

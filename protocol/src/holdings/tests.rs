@@ -157,14 +157,19 @@ fn r19_a_fetch_in_vain_costs_nothing_that_is_here() {
 /// R5: what had to give way while it was written is not held when it has been.
 #[test]
 fn r5_an_update_that_gave_way_while_it_was_written_is_not_held() {
-    let mut state = state();
+    let (mut state, mut out) = (state(), Vec::new());
     for n in 0..=u8::try_from(OPEN).unwrap() {
-        state.keep(Name { epoch: 1, digest: Digest([n; 32]) }, None, &mut Vec::new());
+        state.keep(Name { epoch: 1, digest: Digest([n; 32]) }, None, &mut out);
     }
     state.inbox.clear();
     let gone = Name { epoch: 1, digest: Digest([0; 32]) };
-    state.on_kept(Time::ZERO, gone, Disk::Took, &mut Vec::new());
+    let buffer = Buffer::Update(gone.digest);
+    assert!(out.iter().any(|o| matches!(o, Output::Release(released) if *released == buffer)));
+    let drops = |out: &[Output]| out.iter().filter(|o| matches!(o, Output::Drop(_))).count();
+    assert_eq!(drops(&out), 0, "its file is not there yet");
+    state.on_kept(Time::ZERO, gone, Disk::Took, &mut out);
     assert!(state.inbox.is_empty());
+    assert_eq!(drops(&out), 1);
     let held = Name { epoch: 1, digest: Digest([1; 32]) };
     state.on_kept(Time::ZERO, held, Disk::Took, &mut Vec::new());
     assert_eq!(state.inbox.len(), 1);
