@@ -2,7 +2,7 @@
 //!
 //! Random schedules belong into the simulator of `protocol`; here is what needs processes, files
 //! and sockets. All stories are one binary, because each further one would link libp2p and burn
-//! again, and they take turns.
+//! again, and they run beside each other.
 
 #![allow(
     clippy::unwrap_used,
