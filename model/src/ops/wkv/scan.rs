@@ -379,9 +379,14 @@ simd! {
     /// sum = Σ of the rows of a∘b, two states that lie the same way.
     pub(super) fn sum_of_products<S>(a: &[Lanes], b: &[Lanes], sum: &mut [Lanes]) {
         if sum.len().is_multiple_of(WIDE) {
-            (0..sum.len() / WIDE).for_each(|tile| sum_tile::<S, WIDE>(a, b, tile, sum));
+            // Loops, for what a closure holds is not always compiled for the instruction set.
+            for tile in 0..sum.len() / WIDE {
+                sum_tile::<S, WIDE>(a, b, tile, sum);
+            }
         } else {
-            (0..sum.len()).for_each(|tile| sum_tile::<S, 1>(a, b, tile, sum));
+            for tile in 0..sum.len() {
+                sum_tile::<S, 1>(a, b, tile, sum);
+            }
         }
     }
 
