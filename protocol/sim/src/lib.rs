@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use check::Violation;
 use faults::Director;
-use report::{Failure, Moment, Report, Summary};
+use report::{Count, Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
 use intellect_protocol::message::Head;
@@ -199,17 +199,18 @@ impl Story {
     }
 
     /// L1 where nothing disturbs: after the founding each epoch takes its training, its ring and no more
-    /// than a second.
+    /// than a second, and another one for each attempt at which two proposals crossed.
     fn play_undisturbed(&mut self) -> Result<(), Violation> {
         self.reach(|head| head.epoch >= 1, bound_ms(self.peers, 0))?;
         let limit_ms = bound_ms(self.peers, 0);
         for epoch in 2..=self.epochs {
-            let since_ms = self.world.now_ms;
+            let (since_ms, duels) = (self.world.now_ms, self.world.report.of(Count::Duels));
             self.world.rings.longest_ms = 0;
             self.reach(|head| head.epoch >= epoch, limit_ms)?;
             let took_ms = self.world.now_ms - since_ms;
             let work_ms = self.world.longest_training_ms() + self.world.rings.longest_ms;
-            let most_ms = work_ms + slower(self.peers) * UNDISTURBED_MS;
+            let duels = self.world.report.of(Count::Duels) - duels;
+            let most_ms = work_ms + slower(self.peers) * UNDISTURBED_MS * (1 + duels);
             if took_ms > most_ms {
                 let what = format!("epoch {epoch} took {took_ms} ms, not {most_ms} ms");
                 return Err(Violation { invariant: "L1", what });
@@ -277,7 +278,8 @@ impl Story {
     }
 }
 
-/// What an undisturbed epoch may take beside its training and its ring, in milliseconds.
+/// What an undisturbed epoch may take beside its training and its ring, in milliseconds; and what two
+/// proposals that cross may cost, which is the wait for Accepts that do not come.
 const UNDISTURBED_MS: u64 = 1_000;
 
 /// Until when the next epoch must commit on every live peer once the faults have stopped, each timer at
