@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::documents::ReadError;
+use super::documents::sink::ReadError;
 
 /// Hands all that is left in the file of this path to `take`, every piece but the last of
 /// [`CHUNK_BYTES`] bytes.

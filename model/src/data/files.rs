@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::documents::ReadError;
+use super::documents::sink::ReadError;
 use super::error::DataError;
 use super::text;
 use crate::config::{Fingerprint, Hints};

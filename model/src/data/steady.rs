@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::documents::ReadError;
+use super::documents::sink::ReadError;
 use super::error::DataError;
 
 /// An open file, and what it was like when it was opened.
