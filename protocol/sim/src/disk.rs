@@ -252,11 +252,13 @@ impl Disk {
         head.epoch == 0 || saved || kept
     }
 
-    /// R2, R3: nothing below `attempt` is voted for in `of` any more.
+    /// R2, R3: nothing below `least` is voted for in `of` any more; R13: nothing at all in a series that was
+    /// left.
     fn promised(&self, of: Series, least: u32) -> bool {
         self.votes.iter().rev().any(|record| match record {
             Record::Promised { series, attempt } => *series == of && *attempt >= least,
             Record::Accepted { roster } => roster.series == of && roster.attempt >= least,
+            Record::Joined { regroup, .. } => regroup.series == of,
             _ => false,
         })
     }

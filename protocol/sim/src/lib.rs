@@ -252,6 +252,9 @@ impl Story {
             }
             checked = self.world.now_ms;
         }
+        if self.all_are(&there) {
+            return Ok(());
+        }
         let hosts = self.world.running().into_iter();
         let heads: Vec<String> = hosts.map(|host| self.world.describe(host)).collect();
         let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}");
