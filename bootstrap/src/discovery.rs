@@ -16,13 +16,12 @@ use libp2p::{
     Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, connection_limits, dcutr,
     identify,
     identity::Keypair,
-    kad::{self, store::MemoryStore},
-    ping, relay,
+    kad, ping, relay,
     swarm::{NetworkBehaviour, behaviour::toggle::Toggle},
     upnp,
 };
 
-use crate::address;
+use crate::{address, crowding, providers::Providers};
 
 /// The id that identify announces; its number is the protocol's major version.
 pub const IDENTIFY: &str = "/intellect/1";
@@ -50,12 +49,14 @@ pub struct Discovery {
     pub blocked: allow_block_list::Behaviour<allow_block_list::BlockedPeers>,
     /// Refuses connections above the limits.
     pub limits: connection_limits::Behaviour,
+    /// Refuses more connections from one address.
+    pub crowding: crowding::Crowding,
     /// Who a peer is and where it listens.
     pub identify: identify::Behaviour,
     /// Round trip times, and life in an otherwise idle connection.
     pub ping: ping::Behaviour,
     /// The distributed table.
-    pub kademlia: kad::Behaviour<MemoryStore>,
+    pub kademlia: kad::Behaviour<Providers>,
     /// Reaches others, and is reached, through relays.
     pub relay_client: relay::client::Behaviour,
     /// Is a relay for others.
@@ -79,6 +80,7 @@ impl Discovery {
         let mut this = Self {
             blocked: allow_block_list::Behaviour::default(),
             limits: connection_limits::Behaviour::new(limits(role)),
+            crowding: crowding::Crowding::default(),
             identify: identify::Behaviour::new(
                 identify::Config::new(IDENTIFY.into(), key.public())
                     .with_agent_version(concat!("intellect/", env!("CARGO_PKG_VERSION")).into())
@@ -106,6 +108,16 @@ impl Discovery {
         if self.kademlia.mode() != mode {
             self.kademlia.set_mode(Some(mode));
         }
+    }
+
+    /// A connection to a peer is there: it provides what it says, more likely than one that is not.
+    pub fn connected(&mut self, peer: PeerId) {
+        self.kademlia.store_mut().up(peer);
+    }
+
+    /// A connection to a peer has closed.
+    pub fn closed(&mut self, peer: &PeerId) {
+        self.kademlia.store_mut().down(peer);
     }
 
     /// Takes over what a peer said about itself, and returns those of its addresses that are worth
@@ -143,16 +155,7 @@ impl Discovery {
     }
 }
 
-fn kademlia(me: PeerId) -> kad::Behaviour<MemoryStore> {
-    let store = MemoryStore::with_config(
-        me,
-        kad::store::MemoryStoreConfig {
-            max_records: 0,
-            max_value_bytes: 0,
-            max_providers_per_key: PROVIDERS_MAX,
-            max_provided_keys: RUNS_MAX,
-        },
-    );
+fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
     let mut config = kad::Config::new(KADEMLIA);
     config
         .set_query_timeout(Duration::from_secs(10))
@@ -162,7 +165,7 @@ fn kademlia(me: PeerId) -> kad::Behaviour<MemoryStore> {
         .set_provider_record_ttl(Some(PROVIDER_TTL))
         .set_provider_publication_interval(Some(PROVIDER_RENEWAL))
         .set_periodic_bootstrap_interval(Some(Duration::from_secs(60)));
-    kad::Behaviour::with_config(me, store, config)
+    kad::Behaviour::with_config(me, Providers::new(me), config)
 }
 
 fn relay_config() -> relay::Config {
@@ -200,12 +203,6 @@ const PING: Duration = Duration::from_secs(5);
 /// Control, ring and fetch in both directions, one of each too many while duplicates are sorted
 /// out, and a circuit.
 const PER_PEER_MAX: u32 = 8;
-
-/// A roster has 256 members at most (docs/FORMATS.md).
-const PROVIDERS_MAX: usize = 256;
-
-/// Runs that one server remembers providers of.
-const RUNS_MAX: usize = 256;
 
 /// 256 providers with two addresses each are about 30 KiB.
 const KADEMLIA_PACKET: usize = 64 * 1024;

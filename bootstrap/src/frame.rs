@@ -4,10 +4,18 @@
 //! buffer grows with what arrives, so a peer that lies about a length costs what it sends. The end
 //! of the stream is an answer only between two frames: inside one it is an error, since a relay
 //! that cuts a circuit looks like a clean end.
+//!
+//! A frame that has begun and does not end holds what was read of it. Whoever reads of many streams
+//! reads in a [`Room`]: it bounds the bytes of all such frames together, and the time that one may
+//! take.
 
-use std::io;
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 /// Why no frame could be read. The peer caused each of them but `Io`; the stream is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +31,94 @@ pub enum FrameError {
     /// The stream ended inside a frame.
     #[error("the stream ended inside a frame")]
     Truncated,
+    /// The frame began, and was not there in time.
+    #[error("a frame that did not end in time")]
+    Late,
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
+}
+
+/// Where the frames of many streams are read: so many bytes of all together, in so much time each.
+#[derive(Debug, Clone)]
+pub struct Room {
+    free: Arc<Semaphore>,
+    patience: Duration,
+}
+
+/// What a frame takes of a [`Room`], until it is dropped.
+#[derive(Debug, Default)]
+pub struct Place(Option<OwnedSemaphorePermit>);
+
+impl Room {
+    /// Room for `bytes` bytes, where a frame may take `patience`.
+    #[must_use]
+    pub fn new(bytes: usize, patience: Duration) -> Self {
+        Self { free: Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))), patience }
+    }
+
+    /// Reads one frame, and what it takes of the room; `None` when the stream ended before it
+    /// began, for which it waits as long as that takes. A short frame takes nothing: it is not held
+    /// up by long ones.
+    ///
+    /// # Errors
+    /// See [`FrameError`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: what was read of the frame is lost.
+    pub async fn read<R: AsyncRead + Unpin>(
+        &self,
+        stream: &mut R,
+        limit: u32,
+    ) -> Result<Option<(Vec<u8>, Place)>, FrameError> {
+        let mut first = [0];
+        if stream.read(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        let rest = timeout(self.patience, self.read_rest(first[0], stream, limit));
+        rest.await.unwrap_or(Err(FrameError::Late)).map(Some)
+    }
+
+    async fn read_rest<R: AsyncRead + Unpin>(
+        &self,
+        first: u8,
+        stream: &mut R,
+        limit: u32,
+    ) -> Result<(Vec<u8>, Place), FrameError> {
+        let mut rest = [0; 3];
+        stream.read_exact(&mut rest).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => FrameError::Truncated,
+            _ => error.into(),
+        })?;
+        let [second, third, fourth] = rest;
+        let declared = u32::from_le_bytes([first, second, third, fourth]);
+        if declared > limit {
+            return Err(FrameError::TooLong { declared, limit });
+        }
+        let (mut body, mut place, mut left) = (Vec::new(), Place::default(), declared);
+        while left > 0 {
+            let part = left.min(PART_BYTES);
+            // Only for what comes: who announces a long frame and sends nothing of it holds nothing.
+            if declared > PART_BYTES {
+                self.grow(&mut place, part).await;
+            }
+            AsyncReadExt::take(&mut *stream, part.into()).read_to_end(&mut body).await?;
+            left -= part;
+            if u32::try_from(body.len()).map_or(true, |length| length != declared - left) {
+                return Err(FrameError::Truncated);
+            }
+        }
+        Ok((body, place))
+    }
+
+    async fn grow(&self, place: &mut Place, bytes: u32) {
+        // It is never closed.
+        let Ok(more) = Arc::clone(&self.free).acquire_many_owned(bytes).await else { return };
+        match &mut place.0 {
+            Some(permit) => permit.merge(more),
+            empty => *empty = Some(more),
+        }
+    }
 }
 
 /// Reads one frame; `None` when the stream ended before it began.
@@ -72,6 +165,9 @@ pub async fn write<W: AsyncWrite + Unpin>(stream: &mut W, body: &[u8]) -> io::Re
     stream.flush().await
 }
 
+/// Parts in which a long frame is read. Nearly every message is shorter.
+const PART_BYTES: u32 = 8 * 1024;
+
 #[cfg(test)]
 mod tests {
     use futures::{executor::block_on, io::Cursor};
@@ -107,5 +203,51 @@ mod tests {
     fn an_end_inside_a_frame_is_no_answer() {
         assert!(matches!(read_all(&[5, 0], 16), Err(FrameError::Truncated)));
         assert!(matches!(read_all(&[5, 0, 0, 0, 1, 2], 16), Err(FrameError::Truncated)));
+    }
+
+    fn room(bytes: usize, patience_ms: u64) -> Room {
+        Room::new(bytes, Duration::from_millis(patience_ms))
+    }
+
+    /// A stream that has `bytes` and then stays open.
+    fn open(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
+        let never = futures::stream::pending::<io::Result<Vec<u8>>>();
+        let first = futures::stream::iter([Ok(bytes)]);
+        let stream = futures::stream::StreamExt::chain(first, never);
+        futures::TryStreamExt::into_async_read(stream)
+    }
+
+    /// N5: half a frame of a megabyte was held for as long as its connection lived.
+    #[tokio::test]
+    async fn a_frame_that_does_not_end_is_given_up_and_its_room_with_it() {
+        let room = room(1 << 20, 100);
+        let half = [&(1_u32 << 20).to_le_bytes()[..], &[7; 600_000]].concat();
+        let (mut one, mut two) = (open(half.clone()), open(half));
+        let both = futures::join!(room.read(&mut one, 1 << 20), room.read(&mut two, 1 << 20));
+        assert!(matches!(both, (Err(FrameError::Late), Err(FrameError::Late))), "{both:?}");
+        assert_eq!(room.free.available_permits(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn long_frames_wait_for_room_and_short_ones_do_not() {
+        let room = room(1 << 20, 200);
+        let frame = |length: usize| {
+            [&u32::try_from(length).unwrap().to_le_bytes()[..], &vec![7; length]].concat()
+        };
+        let read = async |length: usize| {
+            let read = room.read(&mut Cursor::new(frame(length)), 1 << 20).await;
+            read.map(|read| read.map(|(body, place)| (body.len(), place)))
+        };
+        let (length, place) = read(1 << 20).await.unwrap().unwrap();
+        assert_eq!((length, room.free.available_permits()), (1 << 20, 0));
+        assert!(matches!(read(9_000).await, Err(FrameError::Late)));
+        assert_eq!(read(8_192).await.unwrap().unwrap().0, 8_192);
+        drop(place);
+        assert_eq!(read(9_000).await.unwrap().unwrap().0, 9_000);
+        assert!(room.read(&mut Cursor::new(Vec::new()), 9).await.unwrap().is_none());
+        let cut = room.read(&mut Cursor::new(&frame(20_000)[..9_000]), 1 << 20).await;
+        assert!(matches!(cut, Err(FrameError::Truncated)), "{cut:?}");
+        let long = room.read(&mut Cursor::new(frame(17)), 16).await;
+        assert!(matches!(long, Err(FrameError::TooLong { declared: 17, limit: 16 })), "{long:?}");
     }
 }

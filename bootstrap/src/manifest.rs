@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use libp2p::StreamProtocol;
+use tokio::time::timeout;
 
 use crate::frame::{self, FrameError};
 
@@ -22,6 +23,9 @@ pub const FILE_BYTES_MAX: u32 = 64 * 1024;
 
 /// How long a whole exchange may take: 1 MiB over 1 Mbit/s is 8 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long the request may take, once its stream is there: it comes with the stream or right behind.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One signed file, shared by all who hand it out.
 pub type File = Arc<[u8]>;
@@ -82,7 +86,8 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     choose: impl FnOnce(Option<[u8; 32]>) -> Vec<File>,
 ) -> Result<(), ServeError> {
-    let request = frame::read(&mut stream, 32).await?.ok_or(FrameError::Truncated)?;
+    let request = timeout(REQUEST_TIMEOUT, frame::read(&mut stream, 32)).await;
+    let request = request.map_err(|_| FrameError::Late)??.ok_or(FrameError::Truncated)?;
     let run = match request.as_slice() {
         [] => None,
         bytes => Some(bytes.try_into().map_err(|_| ServeError::Meaningless(bytes.len()))?),
@@ -100,36 +105,35 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn asker_and_server_agree() {
+    #[tokio::test]
+    async fn asker_and_server_agree() {
         let files: Vec<File> = vec![Arc::from(&b"one"[..]), Arc::from(&b"two"[..])];
         let mut request = Vec::new();
-        block_on(frame::write(&mut request, &[7; 32])).unwrap();
+        frame::write(&mut request, &[7; 32]).await.unwrap();
         let mut asked = None;
         let mut wire = Cursor::new(request.clone());
-        block_on(serve(&mut wire, |run| {
+        serve(&mut wire, |run| {
             asked = run;
             files
-        }))
+        })
+        .await
         .unwrap();
         assert_eq!(asked, Some([7; 32]));
         // What the server wrote stands behind the request.
         let mut answer = Cursor::new(wire.into_inner());
         answer.set_position(u64::try_from(request.len()).unwrap());
-        let read = block_on(async {
-            let one = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
-            let two = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
-            let end = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
-            (one, two, end)
-        });
+        let one = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
+        let two = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
+        let end = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
+        let read = (one, two, end);
         assert_eq!(read, (Some(b"one".to_vec()), Some(b"two".to_vec()), None));
     }
 
-    #[test]
-    fn a_request_of_another_length_is_refused() {
+    #[tokio::test]
+    async fn a_request_of_another_length_is_refused() {
         let mut wire = Vec::new();
-        block_on(frame::write(&mut wire, &[1; 5])).unwrap();
-        let served = block_on(serve(Cursor::new(wire), |_| panic!("must not be asked")));
+        frame::write(&mut wire, &[1; 5]).await.unwrap();
+        let served = serve(Cursor::new(wire), |_| panic!("must not be asked")).await;
         assert!(matches!(served, Err(ServeError::Meaningless(5))));
     }
 

@@ -8,7 +8,7 @@ use std::{collections::HashMap, future::Future, path::PathBuf};
 
 use futures::StreamExt as _;
 use libp2p::{
-    Multiaddr, Swarm, identify,
+    Multiaddr, PeerId, Swarm, identify,
     identity::Keypair,
     swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
 };
@@ -79,13 +79,14 @@ pub async fn serve(
         manifests: config.manifests,
         seen: HashMap::new(),
         answers: JoinSet::new(),
+        asking: HashMap::new(),
     };
     let mut stop = std::pin::pin!(stop);
     loop {
         tokio::select! {
             biased;
             () = &mut stop => return Ok(()),
-            Some(_) = server.answers.join_next() => {}
+            Some(ended) = server.answers.join_next() => server.on_answered(ended.ok()),
             event = server.swarm.select_next_some() => server.on_event(event, &mut announce),
         }
     }
@@ -102,7 +103,9 @@ struct Server {
     manifests: Vec<manifest::File>,
     /// Where each connection comes from. Bounded by the connection limits.
     seen: HashMap<ConnectionId, Multiaddr>,
-    answers: JoinSet<()>,
+    answers: JoinSet<PeerId>,
+    /// How many answers are under way for each peer.
+    asking: HashMap<PeerId, usize>,
 }
 
 impl Server {
@@ -118,11 +121,13 @@ impl Server {
             SwarmEvent::ListenerClosed { addresses, reason, .. } => {
                 tracing::warn!(?addresses, ?reason, "stopped listening");
             }
-            SwarmEvent::ConnectionEstablished { connection_id, endpoint, .. } => {
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 self.seen.insert(connection_id, endpoint.get_remote_address().clone());
+                self.swarm.behaviour_mut().discovery.connected(peer_id);
             }
-            SwarmEvent::ConnectionClosed { connection_id, .. } => {
+            SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
                 self.seen.remove(&connection_id);
+                self.swarm.behaviour_mut().discovery.closed(&peer_id);
             }
             SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Identify(
                 identify::Event::Received { connection_id, peer_id, info },
@@ -136,20 +141,35 @@ impl Server {
         }
     }
 
-    /// Beyond the limit the stream is dropped, which resets it: the asker tries again or elsewhere.
-    fn on_stream(&mut self, incoming: Incoming) {
-        if self.answers.len() >= ANSWERS_MAX {
+    /// Beyond a limit the stream is dropped, which resets it: the asker tries again or elsewhere.
+    fn on_stream(&mut self, Incoming { peer, stream, .. }: Incoming) {
+        let asking = self.asking.get(&peer).copied().unwrap_or_default();
+        if asking >= ANSWERS_PER_PEER || self.answers.len() >= ANSWERS_MAX {
             return;
         }
+        self.asking.insert(peer, asking + 1);
         let files = self.manifests.clone();
         self.answers.spawn(async move {
-            let answer = manifest::serve(incoming.stream, |_| files);
+            let answer = manifest::serve(stream, |_| files);
             if let Ok(Err(error)) = timeout(manifest::TIMEOUT, answer).await {
-                tracing::debug!(peer = %incoming.peer, %error, "no manifest handed out");
+                tracing::debug!(%peer, %error, "no manifest handed out");
             }
+            peer
         });
+    }
+
+    /// An answer has ended; without a name if it panicked, and then its peer has one less for good.
+    fn on_answered(&mut self, peer: Option<PeerId>) {
+        let Some(peer) = peer else { return };
+        let left = self.asking.remove(&peer).unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            self.asking.insert(peer, left);
+        }
     }
 }
 
-/// Answers under way at once: 64 MiB of files at the very most.
-const ANSWERS_MAX: usize = 64;
+/// Answers under way for one peer: one, and one that it has given up.
+const ANSWERS_PER_PEER: usize = 2;
+
+/// Answers under way at once: 512 times the window of a stream, 128 MiB, at the very most.
+const ANSWERS_MAX: usize = 512;

@@ -74,6 +74,49 @@ async fn a_peer_that_knows_only_the_announced_address_gets_the_manifests() {
     }
 }
 
+/// A peer that opens 100 streams to the entry at `address` and says nothing on them; ends when dropped.
+async fn occupy(address: Multiaddr) -> JoinHandle<()> {
+    let (occupied, waiting) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move {
+        let key = Keypair::generate_ed25519();
+        let (transport, _) = transport::build(&key, None).unwrap();
+        let me = key.public().to_peer_id();
+        let behaviour = streams::Behaviour::new(&[]);
+        let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
+        swarm.dial(address).unwrap();
+        let (mut occupied, mut openings, mut held) = (Some(occupied), Vec::new(), Vec::new());
+        loop {
+            match swarm.select_next_some().await {
+                SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
+                    let streams = swarm.behaviour_mut();
+                    let open = |_| streams.open(peer_id, connection_id, manifest::PROTOCOL);
+                    openings = (0..100).map(open).collect();
+                }
+                event => drop(event),
+            }
+            for opening in &mut openings {
+                held.extend(opening.try_recv().ok().flatten());
+            }
+            if held.len() >= 64 {
+                occupied.take().into_iter().for_each(|occupied| occupied.send(()).unwrap());
+            }
+        }
+    });
+    let opened = tokio::time::timeout(Duration::from_secs(3), waiting).await;
+    drop(opened);
+    task
+}
+
+/// N4: who opens streams and is silent has its own places only.
+#[tokio::test]
+async fn silent_streams_of_one_peer_keep_nobody_from_the_manifests() {
+    let (_server, address) = start("/ip4/127.0.0.1/tcp/0").await;
+    let silent = occupy(address.clone()).await;
+    let files = tokio::time::timeout(Duration::from_secs(5), ask(address)).await.unwrap();
+    assert_eq!(files, [b"a signed file"]);
+    silent.abort();
+}
+
 #[tokio::test]
 async fn a_port_in_use_is_named_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

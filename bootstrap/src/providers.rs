@@ -1,0 +1,241 @@
+//! Who provides what: the store of the distributed table. It holds provider records only, for a few
+//! runs of each peer.
+//!
+//! Anybody can make keys and announce each of them. So a peer that is connected is never replaced by
+//! another one, it is handed out before those that are not, and the order among equals changes from
+//! answer to answer, since the table hands out the first twenty. One peer announces a few runs only.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+
+use libp2p::{
+    PeerId,
+    kad::{
+        ProviderRecord, Record, RecordKey,
+        store::{Error, RecordStore},
+    },
+};
+
+/// The providers of all runs that were announced here.
+#[derive(Debug)]
+pub struct Providers {
+    me: PeerId,
+    by_key: HashMap<RecordKey, Vec<ProviderRecord>>,
+    /// Who is connected, and by how many connections. Bounded by the connection limits.
+    connected: HashMap<PeerId, usize>,
+    /// Answers given, so that each begins elsewhere.
+    turn: AtomicUsize,
+}
+
+impl Providers {
+    /// Of the peer `me`, which knows of nobody yet.
+    #[must_use]
+    pub fn new(me: PeerId) -> Self {
+        let turn = AtomicUsize::new(0);
+        Self { me, by_key: HashMap::new(), connected: HashMap::new(), turn }
+    }
+
+    /// A connection to a peer is there.
+    pub fn up(&mut self, peer: PeerId) {
+        *self.connected.entry(peer).or_default() += 1;
+    }
+
+    /// A connection to a peer has closed.
+    pub fn down(&mut self, peer: &PeerId) {
+        if let Some(count) = self.connected.get_mut(peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.connected.remove(peer);
+            }
+        }
+    }
+
+    fn is_here(&self, peer: &PeerId) -> bool {
+        *peer == self.me || self.connected.contains_key(peer)
+    }
+
+    fn runs_of(&self, peer: &PeerId) -> usize {
+        let provides = |records: &&Vec<ProviderRecord>| records.iter().any(|r| r.provider == *peer);
+        self.by_key.values().filter(provides).count()
+    }
+
+    /// Makes room for one more run; false where somebody is here for each that is known.
+    fn forget_a_run(&mut self) -> bool {
+        let empty = |records: &Vec<ProviderRecord>| {
+            !records.iter().any(|record| self.is_here(&record.provider))
+        };
+        let left =
+            self.by_key.iter().find(|(_, records)| empty(records)).map(|(key, _)| key.clone());
+        left.is_some_and(|key| self.by_key.remove(&key).is_some())
+    }
+}
+
+impl RecordStore for Providers {
+    type RecordsIter<'a> = std::iter::Empty<Cow<'a, Record>>;
+    type ProvidedIter<'a> = std::vec::IntoIter<Cow<'a, ProviderRecord>>;
+
+    fn get(&self, _: &RecordKey) -> Option<Cow<'_, Record>> {
+        None
+    }
+
+    fn put(&mut self, _: Record) -> Result<(), Error> {
+        Err(Error::MaxRecords)
+    }
+
+    fn remove(&mut self, _: &RecordKey) {}
+
+    fn records(&self) -> Self::RecordsIter<'_> {
+        std::iter::empty()
+    }
+
+    fn add_provider(&mut self, record: ProviderRecord) -> Result<(), Error> {
+        let now = Instant::now();
+        self.by_key.retain(|_, records| {
+            records.retain(|record| !record.is_expired(now));
+            !records.is_empty()
+        });
+        let known = self.by_key.get_mut(&record.key);
+        let known = known.into_iter().flatten().find(|known| known.provider == record.provider);
+        if let Some(known) = known {
+            *known = record;
+            return Ok(());
+        }
+        if self.runs_of(&record.provider) >= RUNS_PER_PEER {
+            return Err(Error::MaxProvidedKeys);
+        }
+        if !self.by_key.contains_key(&record.key)
+            && self.by_key.len() >= RUNS_MAX
+            && !self.forget_a_run()
+        {
+            return Err(Error::MaxProvidedKeys);
+        }
+        let records = self.by_key.remove(&record.key).unwrap_or_default();
+        let (mut records, full) = (records, Error::MaxProvidedKeys);
+        let absent = records.iter().position(|record| !self.is_here(&record.provider));
+        let key = record.key.clone();
+        let result = match absent {
+            _ if records.len() < PROVIDERS_MAX => Ok(records.push(record)),
+            Some(absent) => Ok(records[absent] = record),
+            None => Err(full),
+        };
+        self.by_key.insert(key, records);
+        result
+    }
+
+    fn providers(&self, key: &RecordKey) -> Vec<ProviderRecord> {
+        let records = self.by_key.get(key).into_iter().flatten().cloned();
+        let (mut here, mut away): (Vec<_>, Vec<_>) =
+            records.partition(|record| self.is_here(&record.provider));
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        for part in [&mut here, &mut away] {
+            let count = part.len().max(1);
+            part.rotate_left(turn % count);
+        }
+        here.append(&mut away);
+        here
+    }
+
+    fn provided(&self) -> Self::ProvidedIter<'_> {
+        let all = self.by_key.values().flatten();
+        let own: Vec<_> = all.filter(|r| r.provider == self.me).map(Cow::Borrowed).collect();
+        own.into_iter()
+    }
+
+    fn remove_provider(&mut self, key: &RecordKey, peer: &PeerId) {
+        if let Some(records) = self.by_key.get_mut(key) {
+            records.retain(|record| record.provider != *peer);
+            if records.is_empty() {
+                self.by_key.remove(key);
+            }
+        }
+    }
+}
+
+/// A roster has 256 members at most (docs/FORMATS.md).
+const PROVIDERS_MAX: usize = 256;
+
+/// Runs that one server remembers providers of.
+const RUNS_MAX: usize = 256;
+
+/// A node is in one run at a time, and a record outlives it by half an hour.
+const RUNS_PER_PEER: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(run: u16, provider: PeerId) -> ProviderRecord {
+        let key = RecordKey::new(&run.to_le_bytes());
+        ProviderRecord { key, provider, expires: None, addresses: Vec::new() }
+    }
+
+    fn first(store: &Providers, run: u16) -> PeerId {
+        store.providers(&RecordKey::new(&run.to_le_bytes()))[0].provider
+    }
+
+    /// N4: one peer fills the table with runs that nobody is in.
+    #[test]
+    fn one_peer_announces_a_few_runs_and_not_256() {
+        let mut store = Providers::new(PeerId::random());
+        let (liar, honest) = (PeerId::random(), PeerId::random());
+        let taken = (0..1_000).filter(|run| store.add_provider(record(*run, liar)).is_ok());
+        assert_eq!(taken.count(), RUNS_PER_PEER);
+        // The same one again is no other one.
+        store.add_provider(record(0, liar)).unwrap();
+        store.add_provider(record(2_000, honest)).unwrap();
+        assert_eq!(first(&store, 2_000), honest);
+    }
+
+    /// N4: made-up peers are heard of before those who are there.
+    #[test]
+    fn who_is_connected_is_handed_out_first_and_not_replaced() {
+        let mut store = Providers::new(PeerId::random());
+        let honest = [PeerId::random(), PeerId::random()];
+        for peer in honest {
+            store.up(peer);
+            store.up(peer);
+            store.add_provider(record(1, peer)).unwrap();
+        }
+        for _ in 0..1_000 {
+            store.add_provider(record(1, PeerId::random())).unwrap();
+        }
+        let key = RecordKey::new(&1_u16.to_le_bytes());
+        let all = store.providers(&key);
+        assert_eq!(all.len(), PROVIDERS_MAX);
+        let both = [first(&store, 1), first(&store, 1)];
+        assert!(honest.iter().all(|peer| both.contains(peer)), "each has its turn");
+        store.down(&honest[0]);
+        assert!(store.is_here(&honest[0]));
+        store.down(&honest[0]);
+        store.down(&honest[0]);
+        assert_eq!([first(&store, 1), first(&store, 1)], [honest[1]; 2]);
+    }
+
+    #[test]
+    fn a_run_in_which_nobody_is_makes_room_for_another_one() {
+        let mut store = Providers::new(PeerId::random());
+        let honest = PeerId::random();
+        store.up(honest);
+        store.add_provider(record(0, honest)).unwrap();
+        for run in 1..1_000 {
+            store.add_provider(record(run, PeerId::random())).unwrap();
+        }
+        assert_eq!((store.by_key.len(), first(&store, 0)), (RUNS_MAX, honest));
+    }
+
+    #[test]
+    fn what_this_peer_provides_is_published_again_until_it_is_removed() {
+        let me = PeerId::random();
+        let mut store = Providers::new(me);
+        store.add_provider(record(7, PeerId::random())).unwrap();
+        store.add_provider(record(7, me)).unwrap();
+        let mine = record(7, me);
+        assert_eq!(store.provided().map(Cow::into_owned).collect::<Vec<_>>(), [mine.clone()]);
+        store.remove_provider(&mine.key, &me);
+        assert_eq!((store.provided().count(), store.providers(&mine.key).len()), (0, 1));
+    }
+}
