@@ -1,5 +1,6 @@
 //! A file of records that is appended to, a *batch* at a time: `length u32 LE ‖ first 16 bytes of
-//! BLAKE3 ‖ records`, each record `length u32 LE ‖ bytes`.
+//! BLAKE3 ‖ records`, each record `length u32 LE ‖ bytes`. Behind a batch that was flushed stands its
+//! *end mark*, [`end_mark`].
 //!
 //! What [`Log::append`] returned from is on the disk. A process that is killed, or a machine that
 //! loses its power, leaves at most one append half done: a *torn tail*, which is cut, since nothing
@@ -9,7 +10,11 @@
 //! *damage*: the batches before it are good, those behind it cannot be told from it any more.
 //!
 //! A length that was damaged may reach beyond the end, as that of a torn batch does. So a tail is
-//! torn only if no whole batch begins anywhere in it.
+//! torn only if no whole batch begins anywhere in it, and if it has no end mark: the mark is written
+//! once the batch is on the disk, so what was told to others is never taken for half an append. The
+//! mark itself is flushed with the next batch. A power cut may take it before, and of the last batch
+//! of a program that wrote no marks there is none: then a batch that does not fit its check counts as
+//! torn.
 //!
 //! After an append that failed, nothing is known of what the system had taken: the next one cuts
 //! the file back to where it was whole and writes all again. Asking only for another flush would
@@ -61,13 +66,21 @@ impl Content {
     /// The records in `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut content = Self::default();
-        let mut rest = bytes;
+        // What should stand at the beginning of `rest`, and does not.
+        let (mut rest, mut mark) = (bytes, None);
         while let Some((records, after)) = split_batch(rest) {
             content.records.extend(records);
-            rest = after;
+            let its_mark = end_mark((bytes.len() - rest.len()) as u64);
+            mark = None;
+            rest = after.strip_prefix(&its_mark).unwrap_or_else(|| {
+                mark = Some(its_mark);
+                let behind = behind_torn(&its_mark, after);
+                behind.filter(|behind| split_body(behind).is_some()).unwrap_or(after)
+            });
         }
         content.bytes = (bytes.len() - rest.len()) as u64;
-        content.damaged = !is_torn(rest);
+        let tail = mark.and_then(|mark| behind_torn(&mark, rest)).unwrap_or(rest);
+        content.damaged = has_mark(rest, content.bytes) || !is_torn(tail);
         content
     }
 }
@@ -109,8 +122,13 @@ impl Log {
         self.torn = true;
         self.file.write_all(&bytes)?;
         self.file.sync_data()?;
-        self.torn = false;
+        let mark = end_mark(self.bytes);
         self.bytes += bytes.len() as u64;
+        // The batch is on the disk whether or not there is room for its mark.
+        if self.file.write_all(&mark).is_ok() {
+            self.bytes += MARK_BYTES as u64;
+            self.torn = false;
+        }
         Ok(())
     }
 
@@ -123,11 +141,12 @@ impl Log {
     /// Puts `records` in the place of all that there is. Whoever looks, after a crash too, finds
     /// the old ones or these.
     pub(super) fn rewrite(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
-        let batches: Vec<Vec<u8>> = records
-            .iter()
-            .map(|record| batch(std::slice::from_ref(record)))
-            .collect::<Result<_, _>>()?;
-        let bytes = batches.concat();
+        let mut bytes = Vec::new();
+        for record in records {
+            let mark = end_mark(bytes.len() as u64);
+            bytes.extend(batch(std::slice::from_ref(record))?);
+            bytes.extend(mark);
+        }
         let temporary = self.path.with_extension(super::TEMPORARY);
         os::unless_missing(fs::remove_file(&temporary))?;
         let mut file = OpenOptions::new().create_new(true).append(true).open(&temporary)?;
@@ -144,9 +163,17 @@ impl Log {
     }
 }
 
-/// The records of the batch that begins at `at`, and where it ends; `None` if none is whole there.
-pub(super) fn read_batch(file: &File, at: u64) -> io::Result<Option<(Vec<Vec<u8>>, u64)>> {
-    let rest = usize::try_from(file.metadata()?.len().saturating_sub(at)).unwrap_or(usize::MAX);
+/// The records of the batch that begins at `at`, or behind the mark that does, and where it ends;
+/// `None` if none is whole there.
+pub(super) fn read_batch(file: &File, mut at: u64) -> io::Result<Option<(Vec<Vec<u8>>, u64)>> {
+    let length = file.metadata()?.len();
+    let rest = |at| usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
+    let mut mark = vec![0; MARK_BYTES.min(rest(at))];
+    file.read_exact_at(&mut mark, at)?;
+    if mark.starts_with(&MARK) || mark == [0; MARK_BYTES] {
+        at += mark.len() as u64;
+    }
+    let rest = rest(at);
     let mut bytes = vec![0; HEAD_BYTES.min(rest)];
     file.read_exact_at(&mut bytes, at)?;
     let Some(length) = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length)) else {
@@ -171,6 +198,29 @@ fn batch(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= BATCH_BYTES_MAX);
     let length = length.ok_or_else(too_long)?;
     Ok([length.to_le_bytes().as_slice(), &check_of(&body), &body].concat())
+}
+
+/// What stands behind a batch that begins at `at`, once it is on the disk. Only there: what a peer
+/// wrote into a record passes for no mark.
+fn end_mark(at: u64) -> [u8; MARK_BYTES] {
+    let mut hasher = blake3::Hasher::new_derive_key("intellect-node 1 end of batch");
+    let mut mark = [0; MARK_BYTES];
+    hasher.update(&at.to_le_bytes()).finalize_xof().fill(&mut mark);
+    mark[..MARK.len()].copy_from_slice(&MARK);
+    mark
+}
+
+/// What stands behind the place of a mark of which a power cut took some pages.
+fn behind_torn<'a>(mark: &[u8; MARK_BYTES], bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let (place, behind) = bytes.split_at_checked(MARK_BYTES)?;
+    let torn = place.iter().zip(mark).all(|(there, written)| *there == 0 || there == written);
+    torn.then_some(behind)
+}
+
+/// Whether the batch that begins at `at`, with `rest`, was on the disk.
+fn has_mark(rest: &[u8], at: u64) -> bool {
+    let mark = end_mark(at);
+    rest.windows(MARK_BYTES).any(|bytes| *bytes == mark)
 }
 
 /// The records of the batch that `bytes` begin with, if it is whole, and the bytes behind it.
@@ -242,6 +292,12 @@ const CHECK_BYTES: usize = 16;
 
 /// What stands before each batch's records.
 const HEAD_BYTES: usize = 4 + CHECK_BYTES;
+
+/// What an end mark begins with: no length of a batch.
+const MARK: [u8; 4] = [0xff; 4];
+
+/// An end mark.
+pub(super) const MARK_BYTES: usize = 20;
 
 /// Longest batch that is believed: what is appended at once, and the longest record of the protocol
 /// with its kind and length.

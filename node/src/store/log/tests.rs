@@ -6,15 +6,22 @@ fn records() -> Vec<Vec<u8>> {
     vec![b"first".to_vec(), Vec::new(), vec![7; 40], b"the last one".to_vec()]
 }
 
-/// A log of one batch per record.
+/// A log of one batch per record, each with its end mark.
 fn encode(records: &[Vec<u8>]) -> Vec<u8> {
-    records.iter().flat_map(|record| batch(std::slice::from_ref(record)).unwrap()).collect()
+    let mut bytes = Vec::new();
+    for record in records {
+        let mark = end_mark(bytes.len() as u64);
+        bytes.extend(batch(std::slice::from_ref(record)).unwrap());
+        bytes.extend(mark);
+    }
+    bytes
 }
 
+/// Where each batch ends, its mark included.
 fn ends(records: &[Vec<u8>]) -> Vec<usize> {
     let mut ends = vec![0];
     for record in records {
-        ends.push(ends[ends.len() - 1] + HEAD_BYTES + 4 + record.len());
+        ends.push(ends[ends.len() - 1] + HEAD_BYTES + 4 + record.len() + MARK_BYTES);
     }
     ends
 }
@@ -50,10 +57,15 @@ fn a_tail_torn_at_any_byte_is_cut() {
     let bytes = encode(&all);
     let ends = ends(&all);
     for cut in 0..=bytes.len() {
-        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        // Of a batch whose mark is torn nothing is lost.
+        let whole = ends[1..].iter().filter(|end| **end - MARK_BYTES <= cut).count();
         fs::write(&path, &bytes[..cut]).unwrap();
         let found = Content::read(&path).unwrap();
-        assert_eq!(found, content(&all[..whole], false), "cut at {cut}");
+        assert_eq!(
+            (found.records.as_slice(), found.damaged),
+            (&all[..whole], false),
+            "cut at {cut}"
+        );
         let mut log = Log::open(&path, found.bytes).unwrap();
         log.append(&[b"more".to_vec()]).unwrap();
         let again = Content::read(&path).unwrap();
@@ -107,23 +119,87 @@ fn an_append_of_which_some_pages_are_missing_is_cut() {
     }
 }
 
-/// Whichever bit of whichever byte: also where the length reaches beyond the end afterwards.
+/// N15: whichever bit of whichever byte, of the last batch too, and also where the length reaches
+/// beyond the end afterwards. A vote that was sent is read, or the log is known to be damaged.
 #[test]
-fn a_byte_that_is_damaged_anywhere_before_the_last_record_is_noticed() {
+fn a_bit_that_is_damaged_anywhere_is_noticed_or_costs_no_record() {
     let all = records();
     let bytes = encode(&all);
     let ends = ends(&all);
     for at in 0..bytes.len() {
-        let record = ends.iter().filter(|end| **end <= at).count() - 1;
+        let batch = ends.iter().filter(|end| **end <= at).count() - 1;
         for bit in 0..8 {
             let mut bad = bytes.clone();
             bad[at] ^= 1 << bit;
             let found = Content::of(&bad);
-            assert_eq!(found.records, all[..record], "bit {bit} of byte {at}");
-            let last = record == all.len() - 1;
-            assert!(found.damaged || last, "bit {bit} of byte {at} passes for a torn tail");
+            let in_mark = at >= ends[batch + 1] - MARK_BYTES;
+            let read = found.records.len();
+            assert!(all.starts_with(&found.records), "bit {bit} of byte {at}");
+            assert!(read >= batch + usize::from(in_mark), "bit {bit} of byte {at}");
+            let none_lost = read == all.len();
+            assert!(found.damaged || none_lost, "bit {bit} of byte {at} passes for a torn tail");
         }
     }
+}
+
+/// A program that wrote no end marks left this; more is appended with marks.
+#[test]
+fn a_log_without_end_marks_is_read_and_goes_on_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let mut all = records();
+    let old: Vec<_> = all.iter().flat_map(|r| batch(std::slice::from_ref(r)).unwrap()).collect();
+    for cut in 0..=old.len() {
+        let found = Content::of(&old[..cut]);
+        assert!(!found.damaged && all.starts_with(&found.records), "cut at {cut}");
+    }
+    fs::write(&path, &old).unwrap();
+    let found = Content::read(&path).unwrap();
+    assert_eq!((&found.records, found.bytes), (&all, old.len() as u64));
+    Log::open(&path, found.bytes).unwrap().append(&[b"new".to_vec()]).unwrap();
+    all.push(b"new".to_vec());
+    let mut bytes = fs::read(&path).unwrap();
+    assert_eq!(
+        Content::of(&bytes),
+        Content { bytes: bytes.len() as u64, records: all, damaged: false }
+    );
+    // What is the last batch no more is damaged as before.
+    bytes[old.len() - 1] ^= 1;
+    assert!(Content::of(&bytes).damaged);
+}
+
+/// The mark of the batch before is flushed with an append, so of both any page may be missing.
+#[test]
+fn a_mark_that_a_power_cut_took_is_no_damage() {
+    let all = records();
+    let (bytes, ends) = (encode(&all), ends(&all));
+    for end in &ends[1..] {
+        for there in 0..=MARK_BYTES {
+            for missing in [end - MARK_BYTES..end - there, end - there..*end] {
+                let mut gap = bytes.clone();
+                gap[missing].fill(0);
+                let found = Content::of(&gap);
+                assert_eq!((found.records, found.damaged), (all.clone(), false));
+            }
+        }
+    }
+}
+
+/// Where a batch lies is asked of a log with marks.
+#[test]
+fn batches_are_read_one_after_the_other_past_their_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let mut log = Log::open(&path, 0).unwrap();
+    records().into_iter().for_each(|record| log.append(&[record]).unwrap());
+    let file = File::open(&path).unwrap();
+    let (mut at, mut found) = (0, Vec::new());
+    while let Some((records, next)) = read_batch(&file, at).unwrap() {
+        assert_eq!(read_batch(&file, at).unwrap(), Some((records.clone(), next)));
+        found.extend(records);
+        at = next;
+    }
+    assert_eq!(found, records());
 }
 
 #[test]
