@@ -87,10 +87,11 @@ pub(crate) enum DriverError {
     /// The network ended by itself.
     #[error("the network has stopped: start the node again, it will catch up")]
     Network,
-    /// A copy of the data folder runs.
+    /// A copy of the key is in use.
     #[error(
-        "another program runs with this node's key since {since}, from a copy of its data folder: \
-         both would vote; stop the other one and delete its folder, then start this one again"
+        "another program runs with this node's key since {since}, from a copy of identity.key or of \
+         the whole data folder: stop one of the two; if both are to take part, delete identity.key \
+         in one folder, and runs too if it was copied, and that one becomes a peer of its own"
     )]
     Twin {
         /// The time of day at which it was started.

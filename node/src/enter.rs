@@ -4,6 +4,7 @@
 //! the number that is missing.
 
 mod choose;
+mod error;
 pub(crate) mod genesis;
 pub(crate) mod needs;
 mod recover;
@@ -12,21 +13,21 @@ mod tokenizer;
 use std::convert::Infallible;
 use std::fs::File;
 use std::future::pending;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
-use intellect_model::tokenizer::OpenError;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
 use intellect_protocol::holdings::Origin;
+use intellect_protocol::id::LogId;
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::{Budget, Quorum};
+use intellect_protocol::message::Voter;
 use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -34,120 +35,24 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Local;
 use crate::driver::{Driver, DriverError, Parts};
 use crate::figures;
-use crate::identity::Home;
-use crate::manifest::{LoadError, Manifest, ReadError};
+use crate::identity::{self, Home, Identity};
+use crate::manifest::Manifest;
 use crate::name::PeerName;
 use crate::net::address::Address;
-use crate::net::{self, Net, NetError};
+use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
-use crate::store::genesis::PublishedError;
-use crate::store::{self, Begun, Store, StoreError, contacts};
+use crate::store::{self, Begun, Store, contacts};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
 use crate::worker::{self, Report, Snapshot};
+pub(crate) use error::EnterError;
+use error::Shortage;
 use genesis::Found;
 use needs::Needs;
 use recover::{Recovery, Rules};
 
 /// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
 const WEIGHT_FACTOR: u64 = 8;
-
-/// Why this node cannot take part in the run, or no longer can.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EnterError {
-    /// What was handed out is no manifest that this program can use.
-    #[error("the manifest from {from} cannot be used: {why}; tell the organiser of the run")]
-    Manifest {
-        /// Who handed it out.
-        from: String,
-        /// What is wrong.
-        why: Box<ReadError>,
-    },
-    /// The manifest of this folder was changed or damaged.
-    #[error(transparent)]
-    Stored(#[from] LoadError),
-    /// Nothing that was handed out is the run asked for.
-    #[error("nobody offers a run that begins with {prefix}; offered: {offered}")]
-    NoSuchRun {
-        /// The beginning that was typed.
-        prefix: String,
-        /// The runs that are.
-        offered: String,
-    },
-    /// The user must choose.
-    #[error("several runs are offered; choose one with --run:\n{offered}")]
-    Several {
-        /// Id and name of each, a line each.
-        offered: String,
-    },
-    /// Too little memory.
-    #[error(
-        "this run needs {} of memory on this machine and {} are free: {} are missing; close other \
-         programs, or choose a smaller --micro-batch",
-        .0.needed, .0.available, .0.missing
-    )]
-    Memory(Shortage),
-    /// Too little disk.
-    #[error(
-        "{folder} needs {} for checkpoints and has {}: {} are missing; free some space, or name \
-         another folder with --data-dir",
-        short.needed, short.available, short.missing
-    )]
-    Disk {
-        /// The data folder.
-        folder: String,
-        /// How much too little.
-        short: Shortage,
-    },
-    /// The file that `--genesis` names.
-    #[error("the weights that this run begins with cannot be used")]
-    Genesis(#[source] PublishedError),
-    /// There is no such file in this run.
-    #[error("this run draws its first weights from its seed: leave out --genesis")]
-    Drawn,
-    /// The run's data.
-    #[error(transparent)]
-    Data(#[from] data::DataError),
-    /// The run's tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] OpenError),
-    /// Incarnations are counted from then.
-    #[error("the clock of this machine is before 1970: set it")]
-    Clock,
-    /// The system refused threads or signals.
-    #[error("cannot start")]
-    Runtime(#[source] io::Error),
-    /// The network cannot be started.
-    #[error(transparent)]
-    Net(#[from] NetError),
-    /// No manifest is to be had.
-    #[error(transparent)]
-    Offers(#[from] net::OfferError),
-    /// A file of the run.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The node did take part, and cannot go on.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-}
-
-/// Too little of something, in units that people read.
-#[derive(Debug)]
-pub(crate) struct Shortage {
-    needed: String,
-    available: String,
-    missing: String,
-}
-
-impl Shortage {
-    /// What is missing, if it is known that something is.
-    fn of(needed: u64, available: Option<u64>) -> Option<Self> {
-        let available = available.filter(|available| *available < needed)?;
-        let [needed, available, missing] =
-            [needed, available, needed - available].map(figures::bytes);
-        Some(Self { needed, available, missing })
-    }
-}
 
 /// Runs a node until it is done.
 pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
@@ -217,7 +122,7 @@ async fn prepare(
     let source = open_data(local, &manifest).await?;
     let found = genesis::find(net, local, &manifest, &store, tell).await?;
     let identity = &home.identity;
-    let begun = store.begin(identity.log_id, identity.origin, unix_ms()?)?;
+    let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (mut parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
     let micro_batch = micro_batch(local, &parts.manifest) as u64;
@@ -385,6 +290,17 @@ fn start_worker(
         Ok((trainer, State::genesis(theta.unwrap_or_else(drawn))))
     };
     worker::start(config, make).map_err(EnterError::Runtime)
+}
+
+/// The id of this node's first log, where somebody knows it before there is one: the simulation of
+/// which the key is, or the manifest, which names its founders with their logs.
+fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
+    let (peer, log) = (identity.peer(), identity.log_id);
+    let named = match &manifest.run.members.quorum {
+        Quorum::Available => false,
+        Quorum::Majority { founders } => founders.contains(&Voter { peer, log }),
+    };
+    (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
 fn weight_max(manifest: &Manifest) -> u64 {

@@ -1,7 +1,7 @@
 //! Who this node is: the file `identity.key`.
 //!
-//! It holds the 32-byte seed of the peer's ed25519 key and the id of its first vote log, as a small
-//! TOML file that nobody but its owner may read:
+//! It holds the 32-byte seed of the peer's ed25519 key and the id of the vote log that a manifest may
+//! name it with as a founder, as a small TOML file that nobody but its owner may read:
 //!
 //! ```toml
 //! seed = "…64 hex digits…"
@@ -29,12 +29,13 @@ use crate::{
     os::{self, LockError, PathError, cannot},
 };
 
-/// The key and the first log of one peer.
+/// The key of one peer, and what founders are named with.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The secret seed, of which the transport makes its own key.
     pub(crate) seed: [u8; 32],
-    /// The id of the first vote log.
+    /// The id of the first vote log in a run that names this peer with it, or that is simulated. In
+    /// every other run it is drawn for the data folder, since a key may be copied.
     pub(crate) log_id: LogId,
     /// Where the key comes from.
     pub(crate) origin: Origin,

@@ -30,7 +30,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let draft = Draft::new(&Run::new(identity.peer(), 1), &Work::synthetic()).unwrap();
     let manifest = Arc::new(draft.sign(&identity.keypair()).unwrap());
     let store = Arc::new(Store::open(folder, manifest.id).unwrap());
-    let begun = store.begin(identity.log_id, Origin::Random, 1).unwrap();
+    let begun = store.begin(None, Origin::Random, 1).unwrap();
     let source = enter::open_data(&local, &manifest).await.unwrap();
     let stop = CancellationToken::new();
     let config = net::Config {

@@ -1,18 +1,18 @@
 //! The same key twice: a copy of a data folder, started beside the original, votes twice with one
-//! key.
+//! key; a copy of the key alone is another voter, and both are one peer for everybody else.
 //!
 //! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own,
 //! and has one conversation of gossip with a key. So each program knocks at peers that it is
 //! connected to, first at those who do not listen to it (`net::Handle::knock`), and whoever hears
 //! both tells them.
 //!
-//! What proves it to oneself is one heartbeat of one's own key and log of votes with a *greater*
-//! incarnation. A log id is drawn for one folder and never used again when that log is lost, and
-//! each start writes an incarnation above all earlier ones into its log before it says anything: so
-//! no start that this folder knows of can have said it, and no recording of an earlier life of ours
-//! is one. A smaller incarnation proves nothing, since anybody may repeat what our earlier lives
-//! said; so of two it is the one started first that learns of it, and ends, while the other one
-//! goes on.
+//! What proves it to oneself is one heartbeat of one's own key that this start has not said and no
+//! earlier one can have: with a *greater* incarnation, or with the same one and another log. Each
+//! start writes an incarnation above all earlier ones, and not below the time, into its log before it
+//! says anything, so no recording of an earlier life of ours is one. (An earlier life with a clock that
+//! was ahead, of which the folder was lost, is taken for one until that time has come.) A smaller
+//! incarnation proves nothing, since anybody may repeat what our earlier lives said; so of two it is
+//! the one started first that learns of it, and ends, while the other one goes on.
 //!
 //! Others believe it where the peer itself, over a connection of its own, says heartbeats of an
 //! earlier start long after those of a later one: nobody else can do that.
@@ -40,7 +40,7 @@ const CERTAIN: Duration = Duration::from_secs(1);
 /// What a heartbeat tells of two programs with one key.
 #[derive(Debug)]
 pub(super) enum Twin {
-    /// Another program runs with our key and our log.
+    /// Another program runs with our key.
     Ours,
     /// Two programs run with the key of another peer.
     Theirs {
@@ -56,7 +56,7 @@ pub(super) enum Twin {
 pub(super) struct Twins {
     me: PeerId,
     start: Start,
-    /// The later start of our log, if one was heard, in Unix milliseconds.
+    /// The later start of our key, if one was heard, in Unix milliseconds.
     ours: Option<u64>,
     latest: BTreeMap<PeerId, Latest>,
     told: BTreeSet<PeerId>,
@@ -75,7 +75,7 @@ impl Twins {
         Self { me, start, ours: None, latest: BTreeMap::new(), told: BTreeSet::new() }
     }
 
-    /// The time of day at which another program began that has our key and log, if one has.
+    /// The time of day at which another program began that has our key, if one has.
     pub(super) fn since(&self) -> Option<String> {
         self.ours.map(unix_clock)
     }
@@ -90,7 +90,8 @@ impl Twins {
         let Message::Heartbeat(beat) = message.body() else { return None };
         let (author, incarnation) = (message.author(), beat.incarnation);
         if author == self.me {
-            let proves = beat.log == self.start.log && incarnation > self.start.incarnation;
+            let Start { log, incarnation: ours } = self.start;
+            let proves = incarnation > ours || incarnation == ours && beat.log != log;
             self.ours = self.ours.or_else(|| proves.then_some(incarnation));
             return proves.then_some(Twin::Ours);
         }
@@ -156,20 +157,23 @@ mod tests {
         Twins::new(key(1).peer(), Start { log: LogId([1; 16]), incarnation: 100 })
     }
 
+    /// N3: from a copy of the folder, or with a copy of the key and a log of its own.
     #[test]
-    fn a_later_start_with_our_log_is_another_program() {
-        let mut twins = twins();
-        assert_eq!(twins.since(), None);
-        let twin = twins.note(Instant::now(), key(2).peer(), &beat(1, 1, 101));
-        assert!(matches!(twin, Some(Twin::Ours)));
-        assert_eq!(twins.since().unwrap(), "00:00:00 UTC");
+    fn a_later_start_with_our_key_is_another_program() {
+        for (log, incarnation) in [(1, 101), (2, 101), (2, 100)] {
+            let mut twins = twins();
+            assert_eq!(twins.since(), None);
+            let twin = twins.note(Instant::now(), key(2).peer(), &beat(1, log, incarnation));
+            assert!(matches!(twin, Some(Twin::Ours)), "{log}, {incarnation}");
+            assert_eq!(twins.since().unwrap(), "00:00:00 UTC");
+        }
     }
 
     /// A stranger repeats what he has recorded of our earlier lives, and of this one.
     #[test]
     fn recordings_of_our_own_life_end_nobody() {
         let (mut twins, stranger) = (twins(), key(9).peer());
-        for old in [beat(1, 1, 99), beat(1, 1, 100), beat(1, 2, 101), beat(1, 2, 5)] {
+        for old in [beat(1, 1, 99), beat(1, 1, 100), beat(1, 2, 99), beat(1, 2, 5)] {
             assert!(twins.note(Instant::now(), stranger, &old).is_none(), "{old:?}");
         }
         assert_eq!(twins.since(), None);

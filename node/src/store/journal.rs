@@ -1,7 +1,8 @@
 //! What binds this node, in `votes.log`, and what it has seen decided, in `receipts.log`.
 //!
-//! The first record of `votes.log` is the log id; of a first log it is the one made with the
-//! identity. That this id was used in a run is noted outside of `runs/` before, so that it is not
+//! The first record of `votes.log` is the log id, drawn for this folder: the same key on two machines
+//! is two voters. Only that of a simulated peer, or of a founder whom the manifest names with one, is
+//! known before. That such an id was used in a run is noted outside of `runs/`, so that it is not
 //! used again when the log is lost: whoever has forgotten what it voted is another voter (R19).
 //! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it
 //! rises across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its
@@ -86,17 +87,18 @@ struct Kept {
 
 impl Store {
     /// Begins an incarnation, durably: nothing may be sent before. `first` is the id of the first
-    /// log, `origin` that of the identity, `now_ms` the Unix time.
+    /// log where it is known, `origin` that of the identity, `now_ms` the Unix time.
     pub(crate) fn begin(
         &self,
-        first: LogId,
+        first: Option<LogId>,
         origin: Origin,
         now_ms: u64,
     ) -> Result<Begun, StoreError> {
         let path = self.folder.join("votes.log");
         let content = Content::read(&path).map_err(cannot("read", &path))?;
         let exists = path.exists();
-        let unused = self.claim_first().map_err(cannot("write", &self.used))?;
+        let claimed = first.map_or(Ok(true), |_| self.claim_first());
+        let unused = claimed.map_err(cannot("write", &self.used))?;
         let mut damaged = Vec::new();
         let (receipts, decided) = self.open_receipts(&mut damaged)?;
         let (mut kept, whole) = Kept::of(&content.records);
@@ -112,7 +114,7 @@ impl Store {
         let log = match kept.log {
             Some(log) => log,
             None => {
-                let log = if is_lost { draw(&path)? } else { first };
+                let log = first.filter(|_| !is_lost).map_or_else(|| draw(&path), Ok)?;
                 records.push(record(KIND_LOG, log.as_bytes()));
                 log
             }
@@ -162,7 +164,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes, durably, that the identity's own log id is used; false if it was before.
+    /// Notes, durably, that a log id that was known before is used; false if it was before.
     fn claim_first(&self) -> io::Result<bool> {
         self.used.parent().map_or(Ok(()), os::create_folder)?;
         match File::create_new(&self.used) {

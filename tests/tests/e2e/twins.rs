@@ -42,3 +42,30 @@ fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     third.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
     assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
 }
+
+/// N3: an honest mistake. Only the key was copied, so the other folder has a log of votes of its own.
+#[test]
+fn one_key_on_two_machines_is_two_voters_and_ends_the_first_with_an_error() {
+    let story = story();
+    let settings = ["members.heartbeat_ms=200", "members.min_peers=2"];
+    let manifest = story.manifest("run.toml", &settings).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut third = story.start_node("third", &entry, &[]).unwrap();
+    let mut first = story.start_node("first", &entry, &[]).unwrap();
+    first.wait_for_commit(2, PATIENCE).unwrap();
+    fs::create_dir_all(story.path("second/data")).unwrap();
+    let key = "data/identity.key";
+    let [from, to] = ["first", "second"].map(|name| story.path(name).join(key));
+    fs::copy(from, to).unwrap();
+    let mut second = story.start_node("second", &entry, &[]).unwrap();
+
+    let [one, two] = [&mut first, &mut second]
+        .map(|node| node.wait_for(PATIENCE, |event| event["event"] == "started").unwrap());
+    assert_eq!(one["peer"], two["peer"]);
+    assert_ne!(one["log"], two["log"]);
+    first.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
+    let done = first.wait(PATIENCE).unwrap();
+    done.expect_failure(1, &["another program runs with this node's key", "identity.key"]).unwrap();
+    second.wait_for_commit(4, PATIENCE).unwrap();
+    assert!(second.exit().unwrap().is_none() && third.exit().unwrap().is_none());
+}

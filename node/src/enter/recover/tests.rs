@@ -69,7 +69,7 @@ impl Past {
         for epoch in checkpoints {
             past.save(*epoch);
         }
-        let mut journal = past.store.begin(FIRST, Origin::Random, 1).unwrap().journal;
+        let mut journal = past.store.begin(Some(FIRST), Origin::Random, 1).unwrap().journal;
         for (head, link) in &past.links {
             let link = Box::new(link.clone());
             let epoch = [Record::Decided { link }, Record::Committed { head: *head }];
@@ -128,13 +128,13 @@ impl Past {
         let parent = self.states.last().unwrap().table.state();
         let receipt = receipt(epoch, parent, digest_of(update));
         let voted = Record::Voted { series: receipt.series, attempt: 1, receipt };
-        self.store.begin(FIRST, Origin::Random, 1).unwrap().journal.append(&[voted]).unwrap();
+        self.store.begin(Some(FIRST), Origin::Random, 1).unwrap().journal.append(&[voted]).unwrap();
     }
 
     /// The head that it comes back to, after checking that this is the state of that epoch.
     fn recover(&self) -> (u64, Recovery) {
         let tell = Teller::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
-        let begun = self.store.begin(FIRST, Origin::Random, 1).unwrap();
+        let begun = self.store.begin(Some(FIRST), Origin::Random, 1).unwrap();
         let recovery = recover(&self.store, &self.rules, begun, &tell).unwrap();
         let table = &recovery.snapshot.table;
         let epoch = table.header().epoch;
@@ -146,7 +146,7 @@ impl Past {
     }
 
     fn is_same_voter(&self) -> bool {
-        self.store.begin(FIRST, Origin::Random, 1).unwrap().journal.start().log == FIRST
+        self.store.begin(Some(FIRST), Origin::Random, 1).unwrap().journal.start().log == FIRST
     }
 }
 
@@ -255,7 +255,7 @@ fn r19_a_head_behind_what_the_votes_go_back_to_makes_another_voter() {
         })
         .chain([Record::Committed { head: past.links[49].0 }])
         .collect();
-    let mut begun = past.store.begin(FIRST, Origin::Random, 1).unwrap();
+    let mut begun = past.store.begin(Some(FIRST), Origin::Random, 1).unwrap();
     begun.journal.append(&many).unwrap();
     assert!(begun.journal.forgotten() > 0);
     assert_eq!(past.recover().0, 50);

@@ -24,7 +24,7 @@ fn committed(epoch: u64) -> Record {
 }
 
 fn begin(store: &Store, now_ms: u64) -> Begun {
-    store.begin(FIRST, Origin::Random, now_ms).unwrap()
+    store.begin(Some(FIRST), Origin::Random, now_ms).unwrap()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
 #[test]
 fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lost() {
     let (_folder, store) = open();
-    let start = || store.begin(FIRST, Origin::Simulated, 1_000).unwrap().journal.start();
+    let start = || store.begin(Some(FIRST), Origin::Simulated, 1_000).unwrap().journal.start();
     for incarnation in 1..=3 {
         assert_eq!(start(), Start { log: FIRST, incarnation });
     }
@@ -72,6 +72,20 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     // Another run is another vote.
     let other = Store::open(folder.path(), intellect_protocol::id::RunId([8; 32])).unwrap();
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
+}
+
+/// N3: a key that was copied to another machine is another voter there.
+#[test]
+fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
+    let begin = |store: &Store| store.begin(None, Origin::Random, 1_000).unwrap().journal.start();
+    let ((_one, one), (folder, two)) = (open(), open());
+    let log = begin(&one).log;
+    assert_ne!(begin(&two).log, log);
+    assert_eq!(begin(&one), Start { log, incarnation: 1_001 });
+    // R19: one that is lost is not used again.
+    let before = begin(&two).log;
+    fs::remove_dir_all(folder.path().join("runs")).unwrap();
+    assert_ne!(begin(&Store::open(folder.path(), RUN).unwrap()).log, before);
 }
 
 /// Each prefix of what a start and a vote write: what was appended whole is there, the id of the
