@@ -55,7 +55,7 @@ use self::{
 };
 
 pub(crate) use self::{
-    enter::{Offer, OfferError},
+    enter::{Offer, OfferError, Offerers},
     fetch::TIMEOUT as FETCH_TIMEOUT,
     interface::{
         ByteStream, Config, Event, GOSSIP_BYTES_MAX, GossipToken, Link, MESSAGE_BYTES_MAX,
@@ -100,7 +100,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Every signed manifest that entry points and connected peers hand out, of `run` or of all.
+    /// Every signed manifest that those who are asked hand out, of `run` or of all.
     /// Waits 25 s at most.
     ///
     /// # Errors
@@ -108,7 +108,11 @@ impl Handle {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn manifests(&self, run: Option<RunId>) -> Result<Vec<Offer>, OfferError> {
+    pub(crate) async fn manifests(
+        &self,
+        run: Option<RunId>,
+        of: Offerers,
+    ) -> Result<Vec<Offer>, OfferError> {
         let stopped = || OfferError::Stopped;
         self.ask(|reply| Call::Manifests { run, reply }, stopped).await
     }

@@ -4,8 +4,12 @@
 //! not where no entry point is given, not where `--run` names a run of the folder, and not where
 //! none of the entry points answers. Every manifest is verified, whoever offers it; its RunId is
 //! its own.
+//!
+//! Anybody can make a run and sign its manifest. So without `--run` only what the entry points of the
+//! command line hand out counts. And the beginning of a RunId can be found by trying: where more than
+//! one organiser's runs are offered it must be long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use intellect_protocol::id::RunId;
 
@@ -39,7 +43,7 @@ pub(crate) async fn manifest(
             (picked, _) => picked?,
         }
     } else {
-        match offered(net, tell).await {
+        match offered(net, prefix, tell).await {
             Ok(found) => pick(found, prefix)?,
             Err(EnterError::Offers(error)) if pick_fits(&stored, prefix) > 0 => {
                 stored.retain(|run, _| fits(prefix, run));
@@ -92,9 +96,14 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
 
 /// What the network offers. What cannot be used is told once: as an error where there is nothing
 /// else.
-async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
+async fn offered(
+    net: &Net,
+    prefix: Option<&RunPrefix>,
+    tell: &Teller,
+) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
-    for net::Offer { from, bytes } in net.handle.manifests(None).await? {
+    let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
+    for net::Offer { from, bytes } in net.handle.manifests(None, of).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),
@@ -106,17 +115,35 @@ async fn offered(net: &Net, tell: &Teller) -> Result<Found, EnterError> {
             for error in wrong.iter().chain(&last) {
                 tell.say(&format!("ignored: {}", figures::explain(error, ": ")));
             }
+            is_sure(&found, prefix)?;
             Ok(found)
         }
     }
 }
 
+/// Whether the prefix cannot have been met on purpose by another organiser.
+fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> {
+    let organisers: BTreeSet<_> = found.values().map(|(m, _)| m.run.organiser).collect();
+    let short = prefix.filter(|prefix| prefix.as_str().len() < SURE_DIGITS);
+    match short.filter(|_| organisers.len() > 1) {
+        None => Ok(()),
+        Some(prefix) => {
+            let (prefix, offered) = (prefix.as_str().to_owned(), list(found));
+            Err(EnterError::Unsure { prefix, digits: SURE_DIGITS, offered })
+        }
+    }
+}
+
+/// 64 bits: nobody tries as many keys.
+const SURE_DIGITS: usize = 16;
+
+fn list(found: &Found) -> String {
+    let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The one that fits.
 fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), EnterError> {
-    let list = |found: &Found| {
-        let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
-        lines.collect::<Vec<_>>().join("\n")
-    };
     let all = list(&found);
     found.retain(|run, _| fits(prefix, run));
     if found.len() > 1 {
@@ -129,5 +156,40 @@ fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, Strin
             Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") })
         }
         (None, _) => Err(EnterError::Offers(net::OfferError::NoEntry)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_model::config::Work;
+    use intellect_protocol::manifest::Run;
+
+    use super::*;
+    use crate::identity::Identity;
+    use crate::manifest::Draft;
+
+    fn run(organiser: u64, seed: u64) -> (RunId, (Manifest, String)) {
+        let key = Identity::simulated(organiser, 0);
+        let draft = Draft::new(&Run::new(key.peer(), seed), &Work::synthetic()).unwrap();
+        let manifest = draft.sign(&key.keypair()).unwrap();
+        (manifest.id, (manifest, String::new()))
+    }
+
+    /// N14: a second organiser tries keys until a few digits are the same.
+    #[test]
+    fn a_short_prefix_is_not_enough_where_several_organisers_offer_runs() {
+        let prefix = |digits: usize, (run, _): &(RunId, _)| -> RunPrefix {
+            let run: &RunId = run;
+            run.hex()[..digits].parse().unwrap()
+        };
+        let (first, second, other) = (run(1, 1), run(1, 2), run(2, 1));
+        let short = prefix(8, &first);
+        let long = prefix(16, &first);
+        let of_one = Found::from([first.clone(), second]);
+        let of_two = Found::from([first, other]);
+        assert!(is_sure(&of_one, Some(&short)).is_ok() && is_sure(&of_two, None).is_ok());
+        assert!(is_sure(&of_two, Some(&long)).is_ok());
+        let error = is_sure(&of_two, Some(&short)).unwrap_err().to_string();
+        assert!(error.contains("16 digits") && error.contains(short.as_str()), "{error}");
     }
 }

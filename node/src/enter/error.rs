@@ -40,6 +40,19 @@ pub(crate) enum EnterError {
         /// Id and name of each, a line each.
         offered: String,
     },
+    /// Another organiser can have made one that begins alike.
+    #[error(
+        "--run {prefix} is too short where more than one organiser's runs are offered: give at least \
+         {digits} digits of the id that your organiser told you:\n{offered}"
+    )]
+    Unsure {
+        /// The beginning that was typed.
+        prefix: String,
+        /// How many digits it takes.
+        digits: usize,
+        /// Id and name of each, a line each.
+        offered: String,
+    },
     /// Too little memory.
     #[error(
         "this run needs {} of memory on this machine and {} are free: {} are missing; close other \

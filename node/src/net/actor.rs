@@ -172,8 +172,8 @@ impl Actor {
 
     fn on_call(&mut self, call: Call, now: Instant) {
         let outputs = match call {
-            Call::Manifests { run, reply } => {
-                self.entries.ask(Ask { run, reply, since: now });
+            Call::Manifests { run, of, reply } => {
+                self.entries.ask(Ask { run, of, reply, since: now });
                 return self.on_tick(now);
             }
             Call::Join { run, manifest } => return self.join(run, manifest, now),
@@ -242,7 +242,7 @@ impl Actor {
         let outputs = self.members.tick(now);
         self.carry_out(outputs);
         for ask in self.entries.settled(now) {
-            let asked = self.members.peers.connected_ones();
+            let asked = self.entries.asked(ask.of, self.members.peers.connected_ones());
             self.carrier.ask_manifests(ask, asked, self.entries.attempts());
         }
         self.settle_reachability(now);

@@ -185,12 +185,12 @@ impl Carrier {
     pub(super) fn ask_manifests(
         &mut self,
         ask: Ask,
-        asked: impl Iterator<Item = (PeerId, ConnectionId)>,
+        asked: Vec<(PeerId, ConnectionId)>,
         attempts: Vec<String>,
     ) {
         let streams = &mut self.swarm.behaviour_mut().streams;
         let open = |(peer, id)| (peer, streams.open(peer, id, manifest::PROTOCOL));
-        let askings: Vec<_> = asked.take(ASKED_MAX).map(open).collect();
+        let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
         self.tasks.spawn(async move {
             let answer = collect(ask.run, askings, attempts).await;
             // Nobody waits any longer.

@@ -49,9 +49,19 @@ pub(crate) enum OfferError {
     Stopped,
 }
 
+/// Whose manifests count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offerers {
+    /// The entry points that the owner named: anybody else may have made up a run.
+    Named,
+    /// Whoever is connected, since the owner says which run it is.
+    Everybody,
+}
+
 /// Somebody who waits for manifests.
 pub(super) struct Ask {
     pub(super) run: Option<RunId>,
+    pub(super) of: Offerers,
     pub(super) reply: oneshot::Sender<Result<Vec<Offer>, OfferError>>,
     pub(super) since: Instant,
 }
@@ -171,6 +181,20 @@ impl Entries {
         self.asks.extract_if(.., over).collect()
     }
 
+    /// Those of `connected` whom an ask is for, the entry points first.
+    pub(super) fn asked<T>(
+        &self,
+        of: Offerers,
+        connected: impl Iterator<Item = (PeerId, T)>,
+    ) -> Vec<(PeerId, T)> {
+        let (mut asked, others): (Vec<_>, Vec<_>) =
+            connected.partition(|(peer, _)| self.contains(peer));
+        if of == Offerers::Everybody {
+            asked.extend(others);
+        }
+        asked
+    }
+
     /// What came of all addresses, for an error.
     pub(super) fn attempts(&self) -> Vec<String> {
         let mut all = Vec::new();
@@ -279,7 +303,7 @@ mod tests {
         let two: Multiaddr = format!("/ip4/127.0.0.1/udp/1/quic-v1/p2p/{peer}").parse().unwrap();
         let mut entries = Entries::new(vec![one.clone(), two.clone()], now);
         let (reply, _asked) = oneshot::channel();
-        entries.ask(Ask { run: None, reply, since: now });
+        entries.ask(Ask { run: None, of: Offerers::Named, reply, since: now });
         assert!(entries.settled(now).is_empty(), "not before it was dialled");
         assert_eq!(entries.due(now), [(peer, vec![one.clone(), two.clone()])]);
         assert!(entries.due(now).is_empty() && entries.settled(now).is_empty());
@@ -293,6 +317,18 @@ mod tests {
         for part in [&one.to_string(), "refused", &two.to_string(), "no answer", "Check that"] {
             assert!(text.contains(part), "{part} is missing in: {text}");
         }
+    }
+
+    /// N14: who is connected besides may have made up a run, and may be many.
+    #[test]
+    fn entry_points_are_asked_first_and_without_a_run_nobody_else() {
+        let named = PeerId::random();
+        let address = format!("/ip4/127.0.0.1/tcp/1/p2p/{named}").parse().unwrap();
+        let entries = Entries::new(vec![address], Instant::now());
+        let connected = || (0..40).map(|_| (PeerId::random(), ())).chain([(named, ())]);
+        assert_eq!(entries.asked(Offerers::Named, connected()), [(named, ())]);
+        let all = entries.asked(Offerers::Everybody, connected());
+        assert_eq!((all.len(), all[0].0), (41, named));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::address::Address;
-use super::enter::{Offer, OfferError};
+use super::enter::{Offer, OfferError, Offerers};
 use super::interface::{ByteStream, Event, GossipToken, StreamError, Topic, Verdict};
 use super::pace::{Inflow, RateLimiter};
 
@@ -25,7 +25,7 @@ pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
 /// What somebody with a handle wants.
 pub(super) enum Call {
     /// See [`super::Handle::manifests`].
-    Manifests { run: Option<RunId>, reply: Responder<Vec<Offer>, OfferError> },
+    Manifests { run: Option<RunId>, of: Offerers, reply: Responder<Vec<Offer>, OfferError> },
     /// See [`super::Handle::join`].
     Join { run: RunId, manifest: manifest::File },
     /// See [`super::Handle::gossip`].

@@ -157,7 +157,7 @@ async fn run_of(count: u8, entry: &Entry) -> Vec<Node> {
 async fn strangers_meet_through_the_entry_point_and_talk() {
     let entry = entry(100, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(4, &entry).await;
-    let offers = nodes[0].net.handle.manifests(Some(RUN)).await.unwrap();
+    let offers = nodes[0].net.handle.manifests(Some(RUN), Offerers::Everybody).await.unwrap();
     // The entry point and, once it is asked, every peer of the run.
     assert!(offers.iter().all(|offer| offer.bytes == b"a manifest") && offers.len() > 1);
     assert!(!nodes[0].net.handle.addresses().is_empty());
@@ -309,17 +309,19 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     let peer = libp2p::PeerId::random();
     let two = format!("{}/p2p/{peer}", bare.split("/p2p").next().unwrap()).parse().unwrap();
     let node = Node::new(1, &[one.clone(), two]);
-    let error = soon("an error", node.net.handle.manifests(None)).await.unwrap_err();
+    let error =
+        soon("an error", node.net.handle.manifests(None, Offerers::Named)).await.unwrap_err();
     let text = error.to_string();
     for part in [&one.to_string(), "refused", "somebody else answers", "Check that it runs"] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
     let alone = Node::new(2, &[]);
-    let error = soon("an error", alone.net.handle.manifests(None)).await.unwrap_err();
+    let error =
+        soon("an error", alone.net.handle.manifests(None, Offerers::Named)).await.unwrap_err();
     assert!(matches!(error, OfferError::NoEntry), "{error}");
     // One that works is enough.
     let mixed = Node::new(3, &[one, other.address.clone()]);
-    let offers = soon("offers", mixed.net.handle.manifests(None)).await.unwrap();
+    let offers = soon("offers", mixed.net.handle.manifests(None, Offerers::Named)).await.unwrap();
     assert_eq!(offers[0].bytes, b"a manifest");
 }
 
@@ -338,6 +340,24 @@ async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
         work.spawn(async move { node.hears(b"there are two").await.1 });
         work.spawn(async move {
             loop {
+/// N14: a peer that has dialled us and hands out a run of its own making is not asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_run_only_what_the_named_entry_points_hand_out_counts() {
+    let entry = entry(110, "/ip4/127.0.0.1/tcp/0").await;
+    let mut newcomer = Node::new(1, std::slice::from_ref(&entry.address));
+    newcomer.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
+    newcomer.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
+    let address = newcomer.net.handle.addresses()[0].clone();
+    let liar = Node::new(2, &[address]);
+    liar.net.handle.join(RUN, b"another one".to_vec()).await.unwrap();
+    newcomer.linked(1).await;
+    let handle = &newcomer.net.handle;
+    let named = soon("offers", handle.manifests(None, Offerers::Named)).await.unwrap();
+    assert!(named.iter().all(|offer| offer.bytes == b"a manifest"), "{named:?}");
+    let all = soon("offers", handle.manifests(None, Offerers::Everybody)).await.unwrap();
+    assert!(all.iter().any(|offer| offer.bytes == b"another one"), "{all:?}");
+}
+
                 handle.knock(beat.to_vec());
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -456,7 +476,8 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
     let (one, two) = (nodes[0].id, nodes[1].id);
     nodes[1].net.handle.send(one, b"unharmed".to_vec()).unwrap();
     assert_eq!(nodes[0].hears(b"unharmed").await.0, two);
-    let offers = soon("offers", nodes[1].net.handle.manifests(None)).await.unwrap();
+    let offers =
+        soon("offers", nodes[1].net.handle.manifests(None, Offerers::Named)).await.unwrap();
     assert!(offers.iter().all(|offer| offer.bytes == b"a manifest"));
 }
 
@@ -494,9 +515,11 @@ async fn a_manifest_comes_from_any_peer() {
     let address = first.net.handle.addresses()[0].clone();
     assert!(address::peer(&address).is_some());
     let second = Node::new(2, &[address]);
-    let offers = soon("offers", second.net.handle.manifests(Some(RUN))).await.unwrap();
+    let offers =
+        soon("offers", second.net.handle.manifests(Some(RUN), Offerers::Everybody)).await.unwrap();
     assert_eq!(offers[0].bytes, b"from a peer");
-    let other = soon("none", second.net.handle.manifests(Some(RunId([1; 32])))).await;
+    let other =
+        soon("none", second.net.handle.manifests(Some(RunId([1; 32])), Offerers::Everybody)).await;
     assert!(matches!(other, Err(OfferError::Nothing(_))));
     assert_eq!(manifest::FILES_MAX, 16);
 }

@@ -120,11 +120,15 @@ fn several_runs_at_one_bootstrap_are_told_apart() {
     let first = story.manifest("first.toml", &["name=first", "members.min_peers=1"]).unwrap();
     let second = story.manifest("second.toml", &["name=second", "members.min_peers=1"]).unwrap();
     let show = story.node(&["manifest", "show", second.to_str().unwrap()]).unwrap();
-    let run = show.out.split_whitespace().nth(1).unwrap()[..8].to_owned();
+    let run = show.out.split_whitespace().nth(1).unwrap()[..16].to_owned();
     let (_bootstrap, entry) = story.start_bootstrap(&[first, second]).unwrap();
     let undecided = story.start_node("undecided", &entry, &["--epochs", "1"]).unwrap();
     let undecided = undecided.wait(PATIENCE).unwrap();
     undecided.expect_failure(1, &["--run", "first", "second", &run]).unwrap();
+    // Two organisers: the second may have tried keys until the first digits were those of the first.
+    let unsure = story.start_node("u", &entry, &["--epochs", "1", "--run", &run[..8]]).unwrap();
+    let unsure = unsure.wait(PATIENCE).unwrap();
+    unsure.expect_failure(1, &["16 digits", "first", "second", &run]).unwrap();
     let mut decided = story.start_node("d", &entry, &["--epochs", "1", "--run", &run]).unwrap();
     let manifest = decided.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
     assert_eq!(manifest["name"], "second");
