@@ -13,6 +13,7 @@ mod bulk;
 mod contacts;
 mod disk;
 mod finish;
+mod forward;
 mod hear;
 mod leave;
 mod parts;
@@ -58,7 +59,7 @@ pub(crate) struct Driver {
     manifest: Arc<Manifest>,
     key: Keypair,
     holdings: holdings::State,
-    began: Instant,
+    clock: Clock,
     /// When the open epoch began.
     entered: Instant,
     net: net::Handle,
@@ -165,6 +166,7 @@ impl Driver {
             if self.finish.is_over(Instant::now()) {
                 break;
             }
+            self.keep_time();
             let deadline = self.next_deadline();
             tokio::select! {
                 biased;
@@ -210,8 +212,18 @@ impl Driver {
     }
 
     fn now(&self) -> Time {
-        let elapsed = self.began.elapsed().as_millis();
-        Time(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        self.clock.now()
+    }
+
+    /// Lets the state look at the time where that is due. Before each thing that happens: of two that
+    /// are ready the loop takes the first, so whoever sends without pause would keep it from its
+    /// timers.
+    fn keep_time(&mut self) {
+        let due = self.holdings.deadline().is_some_and(|at| at <= self.now());
+        if due && self.clock.moves() {
+            self.hear(peer::Input::Tick);
+            self.net.note_alive(self.holdings.peer().roll().live(self.now()).count());
+        }
     }
 
     fn next_deadline(&self) -> Instant {
@@ -340,6 +352,29 @@ impl Driver {
             Done::Nothing => {}
         }
         Ok(())
+    }
+}
+
+/// The time of the state: milliseconds since the driver was made.
+struct Clock {
+    began: Instant,
+    /// When the state looked at it last.
+    looked: Time,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self { began: Instant::now(), looked: Time::ZERO }
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether it shows another time than when the state looked last; it has looked then.
+    fn moves(&mut self) -> bool {
+        let now = self.now();
+        std::mem::replace(&mut self.looked, now) < now
     }
 }
 

@@ -1,6 +1,6 @@
 //! The network of one node: an actor that owns the libp2p swarm, and the handle to it.
 //!
-//! Messages are opaque bytes here but for their length. The actor finds the peers of a run, keeps
+//! Messages are opaque bytes here but for their length and the author that they name. The actor finds the peers of a run, keeps
 //! connected to them, carries gossip, direct messages, requests and ring streams, and notices
 //! misbehaviour that shows without understanding: lengths above the limit, floods. What only the
 //! driver can judge (an envelope that does not decode or verify) it reports with
@@ -32,8 +32,9 @@ pub(crate) mod pace;
 mod peers;
 mod reach;
 mod run;
+mod source;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use intellect_protocol::{
     crowd::Failure,
@@ -114,7 +115,7 @@ impl Handle {
         of: Offerers,
     ) -> Result<Vec<Offer>, OfferError> {
         let stopped = || OfferError::Stopped;
-        self.ask(|reply| Call::Manifests { run, reply }, stopped).await
+        self.ask(|reply| Call::Manifests { run, of, reply }, stopped).await
     }
 
     /// Joins a run: listens to its gossip, announces itself and finds others, and hands out its
@@ -179,6 +180,11 @@ impl Handle {
     pub(crate) fn verdict(&self, token: GossipToken, verdict: Verdict) {
         // A verdict that is lost costs one forwarding.
         let _ = self.call(Call::Verdict { token, verdict });
+    }
+
+    /// Says how many peers are heard in the run: the more there are, the more each may pass on.
+    pub(crate) fn note_alive(&self, count: usize) {
+        self.shared.alive.store(count, Ordering::Relaxed);
     }
 
     /// Opens a stream of bytes to a peer on a connection of its own, by TCP if that can be had. The
@@ -278,4 +284,4 @@ const EVENTS: usize = 256;
 const RINGS: usize = 64;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,4 @@
-//! A message on its way in: counted, decoded, verified, and only then believed.
+//! A message on its way in: decoded, verified, counted, and only then believed and passed on.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
 
 use super::Driver;
-use super::budget::Ruling;
+use super::forward::{self, Worth};
 use super::twins::Twin;
 use crate::net::{Verdict, Via};
 
@@ -18,36 +18,16 @@ use crate::net::{Verdict, Via};
 const INCOMPATIBLE_MAX: usize = 256;
 
 impl Driver {
-    /// D1, D2: counts, decodes, verifies, then believes. What is wrong with a message is blamed on
+    /// D1, D2: decodes, verifies, counts, then believes. What is wrong with a message is blamed on
     /// `from`, whose connection brought it: before the signature holds, its author is hearsay.
     pub(super) fn on_message(&mut self, from: PeerId, via: Via, bytes: &[u8]) {
-        let gossip = matches!(via, Via::Gossip(_));
-        let envelope = if gossip { bytes.get(4..).unwrap_or_default() } else { bytes };
-        let author = wire::claimed_author(envelope).unwrap_or(from);
-        match self.budgets.take(author, from, Instant::now().into()) {
-            Ruling::Read => {}
-            Ruling::Ignore => return self.verdict(via, Verdict::Ignore),
-            Ruling::Fault => {
-                self.net.fault(from, "more messages than anybody needs to send");
-                return self.verdict(via, Verdict::Ignore);
-            }
-        }
         let run = self.manifest.id;
-        let opened = if gossip {
-            wire::open_gossip(&run, bytes)
-        } else {
-            wire::open(&run, bytes, wire::DIRECT_BYTES_MAX)
+        let opened = match via {
+            Via::Gossip(_) => wire::open_gossip(&run, bytes),
+            Via::Direct => wire::open(&run, bytes, wire::DIRECT_BYTES_MAX),
         };
         match opened {
-            // A repeat of ours that somebody else made: passed on by us, it would count as ours.
-            Ok(message) => {
-                let (ours, message) = (message.author() == self.key.peer(), Arc::new(message));
-                self.verdict(via, if ours { Verdict::Ignore } else { Verdict::Accept });
-                self.meet_twin(from, &message);
-                if !ours {
-                    self.hear(peer::Input::Message(message));
-                }
-            }
+            Ok(message) => self.on_opened(from, via, bytes.len(), Arc::new(message)),
             Err(wire::OpenError::Version(version)) => {
                 self.verdict(via, Verdict::Ignore);
                 self.incompatible(from, version.to_string());
@@ -56,6 +36,28 @@ impl Driver {
                 self.verdict(via, Verdict::Reject);
                 self.net.fault(from, error.to_string());
             }
+        }
+    }
+
+    fn on_opened(&mut self, from: PeerId, via: Via, bytes: usize, message: Arc<Verified<Message>>) {
+        let (author, now) = (message.author(), Instant::now().into());
+        if author != from && !self.budgets.is_read(author, bytes, now) {
+            return self.verdict(via, Verdict::Ignore);
+        }
+        // A repeat of ours that somebody else made: passed on by us, it would count as ours.
+        let ours = author == self.key.peer();
+        if matches!(via, Via::Gossip(_)) {
+            let passed_on = !ours
+                && match forward::worth(self.holdings.peer(), &message) {
+                    Worth::Voter => true,
+                    Worth::Stranger => self.budgets.is_passed_on(bytes, now),
+                    Worth::Nothing => false,
+                };
+            self.verdict(via, if passed_on { Verdict::Accept } else { Verdict::Ignore });
+        }
+        self.meet_twin(from, &message);
+        if !ours {
+            self.hear(peer::Input::Message(message));
         }
     }
 

@@ -14,12 +14,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Driver;
 use super::budget::Budgets;
 use super::bulk::Bulk;
 use super::finish::Finish;
 use super::questions::Questions;
 use super::twins::Twins;
+use super::{Clock, Driver};
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
 use crate::rings;
@@ -88,7 +88,7 @@ impl Driver {
         let mut driver = Self {
             key,
             holdings: holdings::State::new(Time::ZERO, holdings),
-            began: Instant::now(),
+            clock: Clock::new(),
             entered: Instant::now(),
             rings: rings::Rings::new(parts.net.clone(), ring_outbox),
             net: parts.net,
@@ -100,7 +100,7 @@ impl Driver {
             donors: watch::Sender::default(),
             jobs: JoinSet::new(),
             repeats: 0,
-            budgets: Budgets::default(),
+            budgets: Budgets::new(Instant::now().into()),
             incompatible: BTreeSet::new(),
             twins,
             finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),

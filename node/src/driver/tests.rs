@@ -1,12 +1,15 @@
 //! A driver with a network that nobody else is in.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use clap::Parser as _;
 use intellect_model::config::Work;
 use intellect_protocol::holdings::Output;
-use intellect_protocol::id::Digest;
+use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::manifest::Run;
+use intellect_protocol::message::{Heartbeat, Message, Phase};
+use intellect_protocol::wire;
 
 use super::*;
 use crate::cli::{Cli, RunArgs};
@@ -77,6 +80,71 @@ async fn an_update_is_fetched_checked_and_kept() {
     driver.apply(Output::Read(other));
     let Done::Input(missed) = next(&mut driver).await else { panic!("it cannot be applied") };
     assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == other));
+}
+
+/// A heartbeat at genesis.
+fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
+    let (series, _) = driver.holdings.peer().series();
+    let beat = Heartbeat {
+        count,
+        head: driver.holdings.peer().head(),
+        series,
+        joined: None,
+        log: LogId([1; 16]),
+        incarnation: 1,
+        phase: Phase::Train,
+        attempt: 0,
+        ready: 0,
+        direct: true,
+        round_trips: Vec::new(),
+        send_rate: 0,
+        serves: 0,
+    };
+    wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))
+}
+
+/// N6: whoever writes another's name on what it sends spends nothing of what that one may say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_author_is_not_charged_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut driver, _reports) = driver(folder.path()).await;
+    let [honest, liar, other] = [1, 2, 3].map(|seed| Keypair::from_seed(&[seed; 32]));
+    let true_word = beat(&driver, &honest, 1);
+    let mut forged = true_word.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    for _ in 0..2_000 {
+        driver.on_message(liar.peer(), net::Via::Direct, &forged);
+    }
+    driver.on_message(other.peer(), net::Via::Direct, &true_word);
+    assert!(driver.holdings.peer().roll().peers.contains_key(&honest.peer()));
+}
+
+/// N2: the loop takes what has come before it sleeps until its next heartbeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_without_pause_does_not_stop_the_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut driver, reports) = driver(folder.path()).await;
+    let (handle, beats) = net::tests::counted();
+    driver.net = handle.clone();
+    let liar = Keypair::from_seed(&[2; 32]);
+    let (bytes, from) = (beat(&driver, &liar, 1), liar.peer());
+    let (flood, events) = mpsc::channel(256);
+    let pouring = tokio::spawn(async move {
+        loop {
+            let (via, bytes) = (net::Via::Direct, bytes.clone());
+            let message = net::Event::Message { from, via, bytes };
+            if flood.send(message).await.is_err() {
+                return;
+            }
+        }
+    });
+    let net = Net { handle, events, rings: mpsc::channel(1).1, task: tokio::spawn(async {}) };
+    let run = driver.run(net, reports, mpsc::channel(1).1, Interrupts::new().unwrap());
+    let ran = tokio::time::timeout(Duration::from_secs(4), run).await;
+    assert!(ran.is_err(), "it runs on");
+    pouring.await.unwrap();
+    let beats = beats.load(Ordering::Relaxed);
+    assert!(beats >= 5, "{beats} heartbeats in 4 s, one is due each half second");
 }
 
 /// A write that is swallowed would leave a node that trains on and never votes again.

@@ -9,7 +9,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -325,12 +325,14 @@ impl Actor {
             SwarmEvent::Behaviour(NodeEvent::Gossip(event)) => self.on_gossip(event, now),
             SwarmEvent::Behaviour(NodeEvent::Streams(incoming)) => self.on_stream(incoming, now),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                self.carrier.swarm.behaviour_mut().discovery.connected(peer_id);
                 let ring = self.dials.contains_key(&connection_id);
                 let purpose = if ring { Purpose::Ring } else { Purpose::Control };
                 let connection = Connection::new(connection_id, purpose, &endpoint, now);
                 self.on_connected(peer_id, connection);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
+                self.carrier.swarm.behaviour_mut().discovery.closed(&peer_id);
                 let outputs = self.members.closed(peer_id, connection_id, cause, now);
                 if !self.members.peers.is_connected(&peer_id) {
                     self.entries.down(&peer_id, now);
@@ -443,7 +445,10 @@ impl Actor {
     fn on_gossip(&mut self, event: gossipsub::Event, now: Instant) {
         let outputs = match event {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {
-                self.members.gossiped(GossipToken { id: message_id, source }, message.data, now)
+                let gossipsub::Message { topic, data, .. } = message;
+                let token = GossipToken { id: message_id, source, topic, bytes: data.len() };
+                let alive = self.carrier.shared.alive.load(Ordering::Relaxed);
+                self.members.gossiped(token, data, alive, now)
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {
                 self.members.subscribed(peer_id, &topic, true, now)

@@ -21,7 +21,7 @@ use libp2p::{
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{Duration, timeout},
+    time::{Duration, Instant, timeout},
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
@@ -79,7 +79,7 @@ impl Carrier {
     }
 
     /// Announces this node as a member of a run, and looks for others, where that is due.
-    pub(super) fn find(&mut self, run: &mut Run, now: tokio::time::Instant) {
+    pub(super) fn find(&mut self, run: &mut Run, now: Instant) {
         let kademlia = &mut self.swarm.behaviour_mut().discovery.kademlia;
         if run.take_announcement(now)
             && let Err(error) = kademlia.start_providing(run.key.clone())
@@ -91,22 +91,32 @@ impl Carrier {
         }
     }
 
-    /// Gives a message to everybody who listens to a topic.
+    /// Gives a message to everybody who listens to a topic, at once; it counts against the rate.
     pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        let listeners = gossip.all_peers().filter(|(_, topics)| topics.contains(&&topic)).count();
+        self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
         // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
-        if let Err(error) = self.swarm.behaviour_mut().gossip.inner.publish(topic, bytes) {
+        if let Err(error) = gossip.publish(topic, bytes) {
             tracing::debug!(%error, "not gossiped");
         }
     }
 
-    /// Says what becomes of a gossiped message.
+    /// Says what becomes of a gossiped message. What is passed on counts against the rate, and is
+    /// not while the line is behind with what this node has to send itself.
     pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        let (limiter, now) = (&self.shared.limiter, Instant::now());
         let acceptance = match verdict {
-            Verdict::Accept => MessageAcceptance::Accept,
+            Verdict::Accept if limiter.is_behind(now) => MessageAcceptance::Ignore,
+            Verdict::Accept => {
+                let heirs = gossip.mesh_peers(&token.topic).count();
+                limiter.note(heirs.saturating_mul(token.bytes), now);
+                MessageAcceptance::Accept
+            }
             Verdict::Ignore => MessageAcceptance::Ignore,
             Verdict::Reject => MessageAcceptance::Reject,
         };
-        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         gossip.report_message_validation_result(&token.id, &token.source, acceptance);
     }
 

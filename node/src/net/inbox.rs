@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{PoisonError, RwLock, RwLockReadGuard},
+    sync::{PoisonError, RwLock, RwLockReadGuard, atomic::AtomicUsize},
 };
 
 use intellect_bootstrap::manifest;
@@ -69,10 +69,12 @@ pub(super) enum Gravity {
 
 /// What handles and tasks read without asking the actor.
 pub(super) struct Shared {
-    /// The limit on all bulk that is sent.
+    /// The limit on all that is sent.
     pub(super) limiter: RateLimiter,
     /// How fast answers come in, of all fetches together.
     pub(super) inflow: Inflow,
+    /// How many peers are heard in the run, as far as the driver has said.
+    pub(super) alive: AtomicUsize,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,
     /// Where peers of the run are reached.
@@ -87,6 +89,7 @@ impl Shared {
         Self {
             limiter: RateLimiter::new(rate),
             inflow: Inflow::default(),
+            alive: AtomicUsize::new(0),
             addresses: watch::Sender::default(),
             contacts: watch::Sender::default(),
             lines: RwLock::default(),

@@ -9,7 +9,7 @@ use intellect_bootstrap::{
     transport::{BuildError, ListenError},
 };
 use intellect_protocol::id::PeerId;
-use libp2p::gossipsub::MessageId;
+use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;
 use tokio_util::compat::Compat;
 
@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) bootstrap: Vec<Address>,
     /// Where an earlier start reached peers of the run; each ends in `/p2p/<peer id>`.
     pub(crate) contacts: Vec<Address>,
-    /// Limit on all bulk that is sent, bytes per second; 0 is none.
+    /// Limit on all bulk and gossip that is sent, bytes per second; 0 is none.
     pub(crate) rate: u64,
     /// The line of a simulation (`intellect_bootstrap::shaper`).
     pub(crate) line: Option<PathBuf>,
@@ -95,6 +95,8 @@ pub(crate) enum Via {
 pub(crate) struct GossipToken {
     pub(super) id: MessageId,
     pub(super) source: libp2p::PeerId,
+    pub(super) topic: TopicHash,
+    pub(super) bytes: usize,
 }
 
 /// What becomes of a gossiped message.

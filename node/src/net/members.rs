@@ -8,7 +8,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use intellect_bootstrap::{discovery::IDENTIFY, transport::root_cause};
-use intellect_protocol::id::PeerId as Name;
+use intellect_protocol::{id::PeerId as Name, wire};
 use libp2p::{
     Multiaddr, PeerId,
     gossipsub::TopicHash,
@@ -21,6 +21,7 @@ use super::{
     interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
     name,
     peers::{Connection, ControlStream, Peers, Purpose},
+    source::{Claim, Ruling},
 };
 
 /// What the actor is to do.
@@ -126,27 +127,51 @@ impl Members {
     }
 
     /// A gossiped message has come: for the driver, unless it is too long or one of too many.
+    /// `alive` authors are heard in the run.
     pub(super) fn gossiped(
         &mut self,
         token: GossipToken,
         bytes: Vec<u8>,
+        alive: usize,
         now: Instant,
     ) -> Vec<Output> {
         let source = token.source;
-        let Some(peer) = self.peers.get_mut(&source) else { return Vec::new() };
-        if !peer.gossip.take(now) {
-            return vec![Output::Judge(token, Verdict::Ignore)];
+        let (Some(peer), Some(from)) = (self.peers.get_mut(&source), name::from_libp2p(&source))
+        else {
+            return Vec::new();
+        };
+        let author = wire::claimed_author(bytes.get(4..).unwrap_or_default());
+        let claim = if author == Some(from) { Claim::Own } else { Claim::PassedOn };
+        let length = bytes.len();
+        match peer.gossip.take(claim, length, alive, now) {
+            Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
+            Ruling::Fault => {
+                let why = "more messages than anybody needs to send".to_owned();
+                self.bad_gossip(token, Verdict::Ignore, why, now)
+            }
+            Ruling::Read if length > GOSSIP_BYTES_MAX => {
+                let why =
+                    format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
+                self.bad_gossip(token, Verdict::Reject, why, now)
+            }
+            Ruling::Read => {
+                let via = Via::Gossip(token);
+                vec![Output::Tell(Event::Message { from, via, bytes })]
+            }
         }
-        if bytes.len() > GOSSIP_BYTES_MAX {
-            let length = bytes.len();
-            let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
-            let mut out = vec![Output::Judge(token, Verdict::Reject)];
-            out.extend(self.fault(source, why, Gravity::Minor, now));
-            return out;
-        }
-        let via = Via::Gossip(token);
-        let told = name::from_libp2p(&source).map(|from| Event::Message { from, via, bytes });
-        told.map(Output::Tell).into_iter().collect()
+    }
+
+    fn bad_gossip(
+        &mut self,
+        token: GossipToken,
+        verdict: Verdict,
+        why: String,
+        now: Instant,
+    ) -> Vec<Output> {
+        let source = token.source;
+        let mut out = vec![Output::Judge(token, verdict)];
+        out.extend(self.fault(source, why, Gravity::Minor, now));
+        out
     }
 
     /// A round trip was measured. Only members matter to the driver, and only the way that messages

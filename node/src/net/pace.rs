@@ -1,10 +1,10 @@
-//! Two limits on rates: how much a peer may send us ([`Bucket`]), and how fast we send bulk
-//! ([`RateLimiter`], the `--rate` of the command line); and a gauge of how fast answers come in
-//! ([`Inflow`]).
+//! Two limits on rates: how much a peer may send us ([`Bucket`], and [`Allowance`] for messages and
+//! bytes together), and how fast we send ([`RateLimiter`], the `--rate` of the command line); and a
+//! gauge of how fast answers come in ([`Inflow`]).
 //!
-//! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token. Limiter: each
-//! slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps until
-//! the line was free before it.
+//! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token, or one for each
+//! byte. Limiter: each slice moves the time at which the line is free by `bytes / rate`, and its
+//! sender sleeps until the line was free before it. Gossip moves it too, and waits for nothing.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -37,9 +37,7 @@ impl Bucket {
     /// Takes a token that will be there after the time that is returned, unless that is more than
     /// `wait_max`.
     pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
-        self.tokens =
-            (self.tokens + self.rested(now).as_secs_f64() * self.per_second).min(self.burst);
-        self.filled = now;
+        self.fill(now);
         let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
         let fair = wait <= wait_max;
         if fair {
@@ -48,10 +46,63 @@ impl Bucket {
         fair.then_some(wait)
     }
 
+    /// Until when whoever has just taken `count` tokens, more than are there perhaps, is to wait.
+    pub(super) fn owe(&mut self, count: usize, now: Instant) -> Instant {
+        self.fill(now);
+        self.tokens -= number(count);
+        now + Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let more = self.rested(now).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + more).min(self.burst);
+        self.filled = now;
+    }
+
     /// How long nobody has asked for a token.
     pub(crate) fn rested(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.filled)
     }
+}
+
+/// What somebody may send: so many messages and bytes a second, and so many of each at once.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    messages: Bucket,
+    bytes: Bucket,
+}
+
+impl Allowance {
+    /// All that may come at once, and no more a second than that.
+    pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
+        Self { messages, bytes }
+    }
+
+    /// Whether one more message of `bytes` bytes may pass; it is counted only if it may.
+    pub(crate) fn take(&mut self, bytes: usize, now: Instant) -> bool {
+        let cost = number(bytes);
+        self.bytes.fill(now);
+        let fair = self.bytes.tokens >= cost && self.messages.take(now);
+        if fair {
+            self.bytes.tokens -= cost;
+        }
+        fair
+    }
+
+    /// From now on so many messages and bytes a second.
+    pub(super) fn set_rates(&mut self, messages: u32, bytes: u32) {
+        (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
+    }
+
+    /// How long nobody has sent anything.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        self.bytes.rested(now)
+    }
+}
+
+/// Exact up to 2^32, which is more than any message has bytes.
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
 /// For whom bulk is sent.
@@ -92,6 +143,9 @@ struct Line {
 /// A slice of a transfer lets the others go first for this many times as long as it takes itself.
 const GIVE_WAY: u32 = 7;
 
+/// Two slices of a ring wait for the line at most, and one of each other kind.
+const BEHIND: Duration = Duration::from_millis(500);
+
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
 const SLICE_MS: u64 = 50;
 
@@ -120,6 +174,18 @@ impl RateLimiter {
         if let Some(at) = self.reserve(bytes, urgency, Instant::now()) {
             tokio::time::sleep_until(at).await;
         }
+    }
+
+    /// Counts `bytes` of messages, which go at once; bulk waits for them.
+    pub(super) fn note(&self, bytes: usize, now: Instant) {
+        let _ = self.reserve(bytes, Urgency::Ring, now);
+    }
+
+    /// Whether so much was sent that the line is taken for longer than a moment: what is not ours
+    /// to say is left out then.
+    pub(super) fn is_behind(&self, now: Instant) -> bool {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        line.free_at.is_some_and(|at| at > now + BEHIND)
     }
 
     /// Until when a transfer lets the others go first, at most for its patience.
@@ -216,6 +282,31 @@ mod tests {
         assert_eq!(passed(&mut bucket, start), 20);
         assert_eq!(passed(&mut bucket, start + Duration::from_millis(1_050)), 10);
         assert_eq!(passed(&mut bucket, start + Duration::from_secs(100)), 20);
+    }
+
+    #[test]
+    fn an_allowance_counts_messages_and_bytes_and_what_does_not_pass_is_free() {
+        let start = Instant::now();
+        let (messages, bytes) = (Bucket::new(2, 4, start), Bucket::new(300, 1_000, start));
+        let mut allowance = Allowance::new(messages, bytes);
+        let mut passed = |bytes, now| (0..100).filter(|_| allowance.take(bytes, now)).count();
+        assert_eq!((passed(2_000, start), passed(400, start), passed(100, start)), (0, 2, 2));
+        let later = start + Duration::from_secs(1);
+        assert_eq!((passed(301, later), passed(150, later), passed(0, later)), (0, 2, 0));
+    }
+
+    #[test]
+    fn messages_take_the_line_from_bulk_and_wait_for_nothing() {
+        let (start, pace) = (Instant::now(), RateLimiter::new(1_000));
+        pace.note(300, start);
+        assert!(!pace.is_behind(start));
+        pace.note(700, start);
+        assert!(pace.is_behind(start) && !pace.is_behind(start + BEHIND));
+        let at = pace.reserve(1, Urgency::Transfer, start);
+        assert_eq!(at, Some(start + Duration::from_secs(1)));
+        let free = RateLimiter::new(0);
+        free.note(usize::MAX, start);
+        assert!(!free.is_behind(start));
     }
 
     #[test]

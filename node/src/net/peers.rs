@@ -20,7 +20,7 @@ use intellect_protocol::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{inbox::Gravity, interface::Link, line, pace::Bucket};
+use super::{inbox::Gravity, interface::Link, line, pace::Bucket, source::Source};
 
 /// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +91,8 @@ pub(super) struct Peer {
     pub(super) incompatible: bool,
     /// What the driver was told last.
     pub(super) shown: Option<Link>,
-    /// Messages that it may send us, gossip of others included.
-    pub(super) gossip: Bucket,
+    /// What it may bring by gossip.
+    pub(super) gossip: Source,
     /// Ring streams that it may open.
     pub(super) rings: Bucket,
     /// Answers for it that are under way.
@@ -118,7 +118,7 @@ impl Peer {
             incompatible: false,
             shown: None,
             rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
-            gossip: Bucket::new(GOSSIP_PER_SECOND, GOSSIP_BURST, now),
+            gossip: Source::new(now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
             lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
             messages: line::bucket(now),
@@ -376,10 +376,6 @@ const WANTED_MAX: usize = 512;
 const DIALS_PER_TICK: usize = 16;
 /// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
 pub(super) const FAULTS_MAX: u32 = 8;
-/// 64 messages a second and author (docs/FORMATS.md), of at most 256 members, all through one peer
-/// in the worst case; in practice a hundredth.
-const GOSSIP_PER_SECOND: u32 = 64 * 64;
-const GOSSIP_BURST: u32 = 256 * 64;
 /// One stream for each attempt: a ring lasts for seconds at least; its attempts may follow one
 /// another faster for a while.
 const RINGS_PER_SECOND: u32 = 2;

@@ -1,7 +1,7 @@
 //! Several networks and one entry point in this process, over loopback TCP with ports from the
 //! system. Every wait has a deadline.
 
-use std::{collections::HashSet, io::ErrorKind, time::Duration};
+use std::{collections::HashSet, io::ErrorKind, sync::atomic::AtomicUsize, time::Duration};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, frame, manifest, server, streams, transport};
@@ -15,6 +15,21 @@ use tokio::{
 };
 
 use super::{interface::REQUEST_BYTES_MAX, *};
+
+/// A handle to no network at all, and how many heartbeats it was given.
+pub(crate) fn counted() -> (Handle, Arc<AtomicUsize>) {
+    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let count = Arc::new(AtomicUsize::new(0));
+    let beats = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Some(call) = inbox.recv().await {
+            if matches!(call, Call::Gossip { topic: Topic::Beat, .. }) {
+                beats.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    (Handle { calls, shared: Arc::new(Shared::new(0)) }, count)
+}
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([9; 32]);
@@ -325,21 +340,6 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     assert_eq!(offers[0].bytes, b"a manifest");
 }
 
-/// Gossip has one conversation with a key, so this is how a third tells two programs of each other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
-    let entry = entry(109, "/ip4/127.0.0.1/tcp/0").await;
-    let mut nodes = run_of(2, &entry).await;
-    let original = nodes.pop().unwrap();
-    let (mut third, twins) = (nodes.pop().unwrap(), original.id);
-    let copy = Node::new(2, std::slice::from_ref(&entry.address));
-    copy.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
-    let mut work = JoinSet::new();
-    for (mut node, beat) in [(original, b"original"), (copy, b"the copy")] {
-        let handle = node.net.handle.clone();
-        work.spawn(async move { node.hears(b"there are two").await.1 });
-        work.spawn(async move {
-            loop {
 /// N14: a peer that has dialled us and hands out a run of its own making is not asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_run_only_what_the_named_entry_points_hand_out_counts() {
@@ -358,6 +358,21 @@ async fn without_a_run_only_what_the_named_entry_points_hand_out_counts() {
     assert!(all.iter().any(|offer| offer.bytes == b"another one"), "{all:?}");
 }
 
+/// Gossip has one conversation with a key, so this is how a third tells two programs of each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
+    let entry = entry(109, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = run_of(2, &entry).await;
+    let original = nodes.pop().unwrap();
+    let (mut third, twins) = (nodes.pop().unwrap(), original.id);
+    let copy = Node::new(2, std::slice::from_ref(&entry.address));
+    copy.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
+    let mut work = JoinSet::new();
+    for (mut node, beat) in [(original, b"original"), (copy, b"the copy")] {
+        let handle = node.net.handle.clone();
+        work.spawn(async move { node.hears(b"there are two").await.1 });
+        work.spawn(async move {
+            loop {
                 handle.knock(beat.to_vec());
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -4,6 +4,7 @@
 //! thing over a real connection. Afterwards the nodes must go on committing the same states, never
 //! have lost or blamed one another, and end with 0.
 
+mod flood;
 mod rogue;
 mod stranger;
 
@@ -34,8 +35,10 @@ const WEIGHT: u64 = 640;
 struct Honest {
     one: Process,
     two: Process,
+    /// Where the bootstrap is entered.
+    entry: String,
     _bootstrap: Process,
-    _story: Story,
+    story: Story,
 }
 
 impl Honest {
@@ -54,7 +57,7 @@ impl Honest {
         let (bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
         let one = story.start_node("one", &entry, &[]).unwrap();
         let two = story.start_node("two", &entry, &[]).unwrap();
-        Self { one, two, _bootstrap: bootstrap, _story: story }
+        Self { one, two, entry, _bootstrap: bootstrap, story }
     }
 
     /// What the issue asks of every story: no effect on honest peers.
@@ -141,10 +144,11 @@ fn beat_within(stranger: &mut Stranger, patience: Duration) -> Option<(PeerId, H
     None
 }
 
-/// A valid heartbeat of the stranger, who claims to stand where an honest node stands.
-fn own_beat(stranger: &mut Stranger, count: u64) -> Message {
+/// A valid heartbeat of the stranger, who claims to stand where an honest node stands, and to be Ready
+/// if it has a weight.
+fn own_beat(stranger: &mut Stranger, count: u64, ready: u64) -> Message {
     let (_, beat) = next_beat(stranger);
-    Message::Heartbeat(Heartbeat { count, ready: 0, serves: 0, ..beat })
+    Message::Heartbeat(Heartbeat { count, ready, serves: 0, ..beat })
 }
 
 /// What a stranger sends to have a case, and what is said of it then.
@@ -164,12 +168,12 @@ fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
         ("cannot be decoded", |_| [vec![1], vec![0xa5; 300]].concat()),
         // Of another run.
         ("signature does not match", |stranger| {
-            let beat = own_beat(stranger, 1);
+            let beat = own_beat(stranger, 1, WEIGHT);
             wire::envelope(&wire::seal(&stranger.key, &RunId([7; 32]), beat))
         }),
         // A broken signature.
         ("signature does not match", |stranger| {
-            let beat = own_beat(stranger, 1);
+            let beat = own_beat(stranger, 1, WEIGHT);
             let mut bytes = wire::envelope(&stranger.seal(beat));
             *bytes.last_mut().unwrap() ^= 1;
             bytes
@@ -210,25 +214,28 @@ fn who_sends_too_much_is_dropped_and_named() {
     expect_fault(&mut stranger, node, "bytes where at most 1048576 are allowed");
 
     // A flood of messages that are good one by one, to one node and by gossip.
-    let mut stranger = Stranger::enter(141, node);
-    let beat = own_beat(&mut stranger, 0);
-    let Message::Heartbeat(beat) = beat else { panic!("a heartbeat") };
-    let good = |stranger: &Stranger, count| {
-        wire::envelope(&stranger.seal(Message::Heartbeat(Heartbeat { count, ..beat.clone() })))
-    };
-    for count in 0..400 {
-        let bytes = good(&stranger, count);
-        stranger.tell(node, &bytes);
+    for (seed, ready) in [(141, 0), (144, WEIGHT)] {
+        let mut stranger = Stranger::enter(seed, node);
+        let Message::Heartbeat(beat) = own_beat(&mut stranger, 0, ready) else {
+            panic!("a heartbeat")
+        };
+        let good = |stranger: &Stranger, count| {
+            wire::envelope(&stranger.seal(Message::Heartbeat(Heartbeat { count, ..beat.clone() })))
+        };
+        for count in 0..400 {
+            let bytes = good(&stranger, count);
+            stranger.tell(node, &bytes);
+        }
+        expect_fault(&mut stranger, node, "more than 64 messages a second");
+        let mut stranger = Stranger::enter(seed + 1, node);
+        for count in 0..400_u32 {
+            let bytes = good(&stranger, count.into());
+            stranger.gossip(true, [count.to_le_bytes().as_slice(), &bytes].concat());
+        }
+        expect_fault(&mut stranger, node, "more messages than anybody needs to send");
     }
-    expect_fault(&mut stranger, node, "more than 64 messages a second");
-    let mut stranger = Stranger::enter(142, node);
-    for count in 0..400_u32 {
-        let bytes = good(&stranger, count.into());
-        stranger.gossip(true, [count.to_le_bytes().as_slice(), &bytes].concat());
-    }
-    expect_fault(&mut stranger, node, "more messages than anybody needs to send");
     // What is too long for everybody, although one alone might send it.
-    let mut stranger = Stranger::enter(143, node);
+    let mut stranger = Stranger::enter(146, node);
     for repeat in 0..8 {
         stranger.gossip(false, vec![repeat; 70_000]);
     }

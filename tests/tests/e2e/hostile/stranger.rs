@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use e2e::Process;
 use futures::{AsyncWriteExt as _, StreamExt as _};
-use intellect_bootstrap::{address, streams, transport};
+use intellect_bootstrap::{address, manifest, streams, transport};
 use intellect_protocol::{
     id::RunId,
     message::Message,
@@ -118,6 +118,29 @@ impl Stranger {
         let Self { side, runtime, .. } = self;
         runtime.block_on(async { side.swarm.dial(address.clone()) }).unwrap();
         address::peer(&address).unwrap()
+    }
+
+    /// Opens as many streams for manifests as a bootstrap takes, and says nothing on them.
+    pub(super) fn occupy(&mut self, entry: &str) {
+        let address: Multiaddr = entry.parse().unwrap();
+        let host = address::peer(&address).unwrap();
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async { side.swarm.dial(address) }).unwrap();
+        let opened = |event: &Event| match event {
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
+                (*peer_id == host).then_some(*connection_id)
+            }
+            _ => None,
+        };
+        let connection = self.until("the bootstrap", opened);
+        let streams = &mut self.side.swarm.behaviour_mut().streams;
+        let openings: Vec<_> =
+            (0..100).map(|_| streams.open(host, connection, manifest::PROTOCOL)).collect();
+        self.spawn(async move {
+            let _silent = futures::future::join_all(openings).await;
+            std::future::pending().await
+        });
+        self.live(Duration::from_secs(1));
     }
 
     /// How events call it.
