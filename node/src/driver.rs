@@ -248,7 +248,10 @@ impl Driver {
 
     fn on_net(&mut self, event: net::Event) {
         match event {
-            net::Event::Message { from, via, bytes } => self.on_message(from, via, &bytes),
+            net::Event::Message { from, via, bytes, place } => {
+                self.on_message(from, via, &bytes);
+                drop(place);
+            }
             net::Event::Fetch { from, request, reply } => self.on_request(from, &request, reply),
             net::Event::Disconnected { peer, cause } => {
                 self.tell.disconnected(peer, &cause);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::Parser as _;
+use intellect_bootstrap::frame::Place;
 use intellect_model::config::Work;
 use intellect_protocol::holdings::Output;
 use intellect_protocol::id::{Digest, LogId};
@@ -131,8 +132,8 @@ async fn who_sends_without_pause_does_not_stop_the_clock() {
     let (flood, events) = mpsc::channel(256);
     let pouring = tokio::spawn(async move {
         loop {
-            let (via, bytes) = (net::Via::Direct, bytes.clone());
-            let message = net::Event::Message { from, via, bytes };
+            let (via, bytes, place) = (net::Via::Direct, bytes.clone(), Place::default());
+            let message = net::Event::Message { from, via, bytes, place };
             if flood.send(message).await.is_err() {
                 return;
             }

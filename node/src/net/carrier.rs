@@ -211,8 +211,9 @@ impl Carrier {
     /// Reads the control stream of a peer, unless it has too many.
     pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
-            let (notes, messages) = (self.notes.clone(), peer.messages.clone());
-            self.tasks.spawn(line::receive(id, stream, notes, messages, permit));
+            let (notes, room) = (self.notes.clone(), self.shared.room.clone());
+            let quota = peer.messages.clone();
+            self.tasks.spawn(line::receive(id, stream, notes, (room, quota), permit));
         }
     }
 

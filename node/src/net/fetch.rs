@@ -79,7 +79,7 @@ pub(super) async fn answer(
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
-        let request = match frame::read(&mut stream, REQUEST_BYTES_MAX).await {
+        let (request, _place) = match shared.room.read(&mut stream, REQUEST_BYTES_MAX).await {
             Ok(request) => request?,
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {

@@ -4,9 +4,10 @@
 use std::{
     collections::HashMap,
     sync::{PoisonError, RwLock, RwLockReadGuard, atomic::AtomicUsize},
+    time::Duration,
 };
 
-use intellect_bootstrap::manifest;
+use intellect_bootstrap::{frame::Room, manifest};
 use intellect_protocol::{
     crowd::Failure,
     id::{PeerId as Peer, RunId},
@@ -71,6 +72,8 @@ pub(super) enum Gravity {
 pub(super) struct Shared {
     /// The limit on all that is sent.
     pub(super) limiter: RateLimiter,
+    /// Where frames are read, of all control streams and requests together.
+    pub(super) room: Room,
     /// How fast answers come in, of all fetches together.
     pub(super) inflow: Inflow,
     /// How many peers are heard in the run, as far as the driver has said.
@@ -88,6 +91,7 @@ impl Shared {
     pub(super) fn new(rate: u64) -> Self {
         Self {
             limiter: RateLimiter::new(rate),
+            room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
             alive: AtomicUsize::new(0),
             addresses: watch::Sender::default(),
@@ -115,3 +119,9 @@ impl Shared {
         self.lines.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
+
+/// Bytes of long frames that are in memory at once, half read or waiting for the driver.
+const ROOM_BYTES: usize = 64 << 20;
+
+/// A megabyte over a bad home line takes as long.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(10);

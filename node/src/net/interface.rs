@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use intellect_bootstrap::{
     address::{self, Scope},
+    frame::Place,
     streams::OpenError,
     transport::{BuildError, ListenError},
 };
@@ -155,6 +156,8 @@ pub(crate) enum Event {
         via: Via,
         /// The envelope.
         bytes: Vec<u8>,
+        /// What it takes of the memory for frames, until it is dropped.
+        place: Place,
     },
     /// A request, at most [`REQUEST_BYTES_MAX`] long.
     Fetch {

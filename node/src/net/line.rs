@@ -2,7 +2,8 @@
 //!
 //! Each side opens one stream, writes on it and never reads from it, so the two directions cannot
 //! block one another. A message waits in a bounded queue; when that is full the sender is told,
-//! and the protocol repeats what matters.
+//! and the protocol repeats what matters. More messages than anybody needs are a fault; of more bytes
+//! than that none are read for a while, so that they stay with who sends them.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,13 +12,13 @@ use std::{
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _};
 use intellect_bootstrap::{
-    frame::{self, FrameError},
+    frame::{self, FrameError, Room},
     streams::Opening,
 };
 use libp2p::{PeerId, Stream, swarm::ConnectionId};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -79,50 +80,98 @@ async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads what a peer writes, and hands it on. `bucket` is one for all streams of the peer, or who
+/// Reads what a peer writes, and hands it on. The quota is one for all streams of the peer, or who
 /// opens another would have another burst.
 pub(super) async fn receive(
     peer: PeerId,
     mut stream: Stream,
     notes: mpsc::Sender<Note>,
-    bucket: Arc<Mutex<Bucket>>,
+    (room, quota): (Room, Arc<Mutex<Quota>>),
     _permit: OwnedSemaphorePermit,
 ) {
     let Some(from) = name::from_libp2p(&peer) else { return };
-    let fair = || bucket.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
     loop {
-        let note = match frame::read(&mut stream, MESSAGE_BYTES_MAX).await {
-            Ok(Some(bytes)) if fair() => {
-                Note::Tell(Event::Message { from, via: Via::Direct, bytes })
-            }
-            Ok(Some(_)) => {
-                let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
-                Note::Fault { peer, why, gravity: Gravity::Minor }
+        let (note, until) = match room.read(&mut stream, MESSAGE_BYTES_MAX).await {
+            Ok(Some((bytes, place))) => {
+                let (fair, until) = {
+                    let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
+                    quota.charge(bytes.len(), Instant::now())
+                };
+                if fair {
+                    let via = Via::Direct;
+                    (Note::Tell(Event::Message { from, via, bytes, place }), until)
+                } else {
+                    let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
+                    (Note::Fault { peer, why, gravity: Gravity::Minor }, until)
+                }
             }
             Err(error @ FrameError::TooLong { .. }) => {
                 let why = format!("a control message: {error}");
                 let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
                 return;
             }
-            // The end of the stream, or of the connection, which the swarm tells about.
-            Ok(None) | Err(FrameError::Truncated | FrameError::Io(_)) => return,
+            // The end of the stream, or of the connection, which the swarm tells about; or a line
+            // that is too slow for us, on which another stream may follow.
+            Ok(None) | Err(FrameError::Truncated | FrameError::Late | FrameError::Io(_)) => return,
         };
         if notes.send(note).await.is_err() {
             return;
         }
+        sleep_until(until).await;
     }
 }
 
 /// What a peer may send over all its streams (docs/FORMATS.md).
-pub(super) fn bucket(now: Instant) -> Arc<Mutex<Bucket>> {
-    Arc::new(Mutex::new(Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, now)))
+#[derive(Debug)]
+pub(super) struct Quota {
+    messages: Bucket,
+    bytes: Bucket,
+}
+
+impl Quota {
+    /// Of a peer that has sent nothing yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            messages: Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, now),
+            bytes: Bucket::new(BYTES_PER_SECOND, BYTES_BURST, now),
+        }
+    }
+
+    /// Counts a message that was read. Returns whether it is one of not too many, and until when no
+    /// other one is read from its stream.
+    fn charge(&mut self, bytes: usize, now: Instant) -> (bool, Instant) {
+        (self.messages.take(now), self.bytes.owe(bytes, now))
+    }
 }
 
 const MESSAGES_PER_SECOND: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
+
+/// Three proofs of an epoch a second, of 256 members, for who is behind; and as much at once as a
+/// few Regroups with all their Joins take.
+const BYTES_PER_SECOND: u32 = 128 * 1024;
+const BYTES_BURST: u32 = 4 << 20;
 
 /// Messages that wait for one peer.
 const QUEUE_MESSAGES: usize = 64;
 
 /// A peer that takes nothing for this long is gone; a megabyte over a bad home line takes that.
 const STALL: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N5: what is too long stays with its sender; nobody is blamed for it.
+    #[test]
+    fn long_messages_are_read_at_a_pace_and_many_are_a_fault() {
+        let start = Instant::now();
+        let mut quota = Quota::new(start);
+        for _ in 0..4 {
+            assert_eq!(quota.charge(1 << 20, start), (true, start));
+        }
+        assert_eq!(quota.charge(1 << 20, start), (true, start + Duration::from_secs(8)));
+        let many = (0..1_000).filter(|_| quota.charge(100, start).0).count();
+        assert_eq!(many, 256 - 5);
+    }
+}

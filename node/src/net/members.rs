@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use intellect_bootstrap::{discovery::IDENTIFY, transport::root_cause};
+use intellect_bootstrap::{discovery::IDENTIFY, frame::Place, transport::root_cause};
 use intellect_protocol::{id::PeerId as Name, wire};
 use libp2p::{
     Multiaddr, PeerId,
@@ -155,8 +155,9 @@ impl Members {
                 self.bad_gossip(token, Verdict::Reject, why, now)
             }
             Ruling::Read => {
-                let via = Via::Gossip(token);
-                vec![Output::Tell(Event::Message { from, via, bytes })]
+                // It came in one piece, and is no longer than a few of these.
+                let (via, place) = (Via::Gossip(token), Place::default());
+                vec![Output::Tell(Event::Message { from, via, bytes, place })]
             }
         }
     }

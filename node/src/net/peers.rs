@@ -20,7 +20,7 @@ use intellect_protocol::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{inbox::Gravity, interface::Link, line, pace::Bucket, source::Source};
+use super::{inbox::Gravity, interface::Link, line::Quota, pace::Bucket, source::Source};
 
 /// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub(super) struct Peer {
     pub(super) answers: Arc<Semaphore>,
     /// Control streams that it has open, and the messages that it may send on them.
     pub(super) lines: Arc<Semaphore>,
-    pub(super) messages: Arc<Mutex<Bucket>>,
+    pub(super) messages: Arc<Mutex<Quota>>,
     /// When it was told last, beside gossip, who this is.
     pub(super) knocked: Option<Instant>,
     faults: u32,
@@ -121,7 +121,7 @@ impl Peer {
             gossip: Source::new(now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
             lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
-            messages: line::bucket(now),
+            messages: Arc::new(Mutex::new(Quota::new(now))),
             knocked: None,
             faults: 0,
             failures: 0,

@@ -137,7 +137,7 @@ impl Node {
     async fn hears(&mut self, bytes: &[u8]) -> (PeerId, Via) {
         let text = String::from_utf8_lossy(bytes).into_owned();
         self.until(&text, |event| match event {
-            Event::Message { from, via, bytes: heard } if heard == bytes => {
+            Event::Message { from, via, bytes: heard, .. } if heard == bytes => {
                 Some((*from, via.clone()))
             }
             _ => None,
