@@ -113,17 +113,18 @@ impl RecordStore for Providers {
         {
             return Err(Error::MaxProvidedKeys);
         }
-        let records = self.by_key.remove(&record.key).unwrap_or_default();
-        let (mut records, full) = (records, Error::MaxProvidedKeys);
-        let absent = records.iter().position(|record| !self.is_here(&record.provider));
-        let key = record.key.clone();
-        let result = match absent {
-            _ if records.len() < PROVIDERS_MAX => Ok(records.push(record)),
-            Some(absent) => Ok(records[absent] = record),
-            None => Err(full),
-        };
+        let (key, records) = (record.key.clone(), self.by_key.remove(&record.key));
+        let mut records = records.unwrap_or_default();
+        let absent = records.iter().position(|known| !self.is_here(&known.provider));
+        if let Some(absent) = absent.filter(|_| records.len() >= PROVIDERS_MAX) {
+            records.swap_remove(absent);
+        }
+        let room = records.len() < PROVIDERS_MAX;
+        if room {
+            records.push(record);
+        }
         self.by_key.insert(key, records);
-        result
+        if room { Ok(()) } else { Err(Error::MaxProvidedKeys) }
     }
 
     fn providers(&self, key: &RecordKey) -> Vec<ProviderRecord> {
@@ -234,7 +235,7 @@ mod tests {
         store.add_provider(record(7, PeerId::random())).unwrap();
         store.add_provider(record(7, me)).unwrap();
         let mine = record(7, me);
-        assert_eq!(store.provided().map(Cow::into_owned).collect::<Vec<_>>(), [mine.clone()]);
+        assert!(store.provided().map(Cow::into_owned).eq([mine.clone()]));
         store.remove_provider(&mine.key, &me);
         assert_eq!((store.provided().count(), store.providers(&mine.key).len()), (0, 1));
     }

@@ -138,7 +138,7 @@ impl Stranger {
             (0..100).map(|_| streams.open(host, connection, manifest::PROTOCOL)).collect();
         self.spawn(async move {
             let _silent = futures::future::join_all(openings).await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         self.live(Duration::from_secs(1));
     }
