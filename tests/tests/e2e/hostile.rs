@@ -5,6 +5,7 @@
 //! have lost or blamed one another, and end with 0.
 
 mod flood;
+mod ready;
 mod rogue;
 mod stranger;
 
