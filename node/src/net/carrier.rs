@@ -102,17 +102,20 @@ impl Carrier {
         }
     }
 
-    /// Says what becomes of a gossiped message. What is passed on counts against the rate, and is
-    /// not while the line is behind with what this node has to send itself.
+    /// Says what becomes of a gossiped message. What is passed on counts against the rate, of which a
+    /// part is for that.
     pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        let (limiter, now) = (&self.shared.limiter, Instant::now());
         let acceptance = match verdict {
-            Verdict::Accept if limiter.is_behind(now) => MessageAcceptance::Ignore,
             Verdict::Accept => {
                 let heirs = gossip.mesh_peers(&token.topic).count();
-                limiter.note(heirs.saturating_mul(token.bytes), now);
-                MessageAcceptance::Accept
+                let (bytes, now) = (heirs.saturating_mul(token.bytes), Instant::now());
+                if self.shared.limiter.passes_on(bytes, now) {
+                    self.shared.limiter.note(bytes, now);
+                    MessageAcceptance::Accept
+                } else {
+                    MessageAcceptance::Ignore
+                }
             }
             Verdict::Ignore => MessageAcceptance::Ignore,
             Verdict::Reject => MessageAcceptance::Reject,

@@ -143,16 +143,15 @@ impl Members {
         let author = wire::claimed_author(bytes.get(4..).unwrap_or_default());
         let claim = if author == Some(from) { Claim::Own } else { Claim::PassedOn };
         let length = bytes.len();
+        if length > GOSSIP_BYTES_MAX {
+            let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
+            return self.bad_gossip(token, Verdict::Reject, why, now);
+        }
         match peer.gossip.take(claim, length, alive, now) {
             Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
             Ruling::Fault => {
                 let why = "more messages than anybody needs to send".to_owned();
                 self.bad_gossip(token, Verdict::Ignore, why, now)
-            }
-            Ruling::Read if length > GOSSIP_BYTES_MAX => {
-                let why =
-                    format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
-                self.bad_gossip(token, Verdict::Reject, why, now)
             }
             Ruling::Read => {
                 // It came in one piece, and is no longer than a few of these.

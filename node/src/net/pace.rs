@@ -138,13 +138,18 @@ struct Line {
     free_at: Option<Instant>,
     /// Until when it is taken by what goes before transfers.
     taken_until: Option<Instant>,
+    /// Until when what was passed on uses up its share.
+    passed_on_until: Option<Instant>,
 }
 
 /// A slice of a transfer lets the others go first for this many times as long as it takes itself.
 const GIVE_WAY: u32 = 7;
 
-/// Two slices of a ring wait for the line at most, and one of each other kind.
-const BEHIND: Duration = Duration::from_millis(500);
+/// As long as a slice takes the line, so that a ring has half of it at least.
+const MESSAGES_WAIT: Duration = Duration::from_millis(SLICE_MS);
+
+/// Messages come in bursts, one for each epoch.
+const PASSED_ON_AHEAD: Duration = Duration::from_secs(2);
 
 /// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
 const SLICE_MS: u64 = 50;
@@ -176,16 +181,29 @@ impl RateLimiter {
         }
     }
 
-    /// Counts `bytes` of messages, which go at once; bulk waits for them.
+    /// Counts `bytes` of messages, which go at once. Bulk waits for them, but not for long: a ring
+    /// shares the line with what is said about it.
     pub(super) fn note(&self, bytes: usize, now: Instant) {
-        let _ = self.reserve(bytes, Urgency::Ring, now);
+        if self.bytes_per_second == 0 {
+            return;
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let free_at = line.free_at.map_or(now, |at| at.max(now));
+        line.free_at = Some(free_at.max((free_at + self.length(bytes)).min(now + MESSAGES_WAIT)));
     }
 
-    /// Whether so much was sent that the line is taken for longer than a moment: what is not ours
-    /// to say is left out then.
-    pub(super) fn is_behind(&self, now: Instant) -> bool {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.free_at.is_some_and(|at| at > now + BEHIND)
+    /// Whether `bytes` of others' messages may be passed on: a quarter of the rate is theirs.
+    pub(super) fn passes_on(&self, bytes: usize, now: Instant) -> bool {
+        if self.bytes_per_second == 0 {
+            return true;
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed_on = line.passed_on_until.map_or(now, |at| at.max(now));
+        let fair = passed_on <= now + PASSED_ON_AHEAD;
+        if fair {
+            line.passed_on_until = Some(passed_on + 4 * self.length(bytes));
+        }
+        fair
     }
 
     /// Until when a transfer lets the others go first, at most for its patience.
@@ -296,17 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn messages_take_the_line_from_bulk_and_wait_for_nothing() {
+    fn messages_take_the_line_from_bulk_for_a_moment_and_others_a_quarter_of_it() {
         let (start, pace) = (Instant::now(), RateLimiter::new(1_000));
-        pace.note(300, start);
-        assert!(!pace.is_behind(start));
-        pace.note(700, start);
-        assert!(pace.is_behind(start) && !pace.is_behind(start + BEHIND));
-        let at = pace.reserve(1, Urgency::Transfer, start);
-        assert_eq!(at, Some(start + Duration::from_secs(1)));
+        pace.note(30, start);
+        assert_eq!(pace.reserve(0, Urgency::Ring, start), Some(start + Duration::from_millis(30)));
+        pace.note(100_000, start);
+        assert_eq!(pace.reserve(0, Urgency::Ring, start), Some(start + MESSAGES_WAIT));
+        let passed = |pace: &RateLimiter, now| (0..100).filter(|_| pace.passes_on(50, now)).count();
+        // 50 bytes in 0.2 s; after a minute as many as at first.
+        assert_eq!((passed(&pace, start), passed(&pace, start + Duration::from_secs(1))), (11, 5));
+        assert_eq!(passed(&pace, start + Duration::from_secs(60)), 11);
         let free = RateLimiter::new(0);
         free.note(usize::MAX, start);
-        assert!(!free.is_behind(start));
+        assert_eq!((passed(&free, start), free.reserve(9, Urgency::Ring, start)), (100, None));
     }
 
     #[test]
