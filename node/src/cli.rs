@@ -119,6 +119,10 @@ pub(crate) struct RunArgs {
     /// Stop when the run has this many epochs
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epochs: Option<NonZeroU64>,
+    /// Follow the run's head with this state, however much of this node's own it undoes, as a `fork` that
+    /// is held names it: all 64 digits
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) follow: Option<String>,
     /// How much to log on standard error: error, warn, info, debug, trace, or a list by module
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use intellect_model::{Device, DeviceError};
-use intellect_protocol::id::RunId;
+use intellect_protocol::id::{Digest, RunId};
 
 use crate::{
     cli::RunArgs,
@@ -55,6 +55,8 @@ pub(crate) struct Local {
     pub(crate) events: Option<PathBuf>,
     /// Stop at this head or a later one.
     pub(crate) epochs: Option<NonZeroU64>,
+    /// The head that is followed whatever it undoes.
+    pub(crate) follow: Option<Digest>,
     /// How much is logged, as `tracing` filters it.
     pub(crate) log: String,
     /// Whether sentences about progress are left out.
@@ -110,6 +112,12 @@ pub(crate) enum LocalError {
     /// No hex, or too short to be sure.
     #[error("--run {text}: give 4 to 64 hex digits, the beginning of the run's id")]
     Run {
+        /// What was typed.
+        text: String,
+    },
+    /// No digest of a state.
+    #[error("--follow {text}: give all 64 hex digits of the state, as the event `fork` has them")]
+    Follow {
         /// What was typed.
         text: String,
     },
@@ -175,6 +183,7 @@ impl Local {
             tokenizer: args.tokenizer,
             events: args.events,
             epochs: args.epochs,
+            follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,
             voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
             line: args.line,
@@ -199,6 +208,11 @@ impl FromStr for RunPrefix {
         }
         Ok(Self(text.to_ascii_lowercase()))
     }
+}
+
+fn parse_digest(text: &str) -> Result<Digest, LocalError> {
+    Digest::from_hex(&text.to_ascii_lowercase())
+        .ok_or_else(|| LocalError::Follow { text: text.to_owned() })
 }
 
 /// As many threads as there are cores, unless told; some more are harmless, thousands are not.

@@ -24,9 +24,9 @@ use intellect_model::{arch, data};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::id::LogId;
+use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::lineage::{Law, Me};
-use intellect_protocol::manifest::{Budget, Quorum};
+use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::Voter;
 use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
@@ -50,9 +50,6 @@ use error::Shortage;
 use genesis::Found;
 use needs::Needs;
 use recover::{Recovery, Rules};
-
-/// A Ready may declare at most this many times the tokens of one epoch (docs/FORMATS.md).
-const WEIGHT_FACTOR: u64 = 8;
 
 /// Runs a node until it is done.
 pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
@@ -167,7 +164,7 @@ impl Opened<'_> {
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
         let parts = Parts {
-            peer: peer_config(home, &manifest, &genesis, &recovery),
+            peer: peer_config(home, &manifest, &genesis, &recovery, local.follow),
             manifest,
             net,
             reachability: found.reachability,
@@ -303,10 +300,9 @@ fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
+/// What no weight of this run is above, in any epoch.
 fn weight_max(manifest: &Manifest) -> u64 {
-    let epoch = manifest.run.epoch_tokens(manifest.work.tokens_per_step());
-    // Where seconds bound an epoch, the last receipt does; sums of 256 weights still fit.
-    epoch.map_or(u64::MAX >> 16, |tokens| tokens.saturating_mul(WEIGHT_FACTOR))
+    manifest.run.capacity(manifest.work.tokens_per_step()).weight_max(Some(u64::MAX))
 }
 
 /// What an earlier start left, read off the loop.
@@ -374,6 +370,7 @@ fn peer_config(
     manifest: &Manifest,
     genesis: &Snapshot,
     recovery: &Recovery,
+    follow: Option<Digest>,
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
@@ -392,11 +389,10 @@ fn peer_config(
             peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
             majority_only: matches!(members.quorum, Quorum::Majority { .. }),
             elements: elements as u64,
+            capacity: run.capacity(manifest.work.tokens_per_step()),
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
-            weight_max: weight_max(manifest),
-            weight_medians: (run.epoch.budget == Budget::Seconds).then_some(WEIGHT_FACTOR),
             update_bytes: run.codec.encoded_bytes(elements) as u64,
             without: None,
         },
@@ -404,6 +400,9 @@ fn peer_config(
             genesis: genesis.table.state(),
             founders,
             replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+            undo_max: run.trust.undo_max,
+            follow,
+            without: None,
         },
         heartbeat: members.heartbeat,
         minority_grace: members.minority_grace,

@@ -14,7 +14,7 @@ use std::{
 use intellect_model::config::{Vocabulary, Work, WorkError};
 use intellect_protocol::{
     id::{PeerId, RunId},
-    manifest::{self, ManifestError, Run},
+    manifest::{self, Budget, ManifestError, Run},
     sign::Keypair,
 };
 use toml::{Table, Value};
@@ -242,7 +242,11 @@ impl Draft {
         let text = self.table.to_string();
         let unsigned = manifest::parse(&text).map_err(ReadError::from)?;
         let work = Work::parse(unsigned.table()).map_err(ReadError::from)?;
-        let run = unsigned.run();
+        let mut run = unsigned.run().clone();
+        if let (Budget::Seconds, None) = (run.epoch.budget, run.epoch.tokens_max) {
+            let most = run.epoch.amount.saturating_mul(manifest::TOKENS_PER_SECOND_MAX);
+            run.epoch.tokens_max = Some(most);
+        }
         let peer: PeerId = organiser.peer();
         if run.organiser != peer {
             return Err(DraftError::Organiser { peer: peer.hex() });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::{Cause, Committed, Event};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::Receipt;
+use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::roll::{Roll, Seen};
 
 use crate::config::{self, Voice};
@@ -351,7 +351,22 @@ impl Teller {
             "fork: from epoch {first_epoch} on two lineages ({mine} and {theirs}); {what}"
         ));
         let (mine, theirs) = (Hex::from(mine), Hex::from(theirs));
-        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone });
+        let held = false;
+        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone, held });
+    }
+
+    /// A greater lineage that too few have signed, and that would undo much: a person decides.
+    fn held(&self, first_epoch: u64, mine: Head, theirs: Head) {
+        let undone = number_of(mine.epoch.saturating_sub(first_epoch) + 1, "epoch");
+        self.say(&format!(
+            "fork: from epoch {first_epoch} on another lineage is greater, and would undo {undone}; \
+             few of those who voted before have signed it, so ours goes on. If it is the run's, \
+             start again with --follow {}",
+            theirs.state.hex()
+        ));
+        let (mine, theirs) = (Hex::from(mine.state), Hex::from(theirs.state));
+        let (undone, held) = (0, true);
+        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone, held });
     }
 }
 
@@ -424,7 +439,10 @@ impl Teller {
                 let (mine, theirs) = (mine.into(), theirs.into());
                 self.emit(None, events::Event::Diverged { who, mine, theirs });
             }
-            Event::Fork { first_epoch, mine, theirs, undone } => {
+            Event::Fork { first_epoch, mine, theirs, held: true, .. } => {
+                self.held(first_epoch, mine, theirs);
+            }
+            Event::Fork { first_epoch, mine, theirs, undone, .. } => {
                 self.fork(first_epoch, mine.state, theirs.state, undone);
             }
             Event::ForkExcluded { first_epoch } => {

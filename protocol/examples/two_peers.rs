@@ -15,7 +15,7 @@ use intellect_protocol::codec::Codec;
 use intellect_protocol::epoch::{self, Ring};
 use intellect_protocol::event::Event;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::lineage::{Law, Me};
+use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::{Config, Input, Output, State};
@@ -59,12 +59,17 @@ fn peer(index: u8) -> Peer {
     let key = Keypair::from_seed(&[index; 32]);
     let (name, theta) = (key.peer(), [0.0; NUMBERS]);
     let config = Config {
-        law: Law { run: RUN, key, peers_min: 2, majority_only: false, elements: 1 },
+        law: Law {
+            run: RUN,
+            key,
+            peers_min: 2,
+            majority_only: false,
+            elements: 1,
+            capacity: Capacity::Counted(125),
+        },
         me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
-            weight_max: 1_000,
-            weight_medians: None,
             update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
             without: None,
         },
@@ -72,6 +77,9 @@ fn peer(index: u8) -> Peer {
             genesis: state_digest(&theta, &Digest::ZERO),
             founders: Vec::new(),
             replay_max: 0,
+            undo_max: 64,
+            follow: None,
+            without: None,
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),

@@ -14,8 +14,8 @@
 //! would halve what the first one brings.
 //!
 //! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
-//! fetching the same thing; but nobody waits for it: when no request is open and all donors are put
-//! aside or left out, the transfer ends. A donor that sends something else than it was asked for is
+//! fetching the same thing; but nobody waits for it: when no request is open and all donors have had
+//! nothing since anything came, or are left out, the transfer ends. A donor that sends something else than it was asked for is
 //! left out and named. A donor that says nothing, or refuses after a long time, holds up nobody,
 //! and is left out after two requests; one that only refuses is left out after six. So whatever
 //! donors do, a transfer ends.
@@ -306,6 +306,7 @@ impl State {
     fn note_answer(&mut self, donor: usize, took: Duration) {
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
         self.donors[donor].note_answer(took);
+        self.donors.iter_mut().for_each(|donor| donor.empty = false);
         if took <= QUICK {
             self.limit = (self.limit + 1).min(OPEN_MAX);
         } else if took >= SLOW {
@@ -364,7 +365,8 @@ impl State {
     /// Asks for as much as may be asked for, and notices when nobody is left to ask.
     fn advance(&mut self, now: Time, out: &mut Vec<Output>) {
         while self.task.as_ref().is_some_and(|task| !task.is_complete()) && self.busy <= now {
-            while let Some((donor, part)) = self.choose(now) {
+            let in_vain = self.open.is_empty() && self.donors.iter().all(|d| d.empty || d.out);
+            while !in_vain && let Some((donor, part)) = self.choose(now) {
                 self.ask(now, donor, part, out);
             }
             let Some(task) = self.task.as_ref().filter(|_| self.open.is_empty()) else { return };

@@ -28,10 +28,16 @@ mod remains;
 mod gathering;
 mod attendance;
 mod timing;
+mod debts;
+mod trouble;
+mod guests;
+mod places;
 mod enter;
 mod ready;
 mod standing;
 mod vote;
+mod answer;
+mod heard;
 mod propose;
 mod recover;
 mod fetch;
@@ -59,8 +65,10 @@ pub use crate::rule::Rule;
 pub use interface::{Config, Durability, Input};
 
 use ballot::Ballot;
+use guests::Guests;
 use slot::Slot;
 use term::Stage;
+use trouble::Trouble;
 
 /// The bounds of what is kept for a series that we have not entered yet: messages of all authors,
 /// messages of each author, and bytes of one message, which are as many as can be gossiped.
@@ -83,8 +91,13 @@ pub struct State {
     /// The greatest weight that a Ready may declare.
     weight_max: u64,
     early: VecDeque<Arc<Verified<Message>>>,
+    started: Time,
     /// When the last input came.
     awake: Time,
+    /// Who made trouble in past epochs (G13).
+    trouble: Trouble,
+    /// Whether newcomers are waited for (G5).
+    guests: Guests,
     behind: bool,
     /// Somebody has a greater head, and may lead us there: no time for a Regroup (R12).
     ahead: bool,
@@ -104,15 +117,18 @@ impl State {
         voters: Vec<Voter>,
     ) -> Self {
         Self {
+            weight_max: law.capacity.weight_max(None),
             law,
             me,
-            weight_max: config.weight_max,
             config,
             votes: Votes::default(),
             slot: Slot::new(now, head, voters),
             ready_median: None,
             early: VecDeque::new(),
+            started: now,
             awake: now,
+            trouble: Trouble::default(),
+            guests: Guests::default(),
             behind: false,
             ahead: false,
             leaving: None,
@@ -194,6 +210,7 @@ impl State {
                 || self.decide(step)
                 || self.conclude(step)
                 || self.time_out(step)
+                || self.end_lease(step)
                 || self.finish_asking(step)
                 || self.ask(step)
                 || self.propose_first(step)
@@ -239,7 +256,8 @@ impl State {
         match message.body() {
             Message::Ready(ready) => self.on_ready(step, from, ready),
             Message::Query(query) => self.on_query(step, from, query),
-            Message::Status(status) => self.on_status(step, from, status),
+            Message::Status(status) => self.on_status(step, message, status),
+            Message::Report(report) => self.on_report(step, from, report),
             Message::Roster(roster) => self.on_roster(step, message, roster),
             Message::Accept(accept) => self.on_accept(step, from, accept),
             Message::Refuse(refuse) => self.on_refuse(step, from, refuse),

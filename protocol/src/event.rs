@@ -22,18 +22,18 @@ pub enum Cause {
 pub enum Event {
     PeerFound { who: PeerId },
     PeerLost { who: PeerId, cause: Cause },
-    Roster { epoch: u64, attempt: u32, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
+    Roster { epoch: u64, attempt: u64, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
     Regroup { epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId> },
     Committed(Arc<Committed>),
-    Aborted { epoch: u64, attempt: u32, phase: &'static str, reason: &'static str },
+    Aborted { epoch: u64, attempt: u64, phase: &'static str, reason: &'static str },
     LeftOut { epoch: u64 },
     Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
     Replayed { head: Head, to_epoch: u64 },
     CaughtUp { head: Head },
     Diverged { who: PeerId, mine: Digest, theirs: Digest },
-    Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64 },
+    Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64, held: bool },
     ForkExcluded { first_epoch: u64 },
-    Stuck { epoch: u64, attempts: u32 },
+    Stuck { epoch: u64, attempts: u64 },
     Leaving,
 }
 
@@ -43,7 +43,7 @@ pub struct Committed {
     /// The new head.
     pub head: Head,
     /// The attempt whose certificate decided it.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Its receipt.
     pub receipt: Receipt,
     /// Whether it was decided through a Regroup.

@@ -7,8 +7,6 @@ use std::fmt;
 pub enum Fault {
     /// A roster breaks a rule that its proposer could check (R4, R8).
     Roster(&'static str),
-    /// An attempt so far above all that were seen that nobody can have come to it (R37).
-    Attempt(&'static str),
     /// Two different values voted for on one roster, or another value than the roster adopts (R11).
     Done(&'static str),
     /// A Ready that declares more work than an epoch can hold, or changes what was frozen (R31).
@@ -25,7 +23,6 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, why) = match self {
             Self::Roster(why) => ("roster", why),
-            Self::Attempt(why) => ("attempt", why),
             Self::Done(why) => ("done", why),
             Self::Ready(why) => ("ready", why),
             Self::Certificate(why) => ("certificate", why),

@@ -1,17 +1,51 @@
 //! What proves a lineage: a link holds when a majority of the voters that the link before it names
 //! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
 use crate::id::{LogId, PeerId, RunId};
 use crate::message::{
-    CHUNKS_MAX, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Message, Opening, Part,
-    Receipt, Regroup, Roster, Series, Voted, Voter, majority,
+    CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Member,
+    Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
+
+/// What one peer can do in an epoch of the run, in tokens (G11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// An epoch is so many tokens of each peer.
+    Counted(u64),
+    /// An epoch is so long: nothing but the last receipt tells what a peer can do in it.
+    Timed {
+        /// What is possible at least, and alone holds for epoch 1; absent: anything does.
+        tokens_max: Option<u64>,
+    },
+}
+
+/// How many epochs' work a weight may be: a peer that was left out carries what it has learnt; guess.
+const EPOCHS_CARRIED_MAX: u64 = 8;
+
+/// No weight is greater: sums of 256 of them over 256 epochs still fit.
+const WEIGHT_MAX: u64 = u64::MAX >> 16;
+
+impl Capacity {
+    /// The greatest weight in the epoch after the receipt of this median weight; `None`: in epoch 1.
+    #[must_use]
+    pub fn weight_max(&self, median: Option<u64>) -> u64 {
+        let carried = |tokens: u64| tokens.saturating_mul(EPOCHS_CARRIED_MAX);
+        let most = match *self {
+            Self::Counted(tokens) => carried(tokens),
+            Self::Timed { tokens_max } => match median {
+                Some(median) => carried(median).max(tokens_max.unwrap_or(0)),
+                None => tokens_max.unwrap_or(WEIGHT_MAX),
+            },
+        };
+        most.min(WEIGHT_MAX)
+    }
+}
 
 /// What every check needs of the run.
 #[derive(Clone, Debug)]
@@ -26,6 +60,8 @@ pub struct Law {
     pub majority_only: bool,
     /// Elements of the fragment.
     pub elements: u64,
+    /// What bounds a weight.
+    pub capacity: Capacity,
 }
 
 /// Who we are.
@@ -48,11 +84,18 @@ impl Me {
 }
 
 impl Law {
-    /// Checks the link of `base` (its series without Regroups), whose voters are `voters`.
+    /// Checks the link of `base` (its series without Regroups), whose voters are `voters`; no weight in
+    /// it may be above `weight_max`.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the link.
-    pub fn check_link(&self, base: Series, voters: &[Voter], link: &Link) -> Result<(), Fault> {
+    pub fn check_link(
+        &self,
+        base: Series,
+        voters: &[Voter],
+        weight_max: u64,
+        link: &Link,
+    ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
         let (series, voters) = self.follow(base, voters, &link.openings)?;
         let receipt = &link.receipt;
@@ -60,7 +103,24 @@ impl Law {
         require(receipt.series.is_beside(&base), "receipt of another epoch")?;
         require(roster.receipt(receipt.update) == *receipt, "receipt of another roster")?;
         self.check_dones(&voters, roster, receipt, &link.certificate.dones)?;
-        self.check_parts(&receipt.parts).map_err(Fault::Certificate)
+        self.check_parts(&receipt.parts).map_err(Fault::Certificate)?;
+        check_sums(weight_max, receipt).map_err(Fault::Certificate)
+    }
+
+    /// How many of `voters` signed a link that follows on them and was checked: a vote, or a Join of a
+    /// Regroup on the way (G11).
+    #[must_use]
+    pub fn signers(&self, voters: &[Voter], link: &Link) -> usize {
+        let Certificate { roster, dones } = &link.certificate;
+        let done = Message::Done(self.done(roster, &link.receipt));
+        let joined = |voter: &Voter| {
+            link.openings.iter().any(|opening| opening.regroup.members.contains(voter))
+        };
+        let voted = |voter: &Voter| {
+            let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
+            votes.any(|(author, signature)| self.signed(author, &done, signature))
+        };
+        voters.iter().filter(|voter| joined(voter) || voted(voter)).count()
     }
 
     /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
@@ -226,6 +286,30 @@ impl Law {
     }
 }
 
+/// Whether a value's sums can be (G11, R31): each names a peer once, with a weight that the epoch can hold, a
+/// start of a peer has one weight in all of them, and together they can be counted.
+///
+/// # Errors
+/// What whoever formed it should have seen.
+pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), &'static str> {
+    let Receipt { members, parts, .. } = receipt;
+    let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+    rule(members.len() <= MEMBERS_MAX, "a sum of too many")?;
+    rule(peers.len() == members.len(), "a sum that names a peer twice")?;
+    rule(members.iter().any(|member| member.weight > 0), "a sum of nobody")?;
+    let mut weights: BTreeMap<(PeerId, u64), u64> = BTreeMap::new();
+    let mut tokens: u64 = 0;
+    let all = members.iter().chain(parts.iter().flat_map(|part| &part.members));
+    for Member { peer, incarnation, weight, .. } in all.filter(|member| member.weight > 0) {
+        rule(*weight <= weight_max, "a weight that no epoch can hold")?;
+        match weights.insert((*peer, *incarnation), *weight) {
+            Some(before) => rule(before == *weight, "two weights of one delta")?,
+            None => tokens = tokens.checked_add(*weight).ok_or("a sum beyond all numbers")?,
+        }
+    }
+    Ok(())
+}
+
 /// Whether the vote that a Join in a series at `depth` carries can have been given: in that series, or
 /// in one that it descends from.
 #[must_use]
@@ -241,4 +325,54 @@ fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {
 
 fn rule(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
     if holds { Ok(()) } else { Err(otherwise) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Digest;
+
+    #[test]
+    fn r31_where_time_is_the_budget_the_last_receipt_bounds_a_weight() {
+        let timed = |tokens_max| Capacity::Timed { tokens_max };
+        assert_eq!(timed(None).weight_max(Some(10)), 80);
+        assert_eq!(timed(Some(50)).weight_max(Some(10)), 80);
+        assert_eq!(timed(Some(1_000)).weight_max(Some(10)), 1_000);
+        assert_eq!(timed(Some(1_000)).weight_max(None), 1_000);
+        assert_eq!(timed(None).weight_max(None), WEIGHT_MAX);
+        assert_eq!(timed(None).weight_max(Some(u64::MAX)), WEIGHT_MAX);
+        let counted = Capacity::Counted(100);
+        assert_eq!((counted.weight_max(None), counted.weight_max(Some(1))), (800, 800));
+        assert_eq!(Capacity::Counted(u64::MAX).weight_max(None), WEIGHT_MAX);
+    }
+
+    /// Who is in the sums of a value: (peer, incarnation, weight), in the ring and in one part.
+    fn sums(ring: &[(u8, u64, u64)], part: &[(u8, u64, u64)]) -> Result<(), &'static str> {
+        let members = |of: &[(u8, u64, u64)]| -> Vec<Member> {
+            let member = |(peer, incarnation, weight): &(u8, u64, u64)| Member {
+                peer: PeerId([*peer; 32]),
+                log: LogId([*peer; 16]),
+                incarnation: *incarnation,
+                weight: *weight,
+            };
+            of.iter().map(member).collect()
+        };
+        let blocks = Blocks::of(std::iter::once(0..1));
+        let part = Part { roster: Digest::ZERO, members: members(part), blocks };
+        let series = Series { epoch: 1, parent: Digest::ZERO, regroup: None };
+        let (update, members, parts) = (Digest::ZERO, members(ring), vec![part]);
+        check_sums(100, &Receipt { series, fragment: 0, update, members, parts })
+    }
+
+    #[test]
+    fn g11_what_a_sum_can_hold_is_bounded() {
+        assert_eq!(sums(&[(1, 1, 100), (2, 1, 0)], &[(1, 1, 100), (3, 1, 5)]), Ok(()));
+        // A peer that started anew is in two sums with two deltas.
+        assert_eq!(sums(&[(1, 2, 100)], &[(1, 1, 7)]), Ok(()));
+        assert_eq!(sums(&[(1, 1, 101)], &[]), Err("a weight that no epoch can hold"));
+        assert_eq!(sums(&[(1, 1, 1)], &[(2, 1, 101)]), Err("a weight that no epoch can hold"));
+        assert_eq!(sums(&[(1, 1, 1), (1, 2, 1)], &[]), Err("a sum that names a peer twice"));
+        assert_eq!(sums(&[(1, 1, 1)], &[(1, 1, 2)]), Err("two weights of one delta"));
+        assert_eq!(sums(&[(1, 1, 0)], &[(2, 1, 1)]), Err("a sum of nobody"));
+    }
 }

@@ -35,7 +35,7 @@ pub enum Record {
         /// The series.
         series: Series,
         /// The attempt.
-        attempt: u32,
+        attempt: u64,
     },
     /// The roster accepted at its attempt, which is promised by that (R3).
     Accepted {
@@ -47,7 +47,7 @@ pub enum Record {
         /// The series of the roster.
         series: Series,
         /// Its attempt.
-        attempt: u32,
+        attempt: u64,
         /// The value.
         receipt: Receipt,
     },
@@ -194,10 +194,10 @@ pub struct Votes(BTreeMap<Series, Bound>);
 /// What binds a voter in one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    promised: u32,
+    promised: u64,
     closed: bool,
-    accepted: BTreeMap<u32, (Digest, Arc<Roster>)>,
-    dones: BTreeMap<u32, Receipt>,
+    accepted: BTreeMap<u64, (Digest, Arc<Roster>)>,
+    dones: BTreeMap<u64, Receipt>,
     joined: Option<Joined>,
     opened: Option<Opening>,
 }
@@ -283,19 +283,19 @@ impl Votes {
 impl Bound {
     /// Nothing below this attempt is accepted or voted for any more; infinity after a Join.
     #[must_use]
-    pub fn promised(&self) -> u32 {
-        if self.closed { u32::MAX } else { self.promised }
+    pub fn promised(&self) -> u64 {
+        if self.closed { u64::MAX } else { self.promised }
     }
 
     /// The highest attempt promised before a Join closed the series.
     #[must_use]
-    pub fn attempt(&self) -> u32 {
+    pub fn attempt(&self) -> u64 {
         self.promised
     }
 
     /// The roster accepted at an attempt.
     #[must_use]
-    pub fn accepted(&self, attempt: u32) -> Option<Digest> {
+    pub fn accepted(&self, attempt: u64) -> Option<Digest> {
         self.accepted.get(&attempt).map(|(digest, _)| *digest)
     }
 
@@ -306,13 +306,13 @@ impl Bound {
 
     /// The value voted for at an attempt.
     #[must_use]
-    pub fn done(&self, attempt: u32) -> Option<&Receipt> {
+    pub fn done(&self, attempt: u64) -> Option<&Receipt> {
         self.dones.get(&attempt)
     }
 
     /// The vote of the highest attempt.
     #[must_use]
-    pub fn highest_done(&self) -> Option<(u32, &Receipt)> {
+    pub fn highest_done(&self) -> Option<(u64, &Receipt)> {
         self.dones.last_key_value().map(|(attempt, receipt)| (*attempt, receipt))
     }
 

@@ -24,6 +24,7 @@ use toml::Table;
 
 use crate::codec::Codec;
 use crate::id::{Digest, PeerId, RunId};
+use crate::lineage::Capacity;
 use crate::message::Voter;
 use crate::sign::{Keypair, Signature, verify};
 
@@ -60,6 +61,8 @@ pub struct Run {
     pub codec: Codec,
     /// Who takes part, and when others go on without one.
     pub members: Members,
+    /// Whom peers believe.
+    pub trust: Trust,
 }
 
 /// How long an epoch is.
@@ -69,6 +72,23 @@ pub struct Epoch {
     pub budget: Budget,
     /// How much of it each peer does in one epoch.
     pub amount: u64,
+    /// Seconds only: tokens that a peer may have behind its work in any epoch. Absent: before the first
+    /// receipt anything is possible.
+    pub tokens_max: Option<u64>,
+}
+
+/// Whom peers believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// Epochs that a greater head may undo of a peer's, however few have signed what came instead; 1–2^32.
+    /// Few ask a person to decide after each longer partition; many let two keys undo as much (G11).
+    pub undo_max: u64,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { undo_max: UNDO_MAX }
+    }
 }
 
 /// What bounds a peer's work in one epoch; the numbers are hashed and never reused.
@@ -318,7 +338,7 @@ impl Run {
             seed,
             stop_tokens: 0,
             genesis: None,
-            epoch: Epoch { budget: Budget::Steps, amount: 15 },
+            epoch: Epoch { budget: Budget::Steps, amount: 15, tokens_max: None },
             outer: Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 },
             codec: Codec::Int8,
             members: Members {
@@ -328,6 +348,7 @@ impl Run {
                 ready_grace: Duration::from_secs(30),
                 minority_grace: Duration::from_secs(8),
             },
+            trust: Trust::default(),
         }
     }
 
@@ -361,6 +382,13 @@ impl Run {
         }
     }
 
+    /// What one peer can do in an epoch, for a model that takes `tokens_per_step` in an inner step.
+    #[must_use]
+    pub fn capacity(&self, tokens_per_step: u64) -> Capacity {
+        let Epoch { tokens_max, .. } = self.epoch;
+        self.epoch_tokens(tokens_per_step).map_or(Capacity::Timed { tokens_max }, Capacity::Counted)
+    }
+
     /// The id, and the bytes that it is made of.
     fn identify(&self, work: &[u8]) -> (RunId, Vec<u8>) {
         let bytes = text::Tables::of(self, None).canonical(work);
@@ -372,7 +400,16 @@ impl Run {
 const TAG: &str = "manifest";
 
 /// The tables of a manifest, in their order.
-pub const TABLES: [&str; 7] = ["model", "data", "train", "epoch", "outer", "ring", "members"];
+pub const TABLES: [&str; 8] =
+    ["model", "data", "train", "epoch", "outer", "ring", "members", "trust"];
+
+/// What [`Trust::undo_max`] is where no manifest says so: a minute at an epoch a second, an hour at one a
+/// minute; guess.
+const UNDO_MAX: u64 = 64;
+
+/// Tokens that `manifest new` lets a peer have for each second of an epoch: far above what any machine trains
+/// on today; guess.
+pub const TOKENS_PER_SECOND_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

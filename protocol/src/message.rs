@@ -13,7 +13,9 @@ use crate::id::{Digest, LogId, PeerId};
 use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
-pub use record::{Head, MEMBERS_MAX, Member, Receipt, Roster, Series, Voter, majority};
+pub use record::{
+    Head, Heard, MEMBERS_MAX, Member, Ranked, Receipt, Roster, Series, Voter, majority,
+};
 
 /// Where a peer stands in its epoch, for people and for the ready count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,7 +56,7 @@ pub struct Heartbeat {
     /// Phase of its epoch.
     pub phase: Phase,
     /// Attempt of that phase; 0 before the first.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Weight of its frozen delta; 0 is not Ready.
     pub ready: u64,
     /// Whether bulk can reach it without a relay.
@@ -86,7 +88,7 @@ pub struct Query {
     /// The series.
     pub series: Series,
     /// The attempt that the author wants to propose.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Peers reported lost.
     pub lost: Vec<PeerId>,
 }
@@ -97,7 +99,7 @@ pub struct Voted {
     /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
     pub depth: u32,
     /// The attempt of the roster voted on.
-    pub attempt: u32,
+    pub attempt: u64,
     /// The value.
     pub receipt: Receipt,
 }
@@ -105,24 +107,36 @@ pub struct Voted {
 impl Voted {
     /// Rank among votes: the highest decides (R8).
     #[must_use]
-    pub fn rank(&self) -> (u32, u32) {
+    pub fn rank(&self) -> (u32, u64) {
         (self.depth, self.attempt)
     }
 }
 
-/// The promise of a voter, or what a peer without a vote can tell (R2).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// The promise of a voter, or where a peer without a vote stands (R2). It is gossiped, so that everybody
+/// sees who answers (G9), and rosters show those that they rest on (G14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The series.
     pub series: Series,
     /// The log that binds the author: a peer that lost its log is another voter (R19).
     pub log: LogId,
     /// The attempt that was asked for, and now is promised.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Its highest Done in this series.
-    pub done: Option<Voted>,
+    pub done: Option<Ranked>,
     /// Whether it holds the bytes of the series' forced value.
     pub holds_forced: bool,
+}
+
+/// What goes with a [`Status`] to whoever asked: what is too long to be gossiped.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The series.
+    pub series: Series,
+    /// The attempt that was asked for.
+    pub attempt: u64,
+    /// The vote that the Status names, whole.
+    pub done: Option<Voted>,
     /// Finished chunks of rings of this epoch that it holds (R10).
     pub chunks: Vec<Finished>,
     /// Its own Ready, if any: incarnation and weight.
@@ -155,6 +169,13 @@ pub enum Refusal {
     Present(PeerId),
     /// A member of the Regroup is not present to me.
     Absent(PeerId),
+    /// The roster leaves out a voter that is alive to me (G6).
+    Lacks(PeerId),
+    /// The roster gives too few of those a place whose work is frozen (G6).
+    Places,
+    /// The roster does not wait for everybody alive, and my patience lasts so many milliseconds still
+    /// (G6).
+    Early(u32),
 }
 
 /// The answer to a roster or Regroup that cannot be accepted.
@@ -165,7 +186,7 @@ pub struct Refuse {
     /// Digest of the roster or Regroup.
     pub what: Digest,
     /// The attempt promised.
-    pub promised: u32,
+    pub promised: u64,
     /// The author's head.
     pub head: Head,
     /// Why.
@@ -226,7 +247,7 @@ pub struct Regroup {
     /// The series that is left.
     pub series: Series,
     /// Rises with each Regroup of that series.
-    pub number: u32,
+    pub number: u64,
     /// Who proposes it.
     pub proposer: PeerId,
     /// The voters to be.
@@ -305,6 +326,7 @@ pub enum Message {
     Ready(Ready),
     Query(Query),
     Status(Status),
+    Report(Report),
     Roster(Roster),
     Accept(Accept),
     Refuse(Refuse),
@@ -325,6 +347,7 @@ impl Message {
             Self::Ready(_) => "ready",
             Self::Query(_) => "query",
             Self::Status(_) => "status",
+            Self::Report(_) => "report",
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
@@ -345,6 +368,7 @@ impl Message {
             Self::Ready(m) => Some(m.series),
             Self::Query(m) => Some(m.series),
             Self::Status(m) => Some(m.series),
+            Self::Report(m) => Some(m.series),
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),
@@ -444,7 +468,7 @@ pub enum Answer {
     Chain(Vec<ChainLink>),
 }
 
-/// Finished chunks in one `Status`: those of a ring of as many members as a roster may have.
+/// Finished chunks in one `Report`: those of a ring of as many members as a roster may have.
 pub const CHUNKS_MAX: usize = MEMBERS_MAX;
 
 /// Peers named as holders of one kept chunk.

@@ -251,7 +251,7 @@ impl State {
 
     /// Where we stand in the open epoch.
     #[must_use]
-    pub fn phase(&self) -> (Phase, u32) {
+    pub fn phase(&self) -> (Phase, u64) {
         self.epoch.phase()
     }
 
@@ -265,6 +265,12 @@ impl State {
     #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
         self.sync.donors(&Step { now, roll: self.view.roll(), out: &mut Vec::new() })
+    }
+
+    /// Bytes of the links in memory of a lineage that is being judged.
+    #[must_use]
+    pub fn judged_bytes(&self) -> usize {
+        self.sync.judged_bytes()
     }
 
     /// The proof of an epoch that was committed lately.

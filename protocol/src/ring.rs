@@ -156,7 +156,7 @@ pub enum Order {
 /// The key by which `peer` is ordered for attempt (or Regroup) `k` of the epoch after `parent`;
 /// compared as bytes. A different order for each attempt and epoch, known to all without a word.
 #[must_use]
-pub fn order(which: Order, run: &RunId, parent: &Digest, k: u32, peer: &PeerId) -> Digest {
+pub fn order(which: Order, run: &RunId, parent: &Digest, k: u64, peer: &PeerId) -> Digest {
     let domain = match which {
         Order::Turn => "intellect-node 1 turn",
         Order::Ring => "intellect-node 1 ring",
@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn orders_are_golden() {
         let key = |which| order(which, &RunId([1; 32]), &Digest([2; 32]), 3, &PeerId([4; 32]));
-        let bytes = [[1; 32].as_slice(), &[2; 32], &[3, 0, 0, 0], &[4; 32]].concat();
+        let bytes = [[1; 32].as_slice(), &[2; 32], &[3, 0, 0, 0, 0, 0, 0, 0], &[4; 32]].concat();
         assert_eq!(key(Order::Turn), Digest::derive("intellect-node 1 turn", &bytes));
         assert_eq!(key(Order::Ring), Digest::derive("intellect-node 1 ring", &bytes));
         assert_eq!(key(Order::Serve), Digest::derive("intellect-node 1 serve", &bytes));
-        assert_eq!(key(Order::Turn).to_string(), "f5f56e0b");
+        assert_eq!(key(Order::Turn).to_string(), "e07b23cd");
     }
 }

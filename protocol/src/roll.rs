@@ -18,6 +18,10 @@ pub struct Seen {
     pub beat: Heartbeat,
     /// When that one came.
     pub heard: Time,
+    /// Since when it is heard, without a silence that counts as one.
+    pub since: Time,
+    /// How many heartbeats came since then.
+    pub beats: u32,
     /// When its newest heartbeat came, also if a closed connection has aged `heard` since.
     named_at: Time,
     /// The series that it named before, at most [`NAMED_MAX`], and when it named each last.
@@ -34,18 +38,31 @@ pub struct Seen {
 const NAMED_MAX: usize = 16;
 
 /// What counts while no round trip is measured; guess: between continents.
-const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
+pub const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
 
 impl Seen {
     /// A peer that is first heard now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
         let (beat, named_before) = (beat.clone(), Vec::new());
-        Self { beat, heard: now, named_at: now, named_before, left: None, rtt_ms: 0 }
+        Self {
+            beat,
+            heard: now,
+            since: now,
+            beats: 1,
+            named_at: now,
+            named_before,
+            left: None,
+            rtt_ms: 0,
+        }
     }
 
     /// The peer is heard again, with a newer heartbeat.
-    pub fn hear(&mut self, beat: &Heartbeat, now: Time) {
+    pub fn hear(&mut self, beat: &Heartbeat, now: Time, heartbeat: Duration) {
+        if now.since(self.heard) >= self.silent_after(heartbeat) {
+            (self.since, self.beats) = (now, 0);
+        }
+        self.beats = self.beats.saturating_add(1);
         if self.beat.series != beat.series {
             self.named_before.retain(|(series, _)| *series != beat.series);
             self.named_before.push((self.beat.series, self.named_at));
@@ -55,6 +72,11 @@ impl Seen {
         }
         self.beat.clone_from(beat);
         (self.heard, self.named_at) = (now, now);
+    }
+
+    /// After how long without a heartbeat it counts as dead: 4 heartbeats + 4·rtt.
+    fn silent_after(&self, heartbeat: Duration) -> Duration {
+        4 * (heartbeat + Duration::from_millis(u64::from(self.rtt_ms)))
     }
 
     /// When it last named `series`.
@@ -91,21 +113,20 @@ impl Roll {
         Self { peers: BTreeMap::new(), heartbeat, grace }
     }
 
-    /// The largest smoothed round trip among live peers; [`ROUND_TRIP_UNKNOWN`] while none of theirs is
-    /// measured.
+    /// The longest round trip to any of these peers; [`ROUND_TRIP_UNKNOWN`] while none is measured.
     #[must_use]
-    pub fn round_trip(&self, now: Time) -> Duration {
-        let live = self.peers.values().filter(|seen| self.fresh(seen, now));
-        match live.map(|seen| seen.rtt_ms).max() {
-            Some(0) => ROUND_TRIP_UNKNOWN,
-            longest => Duration::from_millis(longest.unwrap_or(0).into()),
+    pub fn round_trip<'a>(&self, peers: impl Iterator<Item = &'a PeerId>) -> Duration {
+        let trips = peers.filter_map(|peer| self.peers.get(peer)).map(|seen| seen.rtt_ms);
+        match trips.max() {
+            None | Some(0) => ROUND_TRIP_UNKNOWN,
+            Some(longest) => Duration::from_millis(longest.into()),
         }
     }
 
     /// After how long without a heartbeat `seen` counts as dead: 4 heartbeats + 4·rtt.
     #[must_use]
     pub fn silent_after(&self, seen: &Seen) -> Duration {
-        4 * (self.heartbeat + Duration::from_millis(u64::from(seen.rtt_ms)))
+        seen.silent_after(self.heartbeat)
     }
 
     /// Whether `peer` was heard lately and has not left.

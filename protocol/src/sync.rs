@@ -1,9 +1,9 @@
 //! Heads, forks, and catching up: which lineage to follow, and what proves it (R14, R16, R23–R28).
 //!
 //! Heads are ordered by committed tokens, then by the smaller digest; the greatest whose links
-//! verify is followed. One question is open at a time: first the links after the last common
-//! epoch, and if they do not fit on ours, the chain, to find where the two part (`pursuit`). Updates or
-//! a checkpoint are asked for only once every link to them is verified (`arrive`).
+//! verify is followed. One question is open at a time (`whom`): first the links after the last common
+//! epoch (`pursuit`, `judged`), and if they do not fit on ours, the chain, to find where the two part
+//! (`fork`). Updates or a checkpoint are asked for only once every link to them is verified (`arrive`).
 //!
 //! Of every epoch of our lineage the digests stay in memory; what proves it stays there for the last
 //! [`LINKS_KEPT`] epochs only. The older links are in the log, and the caller reads them for others to
@@ -11,7 +11,10 @@
 //!
 //! What this does not do: votes (`epoch`), bytes of checkpoints and updates.
 
+mod whom;
 mod pursuit;
+mod judged;
+mod fork;
 mod arrive;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,11 +33,12 @@ use crate::message::{
 };
 use crate::output::Output;
 use crate::roll::Seen;
+use crate::rule::Rule;
 use crate::step::{Extension, Step};
 use crate::time::Time;
 use crate::wire;
 
-use pursuit::Pursuit;
+use pursuit::{Before, Pursuit};
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
@@ -46,6 +50,12 @@ pub struct Config {
     /// The most updates that are replayed: a longer way begins with a checkpoint. At most
     /// [`UPDATES_KEPT`].
     pub replay_max: usize,
+    /// Epochs that a greater head may undo of ours, however few have signed what came instead (G11).
+    pub undo_max: u64,
+    /// A head that is followed whatever it undoes, since a person says so.
+    pub follow: Option<Digest>,
+    /// A rule that is turned off; `None` in every program.
+    pub without: Option<Rule>,
 }
 
 /// What happened.
@@ -109,16 +119,19 @@ struct Asked {
     until: Time,
     /// Whether it did not answer, or showed no such head as it had told of.
     in_vain: bool,
+    /// How often that was so since it last was of use.
+    failures: u32,
 }
 
-impl Asked {
-    fn now(step: &Step<'_>) -> Self {
-        Self { until: step.now + ASK_INTERVAL, in_vain: false }
-    }
-
-    fn in_vain(step: &Step<'_>) -> Self {
-        Self { until: step.now + step.roll.grace, in_vain: true }
-    }
+/// What people were told.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// The heads of parted lineages, and the states that diverged.
+    states: BTreeSet<Digest>,
+    /// The first receipts of lineages that a person has to decide about.
+    held: BTreeSet<Digest>,
+    /// Who withdrew before it was asked, by the epoch of our head when we told of it.
+    withdrew: BTreeMap<PeerId, u64>,
 }
 
 /// The machine.
@@ -136,9 +149,15 @@ pub struct State {
     asked: BTreeMap<PeerId, Asked>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
-    /// Heads that nobody serves, and until when they are left alone (R25).
-    set_aside: BTreeMap<Digest, Time>,
+    /// What a peer has told of a head and that is not followed, and until when it is left alone.
+    set_aside: BTreeMap<(PeerId, Digest), Time>,
+    /// States after a receipt that nobody serves, until when they are left alone (R25).
+    unserved: BTreeMap<(Digest, Digest), Time>,
     ahead_since: Option<Time>,
+    /// Changes with each question.
+    draws: u64,
+    /// Some epochs at which our head was taken, and when.
+    taken: VecDeque<(u64, Time)>,
     /// A state whose checkpoint has come in part.
     partial: Option<Digest>,
     /// Whether we follow a greater head, and have not told yet that we are there.
@@ -146,8 +165,8 @@ pub struct State {
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
     /// follows one of them and names us has spent it.
     frozen_after: Vec<Digest>,
-    /// The heads of parted lineages that people were told of.
-    told: BTreeSet<Digest>,
+    /// What people were told of parted lineages.
+    told: Told,
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
@@ -160,6 +179,9 @@ pub const UPDATES_KEPT: usize = 32;
 /// answered without the disk.
 pub const LINKS_KEPT: usize = 64;
 
+/// Bytes of links in memory of another lineage, whatever its length (G12); one link more may be there.
+pub const LINKS_BYTES_MAX: usize = 16 << 20;
+
 /// A head one epoch ahead is given this long to reach us as votes or a `Commit`; guess.
 const USUAL_WAIT: Duration = Duration::from_millis(600);
 
@@ -169,8 +191,8 @@ const LINK_WAIT: Duration = Duration::from_secs(6);
 /// The shortest interval between questions to one peer.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Answers of one peer that a question may take: 65,536 links. A lineage that never fits ends here.
-const ROUNDS_MAX: u32 = 1_024;
+/// Answers that a question may take: a million links. A lineage that never fits ends here.
+const ROUNDS_MAX: u32 = 16_384;
 
 /// The most heads that are remembered as set aside, or as told of.
 const REMEMBERED_MAX: usize = 1_024;
@@ -191,11 +213,14 @@ impl State {
             asked: BTreeMap::new(),
             rounds: 0,
             set_aside: BTreeMap::new(),
+            unserved: BTreeMap::new(),
             ahead_since: None,
+            draws: 0,
+            taken: VecDeque::new(),
             partial: None,
             catching_up: false,
             frozen_after: Vec::new(),
-            told: BTreeSet::new(),
+            told: Told::default(),
             forkable: BTreeMap::new(),
         };
         lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
@@ -235,6 +260,7 @@ impl State {
         let attempt = link.certificate.roster.attempt;
         let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());
         self.push(Arc::from(link), head);
+        self.note_taken(step);
         self.note_returned(step);
         let forkable_since = self.forkable_since();
         let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };
@@ -247,6 +273,15 @@ impl State {
         let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
         let aside = self.set_aside.values().filter(|until| **until > step.now).min();
         waits.into_iter().chain(aside.copied()).min()
+    }
+
+    /// Bytes of the links in memory of a lineage that is being judged.
+    #[must_use]
+    pub fn judged_bytes(&self) -> usize {
+        match &self.pursuit {
+            Some(Pursuit::Lineage { judged, .. }) => judged.bytes,
+            _ => 0,
+        }
     }
 
     /// Since when another lineage may exist (R14).
@@ -333,12 +368,12 @@ impl State {
         self.entry(epoch).map(|Entry { state, tokens, .. }| Head { epoch, tokens, state })
     }
 
-    /// The voters of the epoch after this one; `None` where its link is not in memory.
-    fn voters_at(&self, epoch: u64) -> Option<Vec<Voter>> {
+    /// What the receipt of this epoch says of the next one; `None` where its link is not in memory.
+    fn before(&self, epoch: u64) -> Option<Before> {
         if epoch == 0 {
-            return Some(self.config.founders.clone());
+            return Some(Before::founding(&self.config.founders));
         }
-        self.link(epoch).map(|link| link.receipt.voters())
+        self.link(epoch).map(|link| Before::of(&link.receipt))
     }
 
     /// Whether a receipt is of our lineage.
@@ -349,24 +384,34 @@ impl State {
 
     fn push(&mut self, link: Arc<Link>, head: Head) {
         assert!(head.epoch == self.head.epoch + 1, "S3: a head is only extended");
-        // A founding leaves nobody behind.
-        let founds = self.entries.is_empty() && self.config.founders.is_empty();
-        let regroups = link.openings.iter().skip(usize::from(founds));
-        let absent = regroups.flat_map(|opening| &opening.regroup.absent);
-        let may_live = absent
-            .filter(|(_, why)| matches!(why, Absence::Silent | Absence::Elsewhere | Absence::Mute));
-        let away: BTreeSet<PeerId> = may_live.map(|(voter, _)| voter.peer).collect();
-        if !away.is_empty() {
+        let away = self.away(&link);
+        if !away.is_empty() && self.forkable.len() < REMEMBERED_MAX {
             self.forkable.insert(head.epoch, away);
         }
         let r = wire::receipt_digest(&self.law.run, &link.receipt);
-        self.entries.push(Entry { r, state: head.state, tokens: head.tokens });
         self.links.push_back(link);
         if self.links.len() > LINKS_KEPT {
             self.links.pop_front();
         }
-        self.head = head;
+        self.take_entry(Entry { r, state: head.state, tokens: head.tokens });
+    }
+
+    fn take_entry(&mut self, entry: Entry) {
+        let epoch = self.head.epoch.saturating_add(1);
+        self.head = Head { epoch, tokens: entry.tokens, state: entry.state };
+        self.entries.push(entry);
         self.ahead_since = None;
+    }
+
+    /// R14: the voters that a link leaves out and that may hold another lineage.
+    fn away(&self, link: &Link) -> BTreeSet<PeerId> {
+        // A founding leaves nobody behind.
+        let founds = link.receipt.series.epoch == 1 && self.config.founders.is_empty();
+        let regroups = link.openings.iter().skip(usize::from(founds));
+        let absent = regroups.flat_map(|opening| &opening.regroup.absent);
+        let may_live = absent
+            .filter(|(_, why)| matches!(why, Absence::Silent | Absence::Elsewhere | Absence::Mute));
+        may_live.map(|(voter, _)| voter.peer).collect()
     }
 
     /// R14: a voter that was left out and is seen on this lineage holds no other one.
@@ -386,86 +431,8 @@ impl State {
         }
     }
 
-    fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
-        self.set_aside.retain(|_, until| *until > step.now);
-        self.asked.retain(|_, asked| step.now < asked.until);
-        if self.pursuit.is_some() || open.applying {
-            return;
-        }
-        self.rounds = 0;
-        self.note_caught_up(step);
-        let Some((peer, head)) = self.greatest(step) else {
-            if !step.roll.live(step.now).any(|(_, seen)| self.is_ahead(seen, &self.head)) {
-                self.ahead_since = None;
-            }
-            self.look_beside(step, open);
-            return;
-        };
-        let since = *self.ahead_since.get_or_insert(step.now);
-        let next = head.epoch == self.head.epoch.saturating_add(1);
-        if next && (open.decided || step.now < since + USUAL_WAIT) {
-            return;
-        }
-        self.ask_lineage(step, (peer, head), self.head.epoch);
-    }
-
-    /// R23: the greatest head among the living that exceeds ours.
-    fn greatest(&self, step: &Step<'_>) -> Option<(PeerId, Head)> {
-        let mut best: Option<(PeerId, Head)> = None;
-        for (peer, seen) in step.roll.live(step.now) {
-            let least = best.map_or(self.head, |(_, head)| head);
-            if !self.asked.contains_key(peer) && self.is_ahead(seen, &least) {
-                best = Some((*peer, seen.beat.head));
-            }
-        }
-        best
-    }
-
-    /// Whether somebody alive has a greater head, and has not been silent when asked for it.
-    #[must_use]
-    pub fn sees_ahead(&self, step: &Step<'_>) -> bool {
-        let mut ahead =
-            step.roll.live(step.now).filter(|(_, seen)| self.is_ahead(seen, &self.head));
-        ahead.any(|(peer, _)| !self.is_silent(step, peer))
-    }
-
-    /// Whether this peer was asked in vain lately.
-    fn is_silent(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.asked.get(peer).is_some_and(|asked| asked.in_vain && step.now < asked.until)
-    }
-
-    fn is_ahead(&self, seen: &Seen, than: &Head) -> bool {
-        let Heartbeat { phase, head, .. } = &seen.beat;
-        *phase != Phase::Behind && !self.set_aside.contains_key(&head.state) && head.exceeds(than)
-    }
-
-    /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
-    fn look_beside(&mut self, step: &mut Step<'_>, open: Open<'_>) {
-        for (peer, seen) in step.roll.live(step.now) {
-            let beat = &seen.beat;
-            if self.asked.contains_key(peer) {
-                continue;
-            }
-            let regrouped = beat.phase != Phase::Behind
-                && beat.series.is_beside(&open.series)
-                && beat.series != open.series
-                && beat.series.regroup.is_some();
-            let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);
-            if regrouped && beat.head == self.head {
-                self.ask_lineage(step, (*peer, beat.head), self.head.epoch);
-                return;
-            }
-            if parted && !self.told.contains(&beat.head.state) {
-                self.ask_chain(step, *peer, beat.head);
-                return;
-            }
-        }
-    }
-
-    fn put_aside(&mut self, state: Digest, until: Time) {
-        if self.set_aside.len() < REMEMBERED_MAX {
-            self.set_aside.insert(state, until);
-        }
+    fn keeps(&self, rule: Rule) -> bool {
+        self.config.without != Some(rule)
     }
 }
 

@@ -21,6 +21,10 @@ pub const PEERS_MAX: usize = 1024;
 /// After this long in silence a peer is forgotten; guess: longer than any pause worth remembering.
 pub const FORGET_AFTER: Duration = Duration::from_secs(600);
 
+/// A measured round trip is the other side's claim: it answers as late as it likes (G10). Nothing on
+/// earth is farther.
+const ROUND_TRIP_MAX_MS: u32 = 4_000;
+
 /// What the view is told.
 #[derive(Debug)]
 pub enum Input<'a> {
@@ -88,7 +92,7 @@ impl State {
             }
             Input::RoundTrip(peer, sample) => {
                 if let Some(seen) = self.roll.peers.get_mut(&peer) {
-                    seen.rtt_ms = smoothed(seen.rtt_ms, sample);
+                    seen.rtt_ms = smoothed(seen.rtt_ms, sample.min(ROUND_TRIP_MAX_MS));
                 }
                 peer
             }
@@ -109,12 +113,13 @@ impl State {
         if author == self.me {
             return false;
         }
+        let heartbeat = self.roll.heartbeat;
         let peers = &mut self.roll.peers;
         if let Some(seen) = peers.get_mut(&author) {
             let newer = (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count);
             let news = newer && stand(beat) != stand(&seen.beat);
             if newer {
-                seen.hear(beat, now);
+                seen.hear(beat, now, heartbeat);
             }
             return news;
         }

@@ -80,7 +80,8 @@ impl Driver {
             return;
         };
         self.tell.ring_opened();
-        let round_trip = self.holdings.peer().roll().round_trip(self.now());
+        let members = ring.members.iter().map(|member| &member.peer);
+        let round_trip = self.holdings.peer().roll().round_trip(members);
         self.rings.start(ring::Job {
             run: self.manifest.id,
             roster: ring.roster,

@@ -41,7 +41,7 @@ pub(super) struct Ledger {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Attempts that ended without a decision.
-    pub(super) aborted: BTreeSet<(u64, u32)>,
+    pub(super) aborted: BTreeSet<(u64, u64)>,
     /// Regroups, but for those that found the run: the epoch, and who went on.
     pub(super) regroups: BTreeSet<(u64, Vec<PeerName>)>,
     /// Times that a peer met another lineage.
@@ -80,7 +80,7 @@ pub(super) struct Epoch {
     /// The longest time from a peer's Ready to its commit.
     pub(super) sync_ms: u64,
     /// The highest attempt that decided.
-    pub(super) attempt: u32,
+    pub(super) attempt: u64,
 }
 
 impl Epoch {

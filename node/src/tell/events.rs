@@ -118,7 +118,7 @@ pub(crate) enum Event {
     /// This peer has accepted a roster.
     Roster {
         /// Attempt of the epoch.
-        attempt: u32,
+        attempt: u64,
         /// Its members in ring order.
         members: Vec<PeerName>,
         /// The receipt that it adopts, if it does.
@@ -136,7 +136,7 @@ pub(crate) enum Event {
     /// The epoch is committed and applied. Once per epoch, live only.
     Committed {
         /// Attempt that decided.
-        attempt: u32,
+        attempt: u64,
         /// Members of the roster that formed the receipt.
         members: Vec<PeerName>,
         /// Their weights in tokens, in the same order.
@@ -170,7 +170,7 @@ pub(crate) enum Event {
     /// An attempt has ended without a decision.
     Aborted {
         /// The attempt.
-        attempt: u32,
+        attempt: u64,
         /// Where it ended.
         phase: String,
         /// Why the attempt ended.
@@ -200,6 +200,8 @@ pub(crate) enum Event {
         theirs: Hex,
         /// Epochs that this peer takes back.
         undone: u64,
+        /// Whether the other one is greater, and a person has to decide.
+        held: bool,
     },
     /// The lineage can have no fork any more.
     ForkExcluded {
@@ -221,7 +223,7 @@ pub(crate) enum Event {
     /// The epoch has seen more attempts than any healthy one does.
     Stuck {
         /// So many.
-        attempts: u32,
+        attempts: u64,
     },
     /// A peer speaks another major version; no fault.
     Incompatible {

@@ -7,8 +7,10 @@
 //! names. A mistake in one of those is for its own tests to find. A message counts once its author has
 //! sent it, whether or not it arrives.
 //!
+//! Of peers that lie ([`Check::distrust`]) nothing is asked; only what others make of it is judged.
+//!
 //! Beside S1–S7: no peer calls another one faulty, and none has another state from an equal receipt,
-//! since all simulated peers are honest and compute well.
+//! where all of them are honest and compute well.
 
 mod lineage;
 mod votes;
@@ -58,6 +60,8 @@ pub(super) struct Process {
     heard: BTreeMap<PeerId, Heartbeat>,
     /// When each peer last named each series, with which log.
     named: BTreeMap<(PeerId, Series), (u64, LogId)>,
+    /// The series in which each peer was last heard to be Ready.
+    ready: BTreeMap<PeerId, Series>,
     /// The incarnation that said `Leaving`.
     left: BTreeMap<PeerId, u64>,
     /// Where its lineage has led it.
@@ -76,6 +80,7 @@ impl Process {
             started_ms,
             heard: BTreeMap::new(),
             named: BTreeMap::new(),
+            ready: BTreeMap::new(),
             left: BTreeMap::new(),
             head: genesis,
             fork_raised: false,
@@ -100,11 +105,22 @@ impl Process {
                 self.heard.insert(author, beat.clone());
                 self.named.insert((author, beat.series), (now_ms, beat.log));
             }
+            if beat.ready > 0 {
+                self.ready.insert(author, beat.series);
+            }
+        }
+        if let Message::Ready(ready) = message.body() {
+            self.ready.insert(author, ready.series);
         }
         if let Message::Leaving(leaving) = message.body() {
             let left = self.left.entry(author).or_default();
             *left = leaving.incarnation.max(*left);
         }
+    }
+
+    /// Whether it has heard that a peer is Ready in a series.
+    pub(super) fn knows_ready(&self, peer: &PeerId, series: &Series) -> bool {
+        self.voter.peer == *peer || self.ready.get(peer) == Some(series)
     }
 
     /// S7: nobody leaves a voter behind without its reason.
@@ -154,6 +170,11 @@ impl Check {
         Self { run, grace_ms, votes, lineage, said, forgone: 0 }
     }
 
+    /// Voters that a Regroup leaves behind as mute.
+    pub(super) fn mute(regroup: &Regroup) -> u64 {
+        regroup.absent.iter().filter(|(_, why)| *why == Absence::Mute).count() as u64
+    }
+
     /// S7: a process binds itself by a Join, whether or not it lives to say so.
     pub(super) fn joins(&self, now_ms: u64, who: &Process, regroup: &Regroup) -> Verdict {
         let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
@@ -196,10 +217,51 @@ impl Check {
                 if beat.head == who.head { who.owes_no_fork() } else { Ok(()) }
             }
             Message::Query(_)
+            | Message::Report(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Leaving(_) => Ok(()),
+        }
+    }
+
+    /// Whoever this is lies: nothing is asked of it, and nothing is owed to it.
+    pub(super) fn distrust(&mut self, peer: PeerId) {
+        self.votes.distrust(peer);
+        self.lineage.distrust(peer);
+    }
+
+    /// Somebody says what it likes: others may accept it, and count its votes.
+    pub(super) fn lied(&mut self, author: PeerId, message: &Message) {
+        match message {
+            Message::Roster(roster) => {
+                self.votes.note_roster(wire::roster_digest(&self.run, roster), roster);
+            }
+            Message::Regroup(regroup) => {
+                self.votes.on_regroup(wire::regroup_digest(&self.run, regroup), regroup);
+            }
+            Message::Join(join) => {
+                let regroup = self.votes.regroup(&join.regroup);
+                let members = regroup.map_or(&[][..], |regroup| &regroup.members);
+                let member = members.iter().find(|member| member.peer == author).copied();
+                member.into_iter().for_each(|voter| self.votes.note_join(&self.run, voter, join));
+            }
+            Message::Done(done) => {
+                let voters = self.voters(done.series.regroup, &done.series.parent);
+                if let Some(voter) = voters.iter().find(|voter| voter.peer == author) {
+                    self.votes.note_done(*voter, done, &voters);
+                }
+            }
+            Message::Heartbeat(_)
+            | Message::Ready(_)
+            | Message::Query(_)
+            | Message::Status(_)
+            | Message::Report(_)
+            | Message::Accept(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Commit(_)
+            | Message::Leaving(_) => {}
         }
     }
 
@@ -342,6 +404,21 @@ impl Check {
         who.head = head;
         who.fork_raised = false;
         Ok(())
+    }
+
+    /// Whether somebody has committed that state.
+    pub(super) fn knows(&self, state: &Digest) -> bool {
+        self.lineage.knows(state)
+    }
+
+    /// The voters that the receipt before the epoch after `parent` names.
+    pub(super) fn voters_after(&self, parent: &Digest) -> Vec<Voter> {
+        self.lineage.voters(parent)
+    }
+
+    /// The number of series that decided two values, of which every common voter lies.
+    pub(super) fn split_count(&self) -> u64 {
+        self.votes.split_count()
     }
 
     fn voters(&self, regroup: Option<Digest>, parent: &Digest) -> Vec<Voter> {

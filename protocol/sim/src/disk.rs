@@ -233,6 +233,7 @@ impl Disk {
                 })
             }
             Message::Ready(_)
+            | Message::Report(_)
             | Message::Roster(_)
             | Message::Refuse(_)
             | Message::Lost(_)
@@ -254,7 +255,7 @@ impl Disk {
 
     /// R2, R3: nothing below `least` is voted for in `of` any more; R13: nothing at all in a series that was
     /// left.
-    fn promised(&self, of: Series, least: u32) -> bool {
+    fn promised(&self, of: Series, least: u64) -> bool {
         self.votes.iter().rev().any(|record| match record {
             Record::Promised { series, attempt } => *series == of && *attempt >= least,
             Record::Accepted { roster } => roster.series == of && roster.attempt >= least,

@@ -12,9 +12,11 @@
 pub mod check;
 pub mod disk;
 mod faults;
+mod liars;
 pub mod network;
 pub mod report;
 pub mod rings;
+mod script;
 mod toy;
 pub mod world;
 
@@ -27,6 +29,7 @@ use report::{Count, Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
 use intellect_protocol::message::Head;
+use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
 
 /// Which class of faults strikes.
@@ -44,12 +47,22 @@ pub enum Faults {
     Partition,
     /// All of that, slow peers, peers that stop for a while, clocks that leap.
     Mixed,
+    /// Fewer than half of the peers lie, and up to 64 strangers beside them; some messages are lost, and some
+    /// peers restart.
+    Liars,
 }
 
 impl Faults {
     /// Every class, in the order in which they are run.
-    pub const ALL: [Self; 6] =
-        [Self::Clean, Self::Lossy, Self::Churn, Self::Blackhole, Self::Partition, Self::Mixed];
+    pub const ALL: [Self; 7] = [
+        Self::Clean,
+        Self::Lossy,
+        Self::Churn,
+        Self::Blackhole,
+        Self::Partition,
+        Self::Mixed,
+        Self::Liars,
+    ];
 }
 
 impl fmt::Display for Faults {
@@ -61,6 +74,7 @@ impl fmt::Display for Faults {
             Self::Blackhole => "blackhole",
             Self::Partition => "partition",
             Self::Mixed => "mixed",
+            Self::Liars => "liars",
         })
     }
 }
@@ -136,6 +150,8 @@ struct Story {
     clean: bool,
     epochs: u64,
     peers: usize,
+    /// Members that lie.
+    liars: usize,
     world: World,
     director: Director,
 }
@@ -146,10 +162,11 @@ impl Story {
         let slower = slower(peers);
         // Where nobody loses a log, and nobody dies for good.
         let stays = matches!(faults, Faults::Lossy | Faults::Blackhole | Faults::Partition);
+        let strangers = strangers(faults, seed);
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
         let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
         let mut world = World::new(Setup {
-            hosts: peers + spare,
+            hosts: peers + spare + strangers,
             peers_min: peers.min(2),
             founders,
             heartbeat_ms: slower * HEARTBEAT_MS,
@@ -170,8 +187,13 @@ impl Story {
                 world.set_training(host, training_ms);
             }
         }
+        let mut liars = 0;
+        if faults == Faults::Liars {
+            world.network.loss = 0.05 * world.rng.unit();
+            liars = world.draw_liars(peers, strangers);
+        }
         let clean = faults == Faults::Clean;
-        Self { clean, epochs, peers, world, director: Director::new(faults, seed, peers) }
+        Self { clean, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
 
     fn play(&mut self) -> Result<(), Violation> {
@@ -182,7 +204,7 @@ impl Story {
         self.heal();
         let healed_ms = self.world.now_ms;
         let before = self.greatest();
-        let bound_ms = bound_ms(self.peers, self.attempt());
+        let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
         self.reach(|head| before.is_none_or(|before| head.exceeds(&before)), bound_ms)?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
@@ -193,7 +215,7 @@ impl Story {
     }
 
     fn note_state(&mut self) {
-        let ends = self.world.running();
+        let ends = self.world.honest();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
         self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
     }
@@ -233,7 +255,7 @@ impl Story {
     }
 
     fn heal(&mut self) {
-        self.world.network.heal();
+        self.world.heal();
         self.world.doom(None);
         for host in self.world.running() {
             self.world.resume(host);
@@ -255,30 +277,45 @@ impl Story {
         if self.all_are(&there) {
             return Ok(());
         }
-        let hosts = self.world.running().into_iter();
+        let hosts = self.world.honest().into_iter();
         let heads: Vec<String> = hosts.map(|host| self.world.describe(host)).collect();
-        let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}");
+        let liars = self.world.describe_liars();
+        let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}{liars}");
         Err(Violation { invariant: "L1", what })
     }
 
     fn all_are(&self, there: impl Fn(&Head) -> bool) -> bool {
-        let running = self.world.running();
+        let running = self.world.honest();
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
         running.iter().all(|host| self.world.head(*host).is_some_and(|head| there(&head)))
             && running.windows(2).all(agree)
     }
 
     /// The highest attempt that any live peer is at.
-    fn attempt(&self) -> u32 {
-        let running = self.world.running().into_iter();
+    fn attempt(&self) -> u64 {
+        let running = self.world.honest().into_iter();
         running.filter_map(|host| self.world.phase(host)).map(|(_, at)| at).max().unwrap_or(0)
     }
 
     /// The head that all must follow: not that of the longest lineage, R23.
     fn greatest(&self) -> Option<Head> {
-        let heads = self.world.running().into_iter().filter_map(|host| self.world.head(host));
+        let heads = self.world.honest().into_iter().filter_map(|host| self.world.head(host));
         heads.reduce(|a, b| if b.exceeds(&a) { b } else { a })
     }
+}
+
+/// How many strangers a seed has: often few, sometimes 64.
+fn strangers(faults: Faults, seed: u64) -> usize {
+    let mut rng = Rng::new(seed ^ 0x7374_7261_6e67);
+    let most = [0, 1, 2, 4, 8, 16, 64][usize::try_from(rng.below(7)).unwrap_or(0)];
+    let count = usize::try_from(rng.below(most + 1)).unwrap_or(0);
+    if faults == Faults::Liars { count } else { 0 }
+}
+
+/// What so many members that lie, and a stranger, may cost beyond the timers of an epoch, in milliseconds (L3):
+/// two attempts, and three for each.
+fn lies_ms(liars: usize) -> u64 {
+    if liars == 0 { 0 } else { (2 + 3 * liars as u64) * 4_000 }
 }
 
 /// What an undisturbed epoch may take beside its training and its ring, in milliseconds; and what two
@@ -287,7 +324,7 @@ const UNDISTURBED_MS: u64 = 1_000;
 
 /// Until when the next epoch must commit on every live peer once the faults have stopped, each timer at
 /// the factor b that its attempt has reached by then, in milliseconds.
-fn bound_ms(peers: usize, attempt: u32) -> u64 {
+fn bound_ms(peers: usize, attempt: u64) -> u64 {
     let slower = slower(peers);
     let silent_ms = 4 * slower * HEARTBEAT_MS + 800;
     // Someone may train at the slowest speed, and the grace for Ready is half as much again.

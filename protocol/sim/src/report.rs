@@ -12,6 +12,7 @@
 //! | blackhole | epochs mended, attempts from the second on, two proposers at one attempt, commits by gossip |
 //! | partition | epochs mended, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
+//! | liars | what lossy must, refusals, attempts in vain, liars that are held back, left behind, found out |
 //!
 //! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
 //! replayed, checkpoints loaded.
@@ -92,6 +93,18 @@ pub enum Count {
     ByCommit,
     /// How often 256 attempts were not enough.
     Stuck,
+    /// Refusals of liars.
+    Refusals,
+    /// Attempts beside the one that committed an epoch, since the faults stopped and only liars go on.
+    Wasted,
+    /// Liars that are Ready and have no place in a committed roster.
+    HeldBack,
+    /// Voters that somebody leaves behind in a Regroup because they are mute.
+    MuteLeft,
+    /// Answers of liars, rosters and votes that were found to be false.
+    Exposed,
+    /// Series that decided two values, of which every common voter lies.
+    Split,
     /// Messages that arrived.
     Messages,
     /// Bytes of messages sent, each counted once.
@@ -114,7 +127,9 @@ pub struct Report {
     pub progress_ms: u64,
     /// State digest of the greatest head; of many seeds, of the last one.
     pub state: Option<Digest>,
-    rosters: BTreeMap<(Series, u32), BTreeSet<Digest>>,
+    /// The most attempts beside the one that committed, of any epoch since the faults stopped.
+    pub wasted_most: u64,
+    rosters: BTreeMap<(Series, u64), BTreeSet<Digest>>,
     receipts: BTreeSet<Digest>,
 }
 
@@ -145,6 +160,14 @@ impl Report {
         self.count(Count::Kept, roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum());
     }
 
+    /// Counts the attempts of an epoch that has been committed, but for one.
+    pub(super) fn count_wasted(&mut self, of: &Series) {
+        let tried = self.rosters.keys().filter(|(series, _)| series.is_beside(of)).count() as u64;
+        let wasted = tried.saturating_sub(1);
+        self.count(Count::Wasted, wasted);
+        self.wasted_most = self.wasted_most.max(wasted);
+    }
+
     pub(super) fn count_commit(&mut self, committed: &Committed) {
         self.count(Count::Commits, 1);
         self.count(Count::ByCommit, u64::from(committed.by_commit));
@@ -162,6 +185,7 @@ impl Report {
         other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
         self.virtual_ms += other.virtual_ms;
         self.progress_ms = self.progress_ms.max(other.progress_ms);
+        self.wasted_most = self.wasted_most.max(other.wasted_most);
         self.state = other.state;
         for (moment, count) in &other.faults {
             *self.faults.entry(*moment).or_default() += count;
@@ -200,6 +224,21 @@ impl fmt::Display for Report {
             self.of(Count::Bytes) >> 10,
             self.virtual_ms / 1_000,
             self.progress_ms,
+        )?;
+        if self.of(Count::Refusals) == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "; of liars: {} refusals, {} attempts in vain ({} at most in an epoch), {} without a place, {} mute \
+             and left behind, {} found out, {} series split",
+            self.of(Count::Refusals),
+            self.of(Count::Wasted),
+            self.wasted_most,
+            self.of(Count::HeldBack),
+            self.of(Count::MuteLeft),
+            self.of(Count::Exposed),
+            self.of(Count::Split),
         )
     }
 }
@@ -286,6 +325,13 @@ impl Summary {
             ("epochs replayed", total.of(Count::Replayed)),
             ("checkpoints loaded", total.of(Count::Loaded)),
         ];
+        let lied = [
+            ("refusals of liars", total.of(Count::Refusals)),
+            ("attempts in vain", total.of(Count::Wasted)),
+            ("liars without a place", total.of(Count::HeldBack)),
+            ("mute voters left behind", total.of(Count::MuteLeft)),
+            ("lies found out", total.of(Count::Exposed)),
+        ];
         let [attempts, duels, adopted, by_commit] = disturbed;
         let wanted: Vec<(&'static str, u64)> = match self.faults {
             Faults::Clean => each.to_vec(),
@@ -295,6 +341,7 @@ impl Summary {
             }
             Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit, mended]].concat(),
             Faults::Partition => [each.as_slice(), &[attempts, adopted, mended], &parted].concat(),
+            Faults::Liars => [each.as_slice(), &disturbed, &lied].concat(),
             Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);

@@ -26,8 +26,10 @@ pub(crate) const ELEMENTS: usize = 4_000;
 pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
 /// How deltas travel.
 pub(crate) const CODEC: Codec = Codec::Int8;
+/// Tokens of an epoch of one peer.
+pub(crate) const TOKENS: u64 = 100;
 /// The greatest weight that a Ready may declare.
-pub(crate) const WEIGHT_MAX: u64 = 8 * 100;
+pub(crate) const WEIGHT_MAX: u64 = 8 * TOKENS;
 /// Bytes of a state.
 pub(crate) const STATE_BYTES: usize = 8 * ELEMENTS;
 /// Bytes of a piece of a state; the last one is shorter.
@@ -121,12 +123,14 @@ pub(crate) struct Frozen {
     pub(crate) span: Range<u64>,
     /// The first token that is in each block; all from there to the end of the span are in it.
     pub(crate) from: Vec<u64>,
+    /// The most that its Ready may declare.
+    most: u64,
 }
 
 impl Frozen {
     /// The weight that its Ready declares.
     pub(crate) fn weight(&self) -> u64 {
-        (self.span.end - self.span.start).min(WEIGHT_MAX)
+        (self.span.end - self.span.start).min(self.most)
     }
 }
 
@@ -160,15 +164,15 @@ impl Toy {
         }
     }
 
-    /// Ends an epoch's training of `tokens`, and freezes all that is unspent.
-    pub(crate) fn freeze(&mut self, tokens: u64) -> Frozen {
+    /// Ends an epoch's training of `tokens`, and freezes all that is unspent; no more than `most` counts.
+    pub(crate) fn freeze(&mut self, tokens: u64, most: u64) -> Frozen {
         self.trained += tokens;
         for value in &mut self.unspent {
             *value += number(&mut self.rng);
         }
         let delta = Arc::new(self.unspent.clone());
         let (span, from) = (self.spent..self.trained, self.spent_in.clone());
-        let frozen = Frozen { delta, span, from };
+        let frozen = Frozen { delta, span, from, most };
         self.frozen = Some(frozen.clone());
         frozen
     }

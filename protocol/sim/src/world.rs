@@ -13,6 +13,8 @@ pub(super) mod crash;
 mod work;
 mod fetch;
 mod ring;
+mod say;
+mod lie;
 pub mod scene;
 
 use std::cmp::Reverse;
@@ -26,38 +28,24 @@ use queue::{Entry, Happening};
 
 use super::check::{Check, Process, Violation};
 use super::disk::{Disk, Doom};
+use super::liars::Liar;
 use super::network::{Fate, Network};
 use super::report::{Count, Moment, Report};
 use super::rings::{Rings, Sends};
-use super::toy::{Anchor, CODEC, ELEMENTS, Toy, WEIGHT_MAX};
+use super::script::Script;
+use super::toy::{Anchor, CODEC, ELEMENTS, TOKENS, Toy};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::event::Event;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::message::{Answer, Head, Message, Phase, Voter};
+use intellect_protocol::message::{Answer, Head, Message, Phase, Series, Voter};
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
 use intellect_protocol::sign::{Keypair, Verified};
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
-
-/// Decides the fate of a message from one host to another.
-pub(super) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
-
-/// Changes what a host answers to another one.
-pub(super) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
-
-/// What somebody outside has in mind for this world, and waits for.
-#[derive(Default)]
-pub(super) struct Script {
-    pub(super) filter: Option<Filter>,
-    pub(super) forger: Option<Forger>,
-    pub(super) doom: Option<Doom>,
-    /// Hosts that have crashed, until somebody asks.
-    pub(super) crashed: Vec<usize>,
-}
 
 /// How a world is set up.
 #[derive(Clone, Debug)]
@@ -78,7 +66,6 @@ pub(super) struct Setup {
 }
 
 /// One machine of the simulated network.
-#[derive(Debug)]
 struct Host {
     name: PeerId,
     incarnation: u64,
@@ -90,6 +77,10 @@ struct Host {
     line_ms: u64,
     /// How long a flush takes, in milliseconds, before jitter.
     flush_ms: u64,
+    /// Its owner, if it lies: what it is blamed for is its own, and nobody believes whom it blames.
+    liar: Option<Box<Liar>>,
+    /// The tokens that each epoch's training is said to have taken, if it boasts.
+    boast: Option<u64>,
     disk: Disk,
     process: Option<Box<Running>>,
 }
@@ -185,6 +176,8 @@ impl World {
                     loading_ms: 0,
                     line_ms: 0,
                     flush_ms: 0,
+                    liar: None,
+                    boast: None,
                     disk,
                     process: None,
                 }
@@ -236,8 +229,12 @@ impl World {
     }
 
     fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
+        if matches!(happening, Happening::LookUp) {
+            return self.on_look_up();
+        }
         let now_ms = self.now_ms;
         let current = self.hosts[host].incarnation == incarnation;
+        self.script.lying.acting = host;
         let Some(process) = self.hosts[host].process.as_mut().filter(|_| current) else { return };
         if let Some(backlog) = &mut process.paused {
             backlog.push(happening);
@@ -270,6 +267,7 @@ impl World {
             Happening::Ask(donor, asking) => self.on_ask(host, donor, asking),
             Happening::Unanswered(ticket) => self.on_unanswered(host, ticket),
             Happening::Fetch(wanted, donors) => self.fetch(host, wanted, donors),
+            Happening::LookUp => {}
             Happening::Look(fetch) => self.on_look(host, fetch),
             Happening::Part { fetch, number, answer } => self.on_part(host, fetch, number, answer),
             Happening::Ringing { roster, notice } => self.on_ringing(host, roster, &notice),
@@ -315,20 +313,8 @@ impl World {
             }
             Output::Serve(ticket, place) => self.serve(host, ticket, &place),
             Output::Refuse(ticket) => self.refuse(ticket),
-            Output::Gossip(message) => {
-                self.note_sent(host, &message);
-                self.gossip(host, &message);
-            }
-            Output::Send(to, message) => {
-                self.note_sent(host, &message);
-                match self.host(&to) {
-                    Some(to) if !self.network.is_open(host, to) => self.gossip(host, &message),
-                    Some(to) if self.network.carries(host, to) => {
-                        self.deliver(host, to, 1, &message);
-                    }
-                    _ => {}
-                }
-            }
+            Output::Gossip(message) => self.utter(host, None, &message),
+            Output::Send(to, message) => self.utter(host, Some(to), &message),
             Output::Ring(ring) => self.ring(host, &ring),
             Output::Abandon(roster) => self.abandon(host, roster),
             Output::Apply(apply) => self.step_soon(host, apply),
@@ -350,71 +336,6 @@ impl World {
                 self.break_with("L1", format!("nobody has the update of epoch {epoch}"));
             }
         }
-    }
-
-    fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
-        let running = self.running();
-        for to in running.iter().copied().filter(|to| *to != from) {
-            if let Some(hops) = self.network.hops(from, to, &running) {
-                self.deliver(from, to, hops, message);
-            }
-        }
-    }
-
-    fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
-        let fate = match &mut self.script.filter {
-            Some(filter) => filter(from, to, message.body()),
-            None => Fate::Deliver,
-        };
-        let (first_ms, again_ms) = match fate {
-            Fate::Drop => return,
-            Fate::Deliver => (0, None),
-            Fate::Delay(ms) => (ms, None),
-            Fate::Again(ms) => (0, Some(ms)),
-        };
-        for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
-            for later_ms in again_ms.into_iter().chain([first_ms]) {
-                self.report.count(Count::Messages, 1);
-                let input = Input::Peer(peer::Input::Message(Arc::clone(message)));
-                self.push(delay_ms + later_ms, to, Happening::Input(input));
-            }
-        }
-    }
-
-    /// Counts and judges a message at its author's.
-    fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
-        self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
-        let Some(process) = &self.hosts[host].process else { return };
-        let verdict = self.check.sent(&process.judged, message.body());
-        self.judge(verdict);
-        // Without a rule that writes, what becomes of it has to be noticed.
-        if !matches!(self.setup.without, Some(Rule::Durable | Rule::R2)) {
-            self.check_flushed(host, message.body());
-        }
-        self.note_moment(host, message.body());
-    }
-
-    fn note_moment(&mut self, host: usize, message: &Message) {
-        let moment = match message {
-            Message::Ready(_) => Moment::Ready,
-            Message::Roster(roster) => {
-                self.report.count_roster(&wire::roster_digest(&self.run, roster), roster);
-                Moment::Roster
-            }
-            Message::Accept(_) => Moment::Accepted,
-            Message::Done(_) => Moment::Finished,
-            Message::Query(_) => Moment::Asking,
-            Message::Join(_) => Moment::Regrouping,
-            Message::Heartbeat(_)
-            | Message::Status(_)
-            | Message::Refuse(_)
-            | Message::Lost(_)
-            | Message::Commit(_)
-            | Message::Regroup(_)
-            | Message::Leaving(_) => return,
-        };
-        let epoch = message.series().map_or(0, |series| series.epoch);
-        self.moments.push((host, epoch, moment));
     }
 
     fn on_event(&mut self, host: usize, event: Event) {
@@ -441,6 +362,10 @@ impl World {
             | Event::ForkExcluded { .. }
             | Event::Leaving => {}
         }
+        if let (Event::Committed(committed), false) = (&event, self.is_liar(host)) {
+            self.judge_part(committed);
+        }
+        let Some(process) = &mut self.hosts[host].process else { return };
         let settled = process.settled.as_ref();
         let verdict = self.check.told(&mut process.judged, &event, update.as_ref(), settled);
         self.judge(verdict);
@@ -449,7 +374,11 @@ impl World {
         }
     }
 
+    /// Remembers what broke, by an act of a host that does not lie.
     fn judge(&mut self, verdict: Result<(), Violation>) {
+        if self.hosts[self.script.lying.acting].liar.is_some() {
+            return;
+        }
         if let (Err(violation), None) = (verdict, &self.broken) {
             self.broken = Some(violation);
         }

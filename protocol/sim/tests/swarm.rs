@@ -54,6 +54,17 @@ fn blackhole_seeds_hold() {
     class(Faults::Blackhole);
 }
 
+/// Seeds of campaigns in which a peer pursued a head that its last holder had left, for a minute.
+#[test]
+fn nobody_waits_for_donors_that_have_left() {
+    for seed in [681, 948] {
+        let faults = Faults::Blackhole;
+        let config = Config { peers: 16, epochs: 8, seed, faults, without: None };
+        let report = sim::run(&config);
+        assert!(report.is_ok(), "{}", report.unwrap_err());
+    }
+}
+
 #[test]
 fn partition_seeds_hold() {
     class(Faults::Partition);

@@ -16,6 +16,8 @@ pub(super) struct Donor {
     pub(super) unanswered: u32,
     /// It is not asked any more.
     pub(super) out: bool,
+    /// It has had nothing to give since anybody delivered something.
+    pub(super) empty: bool,
     /// Requests in a row that it refused.
     refused: u32,
     /// Requests that may be open at it.
@@ -30,8 +32,8 @@ impl Donor {
     /// A donor of which nothing is known.
     pub(super) fn new(peer: PeerId) -> Self {
         let (delivered, unanswered, refused, limit) = (0, 0, 0, 1);
-        let (out, pause, aside) = (false, QUICK, Time::ZERO);
-        Self { peer, delivered, unanswered, out, refused, limit, pause, aside }
+        let (out, empty, pause, aside) = (false, false, QUICK, Time::ZERO);
+        Self { peer, delivered, unanswered, out, empty, refused, limit, pause, aside }
     }
 
     /// Whether it may get one more request while `open` requests are open at it.
@@ -53,6 +55,7 @@ impl Donor {
     /// The donor has nothing to give now. What it was asked for at the same time is not counted
     /// twice.
     pub(super) fn put_aside(&mut self, now: Time) {
+        self.empty = true;
         if self.aside <= now {
             self.aside = now + self.pause;
             self.pause = (2 * self.pause).min(END);

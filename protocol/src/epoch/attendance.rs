@@ -8,7 +8,7 @@ use crate::message::{Absence, Series, Voter};
 use crate::roll::Seen;
 use crate::step::Step;
 
-use super::State;
+use super::{Rule, State};
 
 /// Where a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(super) enum Place {
     Silent,
     /// In this series, or on its way, but it withholds the update that it votes for (R8).
     Mute,
+    /// In this series, but it has owed its word for long (G9).
+    Owing,
 }
 
 /// What a rule asks about a peer.
@@ -59,7 +61,9 @@ impl Place {
             Question::IsAwaited => {
                 matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Behind)
             }
-            Question::TakesPart => matches!(self, Self::Here | Self::Mute | Self::Coming),
+            Question::TakesPart => {
+                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Owing)
+            }
             Question::Answers => matches!(self, Self::Here | Self::Mute),
             Question::MayRegroup => matches!(self, Self::Here | Self::Mute | Self::Closed),
             Question::IsPresent => {
@@ -76,7 +80,7 @@ impl Place {
             Self::Closed | Self::Elsewhere => Some(Absence::Elsewhere),
             Self::Left => Some(Absence::Left),
             Self::OtherLog => Some(Absence::OtherLog),
-            Self::Mute => Some(Absence::Mute),
+            Self::Mute | Self::Owing => Some(Absence::Mute),
         }
     }
 }
@@ -102,6 +106,7 @@ impl State {
             () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
             () if here && silent => Place::Silent,
             () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
+            () if here && self.owes(step, who) => Place::Owing,
             () if here => Place::Here,
             () if voter() => {
                 if before {
@@ -136,6 +141,12 @@ impl State {
         self.place(step, voter).counts(Question::IsPresent)
     }
 
+    /// G9: whether a voter has owed its word for so long that it counts as absent.
+    fn owes(&self, step: &Step<'_>, who: &Voter) -> bool {
+        let ring = || 3 * self.ring_time_of(step, self.voters().len(), None);
+        self.slot.debts.is_mute(&who.peer, step.now, step.roll.grace, ring) && self.keeps(Rule::G9)
+    }
+
     fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
         seen.beat.joined.is_some() || self.slot.term.closed.contains(&who.peer)
     }
@@ -165,7 +176,7 @@ fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 10] = [
+    const PLACES: [Place; 11] = [
         Place::Here,
         Place::Coming,
         Place::Behind,
@@ -176,6 +187,7 @@ mod tests {
         Place::OtherLog,
         Place::Silent,
         Place::Mute,
+        Place::Owing,
     ];
 
     /// `docs/PROTOCOL.md` shows this very table.

@@ -53,8 +53,7 @@ impl State {
     }
 
     fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
-        let attempt = link.certificate.roster.attempt;
-        let until = step.now + self.done_time(step, attempt);
+        let until = step.now + self.done_time(step);
         let ring_until = match self.slot.term.stage {
             // T_ring is three times what the ring needs, and a majority has ended: the others are close.
             Stage::Open { progress: Progress::Reduce, until, .. } => {
@@ -235,7 +234,7 @@ impl State {
         {
             return;
         }
-        if let Err(fault) = self.law.check_link(base, &self.slot.base, &link) {
+        if let Err(fault) = self.law.check_link(base, &self.slot.base, self.weight_max, &link) {
             step.put(Output::Fault(from, fault));
             return;
         }

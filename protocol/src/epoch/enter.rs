@@ -1,16 +1,18 @@
 //! Entering an epoch, and a series of it: afresh, or as the log of votes left it (R13, R20).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::id::PeerId;
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Voter};
 use crate::output::Output;
 use crate::step::Step;
 
+use super::State;
 use super::ballot::{Ballot, RingState, Vote};
 use super::slot::Slot;
 use super::term::{Progress, Stage};
-use super::{State, ready};
 
 impl State {
     /// Binds a peer that has just started by the votes that its log still has.
@@ -35,7 +37,7 @@ impl State {
         let accepted = bound.accepted(attempt);
         self.slot.term.attempt_seen = attempt;
         if let Some(joined) = joined {
-            let until = step.now + self.accept_time(step, joined.regroup.number);
+            let until = step.now + self.join_time(step);
             self.slot.term.stage = Stage::Joined { regroup: joined.digest, until };
             self.note_joined(joined);
         } else if let Some(roster) = accepted {
@@ -48,7 +50,7 @@ impl State {
                 None => Stage::Idle { patience: None },
             };
         } else if attempt > 0 {
-            let wait = self.ask_time(step, attempt) + self.accept_time(step, attempt);
+            let wait = self.ask_time(step) + self.accept_time(step);
             let attempt = attempt.saturating_add(1);
             self.slot.term.stage = Stage::Recover { attempt, since: step.now + wait };
         }
@@ -82,7 +84,9 @@ impl State {
 
     /// Begins the epoch after `head`.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
-        self.ready_median = ready::median(&mut self.slot.ready_after).or(self.ready_median);
+        self.ready_median = self.measured().or(self.ready_median);
+        self.count_guests(step);
+        self.trouble.count_epoch(&self.troubled(), &self.members_seen());
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
@@ -90,6 +94,12 @@ impl State {
         step.put(Output::Train { epoch: head.epoch.saturating_add(1), tokens: head.tokens });
         step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
         self.replay_early(step);
+    }
+
+    /// Who was named with a place in a roster of this epoch.
+    fn members_seen(&self) -> BTreeSet<PeerId> {
+        let rosters = self.slot.ballots.values().filter_map(|ballot| ballot.roster.as_ref());
+        rosters.flat_map(|roster| roster.ring()).map(|member| member.peer).collect()
     }
 
     pub(super) fn replay_early(&mut self, step: &mut Step<'_>) {

@@ -43,7 +43,7 @@ impl State {
         for roster in self.slot.ballots.values().filter_map(|ballot| ballot.roster.as_ref()) {
             if roster.adopt.as_ref().is_some_and(|receipt| receipt.update == update) {
                 from.push(roster.proposer);
-                from.extend(roster.heard.iter().map(|voter| voter.peer));
+                from.extend(roster.heard.iter().map(|heard| heard.voter.peer));
             }
         }
         let forced = self.slot.forced.as_ref().is_some_and(|f| f.receipt.update == update);

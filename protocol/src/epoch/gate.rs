@@ -5,11 +5,12 @@
 //!
 //! | message | read of |
 //! |---|---|
-//! | `Done` | voters |
-//! | `Query`, `Status`, `Refuse`, `Roster` | voters, and who is Ready |
+//! | `Done`, `Query`, `Roster` | voters (G1) |
+//! | `Status`, `Report`, `Refuse` | voters; others where they answer a question or a roster of ours |
 //! | `Accept` | members of its roster; while that is unknown, voters and who is Ready |
 //! | `Lost` | members of its roster |
-//! | `Ready`, `Regroup`, `Join` | who is heard in the run |
+//! | `Regroup` | voters, while one of them is here; else who is heard in the run |
+//! | `Ready`, `Join` | who is heard in the run |
 //! | `Commit` | anybody: it proves itself |
 //!
 //! What is not read is no fault: its author may know more than we do. A fault is only what a message
@@ -17,15 +18,17 @@
 
 use crate::fault::Fault;
 use crate::id::PeerId;
-use crate::message::Message;
+use crate::message::{Message, Voter};
 use crate::output::Output;
+use crate::roll::Seen;
 use crate::step::Step;
 
-use super::State;
+use super::attendance::Question;
+use super::{Rule, State};
 
-/// Attempts of one series that a peer can have missed. Only where a majority is present are any made,
-/// and the largest timers make that days.
-const ATTEMPTS_MISSED_MAX: u32 = 1 << 16;
+/// Attempts of one series that a peer can have missed: where a majority is present they are made one by
+/// one, and the largest timers make that days.
+const ATTEMPTS_MISSED_MAX: u64 = 1 << 16;
 
 impl State {
     /// Whether an honest peer can have said `message`; else its author is named.
@@ -35,35 +38,37 @@ impl State {
         message: &Message,
         author: PeerId,
     ) -> bool {
-        let attempt = match message {
-            Message::Ready(ready) => {
-                let possible = self.can_weigh(ready.weight);
-                if !possible {
-                    let why = "weight of zero, or more than an epoch can hold";
-                    step.put(Output::Fault(author, Fault::Ready(why)));
-                }
-                return possible;
+        let fault = match message {
+            Message::Ready(ready) if !self.can_weigh(ready.weight) => {
+                Fault::Ready("weight of zero, or more than an epoch can hold")
             }
-            Message::Query(query) => query.attempt,
-            Message::Roster(roster) => roster.attempt,
-            Message::Refuse(refuse) if refuse.promised < u32::MAX => refuse.promised,
+            Message::Roster(roster) => match self.check_roster(author, roster) {
+                Err(why) => Fault::Roster(why),
+                Ok(()) => return true,
+            },
             _ => return true,
         };
-        // R37: attempts rise one by one, so whoever names one far above all that were seen wants to
-        // use them up: from the last one on nothing could be decided.
-        let seen = self.votes.of(self.series()).attempt().max(self.slot.term.attempt_seen);
-        let follows = attempt <= seen.saturating_add(ATTEMPTS_MISSED_MAX);
-        if !follows {
-            step.put(Output::Fault(author, Fault::Attempt("far above all that were seen")));
-        }
-        follows
+        step.put(Output::Fault(author, fault));
+        false
     }
 
     /// Whether `message` of `author`, about our series, is to be read.
     pub(super) fn has_say(&self, step: &Step<'_>, author: &PeerId, message: &Message) -> bool {
         match message {
             Message::Done(_) => self.names_voter(author),
-            Message::Query(_) | Message::Status(_) | Message::Refuse(_) => self.takes_part(author),
+            Message::Query(query) => self.may_ask(author) && self.follows(query.attempt),
+            Message::Roster(roster) => self.may_ask(author) && self.follows(roster.attempt),
+            Message::Status(status) => {
+                self.may_ask(author)
+                    || self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
+            }
+            Message::Report(report) => {
+                self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
+            }
+            Message::Refuse(refuse) => {
+                let mine = || self.roster(&refuse.what).is_some_and(|r| r.proposer == self.me.peer);
+                self.may_ask(author) || mine()
+            }
             Message::Accept(accept) => match self.roster(&accept.roster) {
                 Some(roster) => roster.member(author).is_some(),
                 None => self.takes_part(author),
@@ -71,13 +76,37 @@ impl State {
             Message::Lost(lost) => {
                 self.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
             }
-            Message::Ready(_) | Message::Regroup(_) | Message::Join(_) => {
-                *author == self.me.peer || step.roll.peers.contains_key(author)
+            Message::Regroup(_) => {
+                self.is_heard(step, author)
+                    && (self.names_voter(author) || !self.is_any_voter_here(step))
             }
-            // What these prove is looked at first.
-            Message::Roster(_) | Message::Commit(_) => true,
-            Message::Heartbeat(_) | Message::Leaving(_) => true,
+            Message::Ready(_) | Message::Join(_) => self.is_heard(step, author),
+            Message::Commit(_) | Message::Heartbeat(_) | Message::Leaving(_) => true,
         }
+    }
+
+    /// G1: only who votes proposes, and asks before that.
+    fn may_ask(&self, peer: &PeerId) -> bool {
+        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
+    }
+
+    /// G2: whether honest peers can have come to that attempt: they rise one by one. One far above is not
+    /// read, and not counted as seen.
+    fn follows(&self, attempt: u64) -> bool {
+        let seen = self.votes.of(self.series()).attempt().max(self.slot.term.attempt_seen);
+        attempt <= seen.saturating_add(ATTEMPTS_MISSED_MAX)
+    }
+
+    fn is_heard(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        *peer == self.me.peer || step.roll.peers.contains_key(peer)
+    }
+
+    /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.
+    pub(super) fn is_any_voter_here(&self, step: &Step<'_>) -> bool {
+        let votes = |(peer, seen): (&PeerId, &Seen)| {
+            self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
+        };
+        self.is_voter() || self.live(step, Question::MayRegroup).any(votes)
     }
 
     /// Whether a peer votes in this series, or has something to contribute.

@@ -1,6 +1,6 @@
 //! The Regroups of the open series, as far as they are known, and when it is our turn to propose one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{Digest, PeerId};
@@ -12,15 +12,20 @@ use crate::time::Time;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathering {
     pub(super) known: BTreeMap<Digest, Known>,
-    pub(super) number_seen: u32,
-    /// The peers that would take part beside us, in order, and when it is our turn to propose that.
+    pub(super) number_seen: u64,
+    /// The peers that would take part in a founding beside us, in order.
     pub(super) candidates: Vec<PeerId>,
+    /// When a founding was first possible.
+    pub(super) founding_since: Option<Time>,
+    /// When it is our turn to propose.
     pub(super) turn: Option<Turn>,
+    /// When we first joined one.
+    pub(super) joined_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
-    pub(super) number: u32,
+    pub(super) number: u64,
     pub(super) due: Time,
 }
 
@@ -37,6 +42,31 @@ const KNOWN_MAX: usize = 128;
 const UNKNOWN_MAX: usize = 32;
 
 impl Gathering {
+    /// How many Regroups `me` has joined.
+    pub(super) fn joined_count(&self, me: &PeerId) -> u32 {
+        let joined = self.known.values().filter(|known| known.joins.contains_key(me));
+        u32::try_from(joined.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Who has joined the newest Regroup that `me` has joined.
+    pub(super) fn joined_last(&self, me: &PeerId) -> Option<BTreeSet<PeerId>> {
+        let number = |known: &&Known| known.regroup.as_ref().map_or(0, |r| r.number);
+        let mine = self.known.values().filter(|known| known.joins.contains_key(me));
+        mine.max_by_key(number).map(|known| known.joins.keys().copied().collect())
+    }
+
+    /// Whether a peer has not joined a Regroup that named it and that `me` has joined.
+    pub(super) fn stays_away(&self, me: &PeerId, peer: &PeerId) -> bool {
+        let names = |r: &Arc<Regroup>| r.members.iter().any(|m| m.peer == *peer);
+        let mut mine = self.known.values().filter(|known| known.joins.contains_key(me));
+        mine.any(|k| !k.joins.contains_key(peer) && k.regroup.as_ref().is_some_and(names))
+    }
+
+    /// Who has joined any Regroup of this series.
+    pub(super) fn joined_ever(&self) -> BTreeSet<PeerId> {
+        self.known.values().flat_map(|known| known.joins.keys().copied()).collect()
+    }
+
     /// What is known of a Regroup. Where there is no room, the one of the lowest number gives way that
     /// does not bind `me`.
     pub(super) fn known(&mut self, me: &PeerId, digest: Digest) -> &mut Known {

@@ -14,10 +14,6 @@ use crate::step::Lead;
 pub struct Config {
     /// Upper bound of the wait for others to be Ready.
     pub ready_grace: Duration,
-    /// The greatest weight that a Ready may declare, in tokens.
-    pub weight_max: u64,
-    /// How many times the median weight of the last receipt it may be, where an epoch's budget is time.
-    pub weight_medians: Option<u64>,
     /// Bytes of one update.
     pub update_bytes: u64,
     /// A rule that is turned off; `None` in every program.

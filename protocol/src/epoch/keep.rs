@@ -1,6 +1,6 @@
 //! Repair: what a ring that did not end has finished is not computed again (R10, R30–R33).
 //!
-//! Each member knows which chunks it holds whole, with their owners' words, and says so in `Status`.
+//! Each member knows which chunks it holds whole, with their owners' words, and says so in its `Report`.
 //! Who proposes a free roster keeps those that it can place: the ring computes the other blocks only,
 //! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
 //! chunk is that of the roster which computed it, for ever.
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::blocks::Blocks;
 use crate::id::{Digest, PeerId};
 use crate::message::{
-    CHUNKS_MAX, Finished, HOLDERS_MAX, Keep, Kept, Member, Refusal, Roster, Status,
+    CHUNKS_MAX, Finished, HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster,
 };
 use crate::ring::{Layout, Order, order};
 use crate::seal::{SEAL_BYTES, Seal};
@@ -22,7 +22,7 @@ use super::term::Progress;
 use super::{Rule, State};
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
-const KEEP_ATTEMPTS_MAX: u32 = 4;
+const KEEP_ATTEMPTS_MAX: u64 = 4;
 
 /// Room that a roster must leave in a gossiped envelope: for signature, author and repeats.
 const ENVELOPE_ROOM: usize = 256;
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// The finished chunks that a `Status` names: of the latest rings, where they are too many.
+    /// The finished chunks that a `Report` names: of the latest rings, where they are too many.
     pub(super) fn finished(&self) -> Vec<Finished> {
         let mut all: Vec<Finished> = self.slot.remains.all().collect();
         let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
@@ -56,15 +56,15 @@ impl State {
     /// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
     pub(super) fn choose_keep(
         &self,
-        attempt: u32,
-        statuses: &BTreeMap<PeerId, Status>,
+        attempt: u64,
+        reports: &BTreeMap<PeerId, Report>,
     ) -> Vec<Keep> {
         // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
         if attempt > KEEP_ATTEMPTS_MAX {
             return Vec::new();
         }
         let elements = self.law.elements;
-        let mut candidates = self.keepable(attempt, statuses);
+        let mut candidates = self.keepable(attempt, reports);
         candidates.sort_by_key(|(roster, kept)| (Reverse(kept.blocks.len()), *roster, kept.chunk));
         let (mut covered, mut chosen) = (Blocks::default(), Vec::new());
         for (roster, kept) in candidates {
@@ -91,9 +91,9 @@ impl State {
     }
 
     /// Every chunk that is held and can be placed, each with its roster, which is known here.
-    fn keepable(&self, attempt: u32, statuses: &BTreeMap<PeerId, Status>) -> Vec<(Digest, Kept)> {
+    fn keepable(&self, attempt: u64, reports: &BTreeMap<PeerId, Report>) -> Vec<(Digest, Kept)> {
         let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
-        let theirs = statuses.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
+        let theirs = reports.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
         let ours = self.slot.remains.all().map(|finished| (self.me.peer, finished));
         for (peer, finished) in theirs.chain(ours) {
             let same = held.entry((finished.roster, finished.chunk)).or_default();
@@ -110,7 +110,7 @@ impl State {
         held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
     }
 
-    fn candidate(&self, attempt: u32, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
+    fn candidate(&self, attempt: u64, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
         let ballot = self.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
         let known =
             ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series()))?;

@@ -4,8 +4,10 @@
 //! asked like everybody else, and its silence is the second opinion; who has two is not waited for.
 //! Whoever is heard after the reports, or answers, lives.
 //!
-//! Who lives and leaves a roster waiting for its Accept has no place in those that follow: else one peer
-//! that only says that it lives could hold up an epoch for ever. What it learnt is carried.
+//! Who lives and leaves a roster waiting for its Accept, or refuses it, has no place in those that follow
+//! (G4), until it accepts or answers after all, and the second time for the whole epoch: else one peer that
+//! only says that it lives could hold up an epoch for ever. So has whoever alone reports a second loss in
+//! an epoch. What it learnt is carried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +19,19 @@ use crate::time::Time;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses {
     lost: BTreeMap<PeerId, Loss>,
-    late: BTreeSet<PeerId>,
+    /// How often each did not accept what named it, and whether it has said something since.
+    late: BTreeMap<PeerId, Late>,
+    /// Reports of each.
+    reported: BTreeMap<PeerId, u32>,
+    /// Who has reported each, in the whole epoch.
+    accused: BTreeMap<PeerId, BTreeSet<PeerId>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    count: u32,
+    refused: bool,
+    spoke: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -26,12 +40,26 @@ struct Loss {
     by: BTreeSet<PeerId>,
 }
 
+/// Rosters of an epoch that a peer may leave waiting before it has no place in the rest of it: one of
+/// two that cross is always left.
+const LATE_MAX: u32 = 2;
+
+/// Losses that a peer may report in an epoch: after the first, the ring keeps it apart from whom it has
+/// reported.
+const REPORTS_MAX: u32 = 3;
+
 /// Peers remembered as lost: as many as rings of a few attempts can have.
 const LOSSES_MAX: usize = 1_024;
 
 impl Losses {
     /// A neighbour of `who` reports it; reports from before it was heard last count no more.
     pub(super) fn report(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
+        if self.reported.len() < LOSSES_MAX || self.reported.contains_key(&by) {
+            *self.reported.entry(by).or_default() += 1;
+        }
+        if self.accused.len() < LOSSES_MAX || self.accused.contains_key(&who) {
+            self.accused.entry(who).or_default().insert(by);
+        }
         if !self.contains(step, &who) {
             self.lost.remove(&who);
         }
@@ -51,19 +79,66 @@ impl Losses {
 
     /// This peer did not accept a roster in time.
     pub(super) fn be_late(&mut self, who: PeerId) {
-        if self.late.len() < LOSSES_MAX {
-            self.late.insert(who);
+        self.count(who, false);
+    }
+
+    /// This peer refused a roster.
+    pub(super) fn refuse(&mut self, who: PeerId) {
+        self.count(who, true);
+    }
+
+    fn count(&mut self, who: PeerId, refused: bool) {
+        if self.late.len() < LOSSES_MAX || self.late.contains_key(&who) {
+            let late = self.late.entry(who).or_default();
+            *late = Late { count: late.count.saturating_add(1), refused, spoke: false };
         }
     }
 
     /// This peer has accepted a roster after all.
     pub(super) fn accepts(&mut self, who: &PeerId) {
-        self.late.remove(who);
+        if let Some(late) = self.late.get_mut(who) {
+            late.spoke = true;
+        }
     }
 
-    /// Whether it did not accept a roster of this epoch in time.
+    /// This peer has answered a question: who refused a roster may accept another one.
+    pub(super) fn answers(&mut self, who: &PeerId) {
+        self.forget(who);
+        if let Some(late) = self.late.get_mut(who) {
+            late.spoke |= late.refused;
+        }
+    }
+
+    /// Whether it has no place: it did not accept a roster of this epoch, and has not spoken since, or did
+    /// so more often than can be bad luck.
     pub(super) fn is_late(&self, who: &PeerId) -> bool {
-        self.late.contains(who)
+        self.late.get(who).is_some_and(|late| !late.spoke || late.count >= LATE_MAX)
+    }
+
+    /// Whether it alone has reported losses more often than broken links explain.
+    fn cries(&self, who: &PeerId) -> bool {
+        self.reported.get(who).is_some_and(|count| *count >= REPORTS_MAX)
+    }
+
+    /// Whether two neighbours have lost it in this epoch, whatever was heard of it since.
+    pub(super) fn is_accused(&self, who: &PeerId) -> bool {
+        self.accused.get(who).is_some_and(|by| by.len() > 1)
+    }
+
+    /// Everybody whom two neighbours have lost in this epoch.
+    pub(super) fn accused(&self) -> impl Iterator<Item = &PeerId> {
+        self.accused.keys().filter(|who| self.is_accused(who))
+    }
+
+    /// Whether it has cost this epoch an attempt too often.
+    pub(super) fn is_trouble(&self, who: &PeerId) -> bool {
+        self.is_late(who) || self.cries(who)
+    }
+
+    /// Everybody who has cost this epoch something.
+    pub(super) fn troubled(&self) -> BTreeSet<PeerId> {
+        let all = self.late.keys().chain(self.reported.keys());
+        all.filter(|who| self.is_trouble(who)).copied().collect()
     }
 
     /// This peer has answered: what was reported of it is forgotten.

@@ -9,14 +9,16 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::message::{
-    CHUNKS_MAX, Keep, MEMBERS_MAX, Member, Message, Phase, Query, Receipt, Roster, Status, Voted,
-    Voter, majority,
+    CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Member, Message, Query, Ranked, Receipt, Report, Roster,
+    Status, Voted, Voter, majority,
 };
 use crate::output::Output;
 use crate::ring::{Order, order};
+use crate::sign::Verified;
 use crate::step::{Decision, Step};
 
 use super::attendance::Question;
+use super::slot::Declared;
 use super::term::{Adopted, Asking, Stage};
 use super::{Rule, State};
 
@@ -25,16 +27,10 @@ impl State {
     /// are still on their way into it, at most for the grace.
     pub(super) fn propose_first(&mut self, step: &mut Step<'_>) -> bool {
         let idle = matches!(self.slot.term.stage, Stage::Idle { patience: None });
-        let ready = self.slot.frozen.is_some() || self.slot.forced.is_some();
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
+        let votes = self.is_voter() || !self.keeps(Rule::G1);
         // The cheapest first: most messages come while somebody still trains.
-        let due = idle
-            && ready
-            && able
-            && (self.slot.forced.is_some()
-                || self.grace_until(step).is_some_and(|until| step.now >= until)
-                || self.everyone_ready(step))
-            && self.majority_present(step);
+        let due = idle && able && votes && !self.is_too_early(step) && self.majority_present(step);
         if !due {
             self.slot.term.turn_since = None;
             return false;
@@ -47,32 +43,17 @@ impl State {
         self.propose(step, 1, Vec::new(), Value { adopt, keep: Vec::new() })
     }
 
-    /// Everyone alive who is here, and every live voter that may yet come into this series.
-    fn everyone_ready(&self, step: &Step<'_>) -> bool {
-        step.roll.live(step.now).all(|(peer, seen)| {
-            let beat = &seen.beat;
-            self.ready_of(peer, beat.incarnation).is_some()
-                || !beat.direct
-                || beat.phase == Phase::Behind
-                || !self.place_of(step, peer, seen).counts(Question::IsAwaited)
-        })
-    }
-
-    fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
-        self.slot
-            .ready
-            .get(peer)
-            .filter(|(known, _)| *known == incarnation)
-            .map(|(_, weight)| *weight)
-    }
-
     /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
     pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Recover { attempt, since } = self.slot.term.stage else { return false };
         let able = !self.behind && self.leaving.is_none() && self.slot.term.asking.is_none();
-        // Nobody reads a question of who could be no member of the roster that follows.
-        let able = able && (self.is_voter() || self.slot.frozen.is_some());
+        // G1: nobody reads a question of who has no vote.
+        let able = able && (self.is_voter() || !self.keeps(Rule::G1));
         if !able || self.voters().is_empty() || !self.majority_present(step) {
+            return false;
+        }
+        // G6: a high number is no reason to hurry.
+        if self.keeps(Rule::G6) && self.is_untouched() && self.is_too_early(step) {
             return false;
         }
         let attempt = attempt.max(self.slot.term.attempt_seen.saturating_add(1)).max(2);
@@ -88,72 +69,103 @@ impl State {
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
         self.promise(step, attempt);
-        let mut statuses = BTreeMap::new();
+        let (mut statuses, mut reports) = (BTreeMap::new(), BTreeMap::new());
         if self.is_voter() {
-            statuses.insert(self.me.peer, self.status(step, attempt));
+            let status = self.status(attempt);
+            let sealed = self.seal(Message::Status(status));
+            statuses.insert(self.me.peer, (status, sealed.signature()));
+            reports.insert(self.me.peer, self.report(step, attempt));
+            step.put(Output::Gossip(sealed));
         }
         for (peer, _) in step.roll.live_in(self.series(), step.now) {
             step.put(Output::Send(*peer, Arc::clone(&query)));
         }
-        let until = step.now + self.ask_time(step, attempt);
+        let until = step.now + self.ask_time(step);
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
-        self.slot.term.asking = Some(Asking { attempt, until, statuses, query });
+        self.slot.term.asking = Some(Asking { attempt, until, statuses, reports, query });
         true
     }
 
-    pub(super) fn on_status(&mut self, step: &mut Step<'_>, from: PeerId, status: &Status) {
-        let possible = |done: &Voted| {
-            done.receipt.series.is_beside(&self.series())
-                && done.depth <= self.depth()
-                && done.attempt <= status.attempt
-                && self.law.check_parts(&done.receipt.parts).is_ok()
-        };
+    pub(super) fn on_status(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        status: &Status,
+    ) {
+        let from = message.author();
+        let possible = |vote: &Ranked| vote.depth <= self.depth() && vote.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
             step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
             return;
         }
-        if status.chunks.len() > CHUNKS_MAX {
-            step.put(Output::Fault(from, Fault::Answer("more chunks than rings have")));
-            return;
+        if self.names_voter(&from) {
+            let highest = self.slot.term.answered.entry(from).or_default();
+            *highest = status.attempt.max(*highest);
+            self.slot.debts.pay(&from);
         }
-        // Whoever answers lives, whatever was reported of it.
-        self.slot.lost.forget(&from);
-        if let Some((incarnation, weight)) = status.ready {
-            let known = self.slot.ready.get(&from).map_or(0, |(known, _)| *known);
-            if incarnation > known && self.can_weigh(weight) {
-                self.slot.ready.insert(from, (incarnation, weight));
-            }
-        }
+        self.slot.lost.answers(&from);
         if let Some(asking) = &mut self.slot.term.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
         {
-            asking.statuses.insert(from, status.clone());
+            asking.statuses.insert(from, (*status, message.signature()));
+        }
+    }
+
+    /// What goes with the Status of `from`.
+    pub(super) fn on_report(&mut self, step: &mut Step<'_>, from: PeerId, report: &Report) {
+        let possible = |done: &Voted| {
+            done.receipt.series.is_beside(&self.series())
+                && done.depth <= self.depth()
+                && done.attempt <= report.attempt
+                && self.law.check_parts(&done.receipt.parts).is_ok()
+        };
+        if !report.done.as_ref().is_none_or(possible) {
+            step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
+            return;
+        }
+        if report.chunks.len() > CHUNKS_MAX {
+            step.put(Output::Fault(from, Fault::Answer("more chunks than rings have")));
+            return;
+        }
+        self.slot.lost.answers(&from);
+        if let Some((incarnation, weight)) = report.ready {
+            let known = self.slot.ready.get(&from).map_or(0, |known| known.incarnation);
+            if incarnation > known && self.can_weigh(weight) {
+                let declared = Declared { incarnation, weight, at: step.now };
+                self.slot.ready.insert(from, declared);
+            }
+        }
+        if let Some(asking) = &mut self.slot.term.asking
+            && asking.attempt == report.attempt
+            && asking.reports.len() < MEMBERS_MAX
+        {
+            asking.reports.insert(from, report.clone());
         }
     }
 
     /// Proposes once all alive have answered, or the time is over and a majority has.
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
         let Some(asking) = &self.slot.term.asking else { return false };
-        let known =
-            |p: &PeerId| asking.statuses.contains_key(p) || self.slot.lost.confirms(step, p);
+        let (run, attempt, until) = (self.law.run, asking.attempt, asking.until);
+        let known = |p: &PeerId| {
+            let answered = asking.status(&run, p).is_some() && asking.reports.contains_key(p);
+            answered || self.slot.lost.confirms(step, p)
+        };
         let answered = self.live(step, Question::Answers).all(|(p, _)| known(p));
-        if !answered && step.now < asking.until {
+        if !answered && step.now < until {
             return false;
         }
-        let attempt = asking.attempt;
-        let heard: Vec<Voter> = self
-            .voters()
-            .iter()
-            .filter(|v| asking.statuses.get(&v.peer).is_some_and(|s| s.log == v.log))
-            .copied()
-            .collect();
-        let heard = self.without_mute(heard);
-        if !majority(self.voters(), |v| heard.contains(v)) && self.keeps(Rule::R7) {
-            if answered && step.now < asking.until {
+        let heard = self.voters().iter().filter_map(|voter| asking.heard(&run, voter)).collect();
+        let heard = self.without_liars(step, self.without_mute(heard), attempt);
+        let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
+        if !majority(self.voters(), names) && self.keeps(Rule::R7) {
+            if answered && step.now < until {
                 return false;
             }
             self.slot.term.asking = None;
+            self.slot.failures.deadlines = self.slot.failures.deadlines.saturating_add(1);
+            self.count_debts(step, attempt);
             let attempt = attempt.saturating_add(1);
             self.slot.term.stage = Stage::Recover { attempt, since: step.now };
             return true;
@@ -161,7 +173,7 @@ impl State {
         let Some(asking) = self.slot.term.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
-        let keep = if free { self.choose_keep(attempt, &asking.statuses) } else { Vec::new() };
+        let keep = if free { self.choose_keep(attempt, &asking.reports) } else { Vec::new() };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
             self.slot.term.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
@@ -178,30 +190,32 @@ impl State {
     }
 
     /// R8: who withholds what it votes for is not heard, where the rest is a majority.
-    fn without_mute(&self, heard: Vec<Voter>) -> Vec<Voter> {
-        let rest: Vec<Voter> = heard.iter().filter(|v| !self.withholds(&v.peer)).copied().collect();
-        if majority(self.voters(), |v| rest.contains(v)) { rest } else { heard }
+    fn without_mute(&self, heard: Vec<Heard>) -> Vec<Heard> {
+        let delivers = |h: &&Heard| !self.withholds(&h.voter.peer);
+        let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
+        let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
+        if majority(self.voters(), names) { rest } else { heard }
     }
 
     /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.
-    fn choose(&mut self, asking: &Asking, heard: &[Voter]) -> Option<Receipt> {
-        let statuses = || heard.iter().filter_map(|v| asking.statuses.get(&v.peer));
-        let dones = statuses().filter_map(|status| status.done.as_ref());
+    fn choose(&mut self, asking: &Asking, heard: &[Heard]) -> Option<Receipt> {
+        let reports = || heard.iter().filter_map(|h| asking.reports.get(&h.voter.peer));
+        let dones = reports().filter_map(|report| report.done.as_ref());
         let highest = if self.keeps(Rule::R8) {
             dones.max_by_key(|done| done.rank())
         } else {
             dones.min_by_key(|done| done.rank())
         };
         if let Some(done) = highest {
-            let same = |s: &Status| s.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
-            let authors = asking.statuses.iter().filter(|(_, status)| same(status));
+            let same = |r: &Report| r.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
+            let authors = asking.reports.iter().filter(|(_, report)| same(report));
             if self.slot.term.adopted.len() < MEMBERS_MAX {
                 let adopted = self.slot.term.adopted.entry(done.receipt.update).or_default();
                 adopted.from.extend(authors.map(|(peer, _)| *peer));
             }
             return Some(done.receipt.clone());
         }
-        let holds = statuses().any(|status| status.holds_forced);
+        let holds = heard.iter().any(|heard| heard.holds_forced);
         self.slot.forced.as_ref().filter(|_| holds).map(|forced| forced.receipt.clone())
     }
 
@@ -209,8 +223,8 @@ impl State {
     fn propose(
         &mut self,
         step: &mut Step<'_>,
-        attempt: u32,
-        heard: Vec<Voter>,
+        attempt: u64,
+        heard: Vec<Heard>,
         Value { adopt, keep }: Value,
     ) -> bool {
         let members = self.compose(step, attempt);
@@ -222,6 +236,9 @@ impl State {
         let series = self.series();
         let mut roster = Roster { series, attempt, proposer, members, heard, adopt, keep };
         self.fit(&mut roster);
+        if self.check_roster(proposer, &roster).is_err() {
+            return false;
+        }
         let message = self.seal(Message::Roster(roster.clone()));
         let said = step.out.len();
         self.on_roster(step, &message, &roster);
@@ -235,41 +252,44 @@ impl State {
         accepted
     }
 
-    /// Everyone alive: first the ring in its order, then voters without a place (R36).
-    fn compose(&self, step: &Step<'_>, attempt: u32) -> Vec<Member> {
+    /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
+    /// without a place (R36). The first one is a voter (G7).
+    fn compose(&self, step: &Step<'_>, attempt: u64) -> Vec<Member> {
         let weight = if self.sits_out(attempt, &self.me.peer) { 0 } else { self.frozen_weight() };
         let Me { peer, log, incarnation } = self.me;
         let me = Member { peer, log, incarnation, weight };
-        let others = self.live(step, Question::TakesPart).filter(|(peer, seen)| {
-            seen.beat.phase != Phase::Behind && !self.slot.lost.contains(step, peer)
-        });
-        let others = others.map(|(peer, seen)| {
-            let beat = &seen.beat;
-            let able =
-                beat.direct && !self.slot.lost.is_late(peer) && !self.sits_out(attempt, peer);
-            let weight = self.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
-            Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
-        });
         let key =
             |m: &Member| order(Order::Ring, &self.law.run, &self.series().parent, attempt, &m.peer);
         let is_voter = |m: &Member| self.voters().contains(&m.voter());
-        let mut chosen: Vec<Member> =
-            others.chain([me]).filter(|m| m.weight > 0 || is_voter(m)).collect();
-        chosen.sort_by_cached_key(|m| (!is_voter(m), m.peer != self.me.peer, key(m)));
-        chosen.truncate(MEMBERS_MAX);
-        let (mut ring, mut idle): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|m| m.weight > 0);
+        let mut voters = self.present_voters(step, attempt);
+        voters.extend([me].into_iter().filter(is_voter));
+        voters.sort_by_cached_key(|m| (m.peer != self.me.peer, key(m)));
+        voters.truncate(MEMBERS_MAX);
+        let others = self.live(step, Question::TakesPart);
+        let others = others.map(|(peer, seen)| self.member(step, attempt, peer, seen));
+        let guests = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
+        let mut guests = self.choose_guests(step, attempt, &voters, guests);
+        guests.truncate(MEMBERS_MAX - voters.len());
+        let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
+        ring.extend(guests);
         ring.sort_by_cached_key(key);
-        let (ring, without_place) = separate(ring, &self.slot.broken);
+        let (mut ring, without_place) = separate(ring, &self.slot.broken);
         idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
         idle.sort_by_cached_key(key);
-        ring.into_iter().chain(idle).collect()
+        match ring.iter().position(is_voter) {
+            Some(first) => {
+                ring.rotate_left(first);
+                ring.into_iter().chain(idle).collect()
+            }
+            None => idle.into_iter().chain(ring).collect(),
+        }
     }
 
     /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
     /// after it the other. Who sits out carries what it learnt.
-    fn sits_out(&self, attempt: u32, peer: &PeerId) -> bool {
+    pub(super) fn sits_out(&self, attempt: u64, peer: &PeerId) -> bool {
         let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
-        self.slot.term.stalled >= STALLS && u32::from(key(attempt & !1).0[31] & 1) == attempt & 1
+        self.slot.term.stalled >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
     /// The weight of our frozen delta; 0 while there is none.
@@ -347,7 +367,7 @@ pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
 const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 
 /// Attempts of one series after which people are told (R39).
-const ATTEMPTS_MAX: u32 = 256;
+const ATTEMPTS_MAX: u64 = 256;
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: u32 = 2;

@@ -12,7 +12,7 @@ use crate::sign::Verified;
 use crate::step::Step;
 
 use super::State;
-use super::slot::Frozen;
+use super::slot::{Declared, Frozen};
 
 impl State {
     pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
@@ -60,21 +60,22 @@ impl State {
             return Ok(());
         }
         match self.slot.ready.get(&peer) {
-            Some((known, frozen)) if *known == incarnation => {
-                if *frozen == weight {
-                    Ok(())
-                } else {
-                    Err("changed a frozen weight")
-                }
+            Some(known) if known.incarnation == incarnation => {
+                let same = known.weight == weight;
+                if same { Ok(()) } else { Err("changed a frozen weight") }
             }
-            Some((known, _)) if *known > incarnation => Ok(()),
+            Some(known) if known.incarnation > incarnation => Ok(()),
             _ => {
-                if self.slot.ready.insert(peer, (incarnation, weight)).is_none() {
-                    self.slot.ready_after.push(step.now.since(self.slot.began));
-                }
+                self.slot.ready.insert(peer, Declared { incarnation, weight, at: step.now });
                 Ok(())
             }
         }
+    }
+
+    /// The weight that a peer has declared in this incarnation.
+    pub(super) fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
+        let declared = self.slot.ready.get(peer);
+        declared.filter(|known| known.incarnation == incarnation).map(|known| known.weight)
     }
 
     /// Whether an epoch can hold that weight.
@@ -82,12 +83,9 @@ impl State {
         (1..=self.weight_max).contains(&weight)
     }
 
-    /// Bounds the weights of this epoch by the median of the last receipt: where an epoch is so
-    /// many seconds long, nothing else tells what a peer can do in it.
+    /// Bounds the weights of this epoch, by the median of the last receipt (G11).
     pub(super) fn limit_weight(&mut self, median: Option<u64>) {
-        if let (Some(medians), Some(median)) = (self.config.weight_medians, median) {
-            self.weight_max = medians.saturating_mul(median).min(self.config.weight_max);
-        }
+        self.weight_max = self.law.capacity.weight_max(median);
     }
 }
 
@@ -95,45 +93,4 @@ impl State {
 pub(super) fn median(lengths: &mut [Duration]) -> Option<Duration> {
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::epoch::Config;
-    use crate::id::{Digest, LogId, RunId};
-    use crate::lineage::Law;
-    use crate::message::Head;
-    use crate::sign::Keypair;
-    use crate::time::Time;
-
-    use super::*;
-
-    fn at_genesis(weight_medians: Option<u64>) -> State {
-        let (run, me) = (RunId([1; 32]), PeerId([2; 32]));
-        let key = Keypair::simulated(me);
-        let law = Law { run, key, peers_min: 1, majority_only: false, elements: 1 };
-        let me = Me { peer: me, log: LogId([3; 16]), incarnation: 1 };
-        let config = Config {
-            ready_grace: Duration::from_secs(30),
-            weight_max: 1_000,
-            weight_medians,
-            update_bytes: 1,
-            without: None,
-        };
-        let genesis = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
-        State::new(Time::ZERO, law, me, config, genesis, Vec::new())
-    }
-
-    #[test]
-    fn r31_where_time_is_the_budget_the_last_receipt_bounds_a_weight() {
-        let mut state = at_genesis(Some(8));
-        assert!(state.can_weigh(1_000) && !state.can_weigh(1_001) && !state.can_weigh(0));
-        state.limit_weight(Some(10));
-        assert!(state.can_weigh(80) && !state.can_weigh(81));
-        state.limit_weight(Some(u64::MAX));
-        assert!(state.can_weigh(1_000) && !state.can_weigh(1_001));
-        let mut counted = at_genesis(None);
-        counted.limit_weight(Some(10));
-        assert!(counted.can_weigh(1_000));
-    }
 }

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use crate::event::Event;
 use crate::id::{Digest, PeerId};
-use crate::message::{Lost, MEMBERS_MAX, Message, Refuse, Roster};
+use crate::message::{Lost, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster};
 use crate::output::Output;
 use crate::step::Step;
 
 use super::State;
+use super::attendance::Question;
 use super::ballot::RingState;
 use super::propose::pair;
 use super::term::{Progress, Stage};
+
+/// By how much the word of one voter may raise the next attempt: far less than what others still read (G2).
+const ATTEMPTS_TOLD_MAX: u64 = 1 << 10;
 
 impl State {
     pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
@@ -61,25 +65,67 @@ impl State {
     }
 
     pub(super) fn on_refuse(&mut self, step: &mut Step<'_>, from: PeerId, refuse: &Refuse) {
-        if refuse.promised < u32::MAX {
-            self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(refuse.promised);
-        } else if self.slot.term.closed.len() < MEMBERS_MAX {
-            self.slot.term.closed.insert(from);
-        }
         let me = self.me.peer;
-        let asked = |r: &Arc<Roster>| r.proposer == me && r.member(&from).is_some();
-        let refused = self.roster(&refuse.what).is_some_and(asked);
-        if refused && self.slot.term.is_at(refuse.what, Progress::Accepted) {
+        let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
+        let roster = self.roster(&refuse.what).filter(mine).cloned();
+        if self.names_voter(&from) {
+            self.learn_promise(from, refuse.promised, roster.is_some());
+        }
+        let Some(roster) = roster else { return };
+        if !self.slot.term.is_at(refuse.what, Progress::Accepted) {
+            return;
+        }
+        match refuse.reason {
+            // Its patience is a little longer than ours: it accepts later, if that is true.
+            Refusal::Early(_) if !self.slot.lost.is_late(&from) => {
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+                return;
+            }
+            Refusal::Lacks(voter)
+                if roster.member(&voter).is_none() && self.names_voter(&voter) =>
+            {
+                self.slot.vouched.insert(voter);
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+            }
+            _ => self.slot.lost.refuse(from),
+        }
+        // G4: a refusal costs the refuser its place, and the others this attempt at most.
+        if roster.ring().any(|m| m.peer == from) {
             self.recover(step, "refused");
+        }
+    }
+
+    /// G1, G2: what a voter has promised already, where it answers us: a number to begin above.
+    fn learn_promise(&mut self, from: PeerId, promised: u64, answers: bool) {
+        self.slot.debts.defer(&from);
+        if promised == u64::MAX {
+            if self.slot.term.closed.len() < MEMBERS_MAX {
+                self.slot.term.closed.insert(from);
+            }
+        } else if answers || self.slot.term.asking.is_some() {
+            let seen = &mut self.slot.term.attempt_seen;
+            *seen = promised.clamp(*seen, seen.saturating_add(ATTEMPTS_TOLD_MAX));
         }
     }
 
     /// Ends the attempt under way; the next one is due.
     pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: &'static str) {
-        self.abort(step, reason);
+        self.give_up(step, reason);
         let promised = self.votes.of(self.series()).attempt();
         let attempt = self.slot.term.attempt_seen.max(promised).max(1).saturating_add(1);
         self.slot.term.stage = Stage::Recover { attempt, since: step.now };
+    }
+
+    /// Ends the attempt under way, which counts against its proposer (G2).
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: &'static str) {
+        if let Stage::Open { roster, .. } = self.slot.term.stage
+            && let Some(proposer) = self.roster(&roster).map(|roster| roster.proposer)
+        {
+            self.count_failure(step, proposer);
+        }
+        self.abort(step, reason);
     }
 
     /// Gives up the roster under way, if there is one.
@@ -102,7 +148,7 @@ impl State {
         let reason = match self.slot.term.stage {
             Stage::Open { roster, progress, until } if step.now >= until => match progress {
                 Progress::Accepted => {
-                    self.note_late(roster);
+                    self.note_late(step, roster);
                     "accepts missing"
                 }
                 Progress::Reduce => {
@@ -110,22 +156,44 @@ impl State {
                     self.note_stalled(roster);
                     "update missing"
                 }
-                Progress::Finished => "votes missing",
+                Progress::Finished => {
+                    self.note_voteless(step, roster);
+                    "votes missing"
+                }
             },
             Stage::Idle { patience: Some(until) } if step.now >= until => "left out",
             _ => return false,
         };
+        self.slot.failures.deadlines = self.slot.failures.deadlines.saturating_add(1);
         self.recover(step, reason);
         true
     }
 
-    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
-    fn note_late(&mut self, roster: Digest) {
+    /// G9: voters that are here, and have neither accepted the roster nor voted on it.
+    fn note_voteless(&mut self, step: &Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
-        let Some(roster) = &ballot.roster else { return };
-        let missing = roster.ring().filter(|m| !ballot.accepts.contains(&m.peer));
-        for member in missing.filter(|m| m.peer != self.me.peer) {
-            self.slot.lost.be_late(member.peer);
+        let voted = |peer: &PeerId| ballot.dones.contains_key(peer);
+        let named =
+            |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
+        let here = self.live(step, Question::Answers).map(|(peer, _)| *peer);
+        let owing: Vec<PeerId> =
+            here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
+        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+    }
+
+    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
+    fn note_late(&mut self, step: &Step<'_>, roster: Digest) {
+        let Some(ballot) = self.slot.ballots.get(&roster) else { return };
+        let Some(roster) = ballot.roster.clone() else { return };
+        let missing = roster.members.iter().filter(|m| !ballot.accepts.contains(&m.peer));
+        let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
+        for Member { peer, weight, .. } in missing {
+            if weight > 0 {
+                self.slot.lost.be_late(peer);
+            }
+            if self.names_voter(&peer) {
+                self.slot.debts.owe(peer, step.now);
+            }
         }
     }
 
@@ -147,12 +215,12 @@ impl State {
     }
 
     /// R38: a peer without a roster waits three times as long before it asks.
-    pub(super) fn be_patient(&mut self, step: &Step<'_>, attempt: u32) {
+    pub(super) fn be_patient(&mut self, step: &Step<'_>) {
         if let Stage::Idle { patience } = &self.slot.term.stage {
             let count = step.roll.live_in(self.series(), step.now).count() + 1;
-            let wait = self.accept_time(step, attempt)
-                + self.ring_time_of(step, count, None, attempt)
-                + self.done_time(step, attempt);
+            let wait = self.accept_time(step)
+                + self.ring_time_of(step, count, None)
+                + self.done_time(step);
             let until = (step.now + 3 * wait).max(patience.unwrap_or(step.now));
             self.slot.term.stage = Stage::Idle { patience: Some(until) };
         }

@@ -1,6 +1,8 @@
 //! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::event::Event;
 use crate::fault::Fault;
@@ -18,12 +20,12 @@ use crate::step::Step;
 use crate::wire;
 
 use super::attendance::Question;
-use super::gathering::{Gathering, Known, Turn};
+use super::gathering::{Known, Turn};
 use super::term::Stage;
 use super::{Rule, State};
 
 /// Regroups of one series that a peer can have missed.
-const NUMBERS_MISSED_MAX: u32 = 1 << 10;
+const NUMBERS_MISSED_MAX: u64 = 1 << 10;
 
 /// Regroups that a peer without a vote may let pass before the others go on without it; guess: each
 /// was repeated to it for as long as its deadline.
@@ -32,6 +34,16 @@ const PASSED_MAX: usize = 3;
 /// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
 const FOUNDING_HEARTBEATS: u32 = 4;
 
+/// And for so many at most: who comes later joins the next epoch.
+const FOUNDING_HEARTBEATS_MAX: u32 = 30;
+
+/// Heartbeats, and the time, for which a peer is heard before a founding names it.
+const FOUNDER_BEATS: u32 = 3;
+const FOUNDER_HEARD: Duration = Duration::from_secs(2);
+
+/// Whoever is heard for so long is known to all, and not left out of a founding.
+const FOUNDER_KNOWN: Duration = Duration::from_secs(3);
+
 impl State {
     /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
     pub(super) fn regroup(&mut self, step: &mut Step<'_>) -> bool {
@@ -39,25 +51,50 @@ impl State {
             self.slot.term.gathering.turn = None;
             return false;
         }
-        let candidates = || self.candidates_beside(step).map(|(peer, _)| *peer);
         let number = self.slot.term.gathering.number_seen.saturating_add(1);
-        let Gathering { turn, candidates: before, .. } = &self.slot.term.gathering;
-        let same = before.iter().copied().eq(candidates());
-        match turn.filter(|turn| same && turn.number == number) {
+        self.wait_for_founders(step);
+        match self.slot.term.gathering.turn.filter(|turn| turn.number == number) {
             Some(turn) if step.now < turn.due => return false,
             Some(_) => {}
             None => {
-                self.slot.term.gathering.candidates = candidates().collect();
-                self.slot.term.gathering.turn = Some(self.next_turn(step, number));
+                let due = step.now + self.founding_wait(step) + self.turn(step, number);
+                self.slot.term.gathering.turn = Some(Turn { number, due });
                 return false;
             }
         }
         let Some(regroup) = self.compose_regroup(step) else { return false };
+        // What we would not join ourselves is never said.
+        if self.check_regroup(step, &regroup).is_err() {
+            return false;
+        }
         let message = self.seal(Message::Regroup(regroup.clone()));
         step.put(Output::Gossip(Arc::clone(&message)));
         self.slot.term.gathering.turn = None;
         self.on_regroup(step, &message, &regroup);
         true
+    }
+
+    /// A founding waits until nobody has come for a while, but not for ever: newcomers cost nothing, so
+    /// after a time they move no turn (G8). A Regroup of survivors waits for nobody.
+    fn wait_for_founders(&mut self, step: &Step<'_>) {
+        if !self.voters().is_empty() {
+            return;
+        }
+        let candidates = self.candidates_beside(step).map(|(peer, _)| *peer).collect();
+        let gathering = &mut self.slot.term.gathering;
+        let since = *gathering.founding_since.get_or_insert(step.now);
+        let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
+        if gathering.candidates != candidates {
+            gathering.candidates = candidates;
+            if (early && gathering.number_seen == 0) || !self.keeps(Rule::G8) {
+                self.slot.term.gathering.turn = None;
+            }
+        }
+    }
+
+    fn founding_wait(&self, step: &Step<'_>) -> Duration {
+        let first = self.voters().is_empty() && self.slot.term.gathering.number_seen == 0;
+        if first { step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
     }
 
     fn may_regroup(&self, step: &Step<'_>) -> bool {
@@ -72,8 +109,8 @@ impl State {
             && !self.ahead
             && self.leaving.is_none()
             && !self.majority_present(step)
-            && (!self.voters().is_empty()
-                || self.candidates_beside(step).count() + 1 >= self.law.peers_min)
+            && (self.is_voter() || !self.is_any_voter_here(step))
+            && (!self.voters().is_empty() || self.candidates(step).len() >= self.law.peers_min)
             && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
     }
 
@@ -105,16 +142,19 @@ impl State {
         (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
     }
 
-    fn next_turn(&self, step: &Step<'_>, number: u32) -> Turn {
-        let founding = if self.voters().is_empty() { FOUNDING_HEARTBEATS } else { 0 };
-        let due = step.now + step.roll.heartbeat * founding + self.turn(step, number);
-        Turn { number, due }
-    }
-
-    /// Everyone alive in this very series, ourselves included, by hash.
+    /// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
+    /// one is left; at a founding those who are heard steadily, and later those who joined before.
     fn candidates(&self, step: &Step<'_>) -> Vec<Voter> {
+        let survivors = self.is_any_voter_here(step) && self.keeps(Rule::G8);
+        let named = |(peer, seen): &(&PeerId, &Seen)| {
+            if survivors {
+                return self.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
+            }
+            !self.voters().is_empty() || !self.keeps(Rule::G8) || self.founds(step, peer, seen)
+        };
         let others = self
             .candidates_beside(step)
+            .filter(named)
             .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
         let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
         let key = |v: &Voter| {
@@ -125,6 +165,18 @@ impl State {
         all.truncate(MEMBERS_MAX);
         all.sort_by_cached_key(|v| (!self.voters().contains(v), key(v)));
         all
+    }
+
+    /// G8: whether a founding of ours names a peer.
+    fn founds(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> bool {
+        let gathering = &self.slot.term.gathering;
+        let enough = |joined: &BTreeSet<PeerId>| joined.len() >= self.law.peers_min;
+        let joined = gathering.joined_last(&self.me.peer).filter(enough);
+        let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
+        match joined {
+            Some(joined) => joined.contains(peer),
+            None => seen.beats >= FOUNDER_BEATS && step.now.since(seen.since) >= FOUNDER_HEARD,
+        }
     }
 
     fn compose_regroup(&self, step: &Step<'_>) -> Option<Regroup> {
@@ -158,7 +210,7 @@ impl State {
         }
         // Numbers rise one by one; a jump would use them up.
         let most = self.slot.term.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
-        if regroup.number > most || regroup.number == u32::MAX {
+        if regroup.number > most || regroup.number == u64::MAX {
             return;
         }
         let digest = wire::regroup_digest(&self.law.run, regroup);
@@ -194,16 +246,29 @@ impl State {
                 return Err(Refusal::Present(voter.peer));
             }
         }
+        let survivors = self.is_any_voter_here(step) && self.keeps(Rule::G8);
         for member in regroup.members.iter().filter(|m| **m != me) {
+            // G8: newcomers wait for the next epoch.
+            if survivors && !self.voters().contains(member) {
+                return Err(Refusal::Absent(member.peer));
+            }
             let here = self.place(step, member).counts(Question::MayRegroup);
             if !here || !step.roll.alive(&member.peer, step.now) {
                 return Err(Refusal::Absent(member.peer));
             }
         }
         if self.voters().is_empty() {
-            let outside = self
-                .candidates_beside(step)
-                .find(|(peer, _)| !regroup.members.iter().any(|m| m.peer == **peer));
+            // G8: whoever came after the first one that we joined waits for the next epoch.
+            let since = self.slot.term.gathering.joined_at.unwrap_or(step.now);
+            let gathering = &self.slot.term.gathering;
+            let waited_for = |peer: &PeerId, seen: &Seen| {
+                !self.keeps(Rule::G8)
+                    || (seen.since + FOUNDER_KNOWN <= since
+                        && !gathering.stays_away(&self.me.peer, peer))
+            };
+            let outside = self.candidates_beside(step).find(|(peer, seen)| {
+                waited_for(peer, seen) && !regroup.members.iter().any(|m| m.peer == **peer)
+            });
             if let Some((peer, _)) = outside {
                 return Err(Refusal::Present(*peer));
             }
@@ -219,8 +284,9 @@ impl State {
         let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
         let joined = Joined { digest, regroup, done };
-        let until = step.now + self.accept_time(step, joined.regroup.number);
+        self.slot.term.gathering.joined_at.get_or_insert(step.now);
         let message = self.note_joined(joined);
+        let until = step.now + self.join_time(step);
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         step.put(Output::Gossip(message));

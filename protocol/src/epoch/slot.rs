@@ -1,13 +1,13 @@
 //! What lives as long as one epoch: entering the next one makes it anew, and nothing else resets any of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Head, Opening, Roster, Series, Voted, Voter};
 use crate::time::Time;
 
 use super::ballot::Ballot;
+use super::debts::Debts;
 use super::held::Held;
 use super::loss::Losses;
 use super::remains::Remains;
@@ -22,9 +22,8 @@ pub(super) struct Slot {
     pub(super) base: Vec<Voter>,
     pub(super) began: Time,
     pub(super) frozen: Option<Frozen>,
-    /// The peers that are Ready, each with its incarnation and weight (R31).
-    pub(super) ready: BTreeMap<PeerId, (u64, u64)>,
-    pub(super) ready_after: Vec<Duration>,
+    /// The peers that are Ready (R31).
+    pub(super) ready: BTreeMap<PeerId, Declared>,
     pub(super) ballots: BTreeMap<Digest, Ballot>,
     /// The Regroups that have led to the open series.
     pub(super) openings: Vec<Opening>,
@@ -34,6 +33,11 @@ pub(super) struct Slot {
     pub(super) forced: Option<Voted>,
     /// Ring neighbours reported lost.
     pub(super) lost: Losses,
+    /// Who owes a word (G9).
+    pub(super) debts: Debts,
+    /// Voters that somebody else has heard (G6).
+    pub(super) vouched: BTreeSet<PeerId>,
+    pub(super) failures: Failures,
     /// Pairs whose link is broken although both live (R35).
     pub(super) broken: BTreeSet<(PeerId, PeerId)>,
     pub(super) held: Held,
@@ -50,6 +54,26 @@ pub(super) struct Slot {
 pub(super) struct Frozen {
     pub(super) weight: u64,
     pub(super) norm: f32,
+    pub(super) at: Time,
+}
+
+/// What has come to nothing in the open epoch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures {
+    /// Leases and attempts of each voter (G2).
+    pub(super) of: BTreeMap<PeerId, u32>,
+    /// How often each has asked while a roster ran (G3).
+    pub(super) disturbed: BTreeMap<PeerId, u32>,
+    /// Deadlines that have passed here: waits double with each (R39).
+    pub(super) deadlines: u32,
+}
+
+/// What a peer has declared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Declared {
+    pub(super) incarnation: u64,
+    pub(super) weight: u64,
+    /// When that was first heard.
     pub(super) at: Time,
 }
 
@@ -70,12 +94,14 @@ impl Slot {
             began: now,
             frozen: None,
             ready: BTreeMap::new(),
-            ready_after: Vec::new(),
             ballots: BTreeMap::new(),
             openings: Vec::new(),
             chain: vec![series],
             forced: None,
             lost: Losses::default(),
+            debts: Debts::default(),
+            vouched: BTreeSet::new(),
+            failures: Failures::default(),
             broken: BTreeSet::new(),
             held: Held::default(),
             remains: Remains::default(),

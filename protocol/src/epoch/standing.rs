@@ -67,7 +67,7 @@ impl State {
 
     /// Phase and attempt, for heartbeats and people.
     #[must_use]
-    pub fn phase(&self) -> (Phase, u32) {
+    pub fn phase(&self) -> (Phase, u64) {
         let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
         match &self.slot.term.stage {
             _ if self.behind => (Phase::Behind, 0),

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::id::{Digest, PeerId};
-use crate::message::{Link, Message, Series, Status, Voter};
-use crate::sign::Verified;
+use crate::id::{Digest, PeerId, RunId};
+use crate::message::{Heard, Link, Message, Ranked, Report, Series, Status, Voted, Voter};
+use crate::sign::{Signature, Verified};
 use crate::time::Time;
+use crate::wire;
 
 use super::gathering::Gathering;
 
@@ -18,8 +19,14 @@ pub(super) struct Term {
     pub(super) entered: Time,
     pub(super) stage: Stage,
     /// Highest attempt seen from anyone.
-    pub(super) attempt_seen: u32,
+    pub(super) attempt_seen: u64,
     pub(super) asking: Option<Asking>,
+    /// To whom our last Status was given, until its roster comes (G2).
+    pub(super) lease: Option<Lease>,
+    /// When our last lease, or the attempt that we had accepted, ended.
+    pub(super) free_since: Time,
+    /// The highest attempt for which each voter gave a Status.
+    pub(super) answered: BTreeMap<PeerId, u64>,
     pub(super) gathering: Gathering,
     /// When everyone was Ready, or the grace had passed: turns count from here.
     pub(super) turn_since: Option<Time>,
@@ -45,7 +52,7 @@ pub(super) enum Stage {
     /// An attempt is under way: its roster is accepted.
     Open { roster: Digest, progress: Progress, until: Time },
     /// The next attempt is due, by whose turn comes first after `since`.
-    Recover { attempt: u32, since: Time },
+    Recover { attempt: u64, since: Time },
     /// Bound to a Regroup that has not opened.
     Joined { regroup: Digest, until: Time },
     /// A certificate is in hand.
@@ -68,10 +75,20 @@ pub(super) enum Progress {
 /// A question to the voters before an attempt (R7).
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    pub(super) attempt: u32,
+    pub(super) attempt: u64,
     pub(super) until: Time,
-    pub(super) statuses: BTreeMap<PeerId, Status>,
+    pub(super) statuses: BTreeMap<PeerId, (Status, Signature)>,
+    /// What goes with each Status.
+    pub(super) reports: BTreeMap<PeerId, Report>,
     pub(super) query: Arc<Verified<Message>>,
+}
+
+/// A promise that waits for the roster of whom it was given to (G2).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) to: PeerId,
+    pub(super) attempt: u64,
+    pub(super) until: Time,
 }
 
 /// A value that we have chosen to adopt.
@@ -97,6 +114,23 @@ pub(super) struct Decided {
     pub(super) by_commit: bool,
 }
 
+impl Asking {
+    /// The Status of a peer, once the vote that it names is here whole.
+    pub(super) fn status(&self, run: &RunId, peer: &PeerId) -> Option<&Status> {
+        let (status, _) = self.statuses.get(peer)?;
+        let report = self.reports.get(peer).and_then(|report| report.done.as_ref());
+        let whole = status.done.is_none() || report.map(|done| ranked(run, done)) == status.done;
+        whole.then_some(status)
+    }
+
+    /// What a roster shows of a voter's Status (G14).
+    pub(super) fn heard(&self, run: &RunId, voter: &Voter) -> Option<Heard> {
+        let Status { log, done, holds_forced, .. } = *self.status(run, &voter.peer)?;
+        let (_, signature) = *self.statuses.get(&voter.peer)?;
+        (log == voter.log).then_some(Heard { voter: *voter, done, holds_forced, signature })
+    }
+}
+
 impl Progress {
     /// The name that events give it.
     pub(super) fn name(self) -> &'static str {
@@ -117,6 +151,9 @@ impl Term {
             stage: Stage::Idle { patience: None },
             attempt_seen: 0,
             asking: None,
+            lease: None,
+            free_since: now,
+            answered: BTreeMap::new(),
             gathering: Gathering::default(),
             turn_since: None,
             stalled: 0,
@@ -134,4 +171,10 @@ impl Term {
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
     }
+}
+
+/// The place of a vote among others, and its value by digest.
+pub(super) fn ranked(run: &RunId, voted: &Voted) -> Ranked {
+    let (depth, attempt) = voted.rank();
+    Ranked { depth, attempt, r: wire::receipt_digest(run, &voted.receipt) }
 }

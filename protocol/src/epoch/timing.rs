@@ -8,85 +8,125 @@ use crate::id::{Digest, PeerId};
 use crate::message::{Message, Phase, Roster};
 use crate::output::Output;
 use crate::ring::{Order, order};
+use crate::roll::ROUND_TRIP_UNKNOWN;
 use crate::sign::Verified;
 use crate::step::Step;
 use crate::time::Time;
 
-use super::State;
 use super::attendance::{Place, Question};
 use super::ballot::Ballot;
 use super::term::{Progress, Stage};
+use super::{Rule, State};
 
 impl State {
-    /// When waiting for others to be Ready ends.
-    pub(super) fn grace_until(&self, step: &Step<'_>) -> Option<Time> {
-        let frozen = self.slot.frozen?;
-        let bound = frozen.at + self.config.ready_grace;
-        let Some(median) = self.ready_median else { return Some(bound) };
-        let usual = self.slot.began + (median * 3 / 2).max(median + GRACE_MIN);
-        debug_assert!(frozen.at <= step.now);
-        Some(bound.min(usual.max(frozen.at)))
+    /// G10: the round trip that counts where a wait always passes: twice the median of those to the alive
+    /// voters, or the longest, if that is shorter. While there are none of them, all who live count.
+    fn usual_trip(&self, step: &Step<'_>) -> Duration {
+        let voters = self.voters().iter().filter_map(|v| step.roll.peers.get_key_value(&v.peer));
+        let mut voters = voters.filter(|(peer, _)| step.roll.alive(peer, step.now)).peekable();
+        let mut trips: Vec<u32> = if voters.peek().is_some() && self.keeps(Rule::G10) {
+            voters.map(|(_, seen)| seen.rtt_ms).collect()
+        } else {
+            step.roll.live(step.now).map(|(_, seen)| seen.rtt_ms).collect()
+        };
+        trips.sort_unstable();
+        let Some(longest) = trips.last().copied() else { return Duration::ZERO };
+        let measured = trips.iter().position(|trip| *trip > 0);
+        let Some(first) = measured else { return ROUND_TRIP_UNKNOWN };
+        let median = trips[first + (trips.len() - first) / 2];
+        let usual = if self.keeps(Rule::G10) { (2 * median).min(longest) } else { longest };
+        Duration::from_millis(usual.into())
+    }
+
+    /// G10: the round trip that a deadline allows for: that of the slowest member with a place, as far as
+    /// that is not far beyond what is usual.
+    fn slowest_trip(&self, step: &Step<'_>, roster: &Roster) -> Duration {
+        let usual = self.usual_trip(step);
+        let trips = roster.ring().filter_map(|m| step.roll.peers.get(&m.peer)).map(|s| s.rtt_ms);
+        let slowest = Duration::from_millis(trips.max().unwrap_or(0).into());
+        slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
     }
 
     /// Before our turn comes at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
-    pub(super) fn turn(&self, step: &Step<'_>, k: u32) -> Duration {
+    pub(super) fn turn(&self, step: &Step<'_>, k: u64) -> Duration {
         let key = |peer: &PeerId| order(Order::Turn, &self.law.run, &self.series().parent, k, peer);
         let mine = key(&self.me.peer);
         // Peers that are on their way count as well: just after a Regroup opens, nobody has named
         // its series yet.
         let joined = matches!(self.slot.term.stage, Stage::Joined { .. });
+        // G1: who does not vote has no turn. Where nobody does yet, everyone has.
+        let may = |peer: &PeerId| {
+            joined || self.voters().is_empty() || self.names_voter(peer) || !self.keeps(Rule::G1)
+        };
         let here = step.roll.live(step.now).filter(|(peer, seen)| {
             let counts = |place: Place| {
                 place.counts(Question::TakesPart) || (joined && place.counts(Question::MayRegroup))
             };
             seen.beat.phase != Phase::Behind
                 && counts(self.place_of(step, peer, seen))
+                && may(peer)
                 && !self.slot.lost.contains(step, peer)
                 && key(peer) < mine
         });
-        let turn = (2 * step.roll.round_trip(step.now)).max(TURN_MIN);
+        let turn = (2 * self.usual_trip(step)).max(TURN_MIN);
         turn * u32::try_from(here.count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn ask_time(&self, step: &Step<'_>, attempt: u32) -> Duration {
-        (4 * step.roll.round_trip(step.now) + ASK_BASE) * back_off(attempt)
+    pub(super) fn ask_time(&self, step: &Step<'_>) -> Duration {
+        (4 * self.usual_trip(step) + ASK_BASE) * self.back_off()
     }
 
-    pub(super) fn accept_time(&self, step: &Step<'_>, attempt: u32) -> Duration {
-        (4 * step.roll.round_trip(step.now) + ACCEPT_BASE) * back_off(attempt)
+    pub(super) fn accept_time(&self, step: &Step<'_>) -> Duration {
+        (4 * self.usual_trip(step) + ACCEPT_BASE) * self.back_off()
+    }
+
+    /// How long the Accepts of a roster are waited for.
+    pub(super) fn accept_time_of(&self, step: &Step<'_>, roster: &Roster) -> Duration {
+        (4 * self.slowest_trip(step, roster) + ACCEPT_BASE) * self.back_off()
+    }
+
+    /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined.
+    pub(super) fn join_time(&self, step: &Step<'_>) -> Duration {
+        let joined = self.slot.term.gathering.joined_count(&self.me.peer).saturating_sub(1);
+        (4 * self.usual_trip(step) + ACCEPT_BASE) * (1 << joined.min(DOUBLINGS_MAX))
     }
 
     /// T_done, with the time to flush and hash the update.
-    pub(super) fn done_time(&self, step: &Step<'_>, attempt: u32) -> Duration {
+    pub(super) fn done_time(&self, step: &Step<'_>) -> Duration {
         let flush = Duration::from_millis(self.config.update_bytes / FLUSH_BYTES_PER_MS);
-        self.accept_time(step, attempt) + flush
+        self.accept_time(step) + flush
+    }
+
+    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay (R39).
+    /// No number that others name counts (G2).
+    fn back_off(&self) -> u32 {
+        1 << self.slot.failures.deadlines.min(DOUBLINGS_MAX)
     }
 
     pub(super) fn ring_time(&self, step: &Step<'_>, roster: &Roster) -> Duration {
         let seen = roster.ring().filter_map(|m| step.roll.peers.get(&m.peer));
         let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
-        self.ring_time_of(step, roster.ring().count(), rate, roster.attempt)
+        self.ring_time_of(step, roster.ring().count(), rate)
     }
 
-    /// T_ring: three times what the slowest rate needs; it doubles with every other attempt, so that two
+    /// T_ring: three times what the slowest rate needs; it doubles with every other deadline, so that two
     /// halves of the members have as long (R40).
     pub(super) fn ring_time_of(
         &self,
         step: &Step<'_>,
         count: usize,
         rate: Option<u64>,
-        attempt: u32,
     ) -> Duration {
         let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
         let rate = rate.unwrap_or(RATE_UNKNOWN);
         let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
-        let trips = step.roll.round_trip(step.now) * u32::try_from(n).unwrap_or(u32::MAX);
+        let trips = self.usual_trip(step) * u32::try_from(n).unwrap_or(u32::MAX);
         let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
-        (3 * once).max(RING_MIN) * back_off(attempt.div_ceil(2))
+        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.deadlines.min(DOUBLINGS_MAX) / 2))
     }
 
     pub(super) fn repeat_interval(&self, step: &Step<'_>) -> Duration {
-        (4 * step.roll.round_trip(step.now)).max(REPEAT_MIN)
+        (4 * self.usual_trip(step)).max(REPEAT_MIN)
     }
 
     pub(super) fn timers(&self, step: &Step<'_>) -> Vec<Option<Time>> {
@@ -94,7 +134,9 @@ impl State {
         let mut timers = vec![
             self.slot.term.asking.as_ref().map(|asking| asking.until),
             self.slot.term.turn_since.map(|since| since + self.turn(step, 1)),
-            self.slot.frozen.and_then(|_| self.grace_until(step)),
+            self.grace_until(step),
+            self.guests_until(),
+            self.slot.term.lease.map(|lease| lease.until),
             self.leaving,
             Some(self.slot.term.fetch_after),
             self.slot.term.gathering.turn.map(|turn| turn.due),
@@ -205,10 +247,11 @@ impl State {
     }
 }
 
-/// b(k) = 2^min(k − 1, 6): attempts outlast any real delay (R39).
-fn back_off(attempt: u32) -> u32 {
-    1 << attempt.saturating_sub(1).min(6)
-}
+/// b is at most 2 to this.
+const DOUBLINGS_MAX: u32 = 6;
+
+/// What a member may take on a line of its own without being late; guess: a satellite, or a shaped line.
+const ROUND_TRIP_FAR: Duration = Duration::from_millis(500);
 
 /// docs/PROTOCOL.md.
 const ASK_BASE: Duration = Duration::from_millis(100);
@@ -232,9 +275,6 @@ const RING_MIN: Duration = Duration::from_secs(2);
 
 /// Turns are at least this long, docs/PROTOCOL.md.
 const TURN_MIN: Duration = Duration::from_millis(50);
-
-/// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
-const GRACE_MIN: Duration = Duration::from_secs(4);
 
 /// The shortest interval between repeats.
 const REPEAT_MIN: Duration = Duration::from_millis(300);

@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Member, Message, Query, Refusal, Refuse, Roster, Series, Status,
-    Voted, Voter, majority,
+    Accept, Done, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster, Series, Voted, Voter,
+    majority,
 };
 use crate::output::{Output, Ring};
 use crate::ring::Layout;
@@ -49,43 +49,12 @@ impl State {
         assert!(!again, "S5: one roster, and one vote, per attempt");
     }
 
-    pub(super) fn promised(&self) -> u32 {
+    pub(super) fn promised(&self) -> u64 {
         self.votes.of(self.series()).promised()
     }
 
-    /// R2, R38: the answer is a promise.
-    pub(super) fn on_query(&mut self, step: &mut Step<'_>, from: PeerId, query: &Query) {
-        let attempt = query.attempt;
-        if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
-            return;
-        }
-        if self.is_busy_without(step, &from) {
-            return;
-        }
-        if attempt < self.promised() || attempt == u32::MAX {
-            self.refuse(step, from, Digest::ZERO, Refusal::Promised);
-            return;
-        }
-        for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
-            self.slot.lost.hear_of(step, *peer);
-        }
-        self.promise(step, attempt);
-        let status = self.status(step, attempt);
-        step.put(Output::Send(from, self.seal(Message::Status(status))));
-    }
-
-    /// R38: while its deadline runs, a roster is disturbed by its own members only.
-    fn is_busy_without(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        match &self.slot.term.stage {
-            Stage::Open { roster, until, .. } => {
-                step.now < *until && self.roster(roster).is_some_and(|r| r.member(peer).is_none())
-            }
-            _ => false,
-        }
-    }
-
     /// Promises `attempt` and gives up what lies below it.
-    pub(super) fn promise(&mut self, step: &mut Step<'_>, attempt: u32) {
+    pub(super) fn promise(&mut self, step: &mut Step<'_>, attempt: u64) {
         if self.keeps(Rule::R2) && self.promised() < attempt {
             self.log(step, Record::Promised { series: self.series(), attempt });
         }
@@ -98,7 +67,7 @@ impl State {
             self.abort(step, "a higher attempt");
         }
         let next = attempt.saturating_add(1);
-        let wait = self.ask_time(step, attempt) + self.accept_time(step, attempt);
+        let wait = self.ask_time(step) + self.accept_time(step);
         match &self.slot.term.stage {
             Stage::Recover { attempt: mine, .. } if *mine > next => {}
             Stage::Idle { .. } | Stage::Recover { .. } => {
@@ -107,24 +76,6 @@ impl State {
             _ => {}
         }
         self.slot.term.asking.take_if(|asking| asking.attempt < attempt);
-    }
-
-    pub(super) fn status(&self, step: &Step<'_>, attempt: u32) -> Status {
-        let present = |v: &&Voter| self.present(step, v);
-        Status {
-            series: self.series(),
-            log: self.me.log,
-            attempt,
-            done: self.highest_done(self.series(), self.depth()),
-            holds_forced: self
-                .slot
-                .forced
-                .as_ref()
-                .is_some_and(|f| self.slot.held.contains(&f.receipt.update)),
-            chunks: self.finished(),
-            ready: self.slot.frozen.map(|frozen| (self.me.incarnation, frozen.weight)),
-            present: self.voters().iter().filter(present).map(|v| v.peer).collect(),
-        }
     }
 
     pub(super) fn depth(&self) -> u32 {
@@ -143,13 +94,14 @@ impl State {
         roster: &Roster,
     ) {
         let proposer = message.author();
-        if let Err(why) = self.check_roster(proposer, roster) {
+        let checked = self.check_newcomers(roster).and_then(|()| self.check_heard(roster));
+        if let Err(why) = checked {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
         let digest = wire::roster_digest(&self.law.run, roster);
         let mine = proposer == self.me.peer;
-        if !mine && (!self.takes_part(&proposer) || self.has_proposed_another(digest, roster)) {
+        if !mine && self.has_proposed_another(digest, roster) {
             return;
         }
         if let Err(why) = self.law.check_seals(roster) {
@@ -158,6 +110,7 @@ impl State {
         }
         let roster = self.note_roster(digest, message, roster);
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
+        self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
             if self.stands_by(&roster) && self.may_reply(step, proposer, "roster") {
                 step.put(Output::Send(proposer, self.accept_message(digest, &roster)));
@@ -168,13 +121,13 @@ impl State {
             return;
         }
         if roster.member(&self.me.peer).is_none() {
-            self.be_patient(step, roster.attempt);
+            self.be_patient(step);
             return;
         }
-        match self.acceptable(digest, &roster) {
+        match self.acceptable(step, digest, &roster) {
             Ok(()) => self.accept(step, digest, &roster),
             Err(reason) => {
-                self.be_patient(step, roster.attempt);
+                self.be_patient(step);
                 self.refuse(step, proposer, digest, reason);
             }
         }
@@ -212,19 +165,25 @@ impl State {
     }
 
     /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
-    fn check_roster(&self, proposer: PeerId, roster: &Roster) -> Result<(), &'static str> {
+    pub(super) fn check_roster(
+        &self,
+        proposer: PeerId,
+        roster: &Roster,
+    ) -> Result<(), &'static str> {
         self.law.check_keep(roster)?;
         roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
+        crate::lineage::check_sums(self.weight_max, &roster.receipt(Digest::ZERO))?;
         let kept = roster.keep.iter().flat_map(|keep| &keep.members);
         let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
         peers.sort_unstable();
         let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
         let voter = |m: &Member| self.voters().contains(&m.voter());
-        let heard = |v: &Voter| roster.heard.contains(v);
+        let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
         let rules = [
             (roster.proposer == proposer, "proposer is not its author"),
             (roster.member(&proposer).is_some(), "proposer is no member"),
-            ((1..u32::MAX).contains(&roster.attempt), "attempt out of range"),
+            ((1..u64::MAX).contains(&roster.attempt), "attempt out of range"),
+            (roster.heard.len() <= MEMBERS_MAX, "heard too many"),
             (roster.members.len() <= MEMBERS_MAX, "too many members"),
             (distinct, "a member twice"),
             (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
@@ -254,21 +213,19 @@ impl State {
     }
 
     /// R3, R4: what only this voter can know.
-    fn acceptable(&self, digest: Digest, roster: &Roster) -> Result<(), Refusal> {
+    fn acceptable(
+        &self,
+        step: &mut Step<'_>,
+        digest: Digest,
+        roster: &Roster,
+    ) -> Result<(), Refusal> {
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
         let rival = accepted.is_some_and(|other| other != digest);
         if roster.attempt < self.promised() || (rival && self.keeps(Rule::R3)) {
             return Err(Refusal::Promised);
         }
         let Some(me) = roster.member(&self.me.peer) else { return Err(Refusal::Rule) };
-        let contradicts = |m: &Member| {
-            let declared =
-                self.slot.ready.get(&m.peer).filter(|(start, _)| *start == m.incarnation);
-            m.weight > 0 && declared.is_some_and(|(_, weight)| *weight != m.weight)
-        };
-        if roster.members.iter().any(contradicts) {
-            return Err(Refusal::Weight);
-        }
+        // Of another member's weight only that one can tell: it refuses itself.
         let weight = self.slot.frozen.map(|frozen| frozen.weight);
         let mine = me.incarnation == self.me.incarnation && Some(me.weight) == weight;
         if me.log != self.me.log || (me.weight > 0 && !mine) {
@@ -279,7 +236,11 @@ impl State {
         if roster.attempt == 1 && forced.is_some() && roster.adopt.as_ref() != forced {
             return Err(Refusal::Rule);
         }
-        Ok(())
+        let heard = self.without_liars(step, roster.heard.clone(), roster.attempt);
+        if heard.len() < roster.heard.len() {
+            return Err(Refusal::Rule);
+        }
+        if roster.proposer == self.me.peer { Ok(()) } else { self.check_places(step, roster) }
     }
 
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
@@ -287,7 +248,8 @@ impl State {
         self.log(step, Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
         self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.term.turn_since = None;
-        let until = step.now + self.accept_time(step, roster.attempt);
+        let until = step.now + self.accept_time_of(step, roster);
+        self.slot.term.lease = None;
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         let logged = self.votes.of(roster.series).accepted(roster.attempt);
@@ -316,7 +278,7 @@ impl State {
         self.seal(Message::Accept(Accept { series: self.series(), roster: digest, lacks }))
     }
 
-    fn refuse(&self, step: &mut Step<'_>, to: PeerId, what: Digest, reason: Refusal) {
+    pub(super) fn refuse(&self, step: &mut Step<'_>, to: PeerId, what: Digest, reason: Refusal) {
         let (series, head, promised) = (self.series(), self.slot.head, self.promised());
         let refuse = Refuse { series, what, promised, head, reason };
         step.put(Output::Send(to, self.seal(Message::Refuse(refuse))));
@@ -326,6 +288,7 @@ impl State {
         let digest = accept.roster;
         // Our own clock or its disk may have been slow: whoever accepts at all can take part.
         self.slot.lost.accepts(&from);
+        self.slot.debts.pay(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
         let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
         let Some(roster) = ballot.roster.clone() else { return };
@@ -345,6 +308,7 @@ impl State {
     ) {
         let from = message.author();
         let run = self.law.run;
+        self.slot.debts.pay(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
         if let Some(roster) = &ballot.roster {
             let receipt = roster.receipt(done.update);
@@ -414,12 +378,11 @@ impl State {
 
     /// R6: who has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
-        let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(update) = self.value(digest) else { return false };
         if self.slot.held.contains(&update) {
             // Whoever is first waits for those who still compute, or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
-            let until = until.max(step.now + self.done_time(step, roster.attempt));
+            let until = until.max(step.now + self.done_time(step));
             self.slot.term.stage =
                 Stage::Open { roster: digest, progress: Progress::Finished, until };
             return true;

@@ -5,7 +5,7 @@ use super::*;
 use crate::blocks::Blocks;
 use crate::epoch::Apply;
 use crate::id::{LogId, RunId};
-use crate::lineage::{Law, Me};
+use crate::lineage::{Capacity, Law, Me};
 use crate::log::Recovered;
 use crate::sign::Keypair;
 use crate::{epoch, sync};
@@ -18,15 +18,27 @@ fn state() -> State {
     let key = Keypair::from_seed(&[1; 32]);
     let peer = peer::Config {
         me: Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
-        law: Law { run: RunId([1; 32]), key, peers_min: 2, majority_only: false, elements: 256 },
+        law: Law {
+            run: RunId([1; 32]),
+            key,
+            peers_min: 2,
+            majority_only: false,
+            elements: 256,
+            capacity: Capacity::Counted(125),
+        },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
-            weight_max: 1_000,
-            weight_medians: None,
             update_bytes: 1_024,
             without: None,
         },
-        sync: sync::Config { genesis: newest.state, founders: Vec::new(), replay_max: 7 },
+        sync: sync::Config {
+            genesis: newest.state,
+            founders: Vec::new(),
+            replay_max: 7,
+            undo_max: 64,
+            follow: None,
+            without: None,
+        },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),
         recovered: Recovered::default(),

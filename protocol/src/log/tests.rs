@@ -14,7 +14,7 @@ fn voter(name: u8) -> Voter {
     Voter { peer: PeerId([name; 32]), log: LogId([name; 16]) }
 }
 
-fn roster(series: Series, attempt: u32) -> Roster {
+fn roster(series: Series, attempt: u64) -> Roster {
     let Voter { peer, log } = voter(1);
     let members = vec![Member { peer, log, incarnation: 1, weight: 10 }];
     Roster {
@@ -28,21 +28,21 @@ fn roster(series: Series, attempt: u32) -> Roster {
     }
 }
 
-fn accepted(series: Series, attempt: u32) -> Record {
+fn accepted(series: Series, attempt: u64) -> Record {
     Record::Accepted { roster: Box::new(roster(series, attempt)) }
 }
 
-fn voted(series: Series, attempt: u32, update: u8) -> Record {
+fn voted(series: Series, attempt: u64, update: u8) -> Record {
     let receipt = roster(series, attempt).receipt(Digest([update; 32]));
     Record::Voted { series, attempt, receipt }
 }
 
-fn regroup(series: Series, number: u32) -> Regroup {
+fn regroup(series: Series, number: u64) -> Regroup {
     let absent = vec![(voter(2), Absence::Silent)];
     Regroup { series, number, proposer: voter(1).peer, members: vec![voter(1)], absent }
 }
 
-fn opening(series: Series, number: u32) -> Opening {
+fn opening(series: Series, number: u64) -> Opening {
     Opening { regroup: regroup(series, number), joins: Vec::new() }
 }
 
@@ -82,12 +82,12 @@ fn r13_a_join_closes_its_series_and_those_before() {
         accepted(second, 2),
     ];
     let votes = Votes::replay(&RUN, &records);
-    assert_eq!((votes.of(first).promised(), votes.of(second).promised()), (u32::MAX, 2));
+    assert_eq!((votes.of(first).promised(), votes.of(second).promised()), (u64::MAX, 2));
     assert_eq!(votes.of(first).joined().map(|joined| joined.digest), Some(digest));
     assert!(votes.of(first).opened().is_some() && votes.of(second).opened().is_none());
     records.push(Record::Joined { regroup: regroup(second, 1), done: None });
     let votes = Votes::replay(&RUN, &records);
-    assert_eq!(votes.of(second).promised(), u32::MAX);
+    assert_eq!(votes.of(second).promised(), u64::MAX);
     assert_eq!(votes.of(second).attempt(), 2);
 }
 
@@ -95,7 +95,7 @@ fn r13_a_join_closes_its_series_and_those_before() {
 #[test]
 fn r13_an_opening_closes_the_series_before_it() {
     let votes = Votes::replay(&RUN, &[Record::Opened { opening: opening(series(1), 1) }]);
-    assert_eq!(votes.of(series(1)).promised(), u32::MAX);
+    assert_eq!(votes.of(series(1)).promised(), u64::MAX);
 }
 
 #[test]

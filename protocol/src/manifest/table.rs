@@ -271,6 +271,28 @@ impl<T: Text> Value for Option<T> {
     }
 }
 
+/// A number that need not be there; whoever hashes it puts a number of its own before it.
+impl Value for Option<u64> {
+    type Bounds = RangeInclusive<u64>;
+    const ABSENT: Option<Self> = Some(None);
+
+    fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, ManifestError> {
+        u64::read(entry, bounds).map(Some)
+    }
+
+    fn written(&self) -> Option<String> {
+        self.as_ref().and_then(Value::written)
+    }
+
+    fn hashed(&self) -> Vec<u8> {
+        self.as_ref().map(Value::hashed).unwrap_or_default()
+    }
+
+    fn told(bounds: &Self::Bounds) -> String {
+        format!("{}, or absent", u64::told(bounds))
+    }
+}
+
 /// A list of different values, empty where it does not apply.
 impl<T: Text + PartialEq> Value for Vec<T> {
     type Bounds = RangeInclusive<usize>;

@@ -101,6 +101,29 @@ fn published_weights_are_hashed_last() {
     assert_eq!(hint, "genesis is \"AB\": it must be 64 lower-case hex digits");
 }
 
+/// What is younger than the first manifests stands behind all else, and is nothing where it says nothing new.
+#[test]
+fn younger_fields_are_hashed_last_with_a_number_each() {
+    let epoch = Epoch { budget: Budget::Seconds, amount: 60, tokens_max: None };
+    let older = Run { epoch, genesis: Some(Digest([5; 32])), ..run() };
+    let epoch = Epoch { tokens_max: Some(1 << 20), ..epoch };
+    let younger = Run { epoch, trust: Trust { undo_max: 300 }, ..older.clone() };
+    let mut bytes = older.identify(WORK).1;
+    bytes.extend([3, 251, 44, 1]);
+    bytes.extend([6, 252, 0, 0, 16, 0]);
+    assert_eq!(younger.identify(WORK).1, bytes);
+    let read = parse(&text_of(&younger)).unwrap();
+    assert_eq!(read.run(), &younger);
+    assert_eq!(read.verify(WORK).unwrap().id(), younger.id(WORK));
+    // To write out what holds anyway is no other run.
+    let same = format!("{}\n[trust]\nundo_max = 64\n", text_of(&older));
+    assert_eq!(parse(&same).unwrap().verify(WORK).unwrap().id(), older.id(WORK));
+    let told = parse(&format!("{}\n[trust]\nundo_max = 0\n", text_of(&older))).unwrap_err();
+    assert_eq!(told.to_string(), "trust.undo_max is 0: choose 1 to 4294967296");
+    let told = message("amount = 15", "amount = 15\ntokens_max = 9");
+    assert_eq!(told, "epoch.tokens_max belongs to budget = \"seconds\" only: remove it");
+}
+
 #[test]
 fn every_field_is_hashed() {
     let changes: [(&str, &str); 13] = [
@@ -264,7 +287,10 @@ fn equal_settings_are_one_run() {
 
 #[test]
 fn the_budget_of_an_epoch_in_tokens() {
-    let of = |budget, amount| Run { epoch: Epoch { budget, amount }, ..run() }.epoch_tokens(512);
+    let of = |budget, amount| {
+        let epoch = Epoch { budget, amount, tokens_max: None };
+        Run { epoch, ..run() }.epoch_tokens(512)
+    };
     assert_eq!(of(Budget::Steps, 15), Some(7_680));
     assert_eq!(of(Budget::Tokens, 15), Some(15));
     assert_eq!(of(Budget::Seconds, 15), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml::{Table, Value as Toml};
 
 use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, table};
-use super::{Budget, Epoch, FORMAT, ManifestError, Members, Quorum, Run};
+use super::{Budget, Epoch, FORMAT, ManifestError, Members, Quorum, Run, Trust, UNDO_MAX};
 use crate::base58;
 use crate::codec::Codec;
 use crate::id::{self, Digest, LogId, PeerId};
@@ -34,6 +34,7 @@ table! {
         amount: u64, 1..=TOKENS_MAX, "how much of it; of steps at most 1,000,000, of seconds a day";
         fragments: u64, 1..=INTEGER_MAX, "of the parameters; more than 1 is not supported yet";
         overlap_steps: u64, 0..=INTEGER_MAX, "inner steps during a ring; more than 0 is not supported yet";
+        tokens_max: Option<u64>, 1..=TOKENS_MAX, "budget = \"seconds\" only: tokens that a peer may have learnt from in any epoch; absent: before the first commit anything is possible";
     }
 }
 
@@ -63,6 +64,13 @@ table! {
         heartbeat_ms: u64, 100..=10_000, "between two heartbeats";
         ready_grace_ms: u64, 100..=DAY_MS, "the longest wait for those who are not Ready, at least a heartbeat";
         minority_grace_ms: u64, 100..=DAY_MS, "silence after which survivors regroup, at least 12 heartbeats";
+    }
+}
+
+table! {
+    /// Whom peers believe.
+    struct TrustTable in "trust" {
+        undo_max: Option<u64>, 1..=1 << 32, "epochs that a greater head undoes by itself, however few have signed what came instead; absent: 64";
     }
 }
 
@@ -146,6 +154,7 @@ pub(super) struct Tables {
     outer: Outer,
     ring: RingTable,
     members: MembersTable,
+    trust: TrustTable,
 }
 
 impl Tables {
@@ -170,6 +179,7 @@ impl Tables {
                 amount: run.epoch.amount,
                 fragments: FRAGMENTS,
                 overlap_steps: OVERLAP_STEPS,
+                tokens_max: run.epoch.tokens_max,
             },
             outer: run.outer,
             ring: RingTable { codec: run.codec },
@@ -180,6 +190,9 @@ impl Tables {
                 heartbeat_ms: millis(run.members.heartbeat),
                 ready_grace_ms: millis(run.members.ready_grace),
                 minority_grace_ms: millis(run.members.minority_grace),
+            },
+            trust: TrustTable {
+                undo_max: Some(run.trust.undo_max).filter(|most| *most != UNDO_MAX),
             },
         }
     }
@@ -192,24 +205,32 @@ impl Tables {
                 text.push_str(&format!("\n[{name}]\n{table}"));
             }
         }
-        let Self { epoch, outer, ring, members, .. } = self;
-        text + &epoch.to_toml() + &outer.to_toml() + &ring.to_toml() + &members.to_toml()
+        let Self { epoch, outer, ring, members, trust, .. } = self;
+        let older = [epoch.to_toml(), outer.to_toml(), ring.to_toml(), members.to_toml()];
+        let trust = Some(trust).filter(|trust| trust.undo_max.is_some());
+        text + &older.concat() + &trust.map(Keys::to_toml).unwrap_or_default()
     }
 
-    /// What is hashed, `work` in the place of the tables that are not ours; `genesis`, which is younger,
-    /// last.
+    /// What is hashed, `work` in the place of the tables that are not ours; what is younger last, each with a
+    /// number before it that no other one has, where it is there.
     pub(super) fn canonical(&self, work: &[u8]) -> Vec<u8> {
-        let Self { top, epoch, outer, ring, members } = self;
+        let Self { top, epoch, outer, ring, members, trust } = self;
         let older = Top { genesis: None, signature: None, ..top.clone() }.canonical();
+        let EpochTable { tokens_max, .. } = *epoch;
+        let epoch = EpochTable { tokens_max: None, ..epoch.clone() };
         let tables = [epoch.canonical(), outer.canonical(), ring.canonical(), members.canonical()];
-        [older, wire::canonical(&work), tables.concat(), top.genesis.hashed()].concat()
+        let tagged = |tag: u8, value: Option<u64>| {
+            value.map(|value| [vec![tag], value.hashed()].concat()).unwrap_or_default()
+        };
+        let younger = [top.genesis.hashed(), tagged(3, trust.undo_max), tagged(6, tokens_max)];
+        [older, wire::canonical(&work), tables.concat(), younger.concat()].concat()
     }
 
     /// The rows of [`keys`](super::keys).
     pub(super) fn described(&self) -> Vec<[String; 4]> {
-        let Self { top, epoch, outer, ring, members } = self;
+        let Self { top, epoch, outer, ring, members, trust } = self;
         let tables = [epoch.described(), outer.described(), ring.described(), members.described()];
-        [top.described(), tables.concat()].concat()
+        [top.described(), tables.concat(), trust.described()].concat()
     }
 }
 
@@ -227,12 +248,13 @@ pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), Manifes
         outer: Outer::parse(manifest)?,
         codec: RingTable::parse(manifest)?.codec,
         members: read_members(&Fields::of::<MembersTable>(manifest)?)?,
+        trust: read_trust(manifest)?,
     };
     Ok((run, top.signature))
 }
 
 fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
-    let EpochTable { budget, amount, fragments, overlap_steps } = *table;
+    let EpochTable { budget, amount, fragments, overlap_steps, tokens_max } = *table;
     let amount_max = match budget {
         Budget::Steps => 1_000_000,
         Budget::Tokens => TOKENS_MAX,
@@ -249,7 +271,18 @@ fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
             return Err(ManifestError::NotYet { key, value, supported });
         }
     }
-    Ok(Epoch { budget, amount })
+    if tokens_max.is_some() && budget != Budget::Seconds {
+        let key = "epoch.tokens_max".to_owned();
+        return Err(ManifestError::NotApplicable { key, only: "budget = \"seconds\"" });
+    }
+    Ok(Epoch { budget, amount, tokens_max })
+}
+
+/// A table that older manifests do not have.
+fn read_trust(manifest: &Table) -> Result<Trust, ManifestError> {
+    let table = manifest.contains_key(TrustTable::TABLE).then(|| TrustTable::parse(manifest));
+    let undo_max = table.transpose()?.and_then(|table| table.undo_max);
+    Ok(undo_max.map_or_else(Trust::default, |undo_max| Trust { undo_max }))
 }
 
 fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {

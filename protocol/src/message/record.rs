@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blocks::Blocks;
 use crate::id::{Digest, LogId, PeerId};
+use crate::sign::Signature;
 
 use super::kept::{Keep, Part, names};
 
@@ -184,19 +185,43 @@ impl Receipt {
     }
 }
 
+/// What a vote was for, by digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ranked {
+    /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
+    pub depth: u32,
+    /// The attempt of the roster voted on.
+    pub attempt: u64,
+    /// Digest of the receipt.
+    pub r: Digest,
+}
+
+/// A voter's Status, as a roster shows it: with the roster's series and attempt it is what was signed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Heard {
+    /// Who said it.
+    pub voter: Voter,
+    /// Its highest Done in this series.
+    pub done: Option<Ranked>,
+    /// Whether it holds the bytes of the series' forced value.
+    pub holds_forced: bool,
+    /// The author's signature over the Status.
+    pub signature: Signature,
+}
+
 /// A ballot: who takes part in the epoch, in ring order, or which value is voted for again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Roster {
     /// The series that it belongs to.
     pub series: Series,
     /// The attempt, from 1.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Who proposes it.
     pub proposer: PeerId,
     /// The ring, in order, and the members without a place.
     pub members: Vec<Member>,
-    /// The voters whose Status for this attempt the proposer used (R7).
-    pub heard: Vec<Voter>,
+    /// The voters whose Status for this attempt the proposer used, with what they said (R7, G14).
+    pub heard: Vec<Heard>,
     /// The value to vote for again (R8); otherwise the ring computes one.
     pub adopt: Option<Receipt>,
     /// What the ring need not compute again (R10).

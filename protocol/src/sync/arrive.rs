@@ -6,23 +6,54 @@
 //! newest head; by the time it has arrived the run has gone further, and the rest is replayed. An
 //! update is an eighth of a checkpoint, so whoever can follow the run at all arrives.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::pursuit::Pursuit;
-use super::{Arc, Blocks, Digest, Event, Head, Link, PeerId, Record, State, Time};
+use super::{
+    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Record, Seen,
+    State, Time,
+};
 use crate::output::{Apply, Output};
+use crate::rule::Rule;
 use crate::step::{Lead, Step};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
-    /// Who told of it.
-    pub(super) from: PeerId,
-    pub(super) target: Head,
+    /// Who told of it, and when.
+    from: PeerId,
+    told: Time,
+    target: Head,
     /// The last common epoch.
-    pub(super) base: u64,
-    /// The links after it that are not taken yet.
-    pub(super) links: VecDeque<Link>,
+    base: u64,
+    /// The epochs after it that are not taken yet.
+    entries: VecDeque<Entry>,
+    /// What proves the last of them: all, but of a very long way.
+    links: VecDeque<Link>,
+    /// How many of the others were served again, and are in the log.
+    copied: usize,
+    /// Whom those left behind (R14).
+    away: BTreeMap<u64, BTreeSet<PeerId>>,
+    /// In which blocks they have spent what is unspent here (R27, R34).
+    spent: Blocks,
+}
+
+impl Way {
+    pub(super) fn new(
+        step: &Step<'_>,
+        (from, target): (PeerId, Head),
+        base: Head,
+        (entries, links): (VecDeque<Entry>, VecDeque<Link>),
+        spent: Blocks,
+    ) -> Self {
+        let (told, base, copied, away) = (step.now, base.epoch, 0, BTreeMap::new());
+        Self { from, told, target, base, entries, links, copied, away, spent }
+    }
+
+    /// How many epochs have no link in memory.
+    fn bare(&self) -> usize {
+        self.entries.len().saturating_sub(self.links.len())
+    }
 }
 
 impl State {
@@ -35,7 +66,8 @@ impl State {
             to_epoch: way.target.epoch,
             donors: donors(step, &way),
         }));
-        if way.base == self.head.epoch && way.links.len() <= self.config.replay_max {
+        let short = way.links.len() <= self.config.replay_max && way.bare() == 0;
+        if way.base == self.head.epoch && short {
             self.replay(step, way);
         } else {
             self.load(step, way);
@@ -56,11 +88,13 @@ impl State {
         let next = way.links.front().map(|link| &link.receipt);
         let theirs = next.map_or(way.target.state, |receipt| receipt.series.parent);
         if theirs != self.head.state {
-            // The receipts up to here are ours too: one of the machines has computed wrongly (R26).
-            let (who, mine) = (way.from, self.head.state);
-            step.put(Output::Event(Event::Diverged { who, mine, theirs }));
+            // The receipts up to here are ours too: one of the machines has computed wrongly (R26). What
+            // comes after the last of them, nobody has signed.
+            if next.is_some() || !self.keeps(Rule::G12) {
+                self.tell_diverged(step, way.from, self.head.state, theirs);
+            }
             self.remember(way.target.state);
-            self.give_up(way.target.state, Time(u64::MAX));
+            self.give_up(&way, Time(u64::MAX));
             return self.arrive(step);
         }
         let Some(receipt) = next else { return self.arrive(step) };
@@ -91,6 +125,7 @@ impl State {
             return;
         };
         let Some(link) = way.links.pop_front() else { return };
+        way.entries.pop_front();
         self.note_spent(&self.spent(&link.receipt));
         self.extend(step, link, state);
         let (head, to_epoch) = (self.head, way.target.epoch);
@@ -114,12 +149,60 @@ impl State {
 
     fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
         self.shorten(&mut way);
-        let Some(last) = way.links.back() else { return };
-        let spent = self.spent_on(&way);
-        let r = crate::wire::receipt_digest(&self.law.run, &last.receipt);
-        let donors = donors(step, &way);
-        step.put(Output::Fetch { head: way.target, r, donors, spent });
+        if way.bare() > 0 {
+            step.put(Output::Log(Record::Rewound { epoch: way.base, to: way.target }));
+        }
+        self.copy(step, way);
+    }
+
+    /// Asks for the next links that are in memory no more; then for the checkpoint. What is in the log by then
+    /// counts once the checkpoint is here.
+    fn copy(&mut self, step: &mut Step<'_>, way: Way) {
+        if way.copied < way.bare() {
+            let from = donors(step, &way).into_iter().find(|peer| !self.is_silent(step, peer));
+            let Some(from) = from else {
+                self.give_up(&way, step.now + step.roll.grace);
+                return step.lead(Lead::Behind(false));
+            };
+            let from_epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
+            step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
+            self.pursuit = Some(Pursuit::Copy(from, way));
+            return;
+        }
+        let Some(Entry { r, .. }) = way.entries.back().copied() else { return };
+        let (head, donors, spent) = (way.target, donors(step, &way), way.spent.clone());
+        step.put(Output::Fetch { head, r, donors, spent });
         self.pursuit = Some(Pursuit::Load(way));
+    }
+
+    /// Links of a lineage that is judged already have come again: their digests tell them.
+    pub(super) fn on_copied(
+        &mut self,
+        step: &mut Step<'_>,
+        from: PeerId,
+        mut way: Way,
+        links: &[Link],
+    ) {
+        let before = way.copied;
+        for link in links.iter().take(way.bare().saturating_sub(before)) {
+            let r = crate::wire::receipt_digest(&self.law.run, &link.receipt);
+            let Some(entry) = way.entries.get(way.copied).filter(|entry| entry.r == r) else {
+                break;
+            };
+            let epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
+            let head = Head { epoch, tokens: entry.tokens, state: entry.state };
+            step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
+            step.put(Output::Log(Record::Committed { head }));
+            let away = self.away(link);
+            if !away.is_empty() && way.away.len() < REMEMBERED_MAX {
+                way.away.insert(epoch, away);
+            }
+            way.copied += 1;
+        }
+        if way.copied == before {
+            self.note_in_vain(step, from);
+        }
+        self.copy(step, way);
     }
 
     /// Who may serve the checkpoint that is on its way; `None` while none is. More of them are heard as it
@@ -132,23 +215,15 @@ impl State {
         }
     }
 
-    /// R27, R34: in which blocks the links of a way have spent what is unspent here. On an extension of
-    /// our own head only the first one can have.
-    fn spent_on(&self, way: &Way) -> Blocks {
-        let each = way.links.iter().map(|link| self.spent(&link.receipt));
-        each.fold(Blocks::default(), |all, spent| all.and(&spent))
-    }
-
     /// Ends the way at the state whose checkpoint has come in part, if that lies on the way, which
     /// the receipts after it prove. It is tried once.
     fn shorten(&mut self, way: &mut Way) {
         let Some(state) = self.partial.take() else { return };
-        let after = way.links.iter().position(|link| link.receipt.series.parent == state);
-        let Some(count) = after.filter(|count| *count > 0) else { return };
-        way.links.truncate(count);
-        let base = self.head_at(way.base).map_or(0, |head| head.tokens);
-        let tokens = way.links.iter().map(|link| link.receipt.tokens());
-        let tokens = tokens.fold(base, u64::saturating_add);
+        let Some(last) = way.entries.iter().position(|entry| entry.state == state) else { return };
+        let (count, bare) = (last + 1, way.bare());
+        let Some(Entry { tokens, .. }) = way.entries.get(last).copied() else { return };
+        way.entries.truncate(count);
+        way.links.truncate(count.saturating_sub(bare));
         let epoch = way.base.saturating_add(count as u64);
         way.target = Head { epoch, tokens, state };
     }
@@ -157,12 +232,18 @@ impl State {
         let loaded =
             |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
         let Some(Pursuit::Load(way)) = self.pursuit.take_if(loaded) else { return };
-        self.note_spent(&self.spent_on(&way));
-        self.rewind(step, way.base, head);
-        let mut links = way.links.into_iter().peekable();
-        while let Some(link) = links.next() {
-            let next = links.peek().map(|next: &Link| next.receipt.series.parent);
-            self.extend(step, link, next.unwrap_or(head.state));
+        self.note_spent(&way.spent);
+        self.rewind(step, &way);
+        let bare = way.bare();
+        let Way { entries, links, away, .. } = way;
+        if bare > 0 {
+            // Those in memory are the last of our lineage.
+            self.links.clear();
+        }
+        self.forkable.extend(away);
+        entries.iter().take(bare).for_each(|entry| self.take_entry(*entry));
+        for (link, entry) in links.into_iter().zip(entries.into_iter().skip(bare)) {
+            self.extend(step, link, entry.state);
         }
         self.arrive(step);
     }
@@ -179,65 +260,59 @@ impl State {
 
     /// Goes on from the head that is reached.
     fn arrive(&mut self, step: &mut Step<'_>) {
+        self.note_taken(step);
         let (head, voters, median) = self.tip();
         step.lead(Lead::Enter { head, voters, median });
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
-    fn rewind(&mut self, step: &mut Step<'_>, base: u64, theirs: Head) {
+    fn rewind(&mut self, step: &mut Step<'_>, way: &Way) {
+        let (base, theirs) = (way.base, way.target);
         let undone = self.head.epoch.saturating_sub(base);
         if undone > 0 {
-            let (first_epoch, mine) = (base.saturating_add(1), self.head);
-            step.put(Output::Log(Record::Rewound { epoch: base, to: theirs }));
-            step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone }));
-            // Others who still stand where we stood are no other fork.
-            self.remember(mine.state);
+            if way.copied == 0 {
+                step.put(Output::Log(Record::Rewound { epoch: base, to: theirs }));
+            }
+            self.tell_fork(step, base.saturating_add(1), theirs, undone);
         }
         let stay = base.saturating_add(1).saturating_sub(self.first_link());
         self.links.truncate(usize::try_from(stay).unwrap_or(usize::MAX));
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);
+        self.taken.retain(|(epoch, _)| *epoch <= base);
         self.head = self.head_at(base).unwrap_or(self.head);
     }
 
     /// R25: nobody serves the checkpoint, so we go on with our own lineage until somebody may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
-        if !matches!(&self.pursuit, Some(Pursuit::Load(way)) if way.target == head) {
-            return;
+        let failed =
+            |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
+        let Some(Pursuit::Load(way)) = self.pursuit.take_if(failed) else { return };
+        let until = step.now + step.roll.grace;
+        if let Some(last) = way.entries.back().filter(|_| self.unserved.len() < REMEMBERED_MAX) {
+            self.unserved.insert((head.state, last.r), until);
         }
-        self.pursuit = None;
-        self.give_up(head.state, step.now + step.roll.grace);
+        self.give_up(&way, until);
         step.lead(Lead::Behind(false));
     }
 
-    fn give_up(&mut self, state: Digest, until: Time) {
+    fn give_up(&mut self, way: &Way, until: Time) {
         self.catching_up = false;
-        self.put_aside(state, until);
-    }
-
-    /// Tells once that the way is at its end: nobody who answers is further than the next epoch,
-    /// which is decided here as any other.
-    pub(super) fn note_caught_up(&mut self, step: &mut Step<'_>) {
-        let next = self.head.epoch.saturating_add(1);
-        let further = step.roll.live(step.now).any(|(peer, seen)| {
-            seen.beat.head.epoch > next
-                && self.is_ahead(seen, &self.head)
-                && !self.is_silent(step, peer)
-        });
-        if self.catching_up && !further {
-            self.catching_up = false;
-            step.put(Output::Event(Event::CaughtUp { head: self.head }));
-        }
+        self.put_aside(way.from, way.target.state, until);
     }
 }
 
-/// Who may serve what leads to a head: first who told of it, whatever its last heartbeat said; then
-/// the living who are there, or have gone on from there.
+/// Who may serve what leads to a head: first who told of it, until a later heartbeat of it shows another
+/// one; then the living who are there, or have gone on from there.
 fn donors(step: &Step<'_>, way: &Way) -> Vec<PeerId> {
     let beyond = |head: &Head| head.epoch > way.target.epoch && head.exceeds(&way.target);
-    let serves =
-        |peer: &PeerId, head: &Head| *peer == way.from || *head == way.target || beyond(head);
-    let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, &seen.beat.head));
+    // Its answer may overtake the heartbeats before it.
+    let is_news = |seen: &Seen| seen.heard > way.told + step.roll.heartbeat;
+    let serves = |peer: &PeerId, seen: &Seen| {
+        let head = &seen.beat.head;
+        (*peer == way.from && !is_news(seen)) || *head == way.target || beyond(head)
+    };
+    let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, seen));
     let mut donors: Vec<(bool, bool, PeerId)> = serving
         .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
         .collect();

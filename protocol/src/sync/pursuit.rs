@@ -1,33 +1,121 @@
 //! The one open question: what was asked, and what its answer leads to.
 
+use std::collections::VecDeque;
+
 use super::arrive::Way;
 use super::{
-    Answer, Ask, Asked, CHAIN_MAX, ChainLink, Digest, Event, Fault, Head, LINK_WAIT, Link, Open,
-    Opening, PeerId, REMEMBERED_MAX, Series, State, Time, Voter,
+    Answer, Ask, Blocks, CHAIN_MAX, Digest, Entry, Fault, Head, LINK_WAIT, Link, Open, Opening,
+    PeerId, Receipt, State, Time, Voter,
 };
 use crate::output::Output;
+use crate::rule::Rule;
 use crate::step::{Lead, Step};
 
 /// What is being found out.
 #[derive(Clone, Debug)]
 pub(super) enum Pursuit {
     /// The links from a common epoch to a head; it was asked for because of the one that is sought.
-    Lineage { from: PeerId, sought: Head, base: Base, links: Vec<Link> },
+    Lineage { from: PeerId, sought: Head, judged: Box<Judged> },
     /// Where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
+    /// The links of a verified lineage that are in memory no more, from the one who is asked for them.
+    Copy(PeerId, Way),
     /// A verified head's updates.
     Replay(Way),
     /// A verified head's checkpoint.
     Load(Way),
 }
 
-/// A common epoch.
+/// Whoever serves links more slowly than this, in bytes a second, counts as silent (G12).
+const RATE_MIN: u64 = 8_000;
+
+/// What a receipt says of the epoch after it.
 #[derive(Clone, Debug)]
-pub(super) struct Base {
-    epoch: u64,
-    /// Who votes after it. Where its own link is in memory no more, that is served first, and they are
-    /// whom it names.
-    voters: Option<Vec<Voter>>,
+pub(super) struct Before {
+    /// Who votes.
+    pub(super) voters: Vec<Voter>,
+    /// The median weight, which bounds the weights.
+    pub(super) median: Option<u64>,
+}
+
+impl Before {
+    /// The epoch after genesis.
+    pub(super) fn founding(founders: &[Voter]) -> Self {
+        Self { voters: founders.to_vec(), median: None }
+    }
+
+    pub(super) fn of(receipt: &Receipt) -> Self {
+        Self { voters: receipt.voters(), median: receipt.median_weight() }
+    }
+}
+
+/// A lineage that is being judged, from a common epoch on.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    /// The last common epoch; of a lineage that has diverged, with the state that is said of it.
+    pub(super) base: Head,
+    /// Our own state after the base, where another one is said to follow from an equal receipt.
+    pub(super) diverged: Option<Digest>,
+    /// Whether a chain told of this base: then the links that follow on it fit it.
+    pub(super) by_chain: bool,
+    /// Of each link; the state after the last one is not known.
+    pub(super) entries: VecDeque<Entry>,
+    /// The last of them.
+    pub(super) links: VecDeque<Link>,
+    /// What the last link says of the epoch after it; `None` where the base's own link is to be served
+    /// first, since it is in memory no more.
+    pub(super) before: Option<Before>,
+    /// Whether a third of the voters of the common epoch signed the first link.
+    pub(super) is_signed: bool,
+    /// Whether it has a Regroup that ours has not.
+    pub(super) is_regrouped: bool,
+    /// In which blocks it has spent what is unspent here.
+    pub(super) spent: Blocks,
+    /// Bytes of the links in memory.
+    pub(super) bytes: usize,
+    /// Bytes that have come, since when.
+    pub(super) came: u64,
+    since: Time,
+}
+
+impl Judged {
+    pub(super) fn new(step: &Step<'_>, base: Head, before: Option<Before>) -> Self {
+        Self {
+            base,
+            diverged: None,
+            by_chain: false,
+            entries: VecDeque::new(),
+            links: VecDeque::new(),
+            before,
+            is_signed: false,
+            is_regrouped: false,
+            spent: Blocks::default(),
+            bytes: 0,
+            came: 0,
+            since: step.now,
+        }
+    }
+
+    /// The last epoch that is proven.
+    pub(super) fn reached(&self) -> u64 {
+        self.base.epoch.saturating_add(self.entries.len() as u64)
+    }
+
+    /// Tokens committed by then.
+    pub(super) fn tokens(&self) -> u64 {
+        self.entries.back().map_or(self.base.tokens, |last| last.tokens)
+    }
+
+    /// Whether it comes so slowly that somebody else is asked.
+    pub(super) fn is_slow(&self, step: &Step<'_>) -> bool {
+        let length = step.now.since(self.since);
+        length >= step.roll.grace && self.came < length.as_secs().saturating_mul(RATE_MIN)
+    }
+
+    /// The state after the last link is only said.
+    pub(super) fn end_at(&mut self, state: Digest) {
+        self.entries.iter_mut().next_back().into_iter().for_each(|last| last.state = state);
+    }
 }
 
 impl State {
@@ -37,22 +125,34 @@ impl State {
         (from, sought): (PeerId, Head),
         base: u64,
     ) {
-        self.asked.insert(from, Asked::now(step));
-        let base = Base { epoch: base, voters: self.voters_at(base) };
-        self.ask_links(step, (from, sought), base, Vec::new());
+        let Some(head) = self.head_at(base) else { return };
+        let judged = Judged::new(step, head, self.before(base));
+        self.note_asked(step, from);
+        self.ask_links(step, (from, sought), judged);
     }
 
-    /// Asks for the links after those that are here.
-    fn ask_links(
+    /// Asks for what follows on the epoch at which a lineage parts from ours, as a chain has told; or on a
+    /// state that is said to follow from an equal receipt, beside ours.
+    pub(super) fn ask_parted(
         &mut self,
         step: &mut Step<'_>,
         (from, sought): (PeerId, Head),
-        base: Base,
-        links: Vec<Link>,
+        base: u64,
+        diverged: Option<(Head, Digest)>,
     ) {
-        let known = links.last().map_or(base.epoch, |last| last.receipt.series.epoch);
-        let from_epoch = known.saturating_add(u64::from(base.voters.is_some()));
-        self.pursuit = Some(Pursuit::Lineage { from, sought, base, links });
+        let Some(head) = self.head_at(base) else { return };
+        let (said, mine) = diverged.unzip();
+        let mut judged = Judged::new(step, said.unwrap_or(head), self.before(base));
+        (judged.by_chain, judged.diverged) = (true, mine);
+        self.note_asked(step, from);
+        self.ask_links(step, (from, sought), judged);
+    }
+
+    /// Asks for the links after those that are judged.
+    fn ask_links(&mut self, step: &mut Step<'_>, (from, sought): (PeerId, Head), judged: Judged) {
+        let from_epoch = judged.reached().saturating_add(u64::from(judged.before.is_some()));
+        let judged = Box::new(judged);
+        self.pursuit = Some(Pursuit::Lineage { from, sought, judged });
         step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
     }
 
@@ -62,8 +162,14 @@ impl State {
         self.ask_chain_from(step, from, target, from_epoch);
     }
 
-    fn ask_chain_from(&mut self, step: &mut Step<'_>, from: PeerId, target: Head, from_epoch: u64) {
-        self.asked.insert(from, Asked::now(step));
+    pub(super) fn ask_chain_from(
+        &mut self,
+        step: &mut Step<'_>,
+        from: PeerId,
+        target: Head,
+        from_epoch: u64,
+    ) {
+        self.note_asked(step, from);
         self.pursuit = Some(Pursuit::Chain { from, target, from_epoch });
         step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
@@ -78,7 +184,8 @@ impl State {
     ) {
         let expected = match &self.pursuit {
             Some(Pursuit::Lineage { from, .. } | Pursuit::Chain { from, .. }) => Some(*from),
-            _ => None,
+            Some(Pursuit::Copy(from, _)) => Some(*from),
+            Some(Pursuit::Replay(_) | Pursuit::Load(_)) | None => None,
         };
         if expected != Some(from) {
             return;
@@ -87,24 +194,28 @@ impl State {
         let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
         match (self.pursuit.take(), answer) {
             (
-                Some(Pursuit::Lineage { sought, base, links, .. }),
+                Some(Pursuit::Lineage { sought, judged, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
                 if sought.exceeds(&self.head) && !head.exceeds(&self.head) {
                     // It has told of a head that it does not have.
-                    self.asked.insert(from, Asked::in_vain(step));
+                    self.note_in_vain(step, from);
                 }
                 let told = Reply { from, head: *head, sought, openings, open, majority };
-                self.on_lineage(step, &told, base, links, more);
+                self.on_lineage(step, &told, *judged, more);
             }
             (Some(Pursuit::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
-                self.on_chain(step, from, target, from_epoch, chain);
+                self.on_chain(step, (from, target), from_epoch, chain);
             }
+            (Some(Pursuit::Copy(_, way)), Some(Answer::Lineage { links, .. })) => {
+                self.on_copied(step, from, way, links);
+            }
+            (Some(Pursuit::Copy(_, way)), _) => self.on_copied(step, from, way, &[]),
             (_, Some(_)) => {
                 step.put(Output::Fault(from, Fault::Answer("answers another question")));
             }
             // R25: its head may be a lie, or it has died; others may have it too.
-            (_, None) => drop(self.asked.insert(from, Asked::in_vain(step))),
+            (_, None) => self.note_in_vain(step, from),
         }
     }
 
@@ -112,79 +223,104 @@ impl State {
         &mut self,
         step: &mut Step<'_>,
         told: &Reply<'_>,
-        Base { epoch: base, voters }: Base,
-        mut links: Vec<Link>,
+        mut judged: Judged,
         more: &[Link],
     ) {
         let Reply { from, head: target, sought, .. } = *told;
-        let Some(common) = self.head_at(base) else { return };
-        let Some(voters) = voters else {
-            let is_base = |link: &&Link| link.receipt.series.epoch == base;
+        let base = judged.base;
+        if judged.before.is_none() {
+            let is_base = |link: &&Link| link.receipt.series.epoch == base.epoch;
             match more.first().filter(is_base) {
                 Some(link) if self.has(&link.receipt) => {
-                    let base = Base { epoch: base, voters: Some(link.receipt.voters()) };
-                    self.ask_links(step, (from, sought), base, links);
+                    judged.before = Some(Before::of(&link.receipt));
+                    self.ask_links(step, (from, sought), judged);
                 }
                 Some(_) => self.ask_chain(step, from, target),
-                None => {}
+                None => self.note_in_vain(step, from),
             }
             return;
-        };
-        if links.is_empty() && more.first().is_some_and(|l| l.receipt.series.parent != common.state)
-        {
-            self.ask_chain(step, from, target);
+        }
+        let fits = |link: &Link| link.receipt.series.parent == base.state;
+        if judged.entries.is_empty() && more.first().is_some_and(|link| !fits(link)) {
+            match judged.by_chain {
+                // What it says now is not what it said of its chain.
+                true => self.note_in_vain(step, from),
+                false => self.ask_chain(step, from, target),
+            }
             return;
         }
         for link in more {
-            match self.check_next((common, &voters), links.last(), link) {
-                Ok(()) => links.push(link.clone()),
-                Err(fault) => {
-                    step.put(Output::Fault(from, fault));
-                    return;
-                }
+            if let Err(fault) = self.judge(&mut judged, link, told.open.openings) {
+                step.put(Output::Fault(from, fault));
+                return;
+            }
+            if self.is_proof(step, told, &judged) {
+                return;
             }
         }
-        let Some(last) = links.last() else {
+        if judged.entries.is_empty() {
             if target == self.head {
                 step.lead(Lead::Openings(from, told.openings.to_vec()));
-            } else if target.epoch <= base {
+            } else if target.epoch <= base.epoch && !judged.by_chain {
                 self.ask_chain(step, from, target);
             }
             return;
-        };
-        let reached = last.receipt.series.epoch;
-        if reached < target.epoch && !more.is_empty() {
-            let base = Base { epoch: base, voters: Some(voters) };
-            self.ask_links(step, (from, sought), base, links);
-            return;
         }
-        let tokens =
-            links.iter().fold(common.tokens, |sum, link| sum.saturating_add(link.receipt.tokens()));
-        if reached != target.epoch || tokens != target.tokens {
+        self.on_judged(step, told, judged, more.is_empty());
+    }
+
+    /// Whether a lineage is looked at only to prove that it exists, which its first link does; tells of it.
+    fn is_proof(&mut self, step: &mut Step<'_>, told: &Reply<'_>, judged: &Judged) -> bool {
+        let Some(Entry { r, .. }) = judged.entries.front().copied() else { return false };
+        let Reply { from, sought, head: target, .. } = *told;
+        let first_epoch = judged.base.epoch.saturating_add(1);
+        if let Some(mine) = judged.diverged {
+            self.tell_diverged(step, from, mine, judged.base.state);
+            self.remember(sought.state);
+            self.put_aside(from, sought.state, Time(u64::MAX));
+            self.note_in_vain(step, from);
+            return true;
+        }
+        if target.exceeds(&self.head) {
+            return false;
+        }
+        let parted = self.entry(first_epoch).is_some_and(|mine| mine.r != r);
+        // Its head may have moved since it told of the other one, and so may ours.
+        if parted && self.state_after(target.epoch) != Some(target.state) {
+            self.tell_fork(step, first_epoch, target, 0);
+        }
+        self.remember(sought.state);
+        true
+    }
+
+    /// The head's tokens come first: a lineage that does not lead there is not fetched to its end (G12).
+    fn on_judged(
+        &mut self,
+        step: &mut Step<'_>,
+        told: &Reply<'_>,
+        mut judged: Judged,
+        is_end: bool,
+    ) {
+        let Reply { from, head: target, sought, .. } = *told;
+        let (reached, tokens) = (judged.reached(), judged.tokens());
+        let leads = (reached < target.epoch && tokens <= target.tokens && !is_end)
+            || (reached, tokens) == (target.epoch, target.tokens);
+        if !leads {
             step.put(Output::Fault(from, Fault::Answer("a head that its links do not reach")));
             return;
         }
-        self.follow(step, told, base, links);
-    }
-
-    /// Whether `link` follows on `before`, or on the common head and its voters where there is none.
-    fn check_next(
-        &self,
-        (common, voters): (Head, &[Voter]),
-        before: Option<&Link>,
-        link: &Link,
-    ) -> Result<(), Fault> {
-        let Some(before) = before.map(|before| &before.receipt) else {
-            return self.law.check_link(Series::after(&common), voters, link);
-        };
-        let epoch = before.series.epoch.saturating_add(1);
-        // What its voters signed; the first link is held against our own state.
-        let base = Series { epoch, parent: link.receipt.series.parent, regroup: None };
-        self.law.check_link(base, &before.voters(), link)
+        if reached == target.epoch {
+            judged.end_at(target.state);
+            return self.follow(step, told, judged);
+        }
+        if judged.is_slow(step) && self.keeps(Rule::G12) {
+            return self.note_in_vain(step, from);
+        }
+        self.ask_links(step, (from, sought), judged);
     }
 
     /// A verified greater head: R23, R24, R16.
-    fn follow(&mut self, step: &mut Step<'_>, told: &Reply<'_>, base: u64, links: Vec<Link>) {
+    fn follow(&mut self, step: &mut Step<'_>, told: &Reply<'_>, mut judged: Judged) {
         let Reply { from, head: target, open, .. } = *told;
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         // Whoever is two epochs behind does not wait for the update of the first one alone.
@@ -192,107 +328,48 @@ impl State {
         if !target.exceeds(&self.head) || applying || (decided && one_longer) {
             return;
         }
-        let (base, links) = self.beyond_ours(base, links);
-        let regrouped = links.iter().any(|link| {
-            let mine = self.link(link.receipt.series.epoch);
-            let ours = mine.map_or(open.openings, |mine| &mine.openings);
-            !link.openings.iter().all(|opening| ours.contains(opening))
-        });
-        let on_ours = base == self.head.epoch;
-        if one_longer && regrouped && told.majority {
-            self.put_aside(target.state, step.now + super::ASK_INTERVAL);
+        let skipped = self.skip_ours(&mut judged);
+        let Some(last) = judged.entries.back().copied() else { return };
+        if one_longer && judged.is_regrouped && told.majority {
+            self.put_aside(from, target.state, step.now + super::ASK_INTERVAL);
             return;
         }
-        if self.is_outvoted(step, &target, &links) {
-            self.put_aside(target.state, step.now + step.roll.grace);
+        if self.is_outvoted(step, &target, &judged) {
+            self.put_aside(from, target.state, step.now + step.roll.grace);
             return;
         }
+        if self.unserved.contains_key(&(target.state, last.r)) {
+            return self.note_in_vain(step, from);
+        }
+        let undone = self.head.epoch.saturating_sub(judged.base.epoch);
+        if skipped > 0 && undone > self.config.undo_max {
+            // Who signed the first link beyond ours is not known: it is asked for anew.
+            return;
+        }
+        if self.is_held(step, (from, target), &judged) {
+            return;
+        }
+        self.note_useful(&from);
+        let Judged { base, entries, links, spent, .. } = judged;
+        let on_ours = base.epoch == self.head.epoch;
         let waited = self.ahead_since.is_some_and(|since| step.now >= since + LINK_WAIT);
-        if let ([link], true, false) = (links.as_slice(), on_ours, waited) {
+        if let (1, Some(link), true, false) = (entries.len(), links.front(), on_ours, waited) {
             step.lead(Lead::Link(from, Box::new(link.clone())));
             return;
         }
-        let links = links.into();
-        self.set_out(step, Way { from, target, base, links });
-    }
-
-    /// Without the links that we have taken ourselves since we asked.
-    fn beyond_ours(&self, base: u64, links: Vec<Link>) -> (u64, Vec<Link>) {
-        let ours = links.iter().take_while(|link| self.has(&link.receipt)).count();
-        (base.saturating_add(ours as u64), links.into_iter().skip(ours).collect())
+        self.set_out(step, Way::new(step, (from, target), base, (entries, links), spent));
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where
     /// more of its voters say another one than this, it is not followed.
-    fn is_outvoted(&self, step: &Step<'_>, target: &Head, links: &[Link]) -> bool {
-        let voters = links.last().map(|last| last.receipt.voters()).unwrap_or_default();
-        let heads = voters.iter().filter_map(|voter| step.roll.peers.get(&voter.peer));
+    fn is_outvoted(&self, step: &Step<'_>, target: &Head, judged: &Judged) -> bool {
+        let voters = judged.before.iter().flat_map(|before| &before.voters);
+        let heads = voters.filter_map(|voter| step.roll.peers.get(&voter.peer));
         let same = heads
             .map(|seen| seen.beat.head)
             .filter(|head| (head.epoch, head.tokens) == (target.epoch, target.tokens));
         let (for_it, against): (Vec<_>, Vec<_>) = same.partition(|head| head.state == target.state);
         against.len() > for_it.len()
-    }
-
-    /// R26: the first epoch in which two chains differ.
-    fn on_chain(
-        &mut self,
-        step: &mut Step<'_>,
-        from: PeerId,
-        target: Head,
-        from_epoch: u64,
-        chain: &[ChainLink],
-    ) {
-        let in_order = chain.iter().zip(from_epoch..).all(|(link, at)| link.epoch == at);
-        if !in_order {
-            step.put(Output::Fault(from, Fault::Answer("a chain out of order")));
-            return;
-        }
-        let ours = |epoch: u64| self.state_after(epoch);
-        let parted = chain.iter().find(|link| ours(link.epoch) != Some(link.state));
-        let Some(ChainLink { epoch: first_epoch, state, r }) = parted.copied() else {
-            // It has followed us since, and its head is all that tells of where it was.
-            if ours(target.epoch).is_some_and(|state| state != target.state) {
-                self.tell_fork(step, target.epoch, target);
-            }
-            self.remember(target.state);
-            return;
-        };
-        if first_epoch == from_epoch && from_epoch > 1 {
-            let earlier = from_epoch.saturating_sub(CHAIN_MAX as u64 / 2).max(1);
-            self.ask_chain_from(step, from, target, earlier);
-            return;
-        }
-        let mine = self.entry(first_epoch);
-        if let Some(mine) = mine.filter(|mine| mine.r == r) {
-            let (mine, theirs) = (mine.state, state);
-            step.put(Output::Event(Event::Diverged { who: from, mine, theirs }));
-            self.remember(target.state);
-            self.put_aside(target.state, Time(u64::MAX));
-            return;
-        }
-        if target.exceeds(&self.head) {
-            self.ask_lineage(step, (from, target), first_epoch.saturating_sub(1));
-        } else if mine.is_some() && ours(target.epoch) != Some(target.state) {
-            // Else it has parted since it told of its head, and the next one will show where.
-            self.tell_fork(step, first_epoch, target);
-        }
-    }
-
-    /// R26: another lineage exists, and ours stays.
-    fn tell_fork(&mut self, step: &mut Step<'_>, first_epoch: u64, theirs: Head) {
-        if !self.told.contains(&theirs.state) {
-            self.remember(theirs.state);
-            let mine = self.head;
-            step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone: 0 }));
-        }
-    }
-
-    pub(super) fn remember(&mut self, state: Digest) {
-        if self.told.len() >= REMEMBERED_MAX {
-            self.told.pop_first();
-        }
-        self.told.insert(state);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::{LogId, RunId};
+use crate::lineage::Capacity;
 use crate::message::{Certificate, Member, Roster};
 use crate::sign::Keypair;
 
@@ -35,8 +36,22 @@ fn state() -> (State, Vec<(Head, Link)>) {
     let key = Keypair::from_seed(&[1; 32]);
     let me = Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
     let run = RunId([2; 32]);
-    let law = Law { run, key, peers_min: 1, majority_only: false, elements: 1 };
-    let config = Config { genesis: Digest([3; 32]), founders: Vec::new(), replay_max: 0 };
+    let law = Law {
+        run,
+        key,
+        peers_min: 1,
+        majority_only: false,
+        elements: 1,
+        capacity: Capacity::Counted(1),
+    };
+    let config = Config {
+        genesis: Digest([3; 32]),
+        founders: Vec::new(),
+        replay_max: 0,
+        undo_max: 64,
+        follow: None,
+        without: None,
+    };
     let lineage = lineage(genesis(&config));
     (State::new(law, me, config, lineage.clone()), lineage)
 }

@@ -3,9 +3,10 @@
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId, PeerId};
 use intellect_protocol::message::{
-    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Finished, Head, Heartbeat,
-    Join, Keep, Kept, Leaving, Link, Lost, Member, Message, Opening, Phase, Query, Ready, Receipt,
-    Refusal, Refuse, Regroup, Request, Roster, Series, Status, Voted, Voter,
+    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Finished, Head, Heard,
+    Heartbeat, Join, Keep, Kept, Leaving, Link, Lost, Member, Message, Opening, Phase, Query,
+    Ranked, Ready, Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status,
+    Voted, Voter,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -69,7 +70,7 @@ fn free() -> Roster {
 }
 
 fn repairing() -> Roster {
-    Roster { attempt: 2, heard: vec![voter(0xa)], keep: vec![keep()], ..free() }
+    Roster { attempt: 2, heard: vec![heard(0xa, None)], keep: vec![keep()], ..free() }
 }
 
 fn adopting() -> Roster {
@@ -77,7 +78,7 @@ fn adopting() -> Roster {
     Roster {
         series,
         attempt: 3,
-        heard: vec![voter(0xa), voter(0xb)],
+        heard: vec![heard(0xa, None), heard(0xb, Some(ranked()))],
         adopt: Some(receipt()),
         ..free()
     }
@@ -128,23 +129,26 @@ fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
     })
 }
 
-fn status(done: Option<Voted>, ready: Option<(u64, u64)>) -> Message {
-    Message::Status(Status {
-        series: series(),
-        log: LogId([0x5a; 16]),
-        attempt: 2,
-        done,
-        holds_forced: false,
-        chunks: Vec::new(),
-        ready,
-        present: vec![peer(0xa), peer(0xb)],
-    })
+fn ranked() -> Ranked {
+    Ranked { depth: 0, attempt: 2, r: digest(0x72) }
 }
 
-fn finished() -> Message {
-    let Message::Status(status) = status(None, None) else { unreachable!() };
-    let chunks = vec![Finished { roster: digest(0x71), chunk: 1, seal: seal() }];
-    Message::Status(Status { chunks, ..status })
+fn heard(name: u8, done: Option<Ranked>) -> Heard {
+    Heard { voter: voter(name), done, holds_forced: false, signature: Signature([0x51; 64]) }
+}
+
+fn status(done: Option<Ranked>, holds_forced: bool) -> Message {
+    let (series, log) = (series(), LogId([0x5a; 16]));
+    Message::Status(Status { series, log, attempt: 1 << 32, done, holds_forced })
+}
+
+fn report(done: Option<Voted>, ready: Option<(u64, u64)>, chunks: Vec<Finished>) -> Message {
+    let present = vec![peer(0xa), peer(0xb)];
+    Message::Report(Report { series: series(), attempt: 2, done, chunks, ready, present })
+}
+
+fn finished() -> Finished {
+    Finished { roster: digest(0x71), chunk: 1, seal: seal() }
 }
 
 fn mended() -> Link {
@@ -168,9 +172,11 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("heartbeat, joined", heartbeat(Phase::Regrouping, Some(digest(0x67)))),
         ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
-        ("status, nothing", status(None, None)),
-        ("status, finished chunks", finished()),
-        ("status, voted and ready", status(Some(voted()), Some((1, 300)))),
+        ("status, nothing", status(None, false)),
+        ("status, voted", status(Some(ranked()), true)),
+        ("report, nothing", report(None, None, Vec::new())),
+        ("report, finished chunks", report(None, None, vec![finished()])),
+        ("report, voted and ready", report(Some(voted()), Some((1, 300)), Vec::new())),
         ("roster, free", Message::Roster(free())),
         ("roster, repairing", Message::Roster(repairing())),
         ("roster, adopting", Message::Roster(adopting())),
@@ -180,6 +186,9 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("refuse, rule", refuse(Refusal::Rule)),
         ("refuse, present", refuse(Refusal::Present(peer(0xb)))),
         ("refuse, absent", refuse(Refusal::Absent(peer(0xb)))),
+        ("refuse, lacks", refuse(Refusal::Lacks(peer(0xb)))),
+        ("refuse, places", refuse(Refusal::Places)),
+        ("refuse, early", refuse(Refusal::Early(300))),
         ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
         ("done", Message::Done(Done { series, roster, r, update })),
         ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),

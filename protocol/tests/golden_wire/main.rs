@@ -97,7 +97,7 @@ fn every_message_has_its_golden_bytes() {
 fn every_variant_has_its_golden_number() {
     let mut kinds: Vec<_> = bodies().map(|(_, body)| body[0]).collect();
     kinds.dedup();
-    assert_eq!(kinds, (0..13).collect::<Vec<_>>(), "a message without an example");
+    assert_eq!(kinds, (0..14).collect::<Vec<_>>(), "a message without an example");
     for ((_, message), (_, body)) in messages().into_iter().zip(bodies()) {
         assert_eq!(message.tag(), TAGS[usize::from(body[0])]);
     }
@@ -177,7 +177,7 @@ fn trailing_bytes_and_long_forms_of_numbers_are_refused() {
         let longer = [body.as_slice(), &[0]].concat();
         assert_eq!(open(&signed(&longer)), Err(OpenError::Malformed), "{name}");
     }
-    let leaving = |epoch: &[u8]| [&[0x0c], epoch, &read("03 e4*32 01")].concat();
+    let leaving = |epoch: &[u8]| [&[0x0d], epoch, &read("03 e4*32 01")].concat();
     assert!(open(&signed(&leaving(&[4]))).is_ok());
     for epoch in ["fb 04 00", "fc 04 00 00 00", "fd 04 00*7"] {
         assert_eq!(open(&signed(&leaving(&read(epoch)))), Err(OpenError::Malformed), "{epoch}");
@@ -200,8 +200,8 @@ fn another_run_version_author_or_kind_is_refused() {
         let whole = signed(&body);
         let other = wire::open(&RunId([0x53; 32]), &whole, DIRECT_BYTES_MAX);
         assert_eq!(other, Err(OpenError::Signature), "{name}");
-        let version = [&[2], &whole[1..]].concat();
-        assert_eq!(open(&version), Err(OpenError::Version(2)), "{name}");
+        let version = [&[1], &whole[1..]].concat();
+        assert_eq!(open(&version), Err(OpenError::Version(1)), "{name}");
         let author = Keypair::from_seed(&[1; 32]).peer();
         let author = [&whole[..1], author.as_bytes(), &whole[33..]].concat();
         assert_eq!(open(&author), Err(OpenError::Signature), "{name}");

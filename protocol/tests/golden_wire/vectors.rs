@@ -2,11 +2,12 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 13] = [
+pub(crate) const TAGS: [&str; 14] = [
     "heartbeat",
     "ready",
     "query",
     "status",
+    "report",
     "roster",
     "accept",
     "refuse",
@@ -48,141 +49,172 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "status, nothing",
-        "03 05 e4*32 00 5a*16 02 00*4 02 0a*32 0b*32",
-        "fa0ce62fec2173f2289f9461e4ad4314b93da40d79a1010ff6bd88cd3c02b97c \
-         3a419fa7e245e98f38f4d3ce26e0e196910e1c06fd732c9d06528ac18c49be06",
+        "03 05 e4*32 00 5a*16 fd 00*4 01 00*5",
+        "aeb755c05a48b1575168a85cebc72d6e5e86974e56349dd0739ea5a96e7dc8d9 \
+         f721c653c7bf0d96b7fa7280b209a576a0157fe3c2ec58870b23f507650b0607",
     ),
     (
-        "status, finished chunks",
-        "03 05 e4*32 00 5a*16 02 00 00 01 71*32 01 c4*32 51*64 00 02 0a*32 0b*32",
-        "831b64b37bfeeaaf9581e3ad4a7c635030f14d714c8c2849cdf55e4ba82bec3c \
-         3854f4e73d2a2c8bf032b4d979a1e4e8faf0fc89c8f2e8799abcf42c36232f09",
+        "status, voted",
+        "03 05 e4*32 00 5a*16 fd 00*4 01 00 00 00 01 00 02 72*32 01",
+        "9e32cab80010b2aa2ad9df7bedecde6641b123024d2a069f82cb056761ef3972 \
+         a724ac5e6b2bf03fe00089bc49c541f24a625c11f8123d589462907888da9f06",
     ),
     (
-        "status, voted and ready",
-        "03 05 e4*32 00 5a*16 02 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 \
-         5b*16 01 00*4 01 01 fb 2c 01 02 0a*32 0b*32",
-        "be271c2b730f307e990238c77411fc74fb1e5cb5028bc37db7a92e94bbfd5aab \
-         2df1eaffbf716d4dda7744d31feee8f22cd717a28f9a6a20a0b25cb8bbaea50f",
+        "report, nothing",
+        "04 05 e4*32 00 02 00 00 00 02 0a*32 0b*32",
+        "8eeda2768c6fdc482840fd0955df55868ab04e73fd2149f15ca2d9306eb93ef2 \
+         686df790675bcf29d72911db720badc0b95915818818c3fc746d0403ab4f3401",
+    ),
+    (
+        "report, finished chunks",
+        "04 05 e4*32 00 02 00 01 71*32 01 c4*32 51*64 00 02 0a*32 0b*32",
+        "0439ed22e4aff789cf25a60188b30f4f3da113cede6d388fac5b25c92fd5cfa5 \
+         fd998ee8acce9cc7898491646debcb53d6c2b01501a9216cf46fe0e225b56b0b",
+    ),
+    (
+        "report, voted and ready",
+        "04 05 e4*32 00 02 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 \
+         01 00 00 00 01 01 fb 2c 01 02 0a*32 0b*32",
+        "92b63c3d09a6c7b40665ff7ec908710bc94c15e6487d8ec2177cca5336a79d30 \
+         efcc4c207145df39f6dadc3f5fd67c3c5dcfbaad74df8986629fe9e5bd56b802",
     ),
     (
         "roster, free",
-        "04 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4",
-        "328d817521621733acfcf808ef8592088f7014dd60aaa9489732d3bb6dc9fc6c \
-         21a0a7f0747ff296551527fd4c026a1b5a39a4c09a23f3a9d25786e598fbbb06",
+        "05 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4",
+        "b9d33c5c4b99d610657313fe576a625180328acf5129432396e2fcb9156ab1fa \
+         445b2b28e6af158f1d2a9c65e0b002aa6b67bc9db9d98972d1b49c90c1982403",
     ),
     (
         "roster, repairing",
-        "04 05 e4*32 00 02 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 \
-         01 71*32 02 0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 07 \
-         01 0a*32",
-        "531ab002ebf3bc1b74a84adb9810b2271ccfb0f334f1030ebbcd6271ae24d886 \
-         f25f233f40e848cb810bb063c7f81acbd0d0d0181477e48a3870fd5a18ce3601",
+        "05 05 e4*32 00 02 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 \
+         00 51*64 00 01 71*32 02 0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 \
+         02 04 06 07 01 0a*32",
+        "017bfbcf00c84df12c5e3199a93d13c6d956a0ebc6539ae96db722f7b4736e77 \
+         8f1efc0a2ba2ac918c5dfd22b99ce15b44ed6426c3fdca1880f4223546f3420b",
     ),
     (
         "roster, adopting",
-        "04 05 e4*32 01 67*32 03 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 02 0a*32 \
-         5a*16 0b*32 5b*16 01 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 \
-         00 00",
-        "1fefcf22ea5bfdbd93f2ccc24a3cff11d2337542432a772a5e3b4d2c796ef5ae \
-         3822d9d304dfe00a22fea6c1c34ba0523ddceae88bb03f1f1c041f1db4037e0c",
+        "05 05 e4*32 01 67*32 03 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 02 0a*32 \
+         5a*16 00 00 51*64 0b*32 5b*16 01 00 02 72*32 00 51*64 01 05 e4*32 00 00 d0*32 02 0a*32 \
+         5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 00",
+        "2eea6363699e65af5d72bbe9d43a4d6c688460965bfdbf0346db393978d20522 \
+         c67b80c8e25f1420cafbead5e52dbecfab9aa27a4309522ce5e09e2440b2ad05",
     ),
     (
         "accept",
-        "05 05 e4*32 00 70*32 01 0c*32",
-        "5fe34db7a48e68f87f1f609502965b929c5b131cc1df82766f13e7c41bd7aa99 \
-         aaac13e2b00deeeef94f2042f90c5b183295f62f59e80886b6b0ebdb5f2d1d0c",
+        "06 05 e4*32 00 70*32 01 0c*32",
+        "c645b3791d4aca1f3380a6c56742c647d71cfde765a7cbd37c36e634feceabf2 \
+         81cac62f9bf034a5acedb2f5790231d7e04c3198873c61e34dcaa16eb4c86403",
     ),
     (
         "refuse, promised",
-        "06 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 00",
-        "3f4d4ebb3e1cc9269efd1842dadf33dc30ce01b9ca346fba7fc822f7a3e83c9a \
-         a3683169f19f7d7b041ad9d5096e0fabb8ebaadb1ff28fcb3a75f0b402a4c602",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 00",
+        "55e04fb05d6842b5b1e9d1c3ee90db9a6f670805f02038f75e04576729feae78 \
+         e230eb1a2396a54dc5adac549c258be5c8bd5d2d3428e1c7b6a2703ea176fd01",
     ),
     (
         "refuse, weight",
-        "06 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 01",
-        "1d6ee69d4563ebbd7c499b88e41b924aa3e8d3a712156d96c09c94002bb949ec \
-         17cb28cc616f1d79a0f6831d425849585951d9a18601ca5b4476e6d4b20cd50d",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 01",
+        "3f606e2029808f9ab3c62075d8fd0c27e0640728cc392dba098182357519e681 \
+         ce504acef4ea944d229963d84c268605b090dad560b953f8bfaad9c055312309",
     ),
     (
         "refuse, rule",
-        "06 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 02",
-        "513f12f33994ab742387336efa75905e1711221a13199c10069ce94e750da229 \
-         d38551d55ef5036d7809578393612395366968a8fdd2c809b279674ab11b020b",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 02",
+        "9b811b4139bb56a6dbe1a2b93a5f390368abe6044d5bd5defcacb3ae94213cd6 \
+         e117d797536e2ce7794f21a13810b708d0d0a7994e89921386268906ebf2ee04",
     ),
     (
         "refuse, present",
-        "06 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 03 0b*32",
-        "6be015404742b7cc1c9e76f2db384f99c72be3b1610f415f02c81e9e147f90cf \
-         c5946779c9d23320d635940a260379b54bf279f6daff7112347b9f400b4b8c01",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 03 0b*32",
+        "37c27554b6af50dcdf6d6fe66f609bf2c103aa18179c9bfdc35f0f8171448115 \
+         c5faa51f00abd2658c5e936fc3a35441c86d7680c1cc4165790015fb2e043a08",
     ),
     (
         "refuse, absent",
-        "06 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 04 0b*32",
-        "8525ef1778adf7fab30c8c9729f7cbc2e64c430234a7e0eed64b58d8ba5a87ad \
-         fd43a7f25acddb5146047030b688aa256c5cf5be1bcbe20180451cb1b6d55102",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 04 0b*32",
+        "6313ace15d515575ef2d3531d396234845c41af59464e0809d9f50829da57e5d \
+         122d562adc65917fb253ab6798e6c154278d05e7d28df68e4fc6045d45ee5d0e",
+    ),
+    (
+        "refuse, lacks",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 05 0b*32",
+        "54e42590c70a2dcf0b8d8e5ad92478a0fd883deb485c31fe9c2bf0695661dec6 \
+         df51de7152d2111b8cb0a4895f83a0aaffb0833433ae1068ab59cbac63dcdb06",
+    ),
+    (
+        "refuse, places",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 06",
+        "6986eecc495cd8f30415c74c4e2bb67d2978fb6d54e1b13c463adb4e94c722db \
+         5da46f0d8e5e150c14e1773151848b5ce4c9fe400314c01897b6046962386c09",
+    ),
+    (
+        "refuse, early",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 07 fb 2c 01",
+        "2bb370904ed39c864706c094c5ca14a09c13eab2af9b740d78bf4296472ef0ac \
+         4f1d7f1076cf024268902c9d95835caad6dc70b251b83f1363783c90955a090b",
     ),
     (
         "lost",
-        "07 05 e4*32 00 70*32 0b*32",
-        "eaa395ea36a961fde5418ad86797f039648c5914e0ac8c2bc0f6dcdb9a53cccb \
-         c8cff0e2ca98d23db9e53b74ac2d4566d5394072a995f6dc8112893891799908",
+        "08 05 e4*32 00 70*32 0b*32",
+        "4d482502c870d2254ae46cdc75c42e010a7fb4c37a0ccc9acc5a72fb2ed5131a \
+         8e155398eaf44cfdb3db48e6ae630f9529035eb548dc4c23489295864b7c670f",
     ),
     (
         "done",
-        "08 05 e4*32 00 70*32 72*32 d0*32",
-        "d799e8942f3e73e819298f49e8e43bd39818969d301d119a5864316feb02081b \
-         c14284028269bbc916d7e82ccdb1dd93d3fb436009a94b96faa1c3ca755b800e",
+        "09 05 e4*32 00 70*32 72*32 d0*32",
+        "7898578380808aeb312a609eebd5673106d2bc7d0f211df54cdc422feb3d7070 \
+         e353480ebcd0552d943fad40a46fdbc09e82983c9b1a920d561e5e69038d5506",
     ),
     (
         "commit, whole",
-        "09 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 \
+        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 \
          01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 01 \
          0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64",
-        "e3f428a45f5f8284016d301e061e8a775ffa13a0031ed8c0b26e4f5e2c2abb8d \
-         b9762feef0ab021a1572425b21c867ea351ade746f1d5783816980ce1d5f150d",
+        "d3ca8bd68bc719fb407c355d62239230efd8ff97468009c86fadf7aad2c11a3d \
+         5a4e1f6f97ce2b9936be8beacec6036c05340202d9f1f6b3c567536fa295180c",
     ),
     (
         "commit, whole, of a repaired ring",
-        "09 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 71*32 02 \
+        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 71*32 02 \
          0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 02 02 04 06 07 05 e4*32 00 02 0a*32 02 0a*32 \
-         5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 01 71*32 02 0a*32 5a*16 01 fb 2c \
-         01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 07 01 0a*32 01 0a*32 51*64 00",
-        "9fe507a73b69a61f4d1670f11ba6091eb25610b3f6426314af73b2d8c2d27e6b \
-         d2ee3c29cc4bcdef49b3abc697b26a7fc269a2ee1191553068b1d19e61ef0c07",
+         5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 00 51*64 00 01 71*32 02 0a*32 \
+         5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 07 01 0a*32 01 0a*32 \
+         51*64 00",
+        "b10a4119feaf730b7607488eb0cdb76a25f3cbf2a2c3719a1c1ef2eb05f3e9b2 \
+         aa1d98e81d3ca17ab5f3637cb1e6b4f578ed166cf4477a21f6b9f109e2b3e103",
     ),
     (
         "commit, short",
-        "09 01 05 e4*32 00 70*32 72*32 d0*32 01 0a*32 51*64",
-        "04297ab0f804845983b195710a7c82a80fcc9f81f410bf0bafc2e2043ebca335 \
-         abe7103f370040e8585835ccb324e537dd9768c491430a894ae3394540c15109",
+        "0a 01 05 e4*32 00 70*32 72*32 d0*32 01 0a*32 51*64",
+        "a7768c6380a81bce769e750f0cb0746db71193a7fe1999c673a41d10e22a467a \
+         4e8f00155f46de5310024b57fe832f9b95fcefee198a29b46ad29410801a3c0a",
     ),
     (
         "regroup",
-        "0a 05 e4*32 00 01 0a*32 01 0a*32 5a*16 05 0b*32 5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 \
+        "0b 05 e4*32 00 01 0a*32 01 0a*32 5a*16 05 0b*32 5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 \
          0e*32 5e*16 03 0f*32 5f*16 04",
-        "5a6b46991b8bd959a0c85206d37f0eff90260390ebd6537dede6b2291614347a \
-         1656e3417f63a84d863aca6116130ce6e8cbe55a0850e91b61afad3c9c0af706",
+        "31734fa29db70779bd58665f95f1cb11d33aa0d1e1e472bdc1292a33de174b56 \
+         9ad7bc65a5fcc4adebd6e0cba2496879287bb9b706d6f94baf3ed73d557aec04",
     ),
     (
         "join, nothing",
-        "0b 05 e4*32 00 67*32 5a*16 00",
-        "629f7ebd25ab95afff5aa700c5bee76c9bb9231810c856e2356834470b85b55c \
-         f0106f0c4ab38fd2f788ff9b8b4b1015ea706b3c350d287166a68f53b7ddbf0a",
+        "0c 05 e4*32 00 67*32 5a*16 00",
+        "b02199942a22dd21bbce986aff83c61cc294eb2614822fc57788db723844682a \
+         9b050cd3680c772a752990ec9af50729a34188592c9c450c8352d92389f15300",
     ),
     (
         "join, voted",
-        "0b 05 e4*32 00 67*32 5a*16 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 \
+        "0c 05 e4*32 00 67*32 5a*16 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 \
          0b*32 5b*16 01 00 00",
-        "32e7347464368cc25d4e8829c708b5c506d3350d3005f44919e5f516d53ebecf \
-         77e5346b560db30c09776e56a2880bcedcd34f850959f749231a4f27fa7b5007",
+        "93c0eef8511c1adbeddbe9bf98567864b03d6454d15d65e90432e6f0c589ee18 \
+         d5d6e6e7ab0a7a5aa6e7c74e7081b387a0ae073bba53b860cb406bef85ec910f",
     ),
     (
         "leaving",
-        "0c 04 fc 70 11 01 00 e4*32 01",
-        "9a75e8e8800a222221bf4929e776ce771020f8cb4a5c73847b6aaa6c9a465901 \
-         e8f7467772b097b8e30a5e5354928216a3e227432b7655d8dd68cc53ac6e3c09",
+        "0d 04 fc 70 11 01 00 e4*32 01",
+        "abf0a4172011da4b17ad5f5d7a91f3b6c6f99e259316be3e140a82ce92e0c8ff \
+         33b9d1671afb2cfc526ec3206964d6bfd9e8849c7a4291ba51851a74ccc91b0a",
     ),
 ];
 

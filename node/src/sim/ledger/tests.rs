@@ -130,7 +130,16 @@ fn survivors_end_together_at_the_last_epoch() {
 fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
     let events = [
         ("fault", Event::Fault { who: name(0), why: "garbage".to_owned() }),
-        ("fork", Event::Fork { first_epoch: 1, mine: state(1), theirs: state(2), undone: 0 }),
+        (
+            "fork",
+            Event::Fork {
+                first_epoch: 1,
+                mine: state(1),
+                theirs: state(2),
+                undone: 0,
+                held: false,
+            },
+        ),
         ("diverged", Event::Diverged { who: name(0), mine: state(1), theirs: state(2) }),
     ];
     for (kind, event) in events {
@@ -226,7 +235,8 @@ fn who_goes_on_without_whom_is_told_once() {
     };
     ledger.record(0, regroup(0));
     ledger.record(0, regroup(0));
-    let fork = Event::Fork { first_epoch: 3, mine: state(1), theirs: state(2), undone: 2 };
+    let fork =
+        Event::Fork { first_epoch: 3, mine: state(1), theirs: state(2), undone: 2, held: false };
     ledger.record(1, record(1, 5, fork));
     assert_eq!(
         ledger.news(),

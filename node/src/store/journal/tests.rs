@@ -14,7 +14,7 @@ use crate::store::tests::{RUN, damaged, open};
 
 const FIRST: LogId = LogId([1; 16]);
 
-fn promise(epoch: u64, attempt: u32) -> Record {
+fn promise(epoch: u64, attempt: u64) -> Record {
     let series = Series { epoch, parent: Digest([5; 32]), regroup: None };
     Record::Promised { series, attempt }
 }

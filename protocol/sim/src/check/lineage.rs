@@ -1,6 +1,6 @@
 //! What was committed, by whom, and whose work is in it: S3, S4 and S6.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,13 +31,19 @@ pub(super) struct History {
     nodes: BTreeMap<Digest, Node>,
     /// What a process froze for the epoch after a state.
     frozen: BTreeMap<(Start, Digest), Frozen>,
+    liars: BTreeSet<PeerId>,
 }
 
 impl History {
     pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
         let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
         let node = Node { parent, head: genesis, r, regrouped, voters, spent: BTreeMap::new() };
-        Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen: BTreeMap::new() }
+        let (frozen, liars) = (BTreeMap::new(), BTreeSet::new());
+        Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen, liars }
+    }
+
+    pub(super) fn distrust(&mut self, peer: PeerId) {
+        self.liars.insert(peer);
     }
 
     /// The voters that the receipt before the next epoch names.
@@ -180,7 +186,7 @@ impl History {
     ) -> Result<BTreeMap<Start, Vec<u64>>, super::Violation> {
         let mut spent = before.clone();
         for (members, blocks) in sums(receipt) {
-            for member in members {
+            for member in members.into_iter().filter(|m| !self.liars.contains(&m.peer)) {
                 let Frozen { span, from, .. } = self.contribution(member, receipt)?;
                 let start = (member.peer, member.incarnation);
                 let untils = spent.entry(start).or_insert_with(|| vec![0; BLOCKS]);
@@ -202,8 +208,17 @@ impl History {
         member: &Member,
         receipt: &Receipt,
     ) -> Result<&Frozen, super::Violation> {
-        let key = ((member.peer, member.incarnation), receipt.series.parent);
-        let frozen = self.frozen.get(&key).filter(|frozen| frozen.weight() == member.weight);
+        let parent = receipt.series.parent;
+        let frozen = if self.liars.contains(&member.peer) {
+            // It says what it likes of its weight and of its start: what counts is in the sum.
+            let mine = |(((peer, _), of), _): &(&(Start, Digest), _)| {
+                *peer == member.peer && *of == parent
+            };
+            self.frozen.iter().filter(mine).map(|(_, frozen)| frozen).next_back()
+        } else {
+            let key = ((member.peer, member.incarnation), parent);
+            self.frozen.get(&key).filter(|frozen| frozen.weight() == member.weight)
+        };
         frozen.ok_or_else(|| super::Violation {
             invariant: "S4",
             what: format!("{member:?} never froze that for this epoch"),

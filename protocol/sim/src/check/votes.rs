@@ -1,17 +1,17 @@
 //! Who voted for what: S1, S2 and S5, from every vote that was ever sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
-use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::message::{Accept, Done, Join, Regroup, Roster, Series, Status, Voter};
 use intellect_protocol::wire;
 
 /// One voter's log of one series.
 #[derive(Clone, Debug, Default)]
 struct Log {
-    promised: u32,
-    accepted: BTreeMap<u32, Digest>,
+    promised: u64,
+    accepted: BTreeMap<u64, Digest>,
     done: BTreeMap<Digest, Digest>,
     joined: Vec<Digest>,
     closed: bool,
@@ -21,11 +21,11 @@ struct Log {
 #[derive(Clone, Debug, Default)]
 struct Ballots {
     /// Every roster: its attempt, and what it adopts.
-    rosters: BTreeMap<Digest, (u32, Option<Digest>)>,
-    /// Decided values, each with the lowest attempt that decided it.
-    decided: BTreeMap<Digest, u32>,
+    rosters: BTreeMap<Digest, (u64, Option<Digest>)>,
+    /// Decided values, each with the lowest attempt that decided it, and whether firmly.
+    decided: BTreeMap<Digest, (u64, bool)>,
     /// The value that the Joins of its Regroup found, with its rank.
-    forced: Option<((u32, u32), Digest)>,
+    forced: Option<((u32, u64), Digest)>,
     opened: bool,
 }
 
@@ -34,10 +34,11 @@ struct Ballots {
 pub(super) struct Votes {
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
-    places: BTreeMap<Digest, (Series, u32)>,
+    places: BTreeMap<Digest, (Series, u64)>,
     dones: BTreeMap<Digest, BTreeMap<Voter, Digest>>,
     regroups: BTreeMap<Digest, Regroup>,
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
+    liars: BTreeSet<PeerId>,
 }
 
 impl Votes {
@@ -50,8 +51,13 @@ impl Votes {
         Ok(())
     }
 
-    pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
+    /// Remembers a roster that may be accepted, whoever made it.
+    pub(super) fn note_roster(&mut self, digest: Digest, roster: &Roster) {
         self.places.insert(digest, (roster.series, roster.attempt));
+    }
+
+    pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
+        self.note_roster(digest, roster);
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
         let ballots = self.series.entry(roster.series).or_default();
         ballots.rosters.insert(digest, (roster.attempt, adopts));
@@ -85,21 +91,39 @@ impl Votes {
             return Ok(());
         }
         log.may_vote(&voter, attempt)?;
-        let dones = self.dones.entry(done.roster).or_default();
-        dones.insert(voter, done.r);
-        if !majority(voters, |v| dones.get(v) == Some(&done.r)) {
-            return Ok(());
-        }
-        let ballots = self.series.entry(series).or_default();
-        let lowest = ballots.decided.entry(done.r).or_insert(attempt);
-        *lowest = attempt.min(*lowest);
-        require(ballots.decided.len() == 1, "S1", || {
+        self.note_done(voter, done, voters);
+        let Some(ballots) = self.series.get(&series) else { return Ok(()) };
+        let firm = ballots.decided.values().any(|(_, firm)| *firm);
+        require(!firm || ballots.decided.len() == 1, "S1", || {
             format!("{series:?} decides {:?}", ballots.decided)
         })?;
         ballots.chosen_stays_chosen(&series)?;
         let children: Vec<Digest> =
             self.regroups.iter().filter(|(_, r)| r.series == series).map(|(d, _)| *d).collect();
         children.iter().try_for_each(|digest| self.regroup_remembers(digest))
+    }
+
+    /// Counts a vote, whoever gave it. What a majority voted for is decided: firmly, if any other majority
+    /// has somebody among them who does not lie.
+    pub(super) fn note_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) {
+        let Some((series, attempt)) = self.places.get(&done.roster).copied() else { return };
+        let dones = self.dones.entry(done.roster).or_default();
+        dones.insert(voter, done.r);
+        let voted = |v: &Voter| dones.get(v) == Some(&done.r);
+        if !majority(voters, voted) {
+            return;
+        }
+        let firm = !majority(voters, |v| self.liars.contains(&v.peer) || !voted(v));
+        let ballots = self.series.entry(series).or_default();
+        let (lowest, is_firm) = ballots.decided.entry(done.r).or_insert((attempt, firm));
+        // The lowest attempt at which it is firm is what higher ones must adopt.
+        if firm && !*is_firm || firm == *is_firm && attempt < *lowest {
+            (*lowest, *is_firm) = (attempt, firm);
+        }
+    }
+
+    pub(super) fn distrust(&mut self, peer: PeerId) {
+        self.liars.insert(peer);
     }
 
     pub(super) fn on_regroup(&mut self, digest: Digest, regroup: &Regroup) {
@@ -121,9 +145,14 @@ impl Votes {
         }
         let log = self.logs.entry((voter, join.series)).or_default();
         log.joined.push(join.regroup);
+        self.note_join(run, voter, join);
+        self.regroup_remembers(&join.regroup)
+    }
+
+    /// Counts a Join, whoever gave it.
+    pub(super) fn note_join(&mut self, run: &RunId, voter: Voter, join: &Join) {
         self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
         self.open(run, &join.regroup);
-        self.regroup_remembers(&join.regroup)
     }
 
     fn is_new(&self, voter: Voter, join: &Join) -> bool {
@@ -151,6 +180,10 @@ impl Votes {
             ballots.opened && !founding
         });
         opened.count() as u64
+    }
+
+    pub(super) fn split_count(&self) -> u64 {
+        self.series.values().filter(|ballots| ballots.decided.len() > 1).count() as u64
     }
 
     /// `series` and the series that it was regrouped from, newest first.
@@ -193,7 +226,7 @@ impl Votes {
             log.done.keys().filter_map(|roster| self.places.get(roster)).map(|(_, k)| *k).max()
         };
         let top = regroup.members.iter().filter_map(voted).max().unwrap_or(0);
-        for (r, attempt) in &old.decided {
+        for (r, (attempt, _)) in old.decided.iter().filter(|(_, (_, firm))| *firm) {
             let forgets = top >= *attempt && new.forced.is_none_or(|(_, forced)| forced != *r);
             require(!forgets, "S2", || {
                 format!("Regroup {digest} forgets {r}, which a member had voted for")
@@ -204,7 +237,7 @@ impl Votes {
 }
 
 impl Log {
-    fn may_vote(&self, voter: &Voter, attempt: u32) -> Verdict {
+    fn may_vote(&self, voter: &Voter, attempt: u64) -> Verdict {
         require(!self.closed, "S5", || format!("{} votes after its Join", voter.peer))?;
         require(attempt >= self.promised, "S5", || {
             format!("{} votes at {attempt}, promised {}", voter.peer, self.promised)
@@ -215,7 +248,7 @@ impl Log {
 impl Ballots {
     /// S2: above an attempt that decided, every roster adopts what it decided.
     fn chosen_stays_chosen(&self, series: &Series) -> Verdict {
-        for (r, decided_at) in &self.decided {
+        for (r, (decided_at, _)) in self.decided.iter().filter(|(_, (_, firm))| *firm) {
             for (roster, (attempt, adopts)) in &self.rosters {
                 let against = attempt > decided_at && *adopts != Some(*r);
                 require(!against, "S2", || {

@@ -99,6 +99,11 @@ impl Kind {
                 let met = rng.chance(0.4);
                 Self::Disturb(Trouble::Split { sides, nested, met }, length_ms)
             }
+            Faults::Liars => match rng.below(4) {
+                0 => Self::Restart(Damage::None),
+                1 => Self::Crash(Damage::None),
+                _ => Self::draw(Faults::Lossy, rng)?,
+            },
             Faults::Mixed => match rng.below(8) {
                 0 => Self::Pause(500 + rng.below(12_000)),
                 1 => Self::Leap(rng.below(15_000)),

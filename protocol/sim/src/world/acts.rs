@@ -2,19 +2,23 @@
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
-    PeerId, Process, Running, Toy, Voter, WEIGHT_MAX, holdings, peer, wire,
+    PeerId, Process, Running, TOKENS, Toy, Voter, holdings, peer, wire,
 };
 use super::{Happening, LogId, Rule, Time, World, log_id};
 use crate::disk::{Damage, Kept};
+use crate::liars::Deed;
 use crate::report::Count;
 use crate::rings::{Loss, Sends};
 use intellect_protocol::holdings::Restored;
-use intellect_protocol::lineage::{Law, Me};
+use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
 use intellect_protocol::{epoch, sync};
 
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
+
+/// How late who lies answers a ping, in milliseconds: within the time that is waited for it.
+const LATE_MS: u32 = 19_000;
 
 /// A way of so many updates is replayed: few, so that checkpoints are loaded too.
 const REPLAY_MAX: usize = 5;
@@ -26,6 +30,7 @@ impl World {
         if self.hosts[host].process.is_some() {
             return;
         }
+        self.script.lying.acting = host;
         let now_ms = self.now_ms;
         let place = &mut self.hosts[host];
         place.incarnation += 1;
@@ -69,6 +74,7 @@ impl World {
             leapt_ms: 0,
         }));
         self.hosts[host].line_ms = now_ms;
+        self.misbehave(host);
         if let Some(state) = self.hosts[host].disk.received_state() {
             self.tell(host, peer::Input::Partial(state));
         }
@@ -102,22 +108,27 @@ impl World {
         (restored, saved, log)
     }
 
+    /// What the processes of a host check with.
+    pub(super) fn law_of(&self, host: usize) -> Law {
+        let place = &self.hosts[host];
+        Law {
+            run: self.run,
+            key: Keypair::simulated(place.name),
+            peers_min: self.setup.peers_min,
+            majority_only: self.setup.founders > 0,
+            elements: ELEMENTS as u64,
+            capacity: Capacity::Counted(if place.boast.is_some() { u64::MAX } else { TOKENS }),
+        }
+    }
+
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
-            law: Law {
-                run: self.run,
-                key: Keypair::simulated(place.name),
-                peers_min: self.setup.peers_min,
-                majority_only: self.setup.founders > 0,
-                elements: ELEMENTS as u64,
-            },
+            law: self.law_of(host),
             me: Me { peer: place.name, log, incarnation: place.incarnation },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
-                weight_max: WEIGHT_MAX,
-                weight_medians: None,
                 update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
                 without: self.setup.without,
             },
@@ -125,6 +136,9 @@ impl World {
                 genesis: self.genesis.digest(),
                 founders: (0..self.setup.founders).map(voter).collect(),
                 replay_max: REPLAY_MAX,
+                undo_max: self.script.undo_max.unwrap_or(1 << 32),
+                follow: self.script.follow.get(&host).copied(),
+                without: self.setup.without,
             },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
             minority_grace: Duration::from_millis(self.setup.grace_ms),
@@ -161,20 +175,25 @@ impl World {
         }
     }
 
-    /// Lets a message of a stranger arrive at a process, at once.
+    /// Lets a message arrive at a process, at once, of whom it likes.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
+        self.check.lied(author, &message);
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
         let input = Input::Peer(peer::Input::Message(Arc::new(sealed)));
         self.push(0, host, Happening::Input(input));
     }
 
-    /// Notes a blame. No host does wrong, so that to blame one breaks an invariant; a stranger may
+    /// Notes a blame. To blame a host that does not lie breaks an invariant; a stranger, or who lies, may
     /// do wrong.
     pub(super) fn blame(&mut self, host: usize, who: PeerId, fault: Fault) {
-        if self.names.contains_key(&who) {
+        if self.is_liar(host) {
+            return;
+        }
+        if self.host(&who).is_some_and(|whom| !self.is_liar(whom)) {
             let whom = self.hosts[host].name;
             self.break_with("fault", format!("{whom} says of {who}: {fault}"));
         } else {
+            self.report.count(Count::Exposed, u64::from(self.script.lying.drawn));
             self.blamed.push((who, fault));
         }
     }
@@ -228,12 +247,13 @@ impl World {
 
     /// Tells a process its round trips to all others, and does so again after a while.
     pub(super) fn measure(&mut self, host: usize) {
-        for other in self.running() {
-            if other != host && self.network.linked(host, other) {
-                let sample = peer::Input::RoundTrip(
-                    self.hosts[other].name,
-                    self.network.round_trip_ms(host, other),
-                );
+        for other in 0..self.hosts.len() {
+            let lives = self.hosts[other].process.is_some() || self.is_liar(other);
+            if lives && other != host && self.network.linked(host, other) {
+                let late = self.does(other, Deed::PingsLate);
+                let usual_ms = self.network.round_trip_ms(host, other);
+                let sample_ms = if late { LATE_MS } else { usual_ms };
+                let sample = peer::Input::RoundTrip(self.hosts[other].name, sample_ms);
                 self.tell(host, sample);
             }
         }

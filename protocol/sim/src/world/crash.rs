@@ -19,6 +19,7 @@ impl World {
     /// Hands one input to a process and applies what comes out, in order.
     pub(super) fn feed(&mut self, host: usize, input: Input) {
         let mut out = std::mem::take(&mut self.spare);
+        let before = std::mem::replace(&mut self.script.lying.acting, host);
         let (clock, start) = (self.clock(host), self.hosts[host].incarnation);
         if let Some(process) = &mut self.hosts[host].process {
             process.holdings.handle(clock, input, &mut out);
@@ -32,6 +33,7 @@ impl World {
         }
         self.spare = out;
         self.schedule_tick(host);
+        self.script.lying.acting = before;
     }
 
     /// S7: a process binds itself by a record, whether or not it lives to say so.
@@ -51,6 +53,10 @@ impl World {
         for regroup in joined {
             let Some(process) = &mut self.hosts[host].process else { return };
             if process.joined.insert(wire::regroup_digest(&self.run, &regroup)) {
+                self.report.count(
+                    Count::MuteLeft,
+                    super::Check::mute(&regroup) * u64::from(self.script.lying.drawn),
+                );
                 let verdict = self.check.joins(self.now_ms, &process.judged, &regroup);
                 self.judge(verdict);
             }

@@ -8,13 +8,18 @@ impl World {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
+    /// Of these, those that do not lie.
+    pub(crate) fn honest(&self) -> Vec<usize> {
+        self.running().into_iter().filter(|host| !self.is_liar(*host)).collect()
+    }
+
     /// The head of a host's process.
     pub fn head(&self, host: usize) -> Option<Head> {
         self.hosts[host].process.as_ref().map(|process| process.judged.head)
     }
 
     /// Where a host's process stands in its open epoch.
-    pub fn phase(&self, host: usize) -> Option<(Phase, u32)> {
+    pub fn phase(&self, host: usize) -> Option<(Phase, u64)> {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
     }
 
@@ -50,10 +55,23 @@ impl World {
         )
     }
 
+    /// Who lies, and how, for whoever reads of a failure.
+    pub(crate) fn describe_liars(&self) -> String {
+        let mut text = String::new();
+        for (host, place) in self.hosts.iter().enumerate() {
+            let Some(liar) = &place.liar else { continue };
+            let how: Vec<&str> = liar.behaviours.iter().map(|behaviour| behaviour.name).collect();
+            let kind = if place.process.is_some() { "" } else { " has no machine and" };
+            text += &format!("; {host}{kind} {}", how.join(" and "));
+        }
+        text
+    }
+
     /// Closes the counts.
     pub(crate) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
         self.report.count(Count::Regroups, self.check.regroup_count());
+        self.report.count(Count::Split, self.check.split_count());
         self.report.count(Count::Forgone, self.check.forgone());
         self.report
     }

@@ -35,6 +35,8 @@ pub(super) enum Happening {
     },
     /// Begins to fetch something of these donors.
     Fetch(Wanted, Vec<PeerId>),
+    /// All liars look up.
+    LookUp,
     /// Looks who is late with a transfer.
     Look(u64),
     /// The end of a request of a transfer.

@@ -26,9 +26,12 @@ impl World {
             return;
         }
         let delta = Arc::clone(&frozen.delta);
-        let hosts: Vec<usize> =
-            ring.members.iter().filter_map(|member| self.host(&member.peer)).collect();
-        let slowest = hosts.iter().zip(hosts.iter().cycle().skip(1));
+        // A member that is no host never starts.
+        let nobody = self.hosts.len();
+        let hosts = ring.members.iter().map(|member| self.host(&member.peer).unwrap_or(nobody));
+        let hosts: Vec<usize> = hosts.collect();
+        let real: Vec<usize> = hosts.iter().copied().filter(|host| *host != nobody).collect();
+        let slowest = real.iter().zip(real.iter().cycle().skip(1));
         let network = &self.network;
         let rng = &mut self.rng;
         let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
@@ -38,7 +41,7 @@ impl World {
             let process = self.hosts[*host].process.as_ref();
             process.is_some_and(|process| process.sends == Sends::Slowly)
         };
-        let hop_ms = if hosts.iter().any(crawls) { CRAWL_MS } else { hop_ms };
+        let hop_ms = if real.iter().any(crawls) { CRAWL_MS } else { hop_ms };
         let carries = |a: usize, b: usize| network.linked(a, b);
         let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
         self.moments.push((host, epoch, Moment::Reduce));
@@ -48,6 +51,9 @@ impl World {
     /// Puts what the members of a ring will notice into the queue.
     pub(super) fn notify(&mut self, due: Vec<Due>) {
         for Due { delay_ms, host, roster, notice } in due {
+            if host == self.hosts.len() {
+                continue;
+            }
             self.push(delay_ms, host, Happening::Ringing { roster, notice });
         }
     }

@@ -4,10 +4,15 @@
 //! Its times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are checked at
 //! each step as in any other simulated run.
 
-use super::{Answer, Doom, Event, Fate, Message, PeerId, Rule, Setup, Violation, World};
+use super::{
+    Answer, Doom, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Series, Setup,
+    Violation, World, peer,
+};
 use crate::disk::Kept;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::event::Committed;
+use intellect_protocol::id::Digest;
+use intellect_protocol::lineage::Law;
 
 /// The peer that a stranger is.
 #[must_use]
@@ -52,10 +57,48 @@ impl World {
         }
     }
 
+    /// Any key says something to some hosts: that of a host too, which counts as a liar from now on.
+    pub fn say_as(&mut self, hosts: &[usize], author: PeerId, message: &Message) {
+        match self.host(&author) {
+            Some(liar) if !self.is_liar(liar) => self.corrupt(liar, Liar::silent()),
+            _ => {}
+        }
+        for host in hosts {
+            self.bring(*host, author, message.clone());
+        }
+    }
+
+    /// From now on a host counts as a liar: what it is blamed for is its own.
+    pub fn call_liar(&mut self, host: usize) {
+        self.corrupt(host, Liar::silent());
+    }
+
+    /// A host has measured its round trip to somebody.
+    pub fn round_trip(&mut self, host: usize, to: PeerId, ms: u32) {
+        self.push(0, host, Happening::Input(Input::Peer(peer::Input::RoundTrip(to, ms))));
+    }
+
+    /// The next processes of a host say that each epoch's training took so many tokens, and believe
+    /// whoever says as much.
+    pub fn boast(&mut self, host: usize, tokens: u64) {
+        self.corrupt(host, Liar::silent());
+        self.hosts[host].boast = Some(tokens);
+    }
+
     /// Lets every message and answer through again, as it is.
     pub fn relent(&mut self) {
         self.script.forger = None;
         self.script.filter = None;
+    }
+
+    /// Epochs that a greater head may undo of what those have who start from now on.
+    pub fn undo_at_most(&mut self, epochs: u64) {
+        self.script.undo_max = Some(epochs);
+    }
+
+    /// A person decides for a head: the process of a host follows it once it starts anew.
+    pub fn follow(&mut self, host: usize, head: Digest) {
+        self.script.follow.insert(host, head);
     }
 
     /// Starts processes, from what their disks have.
@@ -127,6 +170,12 @@ impl World {
         self.until(length_ms, |_| false).map(|_| ())
     }
 
+    /// What every process checks with.
+    #[must_use]
+    pub fn law(&self) -> Law {
+        self.law_of(0)
+    }
+
     /// The epoch of a host's head; 0 where no process runs.
     #[must_use]
     pub fn epoch(&self, host: usize) -> u64 {
@@ -137,6 +186,15 @@ impl World {
     #[must_use]
     pub fn same(&self, hosts: &[usize]) -> bool {
         hosts.windows(2).all(|pair| self.head(pair[0]) == self.head(pair[1]))
+    }
+
+    /// Bytes of links that a host has in memory of a lineage that it judges.
+    #[must_use]
+    pub fn judged_bytes(&self, host: usize) -> usize {
+        self.hosts[host]
+            .process
+            .as_ref()
+            .map_or(0, |process| process.holdings.peer().judged_bytes())
     }
 
     /// What a host's processes have told so far.
@@ -153,6 +211,12 @@ impl World {
             _ => None,
         });
         commits.filter(|committed| committed.head.epoch == epoch).last()
+    }
+
+    /// The open series of a host, while its process runs.
+    #[must_use]
+    pub fn series(&self, host: usize) -> Option<Series> {
+        self.hosts[host].process.as_ref().map(|process| process.holdings.peer().series().0)
     }
 
     /// The hosts that vote in a host's open series, in the order in which it names them.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Anchor, Happening, World};
 use crate::disk::File;
 use crate::report::{Count, Moment};
+use crate::toy::WEIGHT_MAX;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::epoch::Apply;
 use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
@@ -57,13 +58,14 @@ impl World {
 
     pub(super) fn on_trained(&mut self, host: usize, epoch: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
-        let now_ms = self.now_ms;
+        let (now_ms, boast) = (self.now_ms, self.hosts[host].boast);
         let Some(process) = &mut self.hosts[host].process else { return };
         let ended = process.training.is_some_and(|until_ms| until_ms <= now_ms);
         let head = process.holdings.peer().head();
         if ended && head.epoch + 1 == epoch {
             process.training = None;
-            let frozen = process.toy.freeze(tokens);
+            let (tokens, most) = boast.map_or((tokens, WEIGHT_MAX), |tokens| (tokens, u64::MAX));
+            let frozen = process.toy.freeze(tokens, most);
             let verdict = self.check.froze(&process.judged, &head, &frozen);
             self.judge(verdict);
             let tokens = frozen.weight();

@@ -14,6 +14,8 @@ mod heads;
 mod durable;
 mod joins;
 mod strangers;
+mod hostile;
+mod minted;
 mod repair;
 
 use std::cell::{Cell, RefCell};
@@ -78,7 +80,7 @@ fn weight(stage: &World, committed: &Committed, host: usize) -> Option<u64> {
 }
 
 /// The rosters of an epoch that a host accepted: attempt, and the value adopted.
-fn accepted(stage: &World, host: usize, of: u64) -> Vec<(u32, Option<Digest>)> {
+fn accepted(stage: &World, host: usize, of: u64) -> Vec<(u64, Option<Digest>)> {
     let rosters = stage.told(host).filter_map(|event| match event {
         Event::Roster { epoch, attempt, adopt, .. } if *epoch == of => Some((*attempt, *adopt)),
         _ => None,

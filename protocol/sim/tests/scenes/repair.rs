@@ -10,7 +10,7 @@ use super::*;
 const ELEMENTS: u64 = 4_000;
 
 /// Plays until all `hosts` are in the ring of an attempt from `attempt` on.
-fn in_the_ring(stage: &mut World, hosts: &[usize], attempt: u32) -> Result<bool, Violation> {
+fn in_the_ring(stage: &mut World, hosts: &[usize], attempt: u64) -> Result<bool, Violation> {
     let here = |stage: &World, host: usize| {
         stage.phase(host).is_some_and(|(phase, k)| phase == Phase::Reduce && k >= attempt)
     };

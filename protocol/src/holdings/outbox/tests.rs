@@ -90,7 +90,7 @@ fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
     let mut bench = Bench::default();
     let length = length(&promised(1));
     let count = WAITING_BYTES_MAX / length + 1;
-    let number = |index: usize| promised(u32::try_from(index % 200).unwrap());
+    let number = |index: usize| promised(u64::try_from(index % 200).unwrap());
     bench.outbox.log(number(0));
     bench.fail();
     assert!(!bench.outbox.is_stuck());
@@ -109,7 +109,7 @@ fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
     assert_eq!(bench.disk.len(), count);
 }
 
-fn promised(attempt: u32) -> Record {
+fn promised(attempt: u64) -> Record {
     Record::Promised { series: SERIES, attempt }
 }
 

@@ -1,0 +1,298 @@
+//! Keys that lie: how they behave.
+//!
+//! A liar is a *member*, a host whose process runs the real machine and whose words pass through its
+//! behaviours, or a *stranger*, a key with no machine at all, which says that it is Ready and what its
+//! behaviours add. Each has one behaviour or two, drawn from the seed.
+//!
+//! A behaviour is one function over a [`Cue`]: add it to [`ALL`], with a name. What it says goes out
+//! through a [`Tongue`] and arrives as any message would.
+
+mod rosters;
+mod attempts;
+mod votes;
+mod presence;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
+use intellect_protocol::rng::Rng;
+
+/// The number of an attempt.
+pub(crate) type Attempt = u64;
+
+/// How often liars look up, in milliseconds.
+pub(crate) const LOOK_MS: u64 = 250;
+
+/// What a liar can act on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cue<'a> {
+    /// Every [`LOOK_MS`].
+    Look,
+    /// Somebody says this to it, or to all.
+    Hears(&'a Message),
+    /// Its own machine says this.
+    Says(&'a Message),
+}
+
+/// How a liar behaves.
+pub(crate) struct Behaviour {
+    /// What it is called in a report.
+    pub(crate) name: &'static str,
+    /// What it does beside its words.
+    pub(crate) deed: Deed,
+    act: fn(&mut Tongue<'_>, Cue<'_>),
+}
+
+/// What a liar does that is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Nothing.
+    None,
+    /// Answers pings late.
+    PingsLate,
+    /// Accepts, and sends nothing in a ring.
+    NeverSends,
+    /// Sends a hundred times too slowly in a ring.
+    Crawls,
+    /// Serves no chunk that it says to hold.
+    Withholds,
+    /// Makes up the states of the chain that it is asked for.
+    ForgesChain,
+    /// Makes up the weights of the links that it is asked for.
+    ForgesLinks,
+}
+
+const fn words(name: &'static str, act: fn(&mut Tongue<'_>, Cue<'_>)) -> Behaviour {
+    Behaviour { name, deed: Deed::None, act }
+}
+
+const fn deed(name: &'static str, deed: Deed) -> Behaviour {
+    Behaviour { name, deed, act: |_, _| {} }
+}
+
+/// Every behaviour.
+pub(crate) static ALL: [Behaviour; 22] = [
+    words("refuses rosters", rosters::refuse),
+    words("proposes at once for itself", rosters::grab),
+    words("tells two weights", rosters::weigh_twice),
+    words("accepts and does no more", rosters::accept),
+    words("asks after each roster", attempts::ask_after),
+    words("asks all the time", attempts::ask_always),
+    words("asks for far attempts", attempts::ask_far),
+    words("refuses questions with far promises", attempts::promise_far),
+    words("never votes", votes::never),
+    words("is mute", votes::mute),
+    words("says it has not voted", votes::forget),
+    words("reports others lost", votes::report),
+    words("brings fresh keys", presence::fresh_keys),
+    words("changes incarnations", presence::flap),
+    words("tells of a greater head", presence::mint),
+    words("is never Ready", presence::never_ready),
+    deed("answers pings late", Deed::PingsLate),
+    deed("never sends in a ring", Deed::NeverSends),
+    deed("crawls in a ring", Deed::Crawls),
+    deed("serves no chunk", Deed::Withholds),
+    deed("forges chains", Deed::ForgesChain),
+    deed("forges links", Deed::ForgesLinks),
+];
+
+/// What one liar remembers.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    /// Beats, of all its keys.
+    pub(crate) count: u64,
+    /// The start that it says it is.
+    pub(crate) incarnation: u64,
+    /// The series in which it last did what it does once.
+    pub(crate) series: Option<Series>,
+    /// The highest attempt that it has heard of there.
+    pub(crate) attempt: Attempt,
+    /// What it has answered.
+    pub(crate) answered: BTreeSet<[u8; 32]>,
+    /// The weight that it says it has frozen.
+    pub(crate) ready: u64,
+}
+
+/// One liar.
+pub(crate) struct Liar {
+    pub(crate) behaviours: Vec<&'static Behaviour>,
+    pub(crate) memory: Memory,
+    pub(crate) rng: Rng,
+}
+
+impl Liar {
+    /// A liar that does nothing wrong by itself: somebody else speaks for it.
+    pub(crate) fn silent() -> Self {
+        Self::with(Vec::new(), 0)
+    }
+
+    /// A liar with one behaviour, or two.
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let count = 1 + usize::from(rng.chance(0.3));
+        let drawn =
+            (0..count).filter_map(|_| ALL.get(usize::try_from(rng.below(ALL.len() as u64)).ok()?));
+        let behaviours = drawn.collect();
+        Self::with(behaviours, rng.next_u64())
+    }
+
+    fn with(behaviours: Vec<&'static Behaviour>, seed: u64) -> Self {
+        let (answered, series) = (BTreeSet::new(), None);
+        let memory = Memory { count: 0, incarnation: 1, series, attempt: 0, answered, ready: 100 };
+        Self { behaviours, memory, rng: Rng::new(seed) }
+    }
+
+    /// Whether one of its behaviours is that deed.
+    pub(crate) fn does(&self, deed: Deed) -> bool {
+        self.behaviours.iter().any(|behaviour| behaviour.deed == deed)
+    }
+
+    /// Acts on a cue: what it says, and whether it keeps to itself what its machine says.
+    pub(crate) fn act(&mut self, facts: &Facts<'_>, cue: Cue<'_>) -> (Vec<Lie>, bool) {
+        let Self { behaviours, memory, rng } = self;
+        let mut tongue = Tongue { facts, memory, rng, lies: Vec::new(), swallows: false };
+        if let (Cue::Look, true) = (cue, facts.is_stranger) {
+            tongue.live();
+        }
+        behaviours.iter().for_each(|behaviour| (behaviour.act)(&mut tongue, cue));
+        (tongue.lies, tongue.swallows)
+    }
+}
+
+/// What a liar can know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) run: RunId,
+    pub(crate) me: Voter,
+    /// Whether no machine speaks for it.
+    pub(crate) is_stranger: bool,
+    /// Where everybody else with a machine stands; only as it looks up.
+    pub(crate) stands: &'a [Stand],
+}
+
+/// Where a process stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    pub(crate) voter: Voter,
+    pub(crate) incarnation: u64,
+    pub(crate) head: Head,
+    pub(crate) series: Series,
+    pub(crate) voters: Vec<Voter>,
+    /// The weight that it has frozen, if it has.
+    pub(crate) ready: u64,
+    pub(crate) lies: bool,
+}
+
+/// Something that is said with any key: to one peer, or to all.
+#[derive(Clone, Debug)]
+pub(crate) struct Lie {
+    pub(crate) author: PeerId,
+    pub(crate) to: Option<PeerId>,
+    pub(crate) message: Message,
+    pub(crate) delay_ms: u64,
+}
+
+/// What a behaviour speaks with.
+pub(crate) struct Tongue<'a> {
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) rng: &'a mut Rng,
+    lies: Vec<Lie>,
+    swallows: bool,
+}
+
+impl<'a> Tongue<'a> {
+    fn me(&self) -> PeerId {
+        self.facts.me.peer
+    }
+
+    /// Says something to all.
+    fn gossip(&mut self, message: Message) {
+        self.say(None, message);
+    }
+
+    /// Says something to one peer.
+    fn send(&mut self, to: PeerId, message: Message) {
+        self.say(Some(to), message);
+    }
+
+    fn say(&mut self, to: Option<PeerId>, message: Message) {
+        self.lies.push(Lie { author: self.me(), to, message, delay_ms: 0 });
+    }
+
+    /// Says with another key that it is here, beside somebody.
+    fn say_as(&mut self, author: PeerId, to: PeerId, message: Message) {
+        self.lies.push(Lie { author, to: Some(to), message, delay_ms: 0 });
+    }
+
+    /// Says something to all a little later.
+    fn gossip_later(&mut self, delay_ms: u64, message: Message) {
+        self.lies.push(Lie { author: self.me(), to: None, message, delay_ms });
+    }
+
+    /// Keeps what its machine says to itself.
+    fn swallow(&mut self) {
+        self.swallows = true;
+    }
+
+    /// Says to everybody that it lives, as if it stood beside each.
+    fn live(&mut self) {
+        self.memory.count += 1;
+        let stands = self.facts.stands;
+        for stand in stands {
+            let beat = self.beat(stand);
+            self.send(stand.voter.peer, Message::Heartbeat(beat));
+        }
+    }
+
+    fn beat(&self, beside: &Stand) -> Heartbeat {
+        Heartbeat {
+            count: self.memory.count,
+            head: beside.head,
+            series: beside.series,
+            joined: None,
+            log: self.facts.me.log,
+            incarnation: self.memory.incarnation,
+            phase: Phase::Train,
+            attempt: 0,
+            ready: self.memory.ready,
+            direct: true,
+            round_trips: Vec::new(),
+            send_rate: 1_000_000,
+            serves: beside.head.epoch,
+        }
+    }
+
+    /// Whether this is the first time that it answers something of that digest.
+    fn answers(&mut self, digest: Digest) -> bool {
+        self.memory.answered.insert(digest.0)
+    }
+
+    /// The series in which most stand, if it has done nothing there yet.
+    fn enters(&mut self) -> Option<&'a Stand> {
+        let newest = self.facts.stands.iter().max_by_key(|stand| stand.head.epoch)?;
+        (self.memory.series.replace(newest.series) != Some(newest.series)).then_some(newest)
+    }
+}
+
+/// What is remembered of lies.
+#[derive(Default)]
+pub(crate) struct Lying {
+    /// Whose act is judged.
+    pub(crate) acting: usize,
+    /// Whether the seed has drawn who lies, and how.
+    pub(crate) drawn: bool,
+    /// When strangers begin.
+    pub(crate) strangers_ms: u64,
+    /// Since when no fault strikes any more.
+    pub(crate) healed_ms: Option<u64>,
+    /// The last rosters, and who was Ready to a majority as each was proposed.
+    pub(crate) readies: VecDeque<(Roster, BTreeSet<PeerId>)>,
+}
+
+/// The log of a stranger.
+pub(crate) fn stranger_log(peer: &PeerId) -> LogId {
+    let mut log = [0; 16];
+    log.copy_from_slice(&peer.0[..16]);
+    LogId(log)
+}

@@ -1,0 +1,303 @@
+//! Liars in the world: what they hear and say, and what they do beside.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Happening, Input, Message, PeerId, Voter, World, peer, wire};
+use crate::liars::{Cue, Deed, Facts, LOOK_MS, Liar, Lie, Stand, stranger_log};
+use crate::report::Count;
+use crate::rings::Sends;
+use crate::{GRACE_MS, HEARTBEAT_MS};
+use intellect_protocol::event::Committed;
+use intellect_protocol::message::{Answer, Phase, Roster, majority};
+use intellect_protocol::sign::{Keypair, Verified};
+
+/// When strangers come that are not there from the beginning, in milliseconds: the run is founded.
+const STRANGERS_LATE_MS: u64 = 15_000;
+
+/// Rosters that are remembered.
+const READIES_MAX: usize = 64;
+
+/// How long after the last fault everybody is heard again, in milliseconds: what is silent, and the grace.
+const SETTLED_MS: u64 = 4 * HEARTBEAT_MS + GRACE_MS + 2_000;
+
+impl World {
+    /// Makes a liar of a host: a member where a process runs or will run, else a stranger.
+    pub(crate) fn corrupt(&mut self, host: usize, liar: Liar) {
+        self.check.distrust(self.hosts[host].name);
+        self.hosts[host].liar = Some(Box::new(liar));
+        self.misbehave(host);
+    }
+
+    /// Draws who lies: fewer than half of the first `peers` hosts, and all of the last `strangers`. Returns how
+    /// many of the first do.
+    pub(crate) fn draw_liars(&mut self, peers: usize, strangers: usize) -> usize {
+        let most = peers.saturating_sub(1) / 2;
+        let count = usize::try_from(self.rng.below(most as u64 + 1)).unwrap_or(0);
+        let mut members: Vec<(u64, usize)> =
+            (0..peers).map(|host| (self.rng.next_u64(), host)).collect();
+        members.sort_unstable();
+        let all = self.hosts.len();
+        let members = members.into_iter().take(count).map(|(_, host)| host);
+        for host in members.chain(all - strangers..all).collect::<Vec<_>>() {
+            let liar = Liar::draw(&mut self.rng);
+            self.corrupt(host, liar);
+        }
+        // In half of the seeds they are there as the run is founded.
+        let late = self.rng.below(2);
+        self.script.lying.strangers_ms = late * STRANGERS_LATE_MS;
+        self.wake_liars();
+        count
+    }
+
+    /// The faults stop; who lies goes on.
+    pub(crate) fn heal(&mut self) {
+        self.network.heal();
+        self.script.lying.healed_ms = Some(self.now_ms);
+    }
+
+    /// Lets the liars look up, from now on.
+    fn wake_liars(&mut self) {
+        self.script.lying.drawn = true;
+        self.push(LOOK_MS, 0, Happening::LookUp);
+    }
+
+    pub(crate) fn is_liar(&self, host: usize) -> bool {
+        self.hosts[host].liar.is_some()
+    }
+
+    pub(super) fn does(&self, host: usize, deed: Deed) -> bool {
+        self.hosts[host].liar.as_ref().is_some_and(|liar| liar.does(deed))
+    }
+
+    /// A process of a liar has begun.
+    pub(super) fn misbehave(&mut self, host: usize) {
+        let does = |deed| self.does(host, deed);
+        let sends = match (does(Deed::NeverSends), does(Deed::Crawls)) {
+            (true, _) => Sends::Never,
+            (_, true) => Sends::Slowly,
+            _ => return self.withhold(host),
+        };
+        if let Some(process) = &mut self.hosts[host].process {
+            process.sends = sends;
+        }
+        self.withhold(host);
+    }
+
+    fn withhold(&mut self, host: usize) {
+        let withholds = self.does(host, Deed::Withholds);
+        if let Some(process) = &mut self.hosts[host].process {
+            process.withholds |= withholds;
+        }
+    }
+
+    /// Whether a liar keeps to itself what its machine says; it may say something else.
+    pub(super) fn is_swallowed(
+        &mut self,
+        host: usize,
+        to: Option<PeerId>,
+        message: &Verified<Message>,
+    ) -> bool {
+        let (lies, swallows) = self.act(host, &[], Cue::Says(message.body()));
+        for mut lie in lies {
+            lie.to = lie.to.or(to);
+            self.spread(host, lie);
+        }
+        swallows
+    }
+
+    /// Liars hear what is gossiped, and what is sent to them.
+    pub(super) fn overhear(
+        &mut self,
+        from: usize,
+        to: Option<PeerId>,
+        message: &Verified<Message>,
+    ) {
+        if !self.script.lying.drawn || matches!(message.body(), Message::Heartbeat(_)) {
+            return;
+        }
+        for host in 0..self.hosts.len() {
+            let heard = to.is_none_or(|to| to == self.hosts[host].name);
+            if host == from || !heard || !self.is_liar(host) {
+                continue;
+            }
+            let after_ms = self.network.delay_ms(from, host, &mut self.rng);
+            let (lies, _) = self.act(host, &[], Cue::Hears(message.body()));
+            for mut lie in lies {
+                lie.delay_ms += after_ms;
+                self.spread(host, lie);
+            }
+        }
+    }
+
+    /// All liars look up.
+    pub(super) fn on_look_up(&mut self) {
+        let stands: Vec<Stand> =
+            (0..self.hosts.len()).filter_map(|host| self.stand(host)).collect();
+        for host in 0..self.hosts.len() {
+            let (lies, _) = self.act(host, &stands, Cue::Look);
+            lies.into_iter().for_each(|lie| self.spread(host, lie));
+        }
+        self.push(LOOK_MS, 0, Happening::LookUp);
+    }
+
+    fn stand(&self, host: usize) -> Option<Stand> {
+        let process = self.hosts[host].process.as_ref()?;
+        let (series, voters) = process.holdings.peer().series();
+        let (head, voter) = (process.judged.head, process.judged.voter);
+        let frozen = process.toy.frozen.as_ref();
+        Some(Stand {
+            voter,
+            incarnation: process.judged.incarnation,
+            head,
+            series,
+            voters: voters.to_vec(),
+            ready: frozen.map_or(0, crate::toy::Frozen::weight),
+            lies: self.is_liar(host),
+        })
+    }
+
+    fn act(&mut self, host: usize, stands: &[Stand], cue: Cue<'_>) -> (Vec<Lie>, bool) {
+        let Some(mut liar) = self.hosts[host].liar.take() else { return (Vec::new(), false) };
+        let name = self.hosts[host].name;
+        let process = self.hosts[host].process.as_ref();
+        let me = process.map(|process| process.judged.voter);
+        let me = me.unwrap_or_else(|| Voter { peer: name, log: stranger_log(&name) });
+        if let Some(process) = process {
+            liar.memory.incarnation = process.judged.incarnation;
+        }
+        let facts = Facts { run: self.run, me, is_stranger: process.is_none(), stands };
+        let stranger = process.is_none() && self.hosts[host].incarnation == 0;
+        let dead = process.is_none() && !stranger
+            || stranger && self.now_ms < self.script.lying.strangers_ms;
+        let acted = if dead { (Vec::new(), false) } else { liar.act(&facts, cue) };
+        self.hosts[host].liar = Some(liar);
+        acted
+    }
+
+    /// A lie travels as any message does.
+    fn spread(&mut self, from: usize, Lie { author, to, message, delay_ms }: Lie) {
+        self.check.lied(author, &message);
+        self.count_lie(&message);
+        let sealed = Arc::new(wire::seal(&Keypair::simulated(author), &self.run, message));
+        let to = to.map(|to| self.host(&to));
+        let running = self.running();
+        for host in running.into_iter().filter(|host| *host != from) {
+            if to.is_some_and(|to| to != Some(host)) {
+                continue;
+            }
+            for way_ms in self.network.arrivals(from, host, 1, &mut self.rng).into_iter().flatten()
+            {
+                let input = Input::Peer(peer::Input::Message(Arc::clone(&sealed)));
+                self.push(way_ms + delay_ms, host, Happening::Input(input));
+            }
+        }
+    }
+
+    fn count_lie(&mut self, message: &Message) {
+        match message {
+            Message::Refuse(_) => self.report.count(Count::Refusals, 1),
+            Message::Roster(roster) => self.note_readies(roster),
+            _ => {}
+        }
+    }
+
+    /// Remembers who of those that do not lie is Ready to a majority, as a roster is proposed.
+    pub(super) fn note_readies(&mut self, roster: &Roster) {
+        if !self.script.lying.drawn
+            || self.script.lying.readies.iter().any(|(known, _)| known == roster)
+        {
+            return;
+        }
+        let (series, voters) = (roster.series, self.check.voters_after(&roster.series.parent));
+        let knows = |voter: &Voter, peer: &PeerId| {
+            let host = self.host(&voter.peer).filter(|host| !self.is_liar(*host));
+            let process = host.and_then(|host| self.hosts[host].process.as_ref());
+            process.is_some_and(|process| process.judged.knows_ready(peer, &series))
+        };
+        let honest = (0..self.hosts.len()).filter(|host| self.is_well(*host));
+        let held = honest.filter(|host| {
+            let name = self.hosts[*host].name;
+            let process = self.hosts[*host].process.as_ref();
+            process.is_some_and(|process| process.toy.frozen.is_some())
+                && majority(&voters, |voter| knows(voter, &name))
+        });
+        let held = held.map(|host| self.hosts[host].name).collect();
+        self.script.lying.readies.push_back((roster.clone(), held));
+        if self.script.lying.readies.len() > READIES_MAX {
+            self.script.lying.readies.pop_front();
+        }
+    }
+
+    /// S11, once no faults strike: who votes, does not lie and lives goes on to vote; and of the Readies that
+    /// a majority held, a third has a place. S12 is counted.
+    pub(super) fn judge_part(&mut self, committed: &Committed) {
+        let receipt = &committed.receipt;
+        let since_ms = self.script.lying.healed_ms.map_or(u64::MAX, |ms| ms + SETTLED_MS);
+        if !self.script.lying.drawn || self.check.knows(&committed.head.state) {
+            return;
+        }
+        let liars = (0..self.hosts.len()).filter(|host| self.is_liar(*host));
+        let names: BTreeSet<PeerId> = liars.map(|host| self.hosts[host].name).collect();
+        let places: BTreeSet<PeerId> =
+            receipt.contributors().into_keys().map(|(peer, _)| peer).collect();
+        let held_back = names.iter().filter(|name| !places.contains(name)).count();
+        self.report.count(Count::HeldBack, held_back as u64);
+        if self.now_ms < since_ms {
+            return;
+        }
+        self.report.count_wasted(&receipt.series);
+        let voters = self.check.voters_after(&receipt.series.parent);
+        let lying = voters.iter().filter(|voter| names.contains(&voter.peer)).count();
+        if 2 * lying >= voters.len() {
+            return;
+        }
+        let next = receipt.voters();
+        for voter in voters.iter().filter(|voter| !next.contains(voter)) {
+            let host = self.host(&voter.peer);
+            let lives = |host: &usize| {
+                let process = self.hosts[*host].process.as_ref();
+                self.is_well(*host) && process.is_some_and(|p| p.judged.voter == *voter)
+            };
+            if let Some(host) = host.filter(lives) {
+                let (epoch, next) = (receipt.series.epoch, next.len());
+                let what = format!("{host} is no voter after epoch {epoch}, of {next}");
+                return self.break_with("S11", what);
+            }
+        }
+        let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
+            roster.series == receipt.series && roster.members == receipt.members
+        };
+        let held = self.script.lying.readies.iter().find(formed).map(|(_, held)| held);
+        let (Some(held), epoch) = (held, receipt.series.epoch) else { return };
+        let placed = held.iter().filter(|peer| places.contains(peer)).count();
+        if 3 * placed < held.len() {
+            let what = format!("{placed} of {} Readies have a place in epoch {epoch}", held.len());
+            self.break_with("S11", what);
+        }
+    }
+
+    /// A liar's answer about its lineage.
+    pub(super) fn forge_of(&self, donor: usize, answer: &mut Answer) {
+        match answer {
+            Answer::Chain(chain) if self.does(donor, Deed::ForgesChain) => {
+                for link in chain.iter_mut().filter(|link| link.epoch % 3 == 1) {
+                    link.state.0[0] ^= 1;
+                }
+            }
+            Answer::Lineage { links, .. } if self.does(donor, Deed::ForgesLinks) => {
+                let members = links.iter_mut().flat_map(|link| &mut link.receipt.members);
+                members.for_each(|member| member.weight = u64::MAX / 4);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a process that does not lie lives: it has run for a while, and follows nobody.
+    pub(super) fn is_well(&self, host: usize) -> bool {
+        let Some(process) = &self.hosts[host].process else { return false };
+        let age_ms = self.now_ms - process.judged.started_ms;
+        let behind = process.holdings.peer().phase().0 == Phase::Behind;
+        !self.is_liar(host) && process.paused.is_none() && !behind && age_ms > self.setup.grace_ms
+    }
+}

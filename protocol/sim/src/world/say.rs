@@ -1,0 +1,100 @@
+//! What processes say: to whom it travels, how long that takes, and who judges it.
+
+use std::sync::Arc;
+
+use super::{Happening, Input, Message, Moment, PeerId, Rule, Verified, World, peer, wire};
+use crate::network::Fate;
+use crate::report::Count;
+
+impl World {
+    /// A process says a message: to one peer, or to all. A liar may say something else.
+    pub(super) fn utter(
+        &mut self,
+        host: usize,
+        to: Option<PeerId>,
+        message: &Arc<Verified<Message>>,
+    ) {
+        if self.is_swallowed(host, to, message) {
+            return;
+        }
+        self.note_sent(host, message);
+        match to.map(|to| self.host(&to)) {
+            None => self.gossip(host, message),
+            Some(Some(to)) if !self.network.is_open(host, to) => self.gossip(host, message),
+            Some(Some(to)) if self.network.carries(host, to) => self.deliver(host, to, 1, message),
+            Some(_) => {}
+        }
+        self.overhear(host, to, message);
+    }
+
+    fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
+        let running = self.running();
+        for to in running.iter().copied().filter(|to| *to != from) {
+            if let Some(hops) = self.network.hops(from, to, &running) {
+                self.deliver(from, to, hops, message);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
+        let fate = match &mut self.script.filter {
+            Some(filter) => filter(from, to, message.body()),
+            None => Fate::Deliver,
+        };
+        let (first_ms, again_ms) = match fate {
+            Fate::Drop => return,
+            Fate::Deliver => (0, None),
+            Fate::Delay(ms) => (ms, None),
+            Fate::Again(ms) => (0, Some(ms)),
+        };
+        for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
+            for later_ms in again_ms.into_iter().chain([first_ms]) {
+                self.report.count(Count::Messages, 1);
+                let input = Input::Peer(peer::Input::Message(Arc::clone(message)));
+                self.push(delay_ms + later_ms, to, Happening::Input(input));
+            }
+        }
+    }
+
+    /// Counts and judges a message at its author's.
+    fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
+        self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
+        let Some(process) = &self.hosts[host].process else { return };
+        if self.is_liar(host) {
+            self.check.lied(message.author(), message.body());
+            return self.note_moment(host, message.body());
+        }
+        let verdict = self.check.sent(&process.judged, message.body());
+        self.judge(verdict);
+        // Without a rule that writes, what becomes of it has to be noticed.
+        if !matches!(self.setup.without, Some(Rule::Durable | Rule::R2)) {
+            self.check_flushed(host, message.body());
+        }
+        self.note_moment(host, message.body());
+    }
+
+    fn note_moment(&mut self, host: usize, message: &Message) {
+        let moment = match message {
+            Message::Ready(_) => Moment::Ready,
+            Message::Roster(roster) => {
+                self.note_readies(roster);
+                self.report.count_roster(&wire::roster_digest(&self.run, roster), roster);
+                Moment::Roster
+            }
+            Message::Accept(_) => Moment::Accepted,
+            Message::Done(_) => Moment::Finished,
+            Message::Query(_) => Moment::Asking,
+            Message::Join(_) => Moment::Regrouping,
+            Message::Heartbeat(_)
+            | Message::Status(_)
+            | Message::Report(_)
+            | Message::Refuse(_)
+            | Message::Lost(_)
+            | Message::Commit(_)
+            | Message::Regroup(_)
+            | Message::Leaving(_) => return,
+        };
+        let epoch = message.series().map_or(0, |series| series.epoch);
+        self.moments.push((host, epoch, moment));
+    }
+}

@@ -1,0 +1,166 @@
+//! Lies about what was committed: a chain that never was, and lineages made up of two keys.
+
+use intellect_protocol::lineage::{Capacity, Law};
+use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, Regroup};
+use intellect_protocol::sign::Keypair;
+
+use super::*;
+
+/// N8: the first peer that is heard has the smallest name, and answers one that comes back with a chain in
+/// which the last common state is another one.
+#[test]
+fn a_forged_chain_is_believed_of_nobody() -> Played {
+    let (mut stage, all) = founded(5, 0, None)?;
+    let mut by_name = all.clone();
+    by_name.sort_by_key(|host| stage.name(*host));
+    let (x, v) = (by_name[0], by_name[3]);
+    reach(&mut stage, &all, 2)?;
+    stage.kill(&[v]);
+    let others: Vec<usize> = all.iter().copied().filter(|host| *host != v).collect();
+    let base = stage.epoch(others[0]);
+    for host in &others {
+        stage.train_in(*host, 3_000);
+    }
+    reach(&mut stage, &others, base + 3)?;
+    stage.forge(move |from, to, answer| {
+        if from != x || to != v {
+            return;
+        }
+        match answer {
+            Answer::Lineage { links, .. } => {
+                links.first_mut().into_iter().for_each(|link| {
+                    link.receipt.series.parent = Digest([1; 32]);
+                });
+            }
+            Answer::Chain(chain) => {
+                let common = chain.iter_mut().filter(|link| link.epoch == 1 || link.epoch == base);
+                common.for_each(|link| link.state = Digest([2; 32]));
+            }
+        }
+    });
+    stage.direct(move |from, to, message| {
+        let late = to == v && from != x && matches!(message, Message::Heartbeat(_));
+        if late { Fate::Delay(150) } else { Fate::Deliver }
+    });
+    stage.start(&[v]);
+    let caught = |stage: &mut World| stage.epoch(v) + 1 >= stage.epoch(others[0]);
+    assert!(stage.until(MINUTE_MS, caught)?, "{v} is at {}", stage.epoch(v));
+    assert!(!told(&stage, v, |event| matches!(event, Event::Diverged { .. })));
+    assert!(forks(&stage, v).is_empty());
+    Ok(())
+}
+
+/// M1: two keys sign a founding and one receipt with a weight that no epoch can hold.
+#[test]
+fn a_minted_weight_is_no_link() {
+    let (run, genesis) = (intellect_protocol::id::RunId([1; 32]), Digest([2; 32]));
+    let keys = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
+    let law = Law {
+        run,
+        key: Keypair::from_seed(&[99; 32]),
+        peers_min: 2,
+        majority_only: false,
+        elements: 94_528,
+        capacity: Capacity::Counted(100),
+    };
+    let base = Series { epoch: 1, parent: genesis, regroup: None };
+    let voter = |key: &Keypair| Voter { peer: key.peer(), log: LogId([key.peer().0[0]; 16]) };
+    let members: Vec<Voter> = keys.iter().map(voter).collect();
+    let (proposer, absent) = (keys[0].peer(), Vec::new());
+    let regroup = Regroup { series: base, number: 1, proposer, members: members.clone(), absent };
+    let digest = wire::regroup_digest(&run, &regroup);
+    let joins = keys.iter().map(|key| {
+        let join = Join { series: base, regroup: digest, log: voter(key).log, done: None };
+        let signature = wire::seal(key, &run, Message::Join(join.clone())).signature();
+        (key.peer(), join, signature)
+    });
+    let openings = vec![Opening { regroup, joins: joins.collect() }];
+    for weight in [u64::MAX / 4, u64::MAX] {
+        let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };
+        let roster = Roster {
+            series: base.regrouped(digest),
+            attempt: 1,
+            proposer,
+            members: members.iter().map(member).collect(),
+            heard: Vec::new(),
+            adopt: None,
+            keep: Vec::new(),
+        };
+        let receipt = roster.receipt(Digest([7; 32]));
+        let done = Message::Done(law.done(&roster, &receipt));
+        let dones = keys.iter();
+        let dones = dones.map(|k| (k.peer(), wire::seal(k, &run, done.clone()).signature()));
+        let certificate = Certificate { roster, dones: dones.collect() };
+        let link = Link { receipt, certificate, openings: openings.clone() };
+        let checked = law.check_link(base, &[], law.capacity.weight_max(None), &link);
+        assert!(checked.is_err(), "two keys mint {weight} tokens each: {checked:?}");
+    }
+}
+
+/// Two keys found the run again, for themselves, and commit so many epochs in which each says that it has
+/// trained `tokens`; then they meet three honest peers that have committed more than 20.
+fn two_keys_mint(tokens: u64, epochs: u64) -> Played {
+    let mut stage = World::scene(5, 0, None);
+    stage.undo_at_most(16);
+    let (honest, minters) = ([0, 1, 2], [3, 4]);
+    stage.cut(&minters, 1);
+    minters.iter().for_each(|host| stage.boast(*host, tokens));
+    stage.start(&[0, 1, 2, 3, 4]);
+    assert!(stage.until(END_MS, |stage| all_at(stage, &minters, epochs))?);
+    minters.iter().for_each(|host| stage.train_in(*host, 60 * MINUTE_MS));
+    reach(&mut stage, &honest, 20)?;
+    let before = stage.head(0).unwrap();
+    assert!(stage.head(3).unwrap().exceeds(&before), "they have minted too little");
+    stage.mend();
+    stage.play(2 * MINUTE_MS)?;
+    for host in honest {
+        let (undone, head) = (forks(&stage, host), stage.head(host).unwrap());
+        assert!(undone.iter().all(|undone| *undone == 0), "{host} undid {undone:?} epochs");
+        assert!(head.epoch > before.epoch, "{host} is at {head:?}, and was at {before:?}");
+    }
+    Ok(())
+}
+
+/// M1: with weights that no epoch can hold.
+#[test]
+fn a_minted_lineage_is_followed_by_nobody() -> Played {
+    two_keys_mint(1 << 40, 2)
+}
+
+/// M1: with the greatest weights that an epoch can hold.
+#[test]
+fn a_boasted_lineage_from_genesis_is_followed_by_nobody() -> Played {
+    two_keys_mint(BOAST, 80)
+}
+
+/// What an epoch of the simulated run may hold at most: eight times its budget.
+const BOAST: u64 = 800;
+
+/// As [`founded`], by peers whose heads no greater one undoes for more than so many epochs.
+fn founded_with(count: usize, undo_max: u64) -> Result<(World, Vec<usize>), Violation> {
+    let mut stage = World::scene(count, 0, None);
+    stage.undo_at_most(undo_max);
+    let hosts: Vec<usize> = (0..count).collect();
+    stage.start(&hosts);
+    assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);
+    let order = stage.voters(0);
+    Ok((stage, order))
+}
+
+/// M1, but nobody lies: two halves of a run are apart for an hour, at an epoch each three seconds. The lesser
+/// one follows the greater, however much that undoes.
+#[test]
+fn partition_of_an_hour_with_short_epochs() -> Played {
+    let (mut stage, all) = founded_with(4, 64)?;
+    stage.cut(&all[2..], 1);
+    all.iter().for_each(|host| stage.train_in(*host, 3_000));
+    stage.play(60 * MINUTE_MS)?;
+    let epochs: Vec<u64> = all.iter().map(|host| stage.epoch(*host)).collect();
+    assert!(epochs.iter().all(|epoch| *epoch > 1_000), "{epochs:?}");
+    stage.mend();
+    assert!(stage.until(5 * MINUTE_MS, |stage| stage.same(&all))?, "{epochs:?}");
+    let undone: u64 = all.iter().flat_map(|host| forks(&stage, *host)).max().unwrap();
+    assert!(undone > 1_000, "{undone}");
+    let epoch = stage.epoch(all[0]);
+    reach(&mut stage, &all, epoch + 5)
+}

@@ -1,0 +1,161 @@
+//! Answering a question: the promise, for whom it waits, and who is answered later (R2, G2, G3, G9).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Digest, PeerId};
+use crate::message::{Message, Query, Refusal, Report, Roster, Status, Voter};
+use crate::output::Output;
+use crate::ring::{Order, order};
+use crate::step::Step;
+
+use super::attendance::Question;
+use super::term::{Lease, Stage, ranked};
+use super::{Rule, State};
+
+/// How often a member may ask while the ring that it is in runs: it may lack an Accept, and not know that the
+/// others have it (G3).
+const DISTURBANCES_MAX: u32 = 2;
+
+/// By how many times that a question may take who fails most is answered later (G2).
+const HANDICAP_MAX: u32 = 4;
+
+impl State {
+    /// R2, G2: the answer is a promise, and waits for the roster of whom it was given to.
+    pub(super) fn on_query(&mut self, step: &mut Step<'_>, from: PeerId, query: &Query) {
+        let attempt = query.attempt;
+        if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
+            return;
+        }
+        self.slot.failures.of.entry(from).or_default();
+        if attempt < self.promised()
+            || self.asks_before(&from, attempt)
+            || self.is_bound_to_another(step, &from, attempt)
+        {
+            if self.may_reply(step, from, "query") {
+                self.refuse(step, from, Digest::ZERO, Refusal::Promised);
+            }
+            return;
+        }
+        for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
+            self.slot.lost.hear_of(step, *peer);
+        }
+        self.slot.term.asking.take_if(|asking| asking.attempt <= attempt);
+        // Who asks again, or for more, does not have longer for it.
+        let lease = self.slot.term.lease.filter(|l| l.to == from && step.now < l.until);
+        let again = lease.is_some_and(|lease| lease.attempt == attempt);
+        if self.running(step).is_some_and(|roster| roster.attempt < attempt) {
+            *self.slot.failures.disturbed.entry(from).or_default() += 1;
+            self.count_failure(step, from);
+        }
+        self.promise(step, attempt);
+        let whole = step.now + self.ask_time(step) + self.accept_time(step);
+        let until = lease.map_or(whole, |lease| lease.until);
+        self.slot.term.lease = Some(Lease { to: from, attempt, until });
+        if let Stage::Recover { since, .. } = &mut self.slot.term.stage {
+            *since = until.min(*since);
+        }
+        let status = self.seal(Message::Status(self.status(attempt)));
+        // Everybody sees who answers (G9); who asks again may not have.
+        if self.is_voter() && !again {
+            step.put(Output::Gossip(status));
+        } else {
+            step.put(Output::Send(from, status));
+        }
+        step.put(Output::Send(from, self.seal(Message::Report(self.report(step, attempt)))));
+    }
+
+    /// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
+    /// ours.
+    fn asks_before(&self, peer: &PeerId, attempt: u64) -> bool {
+        let same = self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == attempt);
+        let (run, parent) = (&self.law.run, &self.series().parent);
+        let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
+        same && turn(&self.me.peer) < turn(peer)
+    }
+
+    /// Whether a Query of `peer` has to wait: a roster that runs is disturbed by its own proposer only, and a
+    /// few times by who is in its ring (R38, G3); a promise waits for whom it was given to, and who has made others wait in vain more often
+    /// than they did waits longer (G2).
+    fn is_bound_to_another(&self, step: &Step<'_>, peer: &PeerId, attempt: u64) -> bool {
+        let disturbed = self.slot.failures.disturbed.get(peer).copied().unwrap_or(0);
+        let may = disturbed < DISTURBANCES_MAX || !self.keeps(Rule::G3);
+        let disturbs = self.running(step).is_some_and(|roster| {
+            let member = roster.ring().any(|m| m.peer == *peer);
+            roster.attempt < attempt && roster.proposer != *peer && !(member && may)
+        });
+        let lease = self.slot.term.lease.filter(|lease| step.now < lease.until);
+        let leased = lease.is_some_and(|lease| lease.to != *peer && lease.attempt < attempt);
+        let waits = step.now < self.slot.term.free_since + self.handicap(step, peer);
+        disturbs || (self.keeps(Rule::G2) && (leased || waits))
+    }
+
+    /// The roster under way, before its deadline.
+    fn running(&self, step: &Step<'_>) -> Option<&Arc<Roster>> {
+        match &self.slot.term.stage {
+            Stage::Open { roster, until, .. } if step.now < *until => self.roster(roster),
+            _ => None,
+        }
+    }
+
+    /// G2: how much later than others a peer is answered.
+    fn handicap(&self, step: &Step<'_>, peer: &PeerId) -> Duration {
+        let failed = &self.slot.failures.of;
+        let alive = |other: &PeerId| *other == self.me.peer || step.roll.alive(other, step.now);
+        let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
+        let more = failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0));
+        self.ask_time(step) * more.min(HANDICAP_MAX)
+    }
+
+    /// G2: a promise that no roster followed, or an attempt that came to nothing, counts against whom it
+    /// was given to.
+    pub(super) fn count_failure(&mut self, step: &Step<'_>, of: PeerId) {
+        let failed = self.slot.failures.of.entry(of).or_default();
+        *failed = failed.saturating_add(1);
+        self.slot.term.free_since = step.now;
+    }
+
+    /// G2, G9: the promise has waited in vain. Who gave none either owes one.
+    pub(super) fn end_lease(&mut self, step: &Step<'_>) -> bool {
+        let Some(lease) = self.slot.term.lease.filter(|lease| step.now >= lease.until) else {
+            return false;
+        };
+        self.slot.term.lease = None;
+        self.count_failure(step, lease.to);
+        self.count_debts(step, lease.attempt);
+        true
+    }
+
+    /// G9: voters that are here and have not answered the question of that attempt.
+    pub(super) fn count_debts(&mut self, step: &Step<'_>, attempt: u64) {
+        let answered = &self.slot.term.answered;
+        let owes = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
+        let here = self.live(step, Question::Answers).map(|(peer, _)| *peer);
+        let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
+        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+    }
+
+    pub(super) fn status(&self, attempt: u64) -> Status {
+        let done = self.highest_done(self.series(), self.depth());
+        let forced = self.slot.forced.as_ref().map(|forced| &forced.receipt.update);
+        Status {
+            series: self.series(),
+            log: self.me.log,
+            attempt,
+            done: done.map(|done| ranked(&self.law.run, &done)),
+            holds_forced: forced.is_some_and(|update| self.slot.held.contains(update)),
+        }
+    }
+
+    pub(super) fn report(&self, step: &Step<'_>, attempt: u64) -> Report {
+        let present = |v: &&Voter| self.present(step, v);
+        Report {
+            series: self.series(),
+            attempt,
+            done: self.highest_done(self.series(), self.depth()),
+            chunks: self.finished(),
+            ready: self.slot.frozen.map(|frozen| (self.me.incarnation, frozen.weight)),
+            present: self.voters().iter().filter(present).map(|v| v.peer).collect(),
+        }
+    }
+}

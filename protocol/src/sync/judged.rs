@@ -1,0 +1,103 @@
+//! A lineage that is being judged, link by link: whatever its length, little of it is in memory (G11, G12).
+//!
+//! Of each link an [`Entry`] stays, and of the last ones as many as fit [`LINKS_BYTES_MAX`]. Whoever follows
+//! a longer lineage is served its earlier links again, and knows them by their digests (`arrive`).
+
+use std::time::Duration;
+
+use super::pursuit::{Before, Judged};
+use super::{Digest, Entry, Fault, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
+use crate::rule::Rule;
+use crate::step::Step;
+use crate::wire;
+
+/// A parting this old is no hiccup of the network (G11).
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The most times at which a head was taken that are remembered, and the least time between two.
+const TAKEN_MAX: usize = 64;
+const TAKEN_GAP: Duration = Duration::from_secs(24 * 60 * 60 / TAKEN_MAX as u64);
+
+impl State {
+    /// Checks the next link of a lineage, and adds it. `ours` are the Regroups of our open epoch.
+    pub(super) fn judge(
+        &self,
+        judged: &mut Judged,
+        link: &Link,
+        ours: &[Opening],
+    ) -> Result<(), Fault> {
+        let Some(before) = &judged.before else { return Ok(()) };
+        let first = judged.entries.is_empty();
+        // What its voters signed; the first link is held against the state of the base.
+        let epoch = judged.reached().saturating_add(1);
+        let parent = if first { judged.base.state } else { link.receipt.series.parent };
+        let weight_max = match self.keeps(Rule::G11) {
+            true => self.law.capacity.weight_max(before.median),
+            false => u64::MAX,
+        };
+        let series = Series { epoch, parent, regroup: None };
+        self.law.check_link(series, &before.voters, weight_max, link)?;
+        let tokens = judged.tokens().checked_add(link.receipt.tokens());
+        let tokens = tokens.ok_or(Fault::Certificate("tokens beyond all numbers"))?;
+        if first {
+            judged.is_signed = !before.voters.is_empty()
+                && 3 * self.law.signers(&before.voters, link) >= before.voters.len();
+        }
+        let mine = self.link(epoch).map_or(ours, |mine| &mine.openings);
+        judged.is_regrouped |= !link.openings.iter().all(|opening| mine.contains(opening));
+        judged.spent = judged.spent.and(&self.spent(&link.receipt));
+        judged.end_at(parent);
+        let r = wire::receipt_digest(&self.law.run, &link.receipt);
+        judged.entries.push_back(Entry { r, state: Digest::ZERO, tokens });
+        judged.before = Some(Before::of(&link.receipt));
+        self.keep_link(judged, link);
+        Ok(())
+    }
+
+    /// Keeps a link in memory, and as many before it as there is room for.
+    fn keep_link(&self, judged: &mut Judged, link: &Link) {
+        let bytes = wire::canonical(link).len();
+        judged.bytes = judged.bytes.saturating_add(bytes);
+        judged.came = judged.came.saturating_add(bytes as u64);
+        judged.links.push_back(link.clone());
+        while judged.bytes > LINKS_BYTES_MAX && judged.links.len() > 1 && self.keeps(Rule::G12) {
+            let first = judged.links.pop_front();
+            let bytes = first.map_or(0, |first| wire::canonical(&first).len());
+            judged.bytes = judged.bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Drops what we have taken ourselves since we asked.
+    pub(super) fn skip_ours(&self, judged: &mut Judged) -> usize {
+        let mut count = 0;
+        while let Some(first) = judged.entries.front() {
+            let epoch = judged.base.epoch.saturating_add(1);
+            if self.entry(epoch).is_none_or(|mine| mine.r != first.r) {
+                break;
+            }
+            if judged.links.len() == judged.entries.len() {
+                judged.links.pop_front();
+            }
+            judged.base = Head { epoch, tokens: first.tokens, state: first.state };
+            judged.entries.pop_front();
+            count += 1;
+        }
+        count
+    }
+
+    /// Notes when our head was taken, with whoever was there.
+    pub(super) fn note_taken(&mut self, step: &Step<'_>) {
+        let last = self.taken.back().map(|(_, at)| *at);
+        if last.is_none_or(|at| step.now.since(at) >= TAKEN_GAP) {
+            self.taken.push_back((self.head.epoch, step.now));
+        }
+        if self.taken.len() > TAKEN_MAX {
+            self.taken.pop_front();
+        }
+    }
+
+    /// Whether we have taken this epoch within a day, by our own record since this start.
+    pub(super) fn is_recent(&self, step: &Step<'_>, epoch: u64) -> bool {
+        self.taken.iter().any(|(taken, at)| *taken <= epoch && step.now.since(*at) < DAY)
+    }
+}
