@@ -328,7 +328,8 @@ impl State {
 
     /// Whether a voter is so plainly alive that every proposer knows: heard since any loss of it.
     fn is_alive(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> bool {
-        self.names_voter(peer)
+        // R19: one that has lost its log is another voter, or none yet.
+        self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
             && seen.beat.phase != Phase::Behind
             && self.place_of(step, peer, seen) != Place::Coming
             && !self.slot.lost.contains(step, peer)
