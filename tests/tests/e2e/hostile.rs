@@ -165,7 +165,7 @@ fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
     let mut honest = Honest::train();
     let node = &mut honest.one;
     let cases: [Bytes; 5] = [
-        ("cut short", |_| vec![1, 2, 3]),
+        ("cut short", |_| vec![wire::VERSION, 2, 3]),
         ("cannot be decoded", |_| [vec![wire::VERSION], vec![0xa5; 300]].concat()),
         // Of another run.
         ("signature does not match", |stranger| {
@@ -324,11 +324,11 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
         ("bad roster: a weight that no epoch can hold", |liar, honest, to_itself| {
             (!to_itself).then(|| liar_with(liar, honest, u64::MAX))
         }),
-        ("bad roster: proposer is not its author", |_, (author, beat), _| {
-            Some(roster(beat, author, Vec::new()))
+        ("bad roster: proposer is not its author", |liar, (author, beat), _| {
+            Some(roster(beat, author, vec![member(beat, liar.key.peer())]))
         }),
         ("bad roster: proposer is no member", |liar, (_, beat), _| {
-            Some(roster(beat, liar.key.peer(), Vec::new()))
+            Some(roster(beat, liar.key.peer(), vec![member(beat, PeerId([7; 32]))]))
         }),
         ("bad ready: weight of zero, or more than an epoch can hold", |_, (_, beat), _| {
             let (series, incarnation) = (beat.series, 1);
@@ -364,6 +364,12 @@ fn liar_with(liar: &Stranger, (honest, beat): (PeerId, &Heartbeat), weight: u64)
     let honest = Member { peer: honest, log, incarnation, weight };
     let me = Member { peer: liar.key.peer(), weight: WEIGHT, ..honest };
     roster(beat, me.peer, vec![honest, me])
+}
+
+/// Somebody who says that it is Ready.
+fn member(beat: &Heartbeat, peer: PeerId) -> Member {
+    let Heartbeat { log, incarnation, .. } = *beat;
+    Member { peer, log, incarnation, weight: WEIGHT }
 }
 
 fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
