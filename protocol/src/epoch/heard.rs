@@ -20,6 +20,10 @@ impl State {
             let status = Status { series, log, attempt, done, holds_forced };
             self.law.signed(&peer, &Message::Status(status), &signature)
         };
+        let possible = |vote: &Ranked| vote.depth <= self.depth() && vote.attempt <= attempt;
+        if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
+            return Err("a vote that nobody can have given");
+        }
         if !roster.heard.iter().all(signed) {
             return Err("a Status that its author has not signed");
         }
@@ -43,7 +47,7 @@ impl State {
         let mut voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
         voted.any(|ballot| {
             ballot.roster.as_ref().is_some_and(|roster| {
-                roster.series == self.series() && (rank + 1..attempt).contains(&roster.attempt)
+                roster.series == self.series() && rank < roster.attempt && roster.attempt < attempt
             })
         })
     }
