@@ -16,11 +16,7 @@ fn threads() -> usize {
 }
 
 fn class(faults: Faults) {
-    class_of(faults, SEEDS);
-}
-
-fn class_of(faults: Faults, seeds: Range<u64>) {
-    let summary = sim::swarm(16, seeds, faults, threads());
+    let summary = sim::swarm(16, SEEDS, faults, threads());
     println!("{summary}");
     assert!(summary.holds(), "{summary}");
 }
@@ -74,11 +70,9 @@ fn partition_seeds_hold() {
     class(Faults::Partition);
 }
 
-/// Seed 35 does not hold, and is left out until it does: a peer that has gone back and forth between two
-/// lineages forgoes what it need not (S4).
 #[test]
 fn mixed_seeds_hold() {
-    class_of(Faults::Mixed, 36..100);
+    class(Faults::Mixed);
 }
 
 #[test]

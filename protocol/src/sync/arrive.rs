@@ -141,6 +141,10 @@ impl State {
         let Some(Pursuit::Replay(mut way)) = self.pursuit.take() else { return };
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
+            // What the steps so far have spent is given up already; what is learnt from here on is not (S4).
+            let none = Blocks::default();
+            way.spent =
+                way.links.iter().fold(none, |all, link| all.and(&self.spent(&link.receipt)));
             self.arrive(step);
             step.lead(Lead::Behind(true));
         }
