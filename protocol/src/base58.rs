@@ -14,15 +14,25 @@ const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 /// Bytes behind the text.
 const BYTES: usize = PREFIX.len() + 32;
 
-/// Digits that these bytes take at most: 38 · log 256 / log 58.
-const DIGITS_MAX: usize = 52;
-
 /// The text of a peer.
 #[must_use]
 pub fn encode(peer: &PeerId) -> String {
-    let bytes = PREFIX.iter().chain(peer.as_bytes());
+    text(&[&PREFIX, peer.as_bytes().as_slice()].concat())
+}
+
+/// The peer of a text; `None` for anything that [`encode`] does not write.
+#[must_use]
+pub fn decode(text: &str) -> Option<PeerId> {
+    let bytes = bytes(text, BYTES).filter(|bytes| bytes.len() == BYTES)?;
+    bytes.strip_prefix(&PREFIX)?.first_chunk().map(|key| PeerId(*key))
+}
+
+/// Bytes in base 58: one number, and a digit zero for each zero byte in front.
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     // Little-endian digits of the number that the bytes are.
-    let mut digits: Vec<u8> = Vec::with_capacity(DIGITS_MAX);
+    let mut digits: Vec<u8> = Vec::with_capacity(digits_max(bytes.len()));
     for byte in bytes {
         let mut carry = u32::from(*byte);
         for digit in &mut digits {
@@ -35,32 +45,39 @@ pub fn encode(peer: &PeerId) -> String {
             carry /= 58;
         }
     }
-    // The one zero byte in front is no part of the number: base 58 writes it as a digit zero.
-    digits.push(0);
+    digits.extend(std::iter::repeat_n(0, zeros));
     digits.iter().rev().map(|digit| char::from(ALPHABET[usize::from(*digit)])).collect()
 }
 
-/// The peer of a text; `None` for anything that [`encode`] does not write.
+/// The bytes of a text; `None` for anything that [`text`] does not write of at most `most` bytes.
 #[must_use]
-pub fn decode(text: &str) -> Option<PeerId> {
-    if text.len() > DIGITS_MAX + 1 {
+pub fn bytes(text: &str, most: usize) -> Option<Vec<u8>> {
+    if text.len() > digits_max(most) {
         return None;
     }
-    let mut bytes = [0; BYTES];
+    // Little-endian bytes of the number that the digits are.
+    let mut bytes: Vec<u8> = Vec::with_capacity(text.len());
     for digit in text.bytes() {
         let value = ALPHABET.iter().position(|known| *known == digit)?;
         let mut carry = u32::try_from(value).ok()?;
-        for byte in bytes.iter_mut().rev() {
+        for byte in &mut bytes {
             carry += u32::from(*byte) * 58;
             *byte = carry.to_le_bytes()[0];
             carry >>= 8;
         }
         if carry > 0 {
-            return None;
+            bytes.push(carry.to_le_bytes()[0]);
         }
     }
-    let peer = PeerId(*bytes.strip_prefix(&PREFIX)?.first_chunk()?);
-    (encode(&peer) == text).then_some(peer)
+    let zeros = text.bytes().take_while(|digit| *digit == ALPHABET[0]).count();
+    bytes.extend(std::iter::repeat_n(0, zeros));
+    bytes.reverse();
+    (bytes.len() <= most).then_some(bytes)
+}
+
+/// Digits that so many bytes take at most: log 256 / log 58 is 1.366 for each.
+const fn digits_max(bytes: usize) -> usize {
+    bytes * 137 / 100 + 1
 }
 
 #[cfg(test)]

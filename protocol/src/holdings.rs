@@ -33,7 +33,7 @@ use crate::time::Time;
 
 pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, restore};
 pub use interface::{
-    Buffer, Chunk, Config, Disk, Input, Location, Name, Origin, Output, Slice, Slices, Ticket,
+    Buffer, Chunk, Config, Disk, Input, Inquiry, Location, Name, Origin, Output, Slice, Slices,
 };
 pub use outbox::BATCH_BYTES;
 pub use updates::{IN_MEMORY, OPEN};
@@ -459,7 +459,7 @@ impl State {
         }
     }
 
-    fn on_asked(&mut self, now: Time, ticket: Ticket, request: &Request, out: &mut Vec<Output>) {
+    fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
         let place = match *request {
             Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),
             Request::Update { update, .. } => self.updates.place(&update),
@@ -479,7 +479,7 @@ impl State {
     }
 }
 
-fn answer(ticket: Ticket, place: Option<Location>) -> Output {
+fn answer(ticket: Inquiry, place: Option<Location>) -> Output {
     place.map_or(Output::Refuse(ticket), |place| Output::Serve(ticket, place))
 }
 

@@ -23,6 +23,7 @@ pub mod manifest;
 
 pub mod message;
 pub mod wire;
+pub mod admit;
 pub mod roll;
 pub mod event;
 pub mod lineage;

@@ -22,6 +22,7 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::Table;
 
+use crate::admit::Authorities;
 use crate::codec::Codec;
 use crate::id::{Digest, PeerId, RunId};
 use crate::lineage::Capacity;
@@ -78,8 +79,10 @@ pub struct Epoch {
 }
 
 /// Whom peers believe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
+    /// Whether who comes needs an invite. A run never changes it.
+    pub level: Level,
     /// Epochs that a greater head may undo of a peer's, however few have signed what came instead; 1–2^32.
     /// Few ask a person to decide after each longer partition; many let two keys undo as much (G11).
     pub undo_max: u64,
@@ -87,8 +90,17 @@ pub struct Trust {
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { undo_max: UNDO_MAX }
+        Self { level: Level::Open, undo_max: UNDO_MAX }
     }
+}
+
+/// Who may take part; `open` is hashed as 1, `invited` as 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Whoever comes.
+    Open,
+    /// Who has a ticket that these, or those whom they name later, have granted (T1–T13).
+    Invited(Authorities),
 }
 
 /// What bounds a peer's work in one epoch; the numbers are hashed and never reused.

@@ -6,6 +6,7 @@
 
 mod kept;
 mod record;
+mod trust;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{
     Head, Heard, MEMBERS_MAX, Member, Ranked, Receipt, Roster, Series, Voter, majority,
 };
+pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
 
 /// Where a peer stands in its epoch, for people and for the ready count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

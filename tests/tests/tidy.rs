@@ -526,17 +526,18 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_node", &["node/", "tests/"]),
 ];
 /// The files that fix the bytes of a message.
-const WIRE: [&str; 4] = [
+const WIRE: [&str; 5] = [
     "protocol/src/message.rs",
     "protocol/src/message/kept.rs",
     "protocol/src/message/record.rs",
+    "protocol/src/message/trust.rs",
     "protocol/src/wire.rs",
 ];
 /// The modules of `protocol`: values, functions, machines, the root.
 const LAYERS: [&[&str]; 5] = [
     &[
-        "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "rule", "seal",
-        "sign", "time", "wire",
+        "admit", "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "rule",
+        "seal", "sign", "time", "wire",
     ],
     &[
         "assign",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use intellect_protocol::holdings::Ticket;
+use intellect_protocol::holdings::Inquiry;
 use intellect_protocol::message::Request;
 
 use crate::net::Reply;
@@ -11,19 +11,19 @@ use crate::net::Reply;
 #[derive(Default)]
 pub(super) struct Questions {
     asked: u64,
-    open: BTreeMap<Ticket, (Request, Reply)>,
+    open: BTreeMap<Inquiry, (Request, Reply)>,
 }
 
 impl Questions {
-    pub(super) fn ask(&mut self, request: Request, reply: Reply) -> Ticket {
+    pub(super) fn ask(&mut self, request: Request, reply: Reply) -> Inquiry {
         self.asked += 1;
-        let ticket = Ticket(self.asked);
+        let ticket = Inquiry(self.asked);
         self.open.insert(ticket, (request, reply));
         ticket
     }
 
     /// Dropping the reply refuses it.
-    pub(super) fn take(&mut self, ticket: Ticket) -> Option<(Request, Reply)> {
+    pub(super) fn take(&mut self, ticket: Inquiry) -> Option<(Request, Reply)> {
         self.open.remove(&ticket)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::holdings::{Input, Location, Ticket};
+use intellect_protocol::holdings::{Input, Inquiry, Location};
 use intellect_protocol::id::PeerId;
 use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::wire;
@@ -33,7 +33,7 @@ impl Driver {
     }
 
     /// Answers with what lies at a place; what is on disk is read off the loop.
-    pub(super) fn serve(&mut self, ticket: Ticket, place: &Location) {
+    pub(super) fn serve(&mut self, ticket: Inquiry, place: &Location) {
         let Some((request, reply)) = self.questions.take(ticket) else { return };
         match (place, request) {
             (Location::Lineage, Request::Ask(ask)) => {

@@ -89,7 +89,7 @@ pub enum Location {
 
 /// The number that the caller has given to a question of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct Inquiry(pub u64);
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ pub enum Input {
     /// What became of the state of the last [`Output::Save`].
     Saved(Disk),
     /// Another peer asks for something.
-    Asked(Ticket, Request),
+    Asked(Inquiry, Request),
 }
 
 /// What the caller has to do.
@@ -207,9 +207,9 @@ pub enum Output {
     /// This state is served from disk no more.
     Retire(Digest),
     /// Answer a question with what lies there.
-    Serve(Ticket, Location),
+    Serve(Inquiry, Location),
     /// Let a question go unanswered.
-    Refuse(Ticket),
+    Refuse(Inquiry),
     /// Gossip a message.
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.

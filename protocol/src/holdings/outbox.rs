@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::interface::{Disk, Ticket};
+use super::interface::{Disk, Inquiry};
 use crate::id::Digest;
 use crate::log::Record;
 use crate::message::Message;
@@ -33,7 +33,7 @@ pub(super) enum Effect {
     /// A decision of the peer.
     Decision(Box<Output>),
     /// The answer to a question about our lineage, as it is when the answer leaves.
-    Answer(Ticket),
+    Answer(Inquiry),
 }
 
 /// What becomes of something that was decided.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::interface::{Buffer, Chunk, Slice, Slices, Ticket};
+use super::interface::{Buffer, Chunk, Inquiry, Slice, Slices};
 use crate::codec::Codec;
 use crate::epoch::Ring;
 use crate::id::{Digest, PeerId};
@@ -42,7 +42,7 @@ pub(super) struct Repairs {
     /// Bytes of rings that are given up as soon as no update is put together of them.
     spare: Vec<Buffer>,
     /// Questions for chunks that are sealed and whose ring has not ended, and until when they wait.
-    asked: Vec<(Time, Ticket, Chunk)>,
+    asked: Vec<(Time, Inquiry, Chunk)>,
 }
 
 /// An update that is being put together.
@@ -68,7 +68,7 @@ pub(super) struct Lack {
 impl Repairs {
     /// Another epoch has begun. Returns the bytes that are not needed any more, and the questions
     /// that get no answer.
-    pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Ticket>) {
+    pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Inquiry>) {
         let Self { made, fetched, spare, asked, .. } = std::mem::take(self);
         let rings = made.into_iter().map(Buffer::Ring);
         let bytes = rings.chain(fetched.into_iter().map(Buffer::Chunk)).chain(spare).collect();
@@ -204,7 +204,7 @@ impl Repairs {
     }
 
     /// Lets somebody wait for a chunk whose ring is ending; false if there is nothing to wait for.
-    pub(super) fn wait(&mut self, now: Time, ticket: Ticket, chunk: Chunk) -> bool {
+    pub(super) fn wait(&mut self, now: Time, ticket: Inquiry, chunk: Chunk) -> bool {
         let waits = self.sealed.contains(&chunk) && self.asked.len() < ASKED_MAX;
         if waits {
             self.asked.push((now + ASKED_WAIT, ticket, chunk));
@@ -213,7 +213,7 @@ impl Repairs {
     }
 
     /// The questions whose wait has ended, each with its chunk or without.
-    pub(super) fn answered(&mut self, now: Time, codec: Codec) -> Vec<(Ticket, Option<Slice>)> {
+    pub(super) fn answered(&mut self, now: Time, codec: Codec) -> Vec<(Inquiry, Option<Slice>)> {
         let mut over = Vec::new();
         for (until, ticket, chunk) in std::mem::take(&mut self.asked) {
             match self.part(codec, chunk) {
@@ -264,7 +264,7 @@ mod tests {
             repairs.layouts.insert(roster, layout(4 * 256));
             repairs.seal((roster, 1));
             assert!(repairs.part(codec, (roster, 1)).is_none(), "its ring has not ended");
-            assert!(repairs.wait(Time::ZERO, Ticket(n.into()), (roster, 1)));
+            assert!(repairs.wait(Time::ZERO, Inquiry(n.into()), (roster, 1)));
             let old = (n == 3).then_some(Digest([1; 32]));
             assert_eq!(repairs.keep(roster), (old, old.map(Buffer::Ring).into_iter().collect()));
             let part = repairs.part(codec, (roster, 1)).unwrap();
@@ -273,9 +273,9 @@ mod tests {
                 (Buffer::Ring(roster), Some(2_048..4_096))
             );
             let answered = repairs.answered(Time::ZERO, codec);
-            assert_eq!(answered, [(Ticket(n.into()), Some(part))]);
+            assert_eq!(answered, [(Inquiry(n.into()), Some(part))]);
             assert!(repairs.part(codec, (roster, 0)).is_none(), "nobody has sealed it");
-            assert!(!repairs.wait(Time::ZERO, Ticket(0), (roster, 0)));
+            assert!(!repairs.wait(Time::ZERO, Inquiry(0), (roster, 0)));
         }
         assert!(repairs.part(codec, (Digest([1; 32]), 1)).is_none());
         assert!(repairs.concerns(&Digest([3; 32]), 0) && !repairs.concerns(&Digest([3; 32]), 1));
@@ -289,10 +289,10 @@ mod tests {
     fn who_asks_for_a_chunk_of_a_ring_that_never_ends_waits_for_a_while_only() {
         let (mut repairs, chunk) = (Repairs::default(), (Digest([1; 32]), 0));
         repairs.seal(chunk);
-        assert!(repairs.wait(Time::ZERO, Ticket(7), chunk));
+        assert!(repairs.wait(Time::ZERO, Inquiry(7), chunk));
         let until = repairs.deadline().unwrap();
         assert!(repairs.answered(until - Duration::from_millis(1), Codec::F32).is_empty());
-        assert_eq!(repairs.answered(until, Codec::F32), [(Ticket(7), None)]);
+        assert_eq!(repairs.answered(until, Codec::F32), [(Inquiry(7), None)]);
         assert_eq!(repairs.deadline(), None);
     }
 }

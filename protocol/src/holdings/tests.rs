@@ -129,10 +129,10 @@ fn what_is_not_here_is_refused_and_an_update_is_served_from_where_it_is() {
     let ask = |state: &mut State, number| {
         let (mut out, update) = (Vec::new(), NAME.digest);
         let request = Request::Update { update, offset: 0 };
-        state.handle(now, Input::Asked(Ticket(number), request), &mut out);
+        state.handle(now, Input::Asked(Inquiry(number), request), &mut out);
         out.into_iter().find_map(|output| match output {
-            Output::Serve(Ticket(of), place) if of == number => Some(Some(place)),
-            Output::Refuse(Ticket(of)) if of == number => Some(None),
+            Output::Serve(Inquiry(of), place) if of == number => Some(Some(place)),
+            Output::Refuse(Inquiry(of)) if of == number => Some(None),
             _ => None,
         })
     };

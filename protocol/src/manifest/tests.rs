@@ -107,7 +107,8 @@ fn younger_fields_are_hashed_last_with_a_number_each() {
     let epoch = Epoch { budget: Budget::Seconds, amount: 60, tokens_max: None };
     let older = Run { epoch, genesis: Some(Digest([5; 32])), ..run() };
     let epoch = Epoch { tokens_max: Some(1 << 20), ..epoch };
-    let younger = Run { epoch, trust: Trust { undo_max: 300 }, ..older.clone() };
+    let younger =
+        Run { epoch, trust: Trust { undo_max: 300, ..Trust::default() }, ..older.clone() };
     let mut bytes = older.identify(WORK).1;
     bytes.extend([3, 251, 44, 1]);
     bytes.extend([6, 252, 0, 0, 16, 0]);
@@ -122,6 +123,61 @@ fn younger_fields_are_hashed_last_with_a_number_each() {
     assert_eq!(told.to_string(), "trust.undo_max is 0: choose 1 to 4294967296");
     let told = message("amount = 15", "amount = 15\ntokens_max = 9");
     assert_eq!(told, "epoch.tokens_max belongs to budget = \"seconds\" only: remove it");
+}
+
+/// Who may take part is hashed where it is not everybody: level, bound of undoing, authorities, threshold, each
+/// with its number.
+#[test]
+fn a_run_of_invited_peers_names_its_authorities() {
+    let level = |keys: Vec<PeerId>, threshold| Level::Invited(Authorities { keys, threshold });
+    let [a, b] = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]).peer());
+    let trust = Trust { undo_max: 300, level: level(vec![a, b], 2) };
+    let invited = Run { trust, ..run() };
+    let mut bytes = run().identify(WORK).1;
+    bytes.extend([2, 2, 3, 251, 44, 1, 4, 2]);
+    bytes.extend([a.0, b.0].concat());
+    bytes.extend([5, 2]);
+    assert_eq!(invited.identify(WORK).1, bytes);
+    let read = parse(&text_of(&invited)).unwrap();
+    assert_eq!(read.run(), &invited);
+    assert_eq!(read.verify(WORK).unwrap().id(), invited.id(WORK));
+    for changed in [level(vec![b, a], 2), level(vec![a, b], 1), level(vec![a], 1), Level::Open] {
+        let trust = Trust { level: changed, ..invited.trust.clone() };
+        assert_ne!(Run { trust, ..run() }.id(WORK), invited.id(WORK));
+    }
+    let same = format!("{}\n[trust]\nlevel = \"open\"\n", text_of(&run()));
+    assert_eq!(parse(&same).unwrap().verify(WORK).unwrap().id(), run().id(WORK));
+    let told = |lines: &str| {
+        parse(&format!("{}\n[trust]\n{lines}\n", text_of(&run()))).unwrap_err().to_string()
+    };
+    let hex = crate::id::hex(&a.0);
+    for (lines, expected) in [
+        (
+            "level = \"closed\"".to_owned(),
+            "trust.level is \"closed\": it must be \"open\" or \"invited\"",
+        ),
+        ("level = \"invited\"".to_owned(), "trust.authorities is missing"),
+        (format!("level = \"invited\"\nauthorities = [\"{hex}\"]"), "trust.threshold is missing"),
+        (
+            format!("level = \"invited\"\nauthorities = [\"{hex}\"]\nthreshold = 2"),
+            "trust.threshold is 2: choose 1 to 1",
+        ),
+        (
+            format!("level = \"invited\"\nauthorities = [\"{hex}\", \"{hex}\"]\nthreshold = 1"),
+            "it must be a list of 1 to 8 different keys",
+        ),
+        (
+            format!("authorities = [\"{hex}\"]"),
+            "trust.authorities belongs to level = \"invited\" only: remove it",
+        ),
+        (
+            "level = \"open\"\nthreshold = 1".to_owned(),
+            "trust.threshold belongs to level = \"invited\" only: remove it",
+        ),
+    ] {
+        let found = told(&lines);
+        assert!(found.contains(expected), "{found}");
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use toml::{Table, Value as Toml};
 
 use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, table};
-use super::{Budget, Epoch, FORMAT, ManifestError, Members, Quorum, Run, Trust, UNDO_MAX};
+use super::{Budget, Epoch, FORMAT, Level, ManifestError, Members, Quorum, Run, Trust, UNDO_MAX};
+use crate::admit::{AUTHORITIES_MAX, Authorities};
 use crate::base58;
 use crate::codec::Codec;
 use crate::id::{self, Digest, LogId, PeerId};
@@ -70,7 +71,10 @@ table! {
 table! {
     /// Whom peers believe.
     struct TrustTable in "trust" {
+        level: Option<LevelName>, (), "whether who comes needs an invite; absent: nobody does";
         undo_max: Option<u64>, 1..=1 << 32, "epochs that a greater head undoes by itself, however few have signed what came instead; absent: 64";
+        authorities: Vec<Authority>, 1..=AUTHORITIES_MAX, "level = \"invited\" only: who signs invites and decrees; `manifest new` writes the organiser";
+        threshold: Option<u64>, 1..=AUTHORITIES_MAX as u64, "level = \"invited\" only: how many of them must sign";
     }
 }
 
@@ -99,6 +103,52 @@ impl Text for String {
 
     fn bytes(&self) -> Vec<u8> {
         wire::canonical(self)
+    }
+}
+
+/// A level without its authorities; the number is hashed and never reused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LevelName {
+    Open = 1,
+    Invited = 2,
+}
+
+impl Text for LevelName {
+    const FORM: &'static str = "\"open\" or \"invited\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Open, Self::Invited].into_iter().find(|level| level.text() == text)
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Open => "open".to_owned(),
+            Self::Invited => "invited".to_owned(),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        wire::canonical(&(*self as u64))
+    }
+}
+
+/// One of those who sign for the run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Authority(PeerId);
+
+impl Text for Authority {
+    const FORM: &'static str = "a list of 1 to 8 different keys, each 64 lower-case hex digits";
+
+    fn parse(text: &str) -> Option<Self> {
+        PeerId::parse(text).map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.text()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.0.bytes()
     }
 }
 
@@ -191,9 +241,7 @@ impl Tables {
                 ready_grace_ms: millis(run.members.ready_grace),
                 minority_grace_ms: millis(run.members.minority_grace),
             },
-            trust: TrustTable {
-                undo_max: Some(run.trust.undo_max).filter(|most| *most != UNDO_MAX),
-            },
+            trust: TrustTable::of(&run.trust),
         }
     }
 
@@ -207,7 +255,7 @@ impl Tables {
         }
         let Self { epoch, outer, ring, members, trust, .. } = self;
         let older = [epoch.to_toml(), outer.to_toml(), ring.to_toml(), members.to_toml()];
-        let trust = Some(trust).filter(|trust| trust.undo_max.is_some());
+        let trust = Some(trust).filter(|trust| **trust != TrustTable::of(&Trust::default()));
         text + &older.concat() + &trust.map(Keys::to_toml).unwrap_or_default()
     }
 
@@ -219,10 +267,20 @@ impl Tables {
         let EpochTable { tokens_max, .. } = *epoch;
         let epoch = EpochTable { tokens_max: None, ..epoch.clone() };
         let tables = [epoch.canonical(), outer.canonical(), ring.canonical(), members.canonical()];
-        let tagged = |tag: u8, value: Option<u64>| {
-            value.map(|value| [vec![tag], value.hashed()].concat()).unwrap_or_default()
+        let tagged = |tag: u8, value: Option<Vec<u8>>| {
+            value.map(|value| [vec![tag], value].concat()).unwrap_or_default()
         };
-        let younger = [top.genesis.hashed(), tagged(3, trust.undo_max), tagged(6, tokens_max)];
+        let hashed = |value: Option<u64>| value.map(|value| value.hashed());
+        let TrustTable { level, undo_max, authorities, threshold } = trust;
+        let some = Some(authorities).filter(|authorities| !authorities.is_empty());
+        let younger = [
+            top.genesis.hashed(),
+            tagged(2, level.map(|level| level.bytes())),
+            tagged(3, hashed(*undo_max)),
+            tagged(4, some.map(|authorities| authorities.hashed())),
+            tagged(5, hashed(*threshold)),
+            tagged(6, hashed(tokens_max)),
+        ];
         [older, wire::canonical(&work), tables.concat(), younger.concat()].concat()
     }
 
@@ -278,11 +336,53 @@ fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
     Ok(Epoch { budget, amount, tokens_max })
 }
 
+impl TrustTable {
+    /// What is not as in a run that says nothing about it.
+    fn of(trust: &Trust) -> Self {
+        let undo_max = Some(trust.undo_max).filter(|most| *most != UNDO_MAX);
+        match &trust.level {
+            Level::Open => Self { level: None, undo_max, authorities: Vec::new(), threshold: None },
+            Level::Invited(Authorities { keys, threshold }) => Self {
+                level: Some(LevelName::Invited),
+                undo_max,
+                authorities: keys.iter().copied().map(Authority).collect(),
+                threshold: Some(*threshold as u64),
+            },
+        }
+    }
+}
+
 /// A table that older manifests do not have.
 fn read_trust(manifest: &Table) -> Result<Trust, ManifestError> {
-    let table = manifest.contains_key(TrustTable::TABLE).then(|| TrustTable::parse(manifest));
-    let undo_max = table.transpose()?.and_then(|table| table.undo_max);
-    Ok(undo_max.map_or_else(Trust::default, |undo_max| Trust { undo_max }))
+    if !manifest.contains_key(TrustTable::TABLE) {
+        return Ok(Trust::default());
+    }
+    let fields = Fields::of::<TrustTable>(manifest)?;
+    let level: Option<LevelName> = fields.read("level", &())?;
+    if level != Some(LevelName::Invited) {
+        let given = ["authorities", "threshold"].into_iter().find(|name| fields.has(name));
+        if let Some(name) = given {
+            let key = format!("trust.{name}");
+            return Err(ManifestError::NotApplicable { key, only: "level = \"invited\"" });
+        }
+    }
+    let TrustTable { undo_max, authorities, threshold, .. } = TrustTable::read(&fields)?;
+    let undo_max = undo_max.unwrap_or(UNDO_MAX);
+    if level != Some(LevelName::Invited) {
+        return Ok(Trust { undo_max, level: Level::Open });
+    }
+    let lacks = |name: &str| missing(format!("trust.{name}"), TrustTable::KEYS, name);
+    if authorities.is_empty() {
+        return Err(lacks("authorities"));
+    }
+    let threshold = threshold.ok_or_else(|| lacks("threshold"))?;
+    let most = authorities.len() as u64;
+    if threshold > most {
+        return Err(outside("trust.threshold", threshold, &(1..=most)));
+    }
+    let keys = authorities.into_iter().map(|Authority(key)| key).collect();
+    let threshold = usize::try_from(threshold).unwrap_or(usize::MAX);
+    Ok(Trust { undo_max, level: Level::Invited(Authorities { keys, threshold }) })
 }
 
 fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {

@@ -10,7 +10,7 @@ use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::crowd::{self, Failure, Length, Want};
 use intellect_protocol::fault::Fault;
-use intellect_protocol::holdings::{Buffer, Input, Location, Name, Slice, Ticket};
+use intellect_protocol::holdings::{Buffer, Input, Inquiry, Location, Name, Slice};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Finished, Head, Request};
 use intellect_protocol::peer::{self, ASK_TIMEOUT};
@@ -81,15 +81,15 @@ struct Question {
 /// Questions that donors have not answered, and how many there were.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    open: BTreeMap<Ticket, Question>,
+    open: BTreeMap<Inquiry, Question>,
     asked: u64,
 }
 
 impl Questions {
-    fn ask(&mut self, question: Question) -> Ticket {
+    fn ask(&mut self, question: Question) -> Inquiry {
         self.asked += 1;
-        self.open.insert(Ticket(self.asked), question);
-        Ticket(self.asked)
+        self.open.insert(Inquiry(self.asked), question);
+        Inquiry(self.asked)
     }
 }
 
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// A donor does not serve what it is asked for.
-    pub(super) fn refuse(&mut self, ticket: Ticket) {
+    pub(super) fn refuse(&mut self, ticket: Inquiry) {
         let Some(Question { host, incarnation, donor, asking }) =
             self.questions.open.remove(&ticket)
         else {
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    pub(super) fn on_unanswered(&mut self, host: usize, ticket: Ticket) {
+    pub(super) fn on_unanswered(&mut self, host: usize, ticket: Inquiry) {
         let Some(Question { donor, asking, .. }) = self.questions.open.remove(&ticket) else {
             return;
         };
@@ -277,7 +277,7 @@ impl World {
     }
 
     /// A donor answers with what lies at a place of its own.
-    pub(super) fn serve(&mut self, donor: usize, ticket: Ticket, place: &Location) {
+    pub(super) fn serve(&mut self, donor: usize, ticket: Inquiry, place: &Location) {
         let Some(question) = self.questions.open.get(&ticket) else { return };
         let host = question.host;
         if self.hosts[host].incarnation != question.incarnation {

@@ -7,7 +7,7 @@ use crate::rings::Notice;
 use crate::toy::Anchor;
 use intellect_protocol::crowd::Failure;
 use intellect_protocol::epoch::Apply;
-use intellect_protocol::holdings::{Buffer, Input, Name, Ticket};
+use intellect_protocol::holdings::{Buffer, Input, Inquiry, Name};
 use intellect_protocol::id::{Digest, PeerId};
 
 /// What happens to a process.
@@ -48,7 +48,7 @@ pub(super) enum Happening {
     /// Asks a donor.
     Ask(PeerId, Asking),
     /// A donor has said nothing.
-    Unanswered(Ticket),
+    Unanswered(Inquiry),
     Ringing {
         roster: Digest,
         notice: Notice,

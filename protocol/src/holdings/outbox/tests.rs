@@ -180,15 +180,15 @@ fn what_comes_after_a_record_waits_until_it_is_on_the_disk() {
 fn an_answer_about_the_lineage_waits_for_the_lineage() {
     let mut bench = Bench::default();
     bench.outbox.log(committed(1));
-    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Ticket(7)));
+    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Inquiry(7)));
     assert!(matches!(ruling, Ruling::Later));
     assert_eq!(bench.write(), ["answer"]);
     // Who asks while the disk takes nothing is not left waiting.
     bench.outbox.log(committed(2));
-    bench.outbox.admit(bench.now, Effect::Answer(Ticket(8)));
+    bench.outbox.admit(bench.now, Effect::Answer(Inquiry(8)));
     assert_eq!(bench.fail().1, ["answer"]);
-    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Ticket(9)));
-    assert!(matches!(ruling, Ruling::Never(Effect::Answer(Ticket(9)))));
+    let ruling = bench.outbox.admit(bench.now, Effect::Answer(Inquiry(9)));
+    assert!(matches!(ruling, Ruling::Never(Effect::Answer(Inquiry(9)))));
 }
 
 /// Who votes says that it lives meanwhile; who has a new head says so only when it is sure.
