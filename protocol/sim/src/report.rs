@@ -123,6 +123,10 @@ pub struct Report {
     pub faults: BTreeMap<Moment, u64>,
     /// Virtual time.
     pub virtual_ms: u64,
+    /// How long each epoch after the first took, from the first commit of the one before to its own.
+    epochs_ms: Vec<u64>,
+    /// When the greatest epoch was first committed.
+    committed_ms: u64,
     /// The longest time from the end of the faults to the next commit of every peer.
     pub progress_ms: u64,
     /// State digest of the greatest head; of many seeds, of the last one.
@@ -168,7 +172,11 @@ impl Report {
         self.wasted_most = self.wasted_most.max(wasted);
     }
 
-    pub(super) fn count_commit(&mut self, committed: &Committed) {
+    pub(super) fn count_commit(&mut self, now_ms: u64, committed: &Committed) {
+        if committed.head.epoch > self.epochs {
+            let since_ms = std::mem::replace(&mut self.committed_ms, now_ms);
+            self.epochs_ms.extend((self.epochs > 0).then_some(now_ms - since_ms));
+        }
         self.count(Count::Commits, 1);
         self.count(Count::ByCommit, u64::from(committed.by_commit));
         self.epochs = self.epochs.max(committed.head.epoch);
@@ -180,10 +188,19 @@ impl Report {
         }
     }
 
+    /// The median time of an epoch in virtual milliseconds, the first one left out.
+    #[must_use]
+    pub fn epoch_ms(&self) -> u64 {
+        let mut sorted = self.epochs_ms.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+    }
+
     fn add(&mut self, other: &Self) {
         self.epochs += other.epochs;
         other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
         self.virtual_ms += other.virtual_ms;
+        self.epochs_ms.extend(&other.epochs_ms);
         self.progress_ms = self.progress_ms.max(other.progress_ms);
         self.wasted_most = self.wasted_most.max(other.wasted_most);
         self.state = other.state;
@@ -201,7 +218,7 @@ impl fmt::Display for Report {
              {} adopted Dones, {} chunks kept ({} epochs mended), {} without a place, {} Regroups, {} forks healed ({} \
              tokens forgone), {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
              without, {} crashes on the way to disk, {} faults, \
-             {} messages, {} KiB, {} virtual s, progress within {} ms",
+             {} messages, {} KiB, {} virtual s, {} ms an epoch (median), progress within {} ms",
             self.epochs,
             self.of(Count::Commits),
             self.of(Count::ByCommit),
@@ -223,6 +240,7 @@ impl fmt::Display for Report {
             self.of(Count::Messages),
             self.of(Count::Bytes) >> 10,
             self.virtual_ms / 1_000,
+            self.epoch_ms(),
             self.progress_ms,
         )?;
         if self.of(Count::Refusals) == 0 {

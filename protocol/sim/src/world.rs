@@ -344,7 +344,7 @@ impl World {
         match &event {
             Event::Committed(committed) => {
                 update = process.bytes.get(&Buffer::Update(committed.receipt.update)).cloned();
-                self.report.count_commit(committed);
+                self.report.count_commit(self.now_ms, committed);
                 self.moments.push((host, committed.head.epoch, Moment::Committed));
             }
             Event::Fork { undone, .. } => self.report.count(Count::Forks, u64::from(*undone > 0)),

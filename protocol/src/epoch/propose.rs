@@ -164,7 +164,7 @@ impl State {
                 return false;
             }
             self.slot.term.asking = None;
-            self.slot.failures.deadlines = self.slot.failures.deadlines.saturating_add(1);
+            self.slot.failures.count_here();
             self.count_debts(step, attempt);
             let attempt = attempt.saturating_add(1);
             self.slot.term.stage = Stage::Recover { attempt, since: step.now };

@@ -137,6 +137,9 @@ impl State {
             ballot.ring = RingState::Lost;
             step.put(Output::Abandon(digest));
         }
+        // Whoever ended it: of peers whose waits are too short for a bad line, the most hasty one ends the
+        // attempt of all, and each time it may be another one.
+        self.slot.failures.count_here();
         let attempt = self.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series().epoch;
         step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress.name(), reason }));
@@ -161,10 +164,12 @@ impl State {
                     "votes missing"
                 }
             },
-            Stage::Idle { patience: Some(until) } if step.now >= until => "left out",
+            Stage::Idle { patience: Some(until) } if step.now >= until => {
+                self.slot.failures.count_here();
+                "left out"
+            }
             _ => return false,
         };
-        self.slot.failures.deadlines = self.slot.failures.deadlines.saturating_add(1);
         self.recover(step, reason);
         true
     }

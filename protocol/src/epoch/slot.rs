@@ -64,8 +64,14 @@ pub(super) struct Failures {
     pub(super) of: BTreeMap<PeerId, u32>,
     /// How often each has asked while a roster ran (G3).
     pub(super) disturbed: BTreeMap<PeerId, u32>,
-    /// Deadlines that have passed here: waits double with each (R39).
-    pub(super) deadlines: u32,
+    /// Attempts in which we took part, and waits of ours: all timers double with each (R39).
+    pub(super) here: u32,
+}
+
+impl Failures {
+    pub(super) fn count_here(&mut self) {
+        self.here = self.here.saturating_add(1);
+    }
 }
 
 /// What a peer has declared.

@@ -100,7 +100,7 @@ impl State {
     /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay (R39).
     /// No number that others name counts (G2).
     fn back_off(&self) -> u32 {
-        1 << self.slot.failures.deadlines.min(DOUBLINGS_MAX)
+        1 << self.slot.failures.here.min(DOUBLINGS_MAX)
     }
 
     pub(super) fn ring_time(&self, step: &Step<'_>, roster: &Roster) -> Duration {
@@ -122,7 +122,7 @@ impl State {
         let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
         let trips = self.usual_trip(step) * u32::try_from(n).unwrap_or(u32::MAX);
         let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
-        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.deadlines.min(DOUBLINGS_MAX) / 2))
+        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.here.min(DOUBLINGS_MAX) / 2))
     }
 
     pub(super) fn repeat_interval(&self, step: &Step<'_>) -> Duration {
@@ -188,7 +188,7 @@ impl State {
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         if let Some(asking) = &self.slot.term.asking {
             for (peer, _) in step.roll.live_in(self.series(), step.now) {
-                if !asking.statuses.contains_key(peer) {
+                if !asking.statuses.contains_key(peer) || !asking.reports.contains_key(peer) {
                     step.put(Output::Send(*peer, Arc::clone(&asking.query)));
                 }
             }
