@@ -27,7 +27,7 @@ use intellect_protocol::holdings::Origin;
 use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::Quorum;
-use intellect_protocol::message::Voter;
+use intellect_protocol::message::{Voter, Vouch};
 use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -163,8 +163,9 @@ impl Opened<'_> {
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
+        let vouch = store.vouch(&manifest.run.organiser, manifest.id);
         let parts = Parts {
-            peer: peer_config(home, &manifest, &genesis, &recovery, local.follow),
+            peer: peer_config(home, &manifest, &genesis, &recovery, local.follow, vouch),
             manifest,
             net,
             reachability: found.reachability,
@@ -371,6 +372,7 @@ fn peer_config(
     genesis: &Snapshot,
     recovery: &Recovery,
     follow: Option<Digest>,
+    vouch: Option<Vouch>,
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
@@ -402,6 +404,8 @@ fn peer_config(
             replay_max: 8 * elements / run.codec.encoded_bytes(elements),
             undo_max: run.trust.undo_max,
             follow,
+            organiser: run.organiser,
+            vouch,
             without: None,
         },
         heartbeat: members.heartbeat,

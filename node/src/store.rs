@@ -1,4 +1,4 @@
-//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, votes.log, receipts.log,
+//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, vouch, votes.log, receipts.log,
 //! checkpoints/<epoch>.ckpt, genesis.ckpt, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed, so that whoever
@@ -25,7 +25,12 @@ use std::{
     sync::Mutex,
 };
 
-use intellect_protocol::{codec::EncodeError, id::RunId};
+use intellect_protocol::{
+    codec::EncodeError,
+    id::{PeerId, RunId},
+    message::Vouch,
+    vouch::VOUCH_BYTES_MAX,
+};
 use tokio::task::JoinError;
 
 use crate::os::{self, PathError, cannot};
@@ -101,6 +106,18 @@ impl Store {
     pub(crate) fn save_manifest(&self, text: &str) -> Result<(), StoreError> {
         let path = self.folder.join("run.toml");
         Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
+    }
+
+    /// Keeps the organiser's newest vouch.
+    pub(crate) fn save_vouch(&self, vouch: &Vouch) -> Result<(), StoreError> {
+        let path = self.folder.join("vouch");
+        Ok(replace(&path, &vouch.to_bytes()).map_err(cannot("write", &path))?)
+    }
+
+    /// The one that was kept, if it is whole and signed. A damaged one comes again from other peers.
+    pub(crate) fn vouch(&self, organiser: &PeerId, run: RunId) -> Option<Vouch> {
+        let bytes = part_of(&self.folder.join("vouch"), 0, VOUCH_BYTES_MAX + 1).ok()?;
+        Vouch::from_bytes(&bytes, organiser, &run).ok()
     }
 
     /// Keeps the file of the run's tokenizer.

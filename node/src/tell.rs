@@ -448,6 +448,10 @@ impl Teller {
             Event::ForkExcluded { first_epoch } => {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
+            Event::Vouched { number, epoch } => {
+                self.say(&format!("the organiser vouches for epoch {epoch} (vouch {number})"));
+                self.emit(Some(epoch), events::Event::Vouched { number });
+            }
             Event::Stuck { epoch, attempts } => {
                 let number = number_of(attempts, "attempt");
                 self.say(&format!("epoch {epoch}: {number} without a decision"));

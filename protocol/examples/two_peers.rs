@@ -79,6 +79,8 @@ fn peer(index: u8) -> Peer {
             replay_max: 0,
             undo_max: 64,
             follow: None,
+            organiser: PeerId([9; 32]),
+            vouch: None,
             without: None,
         },
         heartbeat: Duration::from_millis(500),
@@ -147,7 +149,7 @@ impl World {
             // Nothing is missed, given up or left in this story; a node does these too.
             Output::Abandon(_) | Output::Left => {}
             Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}
-            Output::Fetch { .. } | Output::Replay { .. } => {}
+            Output::Fetch { .. } | Output::Replay { .. } | Output::Vouch(_) => {}
         }
     }
 

@@ -266,7 +266,7 @@ impl State {
             Message::Commit(commit) => self.on_commit(step, from, commit),
             Message::Regroup(regroup) => self.on_regroup(step, message, regroup),
             Message::Join(join) => self.on_join(step, message, join),
-            Message::Heartbeat(_) | Message::Leaving(_) => {}
+            Message::Heartbeat(_) | Message::Leaving(_) | Message::Vouch(_) => {}
         }
     }
 

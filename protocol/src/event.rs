@@ -33,6 +33,7 @@ pub enum Event {
     Diverged { who: PeerId, mine: Digest, theirs: Digest },
     Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64, held: bool },
     ForkExcluded { first_epoch: u64 },
+    Vouched { number: u64, epoch: u64 },
     Stuck { epoch: u64, attempts: u64 },
     Leaving,
 }

@@ -26,6 +26,7 @@ pub mod wire;
 pub mod admit;
 pub mod roll;
 pub mod event;
+pub mod vouch;
 pub mod lineage;
 pub mod log;
 

@@ -15,7 +15,7 @@ use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{
-    Head, Heard, MEMBERS_MAX, Member, Ranked, Receipt, Roster, Series, Voter, majority,
+    Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voter, Vouch, majority,
 };
 pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
 
@@ -69,6 +69,10 @@ pub struct Heartbeat {
     pub send_rate: u64,
     /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no donor.
     pub serves: u64,
+    /// The number of the newest vouch that the author knows; 0 is none. Who knows a newer one tells it.
+    pub vouch: u64,
+    /// The number of the highest vouch that its head lies on, as it says; 0 is none.
+    pub vouched: u64,
 }
 
 /// Delta and weight are frozen (R31).
@@ -338,6 +342,7 @@ pub enum Message {
     Regroup(Regroup),
     Join(Join),
     Leaving(Leaving),
+    Vouch(Vouch),
 }
 
 impl Message {
@@ -359,14 +364,15 @@ impl Message {
             Self::Regroup(_) => "regroup",
             Self::Join(_) => "join",
             Self::Leaving(_) => "leaving",
+            Self::Vouch(_) => "pass-vouch",
         }
     }
 
-    /// The series that it speaks about; `None` where it speaks about its author's head only.
+    /// The series that it speaks about; `None` where it speaks about its author's head only, or about none.
     #[must_use]
     pub fn series(&self) -> Option<Series> {
         match self {
-            Self::Heartbeat(_) | Self::Leaving(_) => None,
+            Self::Heartbeat(_) | Self::Leaving(_) | Self::Vouch(_) => None,
             Self::Ready(m) => Some(m.series),
             Self::Query(m) => Some(m.series),
             Self::Status(m) => Some(m.series),

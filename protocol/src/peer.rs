@@ -16,7 +16,9 @@ use crate::event::Event;
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::{Recovered, Votes};
-use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
+use crate::message::{
+    Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter, Vouch,
+};
 use crate::roll::Roll;
 use crate::sign::Verified;
 use crate::step::{Decision, Step};
@@ -71,8 +73,8 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
 }
 
 /// The part of a heartbeat that others act on: head, series, the Regroup that we have joined,
-/// whether we are behind, and the weight that is ready.
-type News = (Head, Series, Option<Digest>, bool, u64);
+/// whether we are behind, the weight that is ready, and the vouches that we know and lie on.
+type News = (Head, Series, Option<Digest>, bool, u64, (u64, u64));
 
 /// The shortest interval between two heartbeats on news.
 const BEAT_GAP: Duration = Duration::from_millis(50);
@@ -188,6 +190,7 @@ impl State {
             Input::Partial(state) => Next::Sync(sync::Input::Partial(state)),
             Input::Loaded(head) => Next::Sync(sync::Input::Loaded(head)),
             Input::LoadFailed(head) => Next::Sync(sync::Input::LoadFailed(head)),
+            Input::Vouch(vouch) => Next::Sync(sync::Input::Vouch(vouch, None)),
             Input::Leave => {
                 out.push(Output::Event(Event::Leaving));
                 Next::Epoch(epoch::Input::Leave)
@@ -249,6 +252,12 @@ impl State {
         (self.epoch.series(), self.epoch.voters())
     }
 
+    /// Whether the organiser has signed this vouch after the newest one that is known.
+    #[must_use]
+    pub fn lacks(&self, vouch: &Vouch) -> bool {
+        self.sync.lacks(vouch)
+    }
+
     /// Where we stand in the open epoch.
     #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
@@ -302,6 +311,11 @@ impl State {
         match message.body() {
             Message::Heartbeat(beat) => self.see(now, view::Input::Heartbeat(author, beat), out),
             Message::Leaving(leaving) => self.see(now, view::Input::Leaving(author, leaving), out),
+            Message::Vouch(vouch) => {
+                let input = sync::Input::Vouch(Box::new(vouch.clone()), Some(author));
+                self.run(now, Next::Sync(input), out);
+                true
+            }
             _ => {
                 self.reply_with_commit(now, &message, out);
                 self.run(now, Next::Epoch(epoch::Input::Message(message)), out);
@@ -352,7 +366,9 @@ impl State {
         let (phase, attempt) = self.epoch.phase();
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
-        let news = (head, series, self.epoch.joined(), phase == Phase::Behind, ready);
+        let (vouch, vouched) = (self.sync.vouch(), self.sync.vouched());
+        let news =
+            (head, series, self.epoch.joined(), phase == Phase::Behind, ready, (vouch, vouched));
         if self.last_beat != Some(news) {
             let last = self.beat_at - self.view.roll().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
@@ -380,6 +396,8 @@ impl State {
             round_trips: round_trips.take(ROUND_TRIPS_MAX).collect(),
             send_rate: self.send_rate,
             serves: head.epoch,
+            vouch,
+            vouched,
         };
         out.push(Output::Gossip(self.seal(Message::Heartbeat(heartbeat))));
     }

@@ -1,7 +1,7 @@
 //! Heads, forks, and catching up: which lineage to follow, and what proves it (R14, R16, R23–R28).
 //!
-//! Heads are ordered by committed tokens, then by the smaller digest; the greatest whose links
-//! verify is followed. One question is open at a time (`whom`): first the links after the last common
+//! Heads are ordered by what the organiser has vouched for (`vouched`), then by committed tokens, then by
+//! the smaller digest; the greatest whose links verify is followed. One question is open at a time (`whom`): first the links after the last common
 //! epoch (`pursuit`, `judged`), and if they do not fit on ours, the chain, to find where the two part
 //! (`fork`). Updates or a checkpoint are asked for only once every link to them is verified (`arrive`).
 //!
@@ -16,6 +16,7 @@ mod pursuit;
 mod judged;
 mod fork;
 mod arrive;
+mod vouched;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,14 +29,15 @@ use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::Record;
 use crate::message::{
-    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Opening, Phase,
-    Receipt, Series, Voter,
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Message, Opening,
+    Phase, Rank, Receipt, Series, Voter, Vouch,
 };
 use crate::output::Output;
 use crate::roll::Seen;
 use crate::rule::Rule;
 use crate::step::{Extension, Step};
 use crate::time::Time;
+use crate::vouch::Vouches;
 use crate::wire;
 
 use pursuit::{Before, Pursuit};
@@ -54,6 +56,10 @@ pub struct Config {
     pub undo_max: u64,
     /// A head that is followed whatever it undoes, since a person says so.
     pub follow: Option<Digest>,
+    /// Who vouches for states of the run.
+    pub organiser: PeerId,
+    /// The newest vouch that is known at the start. One that the organiser has not signed counts for nothing.
+    pub vouch: Option<Vouch>,
     /// A rule that is turned off; `None` in every program.
     pub without: Option<Rule>,
 }
@@ -86,6 +92,8 @@ pub enum Input {
     Loaded(Head),
     /// Nobody delivered the checkpoint.
     LoadFailed(Head),
+    /// A vouch, and who brought it; `None`: it came with the manifest.
+    Vouch(Box<Vouch>, Option<PeerId>),
 }
 
 /// Where the open epoch stands.
@@ -123,6 +131,15 @@ struct Asked {
     failures: u32,
 }
 
+/// What is left alone, until when.
+#[derive(Clone, Debug, Default)]
+struct Aside {
+    /// What a peer has told of a head and that is not followed.
+    heads: BTreeMap<(PeerId, Digest), Time>,
+    /// States after a receipt that nobody serves (R25).
+    unserved: BTreeMap<(Digest, Digest), Time>,
+}
+
 /// What people were told.
 #[derive(Clone, Debug, Default)]
 struct Told {
@@ -149,10 +166,7 @@ pub struct State {
     asked: BTreeMap<PeerId, Asked>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
-    /// What a peer has told of a head and that is not followed, and until when it is left alone.
-    set_aside: BTreeMap<(PeerId, Digest), Time>,
-    /// States after a receipt that nobody serves, until when they are left alone (R25).
-    unserved: BTreeMap<(Digest, Digest), Time>,
+    aside: Aside,
     ahead_since: Option<Time>,
     /// Changes with each question.
     draws: u64,
@@ -167,6 +181,7 @@ pub struct State {
     frozen_after: Vec<Digest>,
     /// What people were told of parted lineages.
     told: Told,
+    vouches: Vouches,
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
@@ -202,7 +217,13 @@ impl State {
     #[must_use]
     pub fn new(law: Law, me: Me, config: Config, lineage: Vec<(Head, Link)>) -> Self {
         let head = genesis(&config);
+        let mut vouches = Vouches::new(config.organiser, law.run);
+        if let Some(vouch) = &config.vouch {
+            // One that does not verify is as good as none.
+            let _known = vouches.take(vouch);
+        }
         let mut state = Self {
+            vouches,
             law,
             me,
             config: Config { replay_max: config.replay_max.min(UPDATES_KEPT), ..config },
@@ -212,8 +233,7 @@ impl State {
             pursuit: None,
             asked: BTreeMap::new(),
             rounds: 0,
-            set_aside: BTreeMap::new(),
-            unserved: BTreeMap::new(),
+            aside: Aside::default(),
             ahead_since: None,
             draws: 0,
             taken: VecDeque::new(),
@@ -249,6 +269,7 @@ impl State {
             Input::Partial(state) => self.partial = Some(state),
             Input::Loaded(head) => self.on_loaded(step, head),
             Input::LoadFailed(head) => self.on_load_failed(step, head),
+            Input::Vouch(vouch, from) => self.on_vouch(step, &vouch, from),
         }
         self.note_returned(step);
     }
@@ -271,7 +292,7 @@ impl State {
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
         let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
-        let aside = self.set_aside.values().filter(|until| **until > step.now).min();
+        let aside = self.aside.heads.values().filter(|until| **until > step.now).min();
         waits.into_iter().chain(aside.copied()).min()
     }
 

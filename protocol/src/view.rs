@@ -172,7 +172,8 @@ impl State {
 /// What a heartbeat says that a decision may depend on.
 fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
     let Heartbeat { log, incarnation, head, series, joined, phase, ready, direct, .. } = *beat;
-    (log, incarnation, head, series, joined, phase == Phase::Behind, ready, direct)
+    let says = (head, series, joined, phase == Phase::Behind, ready, direct);
+    (log, incarnation, says, beat.vouch, beat.vouched)
 }
 
 /// Smoothed round trip: RFC 6298's gain of 1/8.

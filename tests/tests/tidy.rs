@@ -550,6 +550,7 @@ const LAYERS: [&[&str]; 5] = [
         "repair",
         "ring",
         "step",
+        "vouch",
     ],
     &["view", "epoch", "sync", "exchange", "crowd"],
     &["peer"],

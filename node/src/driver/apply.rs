@@ -49,6 +49,7 @@ impl Driver {
                 self.tell.fault(peer, &fault.to_string());
                 self.net.drop_peer(peer, fault.to_string());
             }
+            Output::Vouch(vouch) => self.keep_vouch(vouch),
             Output::Event(event) => self.on_event(event),
             Output::Left => self.finish.left(),
             Output::Lost { epoch } => self.finish.lost = Some(epoch),

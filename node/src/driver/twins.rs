@@ -149,6 +149,8 @@ mod tests {
             round_trips: Vec::new(),
             send_rate: 0,
             serves: 0,
+            vouch: 0,
+            vouched: 0,
         };
         Arc::new(wire::seal(&key(author), &RunId([7; 32]), Message::Heartbeat(beat)))
     }

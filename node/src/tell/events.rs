@@ -208,6 +208,11 @@ pub(crate) enum Event {
         /// The epoch since which it could have one.
         first_epoch: u64,
     },
+    /// The organiser vouches for the state of this epoch: the run goes on from there.
+    Vouched {
+        /// Which of its vouches it is, counted from 1.
+        number: u64,
+    },
     /// A peer has misbehaved and been dropped.
     Fault {
         /// The peer.

@@ -19,13 +19,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::script::organiser;
 use super::toy::Frozen;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter,
+    Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -70,6 +71,8 @@ pub(super) struct Process {
     fork_raised: bool,
     /// A change of lineage that no fork event told yet.
     fork_owed: Option<String>,
+    /// What the organiser has vouched for, as far as it was told.
+    pub(super) vouches: Vec<Vouch>,
 }
 
 impl Process {
@@ -85,6 +88,7 @@ impl Process {
             head: genesis,
             fork_raised: false,
             fork_owed: None,
+            vouches: Vec::new(),
         }
     }
 
@@ -112,9 +116,19 @@ impl Process {
         if let Message::Ready(ready) = message.body() {
             self.ready.insert(author, ready.series);
         }
+        if let Message::Vouch(vouch) = message.body() {
+            self.knows(vouch);
+        }
         if let Message::Leaving(leaving) = message.body() {
             let left = self.left.entry(author).or_default();
             *left = leaving.incarnation.max(*left);
+        }
+    }
+
+    /// Remembers what the organiser has vouched for.
+    pub(super) fn knows(&mut self, vouch: &Vouch) {
+        if vouch.verify(&organiser().peer(), &vouch.run).is_ok() {
+            self.vouches.push(vouch.clone());
         }
     }
 
@@ -221,7 +235,8 @@ impl Check {
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
-            | Message::Leaving(_) => Ok(()),
+            | Message::Leaving(_)
+            | Message::Vouch(_) => Ok(()),
         }
     }
 
@@ -261,7 +276,8 @@ impl Check {
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
-            | Message::Leaving(_) => {}
+            | Message::Leaving(_)
+            | Message::Vouch(_) => {}
         }
     }
 
@@ -305,6 +321,7 @@ impl Check {
             | Event::Behind { .. }
             | Event::CaughtUp { .. }
             | Event::ForkExcluded { .. }
+            | Event::Vouched { .. }
             | Event::Stuck { .. }
             | Event::Leaving => Ok(()),
         }
@@ -328,7 +345,7 @@ impl Check {
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
-        self.lineage.on_loaded(peer, &who.head, &head)?;
+        self.lineage.on_loaded(peer, &who.vouches, &who.head, &head)?;
         let extends = self.lineage.descends(&head.state, &who.head.state);
         if unspent.iter().any(|unspent| !unspent.is_empty()) {
             let forgone = self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;

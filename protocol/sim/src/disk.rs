@@ -238,7 +238,8 @@ impl Disk {
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Regroup(_)
-            | Message::Leaving(_) => true,
+            | Message::Leaving(_)
+            | Message::Vouch(_) => true,
         }
     }
 

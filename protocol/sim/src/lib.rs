@@ -205,7 +205,7 @@ impl Story {
         let healed_ms = self.world.now_ms;
         let before = self.greatest();
         let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
-        self.reach(|head| before.is_none_or(|before| head.exceeds(&before)), bound_ms)?;
+        self.reach(|head| before.is_none_or(|before| head.rank(0) > before.rank(0)), bound_ms)?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
@@ -300,7 +300,7 @@ impl Story {
     /// The head that all must follow: not that of the longest lineage, R23.
     fn greatest(&self) -> Option<Head> {
         let heads = self.world.honest().into_iter().filter_map(|host| self.world.head(host));
-        heads.reduce(|a, b| if b.exceeds(&a) { b } else { a })
+        heads.reduce(|a, b| if b.rank(0) > a.rank(0) { b } else { a })
     }
 }
 

@@ -39,7 +39,7 @@ use intellect_protocol::event::Event;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::message::{Answer, Head, Message, Phase, Series, Voter};
+use intellect_protocol::message::{Answer, Head, Message, Phase, Series, Voter, Vouch};
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
@@ -82,6 +82,8 @@ struct Host {
     /// The tokens that each epoch's training is said to have taken, if it boasts.
     boast: Option<u64>,
     disk: Disk,
+    /// The newest vouch that is kept beside the manifest.
+    vouch: Option<Vouch>,
     process: Option<Box<Running>>,
 }
 
@@ -179,6 +181,7 @@ impl World {
                     liar: None,
                     boast: None,
                     disk,
+                    vouch: None,
                     process: None,
                 }
             })
@@ -330,6 +333,7 @@ impl World {
             Output::Donors(donors) => self.welcome(host, &donors),
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
+            Output::Vouch(vouch) => self.hosts[host].vouch = Some(vouch.as_ref().clone()),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.end(host, super::disk::Kept::ALL),
             Output::Lost { epoch } => {
@@ -360,6 +364,7 @@ impl World {
             | Event::CaughtUp { .. }
             | Event::Diverged { .. }
             | Event::ForkExcluded { .. }
+            | Event::Vouched { .. }
             | Event::Leaving => {}
         }
         if let (Event::Committed(committed), false) = (&event, self.is_liar(host)) {

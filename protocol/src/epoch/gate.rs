@@ -81,7 +81,10 @@ impl State {
                     && (self.names_voter(author) || !self.is_any_voter_here(step))
             }
             Message::Ready(_) | Message::Join(_) => self.is_heard(step, author),
-            Message::Commit(_) | Message::Heartbeat(_) | Message::Leaving(_) => true,
+            Message::Commit(_)
+            | Message::Heartbeat(_)
+            | Message::Leaving(_)
+            | Message::Vouch(_) => true,
         }
     }
 

@@ -37,6 +37,8 @@ fn state() -> State {
             replay_max: 7,
             undo_max: 64,
             follow: None,
+            organiser: PeerId([9; 32]),
+            vouch: None,
             without: None,
         },
         heartbeat: Duration::from_millis(500),

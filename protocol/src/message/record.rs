@@ -2,12 +2,13 @@
 //!
 //! Records are data and small questions about it; their bytes and digests are made in `wire`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::Blocks;
-use crate::id::{Digest, LogId, PeerId};
+use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::sign::Signature;
 
 use super::kept::{Keep, Part, names};
@@ -56,12 +57,41 @@ pub struct Head {
     pub state: Digest,
 }
 
+/// Where a head stands in the one order of heads (R23, G11): the number of the highest vouch that its
+/// lineage lies on, then tokens, then the smaller digest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Rank {
+    /// The number of that vouch; 0: none.
+    pub vouch: u64,
+    tokens: u64,
+    state: Reverse<Digest>,
+}
+
 impl Head {
-    /// The total order of heads (R23): more tokens, then the smaller digest.
+    /// Its rank, if `vouch` is the highest that its lineage lies on.
     #[must_use]
-    pub fn exceeds(&self, other: &Self) -> bool {
-        (self.tokens, other.state) > (other.tokens, self.state)
+    pub fn rank(&self, vouch: u64) -> Rank {
+        Rank { vouch, tokens: self.tokens, state: Reverse(self.state) }
     }
+}
+
+/// The organiser's word for a state of the run: its lineage is the run's, whatever another one has (G11).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Vouch {
+    /// The run.
+    pub run: RunId,
+    /// From 1 on, one by one.
+    pub number: u64,
+    /// Digest of the one before; zero of the first.
+    pub before: Digest,
+    /// The epoch after which the state is; greater than that of the one before.
+    pub epoch: u64,
+    /// State digest.
+    pub state: Digest,
+    /// Digest of the receipt that led to it.
+    pub r: Digest,
+    /// The organiser's, over all of that.
+    pub signature: Signature,
 }
 
 /// One series of ballots: it never decides two values.

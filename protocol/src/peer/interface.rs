@@ -7,7 +7,7 @@ use crate::epoch::{self, Durability};
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::Recovered;
-use crate::message::{Answer, Finished, Head, Message};
+use crate::message::{Answer, Finished, Head, Message, Vouch};
 use crate::sign::Verified;
 use crate::sync;
 
@@ -94,6 +94,9 @@ pub enum Input {
     /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for
     /// a while.
     LoadFailed(Head),
+    /// A vouch that came with the manifest, or that the user has: it is passed on if it is new, and none of
+    /// somebody else's counts.
+    Vouch(Box<Vouch>),
     /// The user wants to leave.
     Leave,
 }

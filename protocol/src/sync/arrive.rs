@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::pursuit::Pursuit;
 use super::{
-    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Record, Seen,
+    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Record, Seen,
     State, Time,
 };
 use crate::output::{Apply, Output};
@@ -24,6 +24,8 @@ pub(super) struct Way {
     from: PeerId,
     told: Time,
     target: Head,
+    /// Where the target stands, as its links prove.
+    rank: Rank,
     /// The last common epoch.
     base: u64,
     /// The epochs after it that are not taken yet.
@@ -41,13 +43,13 @@ pub(super) struct Way {
 impl Way {
     pub(super) fn new(
         step: &Step<'_>,
-        (from, target): (PeerId, Head),
+        (from, target, rank): (PeerId, Head, Rank),
         base: Head,
         (entries, links): (VecDeque<Entry>, VecDeque<Link>),
         spent: Blocks,
     ) -> Self {
         let (told, base, copied, away) = (step.now, base.epoch, 0, BTreeMap::new());
-        Self { from, told, target, base, entries, links, copied, away, spent }
+        Self { from, told, target, rank, base, entries, links, copied, away, spent }
     }
 
     /// How many epochs have no link in memory.
@@ -64,7 +66,7 @@ impl State {
         step.put(Output::Event(Event::Behind {
             from_epoch: self.head.epoch,
             to_epoch: way.target.epoch,
-            donors: donors(step, &way),
+            donors: self.serving(step, &way),
         }));
         let short = way.links.len() <= self.config.replay_max && way.bare() == 0;
         if way.base == self.head.epoch && short {
@@ -78,7 +80,7 @@ impl State {
         let update = |link: &Link| (link.receipt.series.epoch, link.receipt.update);
         step.put(Output::Replay {
             updates: way.links.iter().map(update).collect(),
-            donors: donors(step, &way),
+            donors: self.serving(step, &way),
         });
         self.take_step(step, way);
     }
@@ -163,10 +165,11 @@ impl State {
     /// counts once the checkpoint is here.
     fn copy(&mut self, step: &mut Step<'_>, way: Way) {
         if way.copied < way.bare() {
-            let from = donors(step, &way).into_iter().find(|peer| !self.is_silent(step, peer));
+            let from =
+                self.serving(step, &way).into_iter().find(|peer| !self.is_silent(step, peer));
             let Some(from) = from else {
                 self.give_up(&way, step.now + step.roll.grace);
-                return step.lead(Lead::Behind(false));
+                return step.lead(Lead::Behind(self.awaits_vouched()));
             };
             let from_epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
             step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
@@ -174,7 +177,7 @@ impl State {
             return;
         }
         let Some(Entry { r, .. }) = way.entries.back().copied() else { return };
-        let (head, donors, spent) = (way.target, donors(step, &way), way.spent.clone());
+        let (head, donors, spent) = (way.target, self.serving(step, &way), way.spent.clone());
         step.put(Output::Fetch { head, r, donors, spent });
         self.pursuit = Some(Pursuit::Load(way));
     }
@@ -214,7 +217,7 @@ impl State {
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.pursuit {
-            Some(Pursuit::Load(way)) => Some(donors(step, way)),
+            Some(Pursuit::Load(way)) => Some(self.serving(step, way)),
             _ => None,
         }
     }
@@ -230,6 +233,7 @@ impl State {
         way.links.truncate(count.saturating_sub(bare));
         let epoch = way.base.saturating_add(count as u64);
         way.target = Head { epoch, tokens, state };
+        way.rank = way.target.rank(way.rank.vouch);
     }
 
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
@@ -267,6 +271,7 @@ impl State {
         self.note_taken(step);
         let (head, voters, median) = self.tip();
         step.lead(Lead::Enter { head, voters, median });
+        self.wait_for_vouched(step);
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
@@ -293,33 +298,36 @@ impl State {
             |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
         let Some(Pursuit::Load(way)) = self.pursuit.take_if(failed) else { return };
         let until = step.now + step.roll.grace;
-        if let Some(last) = way.entries.back().filter(|_| self.unserved.len() < REMEMBERED_MAX) {
-            self.unserved.insert((head.state, last.r), until);
+        if let Some(last) =
+            way.entries.back().filter(|_| self.aside.unserved.len() < REMEMBERED_MAX)
+        {
+            self.aside.unserved.insert((head.state, last.r), until);
         }
         self.give_up(&way, until);
-        step.lead(Lead::Behind(false));
+        step.lead(Lead::Behind(self.awaits_vouched()));
+    }
+
+    /// Who may serve what leads to a head: first who told of it, until a later heartbeat of it shows another
+    /// one; then the living who are there, or have gone on from there.
+    fn serving(&self, step: &Step<'_>, way: &Way) -> Vec<PeerId> {
+        let beyond = |seen: &Seen| {
+            seen.beat.head.epoch > way.target.epoch && self.claimed_by(seen) > way.rank
+        };
+        // Its answer may overtake the heartbeats before it.
+        let is_news = |seen: &Seen| seen.heard > way.told + step.roll.heartbeat;
+        let serves = |peer: &PeerId, seen: &Seen| {
+            (*peer == way.from && !is_news(seen)) || seen.beat.head == way.target || beyond(seen)
+        };
+        let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, seen));
+        let mut donors: Vec<(bool, bool, PeerId)> = serving
+            .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
+            .collect();
+        donors.sort_unstable();
+        donors.into_iter().map(|(.., peer)| peer).collect()
     }
 
     fn give_up(&mut self, way: &Way, until: Time) {
         self.catching_up = false;
         self.put_aside(way.from, way.target.state, until);
     }
-}
-
-/// Who may serve what leads to a head: first who told of it, until a later heartbeat of it shows another
-/// one; then the living who are there, or have gone on from there.
-fn donors(step: &Step<'_>, way: &Way) -> Vec<PeerId> {
-    let beyond = |head: &Head| head.epoch > way.target.epoch && head.exceeds(&way.target);
-    // Its answer may overtake the heartbeats before it.
-    let is_news = |seen: &Seen| seen.heard > way.told + step.roll.heartbeat;
-    let serves = |peer: &PeerId, seen: &Seen| {
-        let head = &seen.beat.head;
-        (*peer == way.from && !is_news(seen)) || *head == way.target || beyond(head)
-    };
-    let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, seen));
-    let mut donors: Vec<(bool, bool, PeerId)> = serving
-        .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
-        .collect();
-    donors.sort_unstable();
-    donors.into_iter().map(|(.., peer)| peer).collect()
 }

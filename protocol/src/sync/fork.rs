@@ -59,9 +59,11 @@ impl State {
             self.put_aside(from, target.state, Time(u64::MAX));
             return self.note_in_vain(step, from);
         }
-        let exceeds = target.exceeds(&self.head);
+        let claimed = self.claimed_on(step, (&from, &target), first_epoch, chain);
+        let exceeds = self.is_greater(&claimed);
         // Else it has parted since it told of its head, and the next one will show where.
         let parts = mine.is_some() && ours(target.epoch) != Some(target.state);
+        self.note_claim(step, from, [&target, &target], claimed);
         if exceeds || parts {
             self.ask_parted(step, (from, target), first_epoch.saturating_sub(1), None);
         }
@@ -156,7 +158,9 @@ impl State {
     ) -> bool {
         let base = judged.base.epoch;
         let undone = self.head.epoch.saturating_sub(base);
+        // The organiser is a person too.
         let chosen = self.follows(&target.state)
+            || self.proven(&target, judged).vouch > self.vouched()
             || judged.entries.iter().any(|entry| self.follows(&entry.state));
         let believed = base > 0 && judged.is_signed && self.is_recent(step, base);
         if undone <= self.config.undo_max || chosen || believed || !self.keeps(Rule::G11) {

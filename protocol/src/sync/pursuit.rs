@@ -197,7 +197,8 @@ impl State {
                 Some(Pursuit::Lineage { sought, judged, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
-                if sought.exceeds(&self.head) && !head.exceeds(&self.head) {
+                let greater = |head| self.is_greater(&self.claimed_in(step, &from, head));
+                if greater(&sought) && !greater(head) {
                     // It has told of a head that it does not have.
                     self.note_in_vain(step, from);
                 }
@@ -281,9 +282,11 @@ impl State {
             self.note_in_vain(step, from);
             return true;
         }
-        if target.exceeds(&self.head) {
+        let claimed = self.claimed_after(step, (&from, &target), judged);
+        if self.is_greater(&claimed) {
             return false;
         }
+        self.note_claim(step, from, [&sought, &target], claimed);
         let parted = self.entry(first_epoch).is_some_and(|mine| mine.r != r);
         // Its head may have moved since it told of the other one, and so may ours.
         if parted && self.state_after(target.epoch) != Some(target.state) {
@@ -325,12 +328,17 @@ impl State {
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         // Whoever is two epochs behind does not wait for the update of the first one alone.
         let Open { decided, applying, .. } = open;
-        if !target.exceeds(&self.head) || applying || (decided && one_longer) {
+        let proven = self.proven(&target, &judged);
+        if !self.is_greater(&proven) {
+            return self.note_claim(step, from, [&told.sought, &target], proven);
+        }
+        if applying || (decided && one_longer) {
             return;
         }
+        let is_vouched = proven.vouch > self.vouched();
         let skipped = self.skip_ours(&mut judged);
         let Some(last) = judged.entries.back().copied() else { return };
-        if one_longer && judged.is_regrouped && told.majority {
+        if one_longer && judged.is_regrouped && told.majority && !is_vouched {
             self.put_aside(from, target.state, step.now + super::ASK_INTERVAL);
             return;
         }
@@ -338,7 +346,7 @@ impl State {
             self.put_aside(from, target.state, step.now + step.roll.grace);
             return;
         }
-        if self.unserved.contains_key(&(target.state, last.r)) {
+        if self.aside.unserved.contains_key(&(target.state, last.r)) {
             return self.note_in_vain(step, from);
         }
         let undone = self.head.epoch.saturating_sub(judged.base.epoch);
@@ -357,7 +365,7 @@ impl State {
             step.lead(Lead::Link(from, Box::new(link.clone())));
             return;
         }
-        self.set_out(step, Way::new(step, (from, target), base, (entries, links), spent));
+        self.set_out(step, Way::new(step, (from, target, proven), base, (entries, links), spent));
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where

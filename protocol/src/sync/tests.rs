@@ -50,6 +50,8 @@ fn state() -> (State, Vec<(Head, Link)>) {
         replay_max: 0,
         undo_max: 64,
         follow: None,
+        organiser: PeerId([9; 32]),
+        vouch: None,
         without: None,
     };
     let lineage = lineage(genesis(&config));

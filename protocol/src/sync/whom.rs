@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use super::{
-    ASK_INTERVAL, Asked, Digest, Event, Head, Heartbeat, Open, PeerId, Phase, REMEMBERED_MAX, Seen,
-    State, Time, USUAL_WAIT,
+    ASK_INTERVAL, Asked, Digest, Event, Head, Heartbeat, Open, PeerId, Phase, REMEMBERED_MAX, Rank,
+    Seen, State, Time, USUAL_WAIT,
 };
 use crate::output::Output;
 use crate::rule::Rule;
@@ -48,18 +48,20 @@ impl State {
         self.asked.retain(stays);
         let pairs = self.keeps(Rule::G12);
         let stays = |peer: &PeerId| !pairs || step.roll.alive(peer, step.now);
-        self.set_aside.retain(|(peer, _), until| *until > step.now && stays(peer));
-        self.unserved.retain(|_, until| *until > step.now);
+        self.aside.heads.retain(|(peer, _), until| *until > step.now && stays(peer));
+        self.aside.unserved.retain(|_, until| *until > step.now);
     }
 
     pub(super) fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         self.forget_asked(step);
+        self.wait_for_vouched(step);
+        self.pass_vouches(step);
         if self.pursuit.is_some() || open.applying {
             return;
         }
         self.rounds = 0;
         self.note_caught_up(step);
-        if !step.roll.live(step.now).any(|(peer, seen)| self.is_ahead(peer, seen, &self.head)) {
+        if !step.roll.live(step.now).any(|(peer, seen)| self.is_ahead(peer, seen)) {
             self.ahead_since = None;
         }
         let Some((peer, head)) = self.first_ahead(step, open) else {
@@ -74,7 +76,7 @@ impl State {
     /// Whether somebody who may be asked is one epoch ahead, which is waited for.
     fn awaits_next(&self, step: &Step<'_>) -> bool {
         let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| !self.is_asked(step, peer) && self.is_ahead(peer, seen, &self.head))
+        live.any(|(peer, seen)| !self.is_asked(step, peer) && self.is_ahead(peer, seen))
     }
 
     /// G12: of those ahead whoever the newest receipt names comes first, as they are hard to feign; then who
@@ -82,13 +84,13 @@ impl State {
     /// would be asked before all others. A head one epoch ahead is given a moment to reach us by votes.
     fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
         let ahead = |(peer, seen): &(&PeerId, &Seen)| {
-            !self.is_asked(step, peer) && self.is_ahead(peer, seen, &self.head)
+            !self.is_asked(step, peer) && self.is_ahead(peer, seen)
         };
-        let mut candidates: Vec<(PeerId, Head)> = step
+        let mut candidates: Vec<(PeerId, Head, Rank)> = step
             .roll
             .live(step.now)
             .filter(ahead)
-            .map(|(peer, seen)| (*peer, seen.beat.head))
+            .map(|(peer, seen)| (*peer, seen.beat.head, self.claimed_by(seen)))
             .collect();
         if candidates.is_empty() {
             return None;
@@ -96,23 +98,23 @@ impl State {
         let since = *self.ahead_since.get_or_insert(step.now);
         if open.decided || step.now < since + USUAL_WAIT {
             let next = self.head.epoch.saturating_add(1);
-            candidates.retain(|(_, head)| head.epoch != next);
+            candidates.retain(|(_, head, _)| head.epoch != next);
         }
         let named = self.links.back().map(|link| &link.receipt);
-        let key = |(peer, head): &(PeerId, Head)| {
+        let key = |(peer, _, rank): &(PeerId, Head, Rank)| {
             let is_named = named.is_some_and(|last| last.members.iter().any(|m| m.peer == *peer));
             let failures = self.asked.get(peer).map_or(0, |asked| asked.failures);
             let chance = self.draw(peer);
-            (Reverse(is_named), failures, Reverse(head.tokens), head.state, chance)
+            (Reverse(is_named), failures, Reverse(*rank), chance)
         };
         let first = candidates.iter().min_by_key(|candidate| match self.keeps(Rule::G12) {
             true => key(candidate),
             false => {
-                let (_, _, tokens, state, _) = key(candidate);
-                (Reverse(false), 0, tokens, state, Digest(candidate.0.0))
+                let (_, _, rank, _) = key(candidate);
+                (Reverse(false), 0, rank, Digest(candidate.0.0))
             }
         });
-        let first = first.copied();
+        let first = first.map(|(peer, head, _)| (*peer, *head));
         self.draws = self.draws.wrapping_add(1);
         first
     }
@@ -128,14 +130,16 @@ impl State {
     #[must_use]
     pub fn sees_ahead(&self, step: &Step<'_>) -> bool {
         let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| {
-            self.is_ahead(peer, seen, &self.head) && !self.is_silent(step, peer)
-        })
+        live.any(|(peer, seen)| self.is_ahead(peer, seen) && !self.is_silent(step, peer))
     }
 
-    pub(super) fn is_ahead(&self, peer: &PeerId, seen: &Seen, than: &Head) -> bool {
+    /// Whether a peer says that its head is greater than ours. That is a claim, and all that there is to go by
+    /// before its links are here.
+    pub(super) fn is_ahead(&self, peer: &PeerId, seen: &Seen) -> bool {
         let Heartbeat { phase, head, .. } = &seen.beat;
-        *phase != Phase::Behind && !self.is_aside(*peer, head.state) && head.exceeds(than)
+        *phase != Phase::Behind
+            && !self.is_aside(*peer, head.state)
+            && self.is_greater(&self.claimed_by(seen))
     }
 
     /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
@@ -168,9 +172,7 @@ impl State {
     fn note_caught_up(&mut self, step: &mut Step<'_>) {
         let next = self.head.epoch.saturating_add(1);
         let further = step.roll.live(step.now).any(|(peer, seen)| {
-            seen.beat.head.epoch > next
-                && self.is_ahead(peer, seen, &self.head)
-                && !self.is_silent(step, peer)
+            seen.beat.head.epoch > next && self.is_ahead(peer, seen) && !self.is_silent(step, peer)
         });
         if self.catching_up && !further {
             self.catching_up = false;
@@ -180,13 +182,13 @@ impl State {
 
     /// G12: what one peer says of a head is no reason not to believe another one.
     pub(super) fn put_aside(&mut self, peer: PeerId, state: Digest, until: Time) {
-        if self.set_aside.len() < REMEMBERED_MAX {
-            self.set_aside.insert(self.pair(peer, state), until);
+        if self.aside.heads.len() < REMEMBERED_MAX {
+            self.aside.heads.insert(self.pair(peer, state), until);
         }
     }
 
     fn is_aside(&self, peer: PeerId, state: Digest) -> bool {
-        self.set_aside.contains_key(&self.pair(peer, state))
+        self.aside.heads.contains_key(&self.pair(peer, state))
     }
 
     fn pair(&self, peer: PeerId, state: Digest) -> (PeerId, Digest) {

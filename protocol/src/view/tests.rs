@@ -19,6 +19,8 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
+        vouch: 0,
+        vouched: 0,
     }
 }
 

@@ -1,12 +1,12 @@
 //! One example of every message, request and answer, in every form that it has.
 
 use intellect_protocol::blocks::Blocks;
-use intellect_protocol::id::{Digest, LogId, PeerId};
+use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Finished, Head, Heard,
     Heartbeat, Join, Keep, Kept, Leaving, Link, Lost, Member, Message, Opening, Phase, Query,
     Ranked, Ready, Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status,
-    Voted, Voter,
+    Voted, Voter, Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -126,7 +126,15 @@ fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
         round_trips: vec![(peer(0xb), 20)],
         send_rate: 1 << 33,
         serves: 4,
+        vouch: 2,
+        vouched: 1,
     })
+}
+
+fn vouch() -> Vouch {
+    let Head { epoch, state, .. } = head();
+    let (run, before, r) = (RunId([0x52; 32]), digest(0xb0), digest(0x72));
+    Vouch { run, number: 2, before, epoch, state, r, signature: Signature([0x51; 64]) }
 }
 
 fn ranked() -> Ranked {
@@ -198,6 +206,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("join, nothing", Message::Join(join(None))),
         ("join, voted", Message::Join(join(Some(voted())))),
         ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
+        ("vouch", Message::Vouch(vouch())),
     ]
 }
 

@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 14] = [
+pub(crate) const TAGS: [&str; 15] = [
     "heartbeat",
     "ready",
     "query",
@@ -17,6 +17,7 @@ pub(crate) const TAGS: [&str; 14] = [
     "regroup",
     "join",
     "leaving",
+    "pass-vouch",
 ];
 
 /// Message, body, signature.
@@ -24,16 +25,16 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
         "heartbeat",
         "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 \
-         14 fd 00*4 02 00 00 00 04",
-        "929ab4091b19f96bcfc661db8cd1446c672738b44f747c0581873744c6d20431 \
-         c7f3e9fc377880f300ec4df6029757dacf6abd235e3955a45946a38f4a07d200",
+         14 fd 00*4 02 00 00 00 04 02 01",
+        "c93cb9d0417ec43ac2ead85df3ed5bb04741d51db4061dac0d164168bbd01160 \
+         337ec6a2e05bceee1e40cbf1fcca41bce68f32273e20ae62f818aecf5a0f8b09",
     ),
     (
         "heartbeat, joined",
         "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 01 67*32 5a*16 01 07 02 fb 2c 01 01 01 \
-         0b*32 14 fd 00*4 02 00 00 00 04",
-        "0ec788cf12b9b4315486f8ecee5c8ec2d39c99e4fdd2036775a2e0800488b4d9 \
-         86ad7ae4917d4f60a3e24e8a621b05dc52a0763a45cfcb13fcac120eb30a9d0f",
+         0b*32 14 fd 00*4 02 00 00 00 04 02 01",
+        "2573cf6d762d1a2426db8a872b0714cf516e14b49f22453b685a16acbddb6a8f \
+         6ba930d78a9fa1a74812d5738e24069002cda4a0ad8d8a4c9236aab35d34da06",
     ),
     (
         "ready",
@@ -215,6 +216,12 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
         "0d 04 fc 70 11 01 00 e4*32 01",
         "abf0a4172011da4b17ad5f5d7a91f3b6c6f99e259316be3e140a82ce92e0c8ff \
          33b9d1671afb2cfc526ec3206964d6bfd9e8849c7a4291ba51851a74ccc91b0a",
+    ),
+    (
+        "vouch",
+        "0e 52*32 02 b0*32 04 e4*32 72*32 51*64",
+        "9b9bae2be6b0cd9caf122878a6dd8f2dbb7cdf10f62427c426e883bb46d72e1e \
+         e2de835279f74a32c3427555c9821eab45907244593a4d6b87b4a4e9b7166904",
     ),
 ];
 

@@ -8,7 +8,7 @@ use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Head, Member, Ready, Receipt, Voter};
+use intellect_protocol::message::{Head, Member, Ready, Receipt, Voter, Vouch};
 
 /// A process: a peer and which of its starts.
 type Start = (PeerId, u64);
@@ -118,12 +118,26 @@ impl History {
         Ok(())
     }
 
-    /// S3: a head is replaced only by a greater one.
-    pub(super) fn on_loaded(&self, peer: PeerId, old: &Head, new: &Head) -> Verdict {
+    /// S3: a head is replaced only by a greater one, as its owner knows of the organiser's `vouches`.
+    pub(super) fn on_loaded(
+        &self,
+        peer: PeerId,
+        vouches: &[Vouch],
+        old: &Head,
+        new: &Head,
+    ) -> Verdict {
         require(self.nodes.contains_key(&new.state), "S3", || {
             format!("{peer} follows {new:?}, which nobody committed")
         })?;
-        require(new.exceeds(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
+        let rank = |head: &Head| {
+            let lies = |vouch: &&Vouch| self.lies_on(&head.state, vouch);
+            head.rank(vouches.iter().filter(lies).map(|vouch| vouch.number).max().unwrap_or(0))
+        };
+        require(rank(new) > rank(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
+    }
+
+    fn lies_on(&self, state: &Digest, vouch: &Vouch) -> bool {
+        self.knows(&vouch.state) && self.descends(state, &vouch.state)
     }
 
     /// S3, R28: a replayed epoch extends the head by one that somebody committed.

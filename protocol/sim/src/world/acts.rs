@@ -9,6 +9,7 @@ use crate::disk::{Damage, Kept};
 use crate::liars::Deed;
 use crate::report::Count;
 use crate::rings::{Loss, Sends};
+use crate::script::organiser;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
@@ -38,7 +39,8 @@ impl World {
         let (restored, saved, log) = self.restore(host);
         let Restored { recovered, state: anchor, held, .. } = restored;
         let head = anchor.head();
-        let judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
+        let mut judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
+        judged.vouches.extend(self.hosts[host].vouch.clone());
         let updates = self.hosts[host].disk.updates();
         let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
         self.judge(verdict);
@@ -138,6 +140,8 @@ impl World {
                 replay_max: REPLAY_MAX,
                 undo_max: self.script.undo_max.unwrap_or(1 << 32),
                 follow: self.script.follow.get(&host).copied(),
+                organiser: organiser().peer(),
+                vouch: place.vouch.clone(),
                 without: self.setup.without,
             },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),

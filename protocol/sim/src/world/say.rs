@@ -92,7 +92,8 @@ impl World {
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Regroup(_)
-            | Message::Leaving(_) => return,
+            | Message::Leaving(_)
+            | Message::Vouch(_) => return,
         };
         let epoch = message.series().map_or(0, |series| series.epoch);
         self.moments.push((host, epoch, moment));

@@ -6,13 +6,15 @@
 
 use super::{
     Answer, Doom, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Series, Setup,
-    Violation, World, peer,
+    Violation, Vouch, World, peer, wire,
 };
 use crate::disk::Kept;
+use crate::script::organiser;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::event::Committed;
 use intellect_protocol::id::Digest;
 use intellect_protocol::lineage::Law;
+use intellect_protocol::vouch::VouchError;
 
 /// The peer that a stranger is.
 #[must_use]
@@ -71,6 +73,29 @@ impl World {
     /// From now on a host counts as a liar: what it is blamed for is its own.
     pub fn call_liar(&mut self, host: usize) {
         self.corrupt(host, Liar::silent());
+    }
+
+    /// The organiser vouches for what was committed, after the vouch `before`.
+    ///
+    /// # Errors
+    /// [`VouchError`] if it does not follow on `before`.
+    pub fn vouch(
+        &self,
+        before: Option<&Vouch>,
+        committed: &Committed,
+    ) -> Result<Vouch, VouchError> {
+        let r = wire::receipt_digest(&self.run, &committed.receipt);
+        Vouch::new(&organiser(), self.run, before, &committed.head, r)
+    }
+
+    /// A vouch comes to a host with its manifest; to one that does not run, before it starts.
+    pub fn bring_vouch(&mut self, host: usize, vouch: &Vouch) {
+        match &mut self.hosts[host].process {
+            Some(process) => process.judged.knows(vouch),
+            None => self.hosts[host].vouch = Some(vouch.clone()),
+        }
+        let input = peer::Input::Vouch(Box::new(vouch.clone()));
+        self.push(0, host, Happening::Input(Input::Peer(input)));
     }
 
     /// A host has measured its round trip to somebody.

@@ -58,7 +58,7 @@ fn halves_with_joiners() -> Played {
     assert!(voters.contains(&c) && voters.contains(&d) && *absent == sorted(&[a, b]));
     let parted = one.iter().chain(&other).copied().collect::<Vec<_>>();
     // The greater side hears of the other first; who withdraws does so within milliseconds here.
-    let greater = stage.head(a).unwrap().exceeds(&stage.head(c).unwrap());
+    let greater = stage.head(a).unwrap().rank(0) > stage.head(c).unwrap().rank(0);
     let (kept, lost) = if greater { (one, other) } else { (other, one) };
     stage.direct(move |from, _, message| match message {
         Message::Heartbeat(_) if kept.contains(&from) => Fate::Delay(600),
@@ -117,7 +117,7 @@ fn greater_head_that_nobody_serves() -> Played {
     stage.cut(&[c], 1);
     stage.play(60_000)?;
     let far = stage.head(c).unwrap();
-    assert!(far.exceeds(&stage.head(a).unwrap()) && stage.epoch(a) >= 2, "{far:?}");
+    assert!(far.rank(0) > stage.head(a).unwrap().rank(0) && stage.epoch(a) >= 2, "{far:?}");
     stage.mend();
     let behind = |stage: &mut World| {
         [a, b].iter().any(|host| told(stage, *host, |e| matches!(e, Event::Behind { .. })))

@@ -16,6 +16,7 @@ mod joins;
 mod strangers;
 mod hostile;
 mod minted;
+mod vouched;
 mod repair;
 
 use std::cell::{Cell, RefCell};

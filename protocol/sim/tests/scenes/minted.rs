@@ -15,7 +15,7 @@ use super::*;
 /// The keys that mint.
 const MINTERS: [u8; 2] = [210, 211];
 /// The greatest weight of the simulated run.
-const WEIGHT_MAX: u64 = 800;
+pub(crate) const WEIGHT_MAX: u64 = 800;
 
 fn voter(name: u8) -> Voter {
     let peer = stranger(name);
@@ -23,7 +23,13 @@ fn voter(name: u8) -> Voter {
 }
 
 /// A lineage of so many epochs after `base`, which two keys have signed alone; and its head.
-fn mint(stage: &World, base: Head, voters: &[Voter], count: u64, weight: u64) -> (Vec<Link>, Head) {
+pub(crate) fn mint(
+    stage: &World,
+    base: Head,
+    voters: &[Voter],
+    count: u64,
+    weight: u64,
+) -> (Vec<Link>, Head) {
     let run = stage.run;
     let seal = |name: u8, message: Message| {
         wire::seal(&Keypair::simulated(stranger(name)), &run, message).signature()
@@ -69,13 +75,32 @@ fn mint(stage: &World, base: Head, voters: &[Voter], count: u64, weight: u64) ->
 }
 
 /// From now on `liar` tells everyone of that lineage, and answers with it.
-fn tell_of(stage: &mut World, liar: usize, honest: &[usize], links: &[Link], head: Head) -> Played {
+pub(crate) fn tell_of(
+    stage: &mut World,
+    liar: usize,
+    honest: &[usize],
+    links: &[Link],
+    head: Head,
+) -> Played {
+    claim(stage, liar, honest, links, (head, 0)).map(|_| ())
+}
+
+/// The same, and it says that the lineage lies on the vouch of that number. Returns how often it was asked.
+pub(crate) fn claim(
+    stage: &mut World,
+    liar: usize,
+    honest: &[usize],
+    links: &[Link],
+    (head, vouched): (Head, u64),
+) -> Result<u32, Violation> {
+    let answers = counter();
+    let asked = answers.clone();
     let (run, minted) = (stage.run, links.to_vec());
     let name = stage.name(liar);
     stage.forge(move |from, _, answer| {
         let states = minted[1..].iter().map(|link| link.receipt.series.parent).chain([head.state]);
         match answer {
-            _ if from != liar => {}
+            _ if from != liar => return,
             Answer::Lineage { links, head: told, .. } => {
                 let first = links.first().map_or(told.epoch + 1, |l| l.receipt.series.epoch);
                 let after = minted.iter().filter(|link| link.receipt.series.epoch >= first);
@@ -91,6 +116,7 @@ fn tell_of(stage: &mut World, liar: usize, honest: &[usize], links: &[Link], hea
                 }));
             }
         }
+        count(&asked);
     });
     stage.direct(move |from, _, message| match message {
         Message::Heartbeat(_) if from == liar => Fate::Drop,
@@ -111,21 +137,23 @@ fn tell_of(stage: &mut World, liar: usize, honest: &[usize], links: &[Link], hea
             round_trips: Vec::new(),
             send_rate: 1,
             serves: head.epoch,
+            vouch: vouched,
+            vouched,
         };
         stage.say_as(honest, name, &Message::Heartbeat(beat));
         stage.play(500)?;
     }
-    Ok(())
+    Ok(answers.get())
 }
 
 /// Whether somebody set out for that head, or one before it on its way.
-fn set_out(stage: &World, honest: &[usize], head: Head) -> bool {
+pub(crate) fn set_out(stage: &World, honest: &[usize], head: Head) -> bool {
     let behind =
         |event: &Event| matches!(event, Event::Behind { to_epoch, .. } if *to_epoch == head.epoch);
     honest.iter().any(|host| told(stage, *host, behind))
 }
 
-fn held(stage: &World, host: usize) -> Vec<Head> {
+pub(crate) fn held(stage: &World, host: usize) -> Vec<Head> {
     let held = stage.told(host).filter_map(|event| match event {
         Event::Fork { theirs, held: true, .. } => Some(*theirs),
         _ => None,
@@ -134,7 +162,10 @@ fn held(stage: &World, host: usize) -> Vec<Head> {
 }
 
 /// Four peers, and a fifth one that lies: founded, and at epoch 6 at least.
-fn five(undo_max: u64, without: Option<Rule>) -> Result<(World, Vec<usize>, usize), Violation> {
+pub(crate) fn five(
+    undo_max: u64,
+    without: Option<Rule>,
+) -> Result<(World, Vec<usize>, usize), Violation> {
     let mut stage = World::scene(5, 0, without);
     stage.undo_at_most(undo_max);
     stage.start(&[0, 1, 2, 3, 4]);

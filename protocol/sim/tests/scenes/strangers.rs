@@ -59,6 +59,8 @@ fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
         round_trips: Vec::new(),
         send_rate: 1,
         serves: head.epoch,
+        vouch: 0,
+        vouched: 0,
     })
 }
 

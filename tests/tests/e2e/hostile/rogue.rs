@@ -78,6 +78,8 @@ impl Rogue {
                 replay_max: 32,
                 undo_max: 64,
                 follow: None,
+                organiser: PeerId([9; 32]),
+                vouch: None,
                 without: None,
             },
             heartbeat: Duration::from_millis(200),

@@ -1,0 +1,280 @@
+//! The organiser vouches for states: which lineage is the run's then, whatever others have minted, and
+//! what a vouch that is none, or a claim that is a lie, comes to (G11).
+
+use intellect_protocol::message::{Link, Vouch};
+use intellect_protocol::sign::Keypair;
+
+use super::minted::{WEIGHT_MAX, claim, five, mint, set_out, tell_of};
+use super::*;
+
+/// The newest vouch that each of these hosts has told of.
+fn known(stage: &World, hosts: &[usize]) -> Vec<u64> {
+    let newest = |host: &usize| {
+        let vouched = stage.told(*host).filter_map(|event| match event {
+            Event::Vouched { number, .. } => Some(*number),
+            _ => None,
+        });
+        vouched.last().unwrap_or(0)
+    };
+    hosts.iter().map(newest).collect()
+}
+
+/// A lineage after epoch 2 that two keys have minted, and that has more tokens than any of `stage` will have.
+fn minted(stage: &World) -> (Vec<Link>, intellect_protocol::message::Head) {
+    let base = commit(stage, 0, 2);
+    mint(stage, base.head, &base.receipt.voters(), 40, WEIGHT_MAX)
+}
+
+/// G11: with a vouch for what they have, nobody leaves it for a minted lineage, though that has more tokens and
+/// undoes little. Without the rule they set out for it.
+#[test]
+fn g11_a_minted_lineage_of_more_tokens_loses_to_the_vouched() -> Played {
+    for without in [None, Some(Rule::G11)] {
+        let (mut stage, honest, liar) = five(64, without)?;
+        (0..5).for_each(|host| stage.train_in(host, 3_000));
+        let vouch = stage.vouch(None, &commit(&stage, 0, 5)).unwrap();
+        stage.bring_vouch(honest[0], &vouch);
+        stage.play(1_000)?;
+        assert_eq!(known(&stage, &honest), [1; 4], "it is gossiped");
+        let (links, head) = minted(&stage);
+        assert!(head.rank(0) > stage.head(0).unwrap().rank(0));
+        tell_of(&mut stage, liar, &honest, &links, head)?;
+        assert_eq!(set_out(&stage, &honest, head), without.is_some());
+        if without.is_none() {
+            let epoch = stage.epoch(0);
+            reach(&mut stage, &honest, epoch + 3)?;
+            assert!(honest.iter().all(|host| forks(&stage, *host).iter().all(|n| *n == 0)));
+        }
+    }
+    Ok(())
+}
+
+/// G11: who begins without a state follows none that lacks the vouch, and founds none; it goes on as soon as
+/// somebody has one that does not.
+#[test]
+fn g11_who_begins_follows_no_lineage_that_lacks_the_vouch() -> Played {
+    for without in [None, Some(Rule::G11)] {
+        let mut stage = World::scene(5, 0, without);
+        stage.start(&[0, 1]);
+        reach(&mut stage, &[0, 1], 6)?;
+        let vouch = stage.vouch(None, &commit(&stage, 0, 5)).unwrap();
+        // Strangers to these two have founded a run of their own, and have more tokens.
+        stage.cut(&[2, 3, 4], 1);
+        stage.start(&[2, 3]);
+        reach(&mut stage, &[2, 3], 9)?;
+        stage.bring_vouch(4, &vouch);
+        stage.start(&[4]);
+        stage.play(30_000)?;
+        assert_eq!(stage.epoch(4) > 0, without.is_some(), "{:?}", stage.head(4));
+        if without.is_some() {
+            continue;
+        }
+        assert!(!told(&stage, 4, |event| matches!(event, Event::Behind { .. })));
+        stage.mend();
+        let (all, bound) = ([0, 1, 2, 3, 4], 2 * END_MS);
+        assert!(stage.until(bound, |stage| stage.same(&all))?);
+        assert_eq!(known(&stage, &all), [1, 1, 1, 1, 0], "the last one has begun with it");
+        let descends = commit(&stage, 0, 5).head.state == vouch.state;
+        assert!(descends && stage.epoch(4) > 5);
+    }
+    Ok(())
+}
+
+/// G11: a run is not founded anew where there is a vouch, whoever else begins.
+#[test]
+fn g11_where_there_is_a_vouch_nobody_founds() -> Played {
+    for without in [None, Some(Rule::G11)] {
+        let mut stage = World::scene(4, 0, without);
+        stage.start(&[0, 1]);
+        reach(&mut stage, &[0, 1], 3)?;
+        let vouch = stage.vouch(None, &commit(&stage, 0, 2)).unwrap();
+        stage.kill(&[0, 1]);
+        [2, 3].iter().for_each(|host| stage.bring_vouch(*host, &vouch));
+        stage.start(&[2, 3]);
+        stage.play(60_000)?;
+        assert_eq!(stage.epoch(2) > 0, without.is_some(), "{:?}", stage.head(2));
+        if without.is_none() {
+            stage.start(&[0, 1]);
+            reach(&mut stage, &[0, 1, 2, 3], 5)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two halves of a run that go on alone, and what each has committed as that epoch.
+fn halves(without: Option<Rule>) -> Result<(World, [usize; 2], [usize; 2]), Violation> {
+    let (mut stage, all) = founded(4, 0, without)?;
+    let [a, b, c, d] = all[..] else { unreachable!() };
+    stage.cut(&[c, d], 1);
+    reach(&mut stage, &all, 8)?;
+    Ok((stage, [a, b], [c, d]))
+}
+
+/// G11: of two lineages the one with the higher vouch is the greater: here first one half has a vouch, then
+/// the other one has a later one. Of those that undo vouched epochs nobody does so for tokens.
+#[test]
+fn g11_of_two_vouches_the_higher_number_wins() -> Played {
+    let (mut stage, one, other) = halves(None)?;
+    let (first, far) = (commit(&stage, one[0], 6), commit(&stage, other[0], 7));
+    let low = stage.vouch(None, &first).unwrap();
+    // The organiser has changed its mind: it may, for each is its word.
+    let high = stage.vouch(Some(&low), &far).unwrap();
+    for host in one {
+        stage.bring_vouch(host, &low);
+    }
+    for host in other {
+        stage.bring_vouch(host, &high);
+    }
+    let all = [one, other].concat();
+    stage.mend();
+    assert!(stage.until(END_MS, |stage| stage.same(&all))?);
+    stage.play(1_000)?;
+    assert_eq!(known(&stage, &all), [2; 4]);
+    for host in other {
+        assert!(forks(&stage, host).iter().all(|undone| *undone == 0), "{host} stays");
+    }
+    for host in one {
+        assert!(forks(&stage, host).iter().any(|undone| *undone > 0), "{host} withdraws");
+    }
+    Ok(())
+}
+
+/// G11: the smaller side, in voters and in tokens, holds the vouch. Its own disk has it, and the others hear of
+/// it as they meet: all end there, though that undoes more epochs than is allowed without one.
+#[test]
+fn g11_the_side_that_holds_the_vouch_is_the_run() -> Played {
+    for without in [None, Some(Rule::G11)] {
+        let mut stage = World::scene(5, 0, without);
+        stage.undo_at_most(2);
+        let all = [0, 1, 2, 3, 4];
+        stage.start(&all);
+        reach(&mut stage, &all, 1)?;
+        let order = stage.voters(0);
+        let (few, many) = (&order[3..], &order[..3]);
+        stage.cut(few, 1);
+        many.iter().for_each(|host| stage.train_in(*host, 300));
+        few.iter().for_each(|host| stage.train_in(*host, 2_000));
+        reach(&mut stage, few, 6)?;
+        let (less, more) = (stage.head(few[0]).unwrap(), stage.head(many[0]).unwrap());
+        assert!(less.tokens < more.tokens && more.epoch > 6);
+        let vouch = stage.vouch(None, &commit(&stage, few[0], 4)).unwrap();
+        stage.bring_vouch(few[0], &vouch);
+        stage.play(2_000)?;
+        assert_eq!(known(&stage, many), [0; 3]);
+        stage.kill(&[few[0]]);
+        stage.start(&[few[0]]);
+        stage.mend();
+        let met = stage.until(2 * END_MS, |stage| stage.same(&all));
+        if without.is_some() {
+            assert_eq!(met.unwrap_err().invariant, "S3");
+            continue;
+        }
+        assert!(met?);
+        stage.play(1_000)?;
+        let withdrew = |host: &usize| forks(&stage, *host).iter().any(|undone| *undone > 2);
+        assert!(many.iter().all(withdrew) && !few.iter().any(withdrew));
+        assert_eq!(commit(&stage, few[0], 4).head.state, vouch.state);
+    }
+    Ok(())
+}
+
+/// G11: what the organiser has not signed for this run counts for nothing, and costs whoever brings it; a vouch that
+/// does not extend the one that is known is left alone, and costs nobody.
+#[test]
+fn g11_a_vouch_that_is_none_is_refused() -> Played {
+    let (mut stage, honest, liar) = five(64, None)?;
+    let (third, fifth) = (commit(&stage, 0, 3), commit(&stage, 0, 5));
+    let good = stage.vouch(None, &third).unwrap();
+    let forger = Keypair::from_seed(&[0x66; 32]);
+    let forged = Vouch::new(&forger, stage.run, None, &fifth.head, good.r).unwrap();
+    let other_run = Vouch { run: intellect_protocol::id::RunId([9; 32]), ..good.clone() };
+    let moved = Vouch { epoch: 4, ..good.clone() };
+    for (bad, count) in [(forged, 4), (other_run, 8), (moved, 12)] {
+        stage.say_as(&honest, stage.name(liar), &Message::Vouch(bad.clone()));
+        // With the manifest it counts as little, and nobody is there to be blamed.
+        stage.bring_vouch(honest[0], &bad);
+        stage.play(1_000)?;
+        assert_eq!(stage.blamed.len(), count);
+        assert_eq!(known(&stage, &honest), [0; 4]);
+    }
+    stage.bring_vouch(honest[0], &good);
+    stage.play(1_000)?;
+    let beside = stage.vouch(None, &commit(&stage, 0, 4)).unwrap();
+    let astray = stage.vouch(Some(&beside), &fifth).unwrap();
+    stage.say_as(&honest, stage.name(liar), &Message::Vouch(astray));
+    stage.play(1_000)?;
+    assert_eq!((known(&stage, &honest), stage.blamed.len()), (vec![1; 4], 12));
+    Ok(())
+}
+
+/// G11: the organiser has vouched for a state that nobody has any more. Nothing stops, and an earlier vouch counts
+/// on; only who begins has nothing to follow.
+#[test]
+fn g11_a_vouch_for_an_unknown_state_stops_nothing() -> Played {
+    let (mut stage, honest, liar) = five(64, None)?;
+    (0..5).for_each(|host| stage.train_in(host, 3_000));
+    let low = stage.vouch(None, &commit(&stage, 0, 5)).unwrap();
+    let mut lost = commit(&stage, 0, 5);
+    (lost.head.epoch, lost.head.state) = (8, Digest([0x77; 32]));
+    let high = stage.vouch(Some(&low), &lost).unwrap();
+    for vouch in [&low, &high] {
+        stage.bring_vouch(honest[0], vouch);
+        stage.play(61_000)?;
+    }
+    assert_eq!(known(&stage, &honest), [2; 4]);
+    let (links, head) = minted(&stage);
+    tell_of(&mut stage, liar, &honest, &links, head)?;
+    assert!(!set_out(&stage, &honest, head));
+    let epoch = stage.epoch(0);
+    reach(&mut stage, &honest, epoch + 3)?;
+    assert!(honest.iter().all(|host| forks(&stage, *host).iter().all(|undone| *undone == 0)));
+    Ok(())
+}
+
+/// G11: a vouch reaches who was away as it was gossiped, once it says that it knows of none; not more often than
+/// once a minute.
+#[test]
+fn g11_who_has_missed_a_vouch_is_told() -> Played {
+    let (mut stage, honest, _) = five(64, None)?;
+    let vouch = stage.vouch(None, &commit(&stage, 0, 5)).unwrap();
+    let (deaf, told_it) = (honest[3], counter());
+    let seen = told_it.clone();
+    stage.direct(move |_, to, message| match message {
+        Message::Vouch(_) if to == deaf => {
+            count(&seen);
+            Fate::Drop
+        }
+        _ => Fate::Deliver,
+    });
+    stage.bring_vouch(honest[0], &vouch);
+    stage.play(30_000)?;
+    assert_eq!(known(&stage, &honest), [1, 1, 1, 0]);
+    // One that is gossiped, and one that each of the others sends.
+    assert_eq!(told_it.get(), 5);
+    stage.relent();
+    stage.play(61_000)?;
+    assert_eq!(known(&stage, &honest), [1; 4]);
+    Ok(())
+}
+
+/// G11, G12: a liar says that its lineage lies on the vouch. It is asked, its links do not lead there, and it is
+/// left alone with that head; the others lose nothing.
+#[test]
+fn g11_a_claim_that_is_a_lie_costs_little() -> Played {
+    let (mut stage, honest, liar) = five(64, None)?;
+    (0..5).for_each(|host| stage.train_in(host, 3_000));
+    let vouch = stage.vouch(None, &commit(&stage, 0, 5)).unwrap();
+    stage.bring_vouch(honest[0], &vouch);
+    stage.play(1_000)?;
+    let base = commit(&stage, 0, 2);
+    // With fewer tokens than ours nothing but the claim speaks for it.
+    let (links, head) = mint(&stage, base.head, &base.receipt.voters(), 10, 1);
+    assert!(head.rank(0) < stage.head(0).unwrap().rank(0));
+    let answers = claim(&mut stage, liar, &honest, &links, (head, 1))?;
+    assert!(!set_out(&stage, &honest, head));
+    // Where it parts, by its links and by its chain; and the links from there on that show it.
+    assert!((4..=4 * 3).contains(&answers), "{answers} answers");
+    assert!(stage.blamed.is_empty(), "{:?}", stage.blamed);
+    let epoch = stage.epoch(0);
+    reach(&mut stage, &honest, epoch + 3)
+}
