@@ -123,7 +123,8 @@ impl NetworkBehaviour for Crowding {
 }
 
 /// What connections from an address count together with; `None` where they are not counted.
-fn network(remote: &Multiaddr) -> Option<IpAddr> {
+#[must_use]
+pub fn network(remote: &Multiaddr) -> Option<IpAddr> {
     if address::is_relayed(remote) || address::scope(remote) != Some(Scope::Public) {
         return None;
     }

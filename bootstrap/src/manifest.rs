@@ -1,10 +1,21 @@
-//! `/intellect/manifest/1`: the signed manifests that a peer can hand out.
+//! `/intellect/manifest/1`: the signed manifests that a peer can hand out; `/intellect/papers/1`: what
+//! the organiser of a run has signed since.
 //!
-//! Request: one frame, empty or a RunId (32 bytes). Answer: at most 16 frames, each a signed file
-//! of at most 64 KiB, then the end of the stream. To this module a file is opaque bytes: the
-//! asker checks its signature and derives the RunId itself, so who answers need not be trusted.
+//! Request: one frame, empty or a RunId (32 bytes); papers are always those of a run. Answer: at most
+//! 16 frames, each a signed file of at most 64 KiB, or 64 papers of at most 8 KiB and a little, then the end of the
+//! stream. To this module a file is opaque bytes: the asker checks its signature and derives the
+//! RunId itself, so who answers need not be trusted.
+//!
+//! A file of papers is a row of such frames, so that whoever has one can put it beside the manifest of
+//! an entry point.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fs::File as Disk,
+    io::{self, Read as _},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use libp2p::StreamProtocol;
@@ -15,11 +26,20 @@ use crate::frame::{self, FrameError};
 /// The protocol id.
 pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/intellect/manifest/1");
 
+/// The protocol id of papers.
+pub const PAPERS: StreamProtocol = StreamProtocol::new("/intellect/papers/1");
+
 /// Most files in an answer.
 pub const FILES_MAX: usize = 16;
 
 /// Most bytes of one file.
 pub const FILE_BYTES_MAX: u32 = 64 * 1024;
+
+/// Most papers of one run.
+pub const PAPERS_MAX: usize = 64;
+
+/// Most bytes of one paper.
+pub const PAPER_BYTES_MAX: u32 = 8 * 1024 + 16;
 
 /// How long a whole exchange may take: 1 MiB over 1 Mbit/s is 8 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
@@ -37,8 +57,8 @@ pub enum AskError {
     #[error("a bad answer: {0}")]
     Frame(#[from] FrameError),
     /// More files than an answer may hold. The peer's fault.
-    #[error("more than {FILES_MAX} manifests in one answer")]
-    TooMany,
+    #[error("more than {0} files in one answer")]
+    TooMany(usize),
 }
 
 /// Why a request was not answered.
@@ -60,19 +80,79 @@ pub enum ServeError {
 /// # Cancel safety
 /// Not cancel safe; drop the stream with it.
 pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
+    stream: S,
     run: Option<[u8; 32]>,
 ) -> Result<Vec<Vec<u8>>, AskError> {
     let request = run.as_ref().map_or(&[][..], |run| run.as_slice());
+    ask_for(stream, request, FILES_MAX, FILE_BYTES_MAX).await
+}
+
+/// Asks for the papers of `run`.
+///
+/// # Errors
+/// See [`AskError`].
+///
+/// # Cancel safety
+/// Not cancel safe; drop the stream with it.
+pub async fn ask_papers<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    run: [u8; 32],
+) -> Result<Vec<Vec<u8>>, AskError> {
+    ask_for(stream, &run, PAPERS_MAX, PAPER_BYTES_MAX).await
+}
+
+async fn ask_for<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    request: &[u8],
+    files_max: usize,
+    bytes_max: u32,
+) -> Result<Vec<Vec<u8>>, AskError> {
     frame::write(&mut stream, request).await.map_err(FrameError::from)?;
     let mut files = Vec::new();
-    while let Some(file) = frame::read(&mut stream, FILE_BYTES_MAX).await? {
-        if files.len() == FILES_MAX {
-            return Err(AskError::TooMany);
+    while let Some(file) = frame::read(&mut stream, bytes_max).await? {
+        if files.len() == files_max {
+            return Err(AskError::TooMany(files_max));
         }
         files.push(file);
     }
     Ok(files)
+}
+
+/// The papers in a file; of one that ends inside a paper, or has a longer one, those before it. No
+/// file is no papers.
+///
+/// # Errors
+/// What the system says.
+pub fn read_papers(path: &Path) -> io::Result<Vec<File>> {
+    let mut bytes = Vec::new();
+    let limit = u64::from(PAPER_BYTES_MAX + 4) * PAPERS_MAX as u64;
+    match Disk::open(path) {
+        Ok(file) => _ = file.take(limit).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let (mut papers, mut rest): (Vec<File>, _) = (Vec::new(), bytes.as_slice());
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = u32::from_le_bytes(*length);
+        let split = usize::try_from(length).ok().and_then(|length| after.split_at_checked(length));
+        let Some((paper, after)) = split.filter(|_| length <= PAPER_BYTES_MAX) else { break };
+        papers.push(paper.into());
+        rest = after;
+    }
+    Ok(papers)
+}
+
+/// The bytes of a file of papers.
+#[must_use]
+pub fn papers_file<'a>(papers: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for paper in papers.into_iter().take(PAPERS_MAX) {
+        if let Ok(length @ ..=PAPER_BYTES_MAX) = u32::try_from(paper.len()) {
+            bytes.extend(length.to_le_bytes());
+            bytes.extend_from_slice(paper);
+        }
+    }
+    bytes
 }
 
 /// Answers one request with the files that `choose` picks for the RunId that was asked for.
@@ -84,7 +164,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
 /// Not cancel safe; drop the stream with it.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    choose: impl FnOnce(Option<[u8; 32]>) -> Vec<File>,
+    choose: impl AsyncFnOnce(Option<[u8; 32]>) -> Vec<File>,
 ) -> Result<(), ServeError> {
     let request = timeout(REQUEST_TIMEOUT, frame::read(&mut stream, 32)).await;
     let request = request.map_err(|_| FrameError::Late)??.ok_or(FrameError::Truncated)?;
@@ -92,7 +172,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         [] => None,
         bytes => Some(bytes.try_into().map_err(|_| ServeError::Meaningless(bytes.len()))?),
     };
-    for file in choose(run).iter().take(FILES_MAX) {
+    for file in choose(run).await.iter().take(FILES_MAX.max(PAPERS_MAX)) {
         frame::write(&mut stream, file).await.map_err(FrameError::from)?;
     }
     stream.close().await.map_err(FrameError::from)?;
@@ -112,7 +192,7 @@ mod tests {
         frame::write(&mut request, &[7; 32]).await.unwrap();
         let mut asked = None;
         let mut wire = Cursor::new(request.clone());
-        serve(&mut wire, |run| {
+        serve(&mut wire, async |run| {
             asked = run;
             files
         })
@@ -133,7 +213,7 @@ mod tests {
     async fn a_request_of_another_length_is_refused() {
         let mut wire = Vec::new();
         frame::write(&mut wire, &[1; 5]).await.unwrap();
-        let served = serve(Cursor::new(wire), |_| panic!("must not be asked")).await;
+        let served = serve(Cursor::new(wire), async |_| panic!("must not be asked")).await;
         assert!(matches!(served, Err(ServeError::Meaningless(5))));
     }
 
@@ -146,8 +226,27 @@ mod tests {
         };
         let one = [1, 0, 0, 0, b'x'];
         assert_eq!(asked(&one.repeat(FILES_MAX)).unwrap().len(), FILES_MAX);
-        assert!(matches!(asked(&one.repeat(FILES_MAX + 1)), Err(AskError::TooMany)));
+        assert!(matches!(asked(&one.repeat(FILES_MAX + 1)), Err(AskError::TooMany(FILES_MAX))));
         let long = (FILE_BYTES_MAX + 1).to_le_bytes();
         assert!(matches!(asked(&long), Err(AskError::Frame(FrameError::TooLong { .. }))));
+    }
+
+    #[test]
+    fn a_file_of_papers_is_read_as_far_as_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.papers");
+        assert!(read_papers(&path).unwrap().is_empty());
+        let papers: Vec<Vec<u8>> = (0..80).map(|n| vec![n; 10]).collect();
+        let bytes = papers_file(papers.iter().map(Vec::as_slice));
+        std::fs::write(&path, &bytes).unwrap();
+        let read = read_papers(&path).unwrap();
+        assert_eq!(read.len(), PAPERS_MAX);
+        assert!(read.iter().zip(&papers).all(|(one, other)| **one == **other));
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(read_papers(&path).unwrap().len(), PAPERS_MAX - 1);
+        // A length that nobody writes, and what is too long for any paper.
+        std::fs::write(&path, [0xff; 100]).unwrap();
+        assert!(read_papers(&path).unwrap().is_empty());
+        assert!(papers_file([vec![0; PAPER_BYTES_MAX as usize + 1].as_slice()]).is_empty());
     }
 }

@@ -1,10 +1,10 @@
 //! The public entry point: a Kademlia server, a relay, an AutoNAT server, and the signed manifests
-//! that it was given, handed out as opaque bytes.
+//! that it was given, handed out as opaque bytes, with the papers that lie beside each.
 //!
 //! It decides nothing and nobody needs it after entering: peers that know one another go on
 //! without it. So it keeps no state but its key, and a restart at the same address is unnoticed.
 
-use std::{collections::HashMap, future::Future, path::PathBuf};
+use std::{collections::HashMap, future::Future, path::PathBuf, sync::Arc};
 
 use futures::StreamExt as _;
 use libp2p::{
@@ -31,9 +31,22 @@ pub struct Config {
     /// Addresses under which others reach it, where it cannot see them itself (behind a router).
     pub external: Vec<Multiaddr>,
     /// At most [`manifest::FILES_MAX`] signed files of [`manifest::FILE_BYTES_MAX`] each.
-    pub manifests: Vec<manifest::File>,
+    pub offers: Vec<Offer>,
+    /// Whether a manifest is only for who names its run.
+    pub unlisted: bool,
     /// The line of a simulation ([`crate::shaper`]).
     pub line: Option<PathBuf>,
+}
+
+/// What is handed out of one run.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// Its RunId.
+    pub run: [u8; 32],
+    /// Its signed manifest.
+    pub manifest: manifest::File,
+    /// The file of its papers, read whenever somebody asks for them; there need not be one.
+    pub papers: PathBuf,
 }
 
 /// Why an entry point could not start.
@@ -63,7 +76,7 @@ pub async fn serve(
     let (transport, relay_client) = transport::build(&config.key, config.line.as_deref())?;
     let behaviour = Entry {
         discovery: Discovery::new(&config.key, relay_client, Role::Entry),
-        streams: streams::Behaviour::new(&[manifest::PROTOCOL]),
+        streams: streams::Behaviour::new(&[manifest::PROTOCOL, manifest::PAPERS]),
     };
     let me = config.key.public().to_peer_id();
     let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
@@ -76,7 +89,8 @@ pub async fn serve(
     }
     let mut server = Server {
         swarm,
-        manifests: config.manifests,
+        offers: config.offers.into(),
+        unlisted: config.unlisted,
         seen: HashMap::new(),
         answers: JoinSet::new(),
         asking: HashMap::new(),
@@ -100,7 +114,8 @@ struct Entry {
 
 struct Server {
     swarm: Swarm<Entry>,
-    manifests: Vec<manifest::File>,
+    offers: Arc<[Offer]>,
+    unlisted: bool,
     /// Where each connection comes from. Bounded by the connection limits.
     seen: HashMap<ConnectionId, Multiaddr>,
     answers: JoinSet<PeerId>,
@@ -142,17 +157,23 @@ impl Server {
     }
 
     /// Beyond a limit the stream is dropped, which resets it: the asker tries again or elsewhere.
-    fn on_stream(&mut self, Incoming { peer, stream, .. }: Incoming) {
+    fn on_stream(&mut self, Incoming { peer, protocol, stream, .. }: Incoming) {
         let asking = self.asking.get(&peer).copied().unwrap_or_default();
         if asking >= ANSWERS_PER_PEER || self.answers.len() >= ANSWERS_MAX {
             return;
         }
         self.asking.insert(peer, asking + 1);
-        let files = self.manifests.clone();
+        let (offers, unlisted) = (Arc::clone(&self.offers), self.unlisted);
         self.answers.spawn(async move {
-            let answer = manifest::serve(stream, |_| files);
+            let answer = manifest::serve(stream, async move |run| {
+                if protocol == manifest::PAPERS {
+                    return papers(offers, run).await;
+                }
+                let named = |offer: &&Offer| run.map_or(!unlisted, |run| run == offer.run);
+                offers.iter().filter(named).map(|offer| offer.manifest.clone()).collect()
+            });
             if let Ok(Err(error)) = timeout(manifest::TIMEOUT, answer).await {
-                tracing::debug!(%peer, %error, "no manifest handed out");
+                tracing::debug!(%peer, %error, "nothing handed out");
             }
             peer
         });
@@ -166,6 +187,22 @@ impl Server {
             self.asking.insert(peer, left);
         }
     }
+}
+
+/// The papers of a run, as they lie on the disk now. Those of no run that is named are none.
+async fn papers(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::File> {
+    let Some(offer) = offers.iter().find(|offer| Some(offer.run) == run) else {
+        return Vec::new();
+    };
+    let path = offer.papers.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        manifest::read_papers(&path).unwrap_or_else(|error| {
+            tracing::warn!(%error, path = %path.display(), "papers cannot be read");
+            Vec::new()
+        })
+    });
+    // It ends early only with the program.
+    read.await.unwrap_or_default()
 }
 
 /// Answers under way for one peer: one, and one that it has given up.

@@ -2,15 +2,20 @@
 //! its address, and what it refuses to serve at.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{future, net::TcpListener, time::Duration};
+use std::{
+    future,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{
     manifest,
-    server::{self, Config},
+    server::{self, Config, Offer},
     streams, transport,
 };
-use libp2p::{Multiaddr, Swarm, identity::Keypair, swarm::SwarmEvent};
+use libp2p::{Multiaddr, StreamProtocol, Swarm, identity::Keypair, swarm::SwarmEvent};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 fn config(listen: &str) -> Config {
@@ -18,15 +23,33 @@ fn config(listen: &str) -> Config {
         key: Keypair::generate_ed25519(),
         listen: vec![listen.parse().unwrap()],
         external: Vec::new(),
-        manifests: vec![b"a signed file".as_slice().into()],
+        offers: vec![Offer {
+            run: RUN,
+            manifest: b"a signed file".as_slice().into(),
+            papers: PathBuf::new(),
+        }],
+        unlisted: false,
         line: None,
     }
 }
 
+/// The same for who names the run, with papers at `papers`.
+fn unlisted(papers: &Path) -> Config {
+    let mut config = config("/ip4/127.0.0.1/tcp/0");
+    config.unlisted = true;
+    config.offers[0].papers = papers.to_owned();
+    config
+}
+
+const RUN: [u8; 32] = [7; 32];
+
 /// An entry point that serves until its task is dropped, and the first address that it announces.
 async fn start(listen: &str) -> (JoinHandle<()>, Multiaddr) {
+    start_with(config(listen)).await
+}
+
+async fn start_with(config: Config) -> (JoinHandle<()>, Multiaddr) {
     let (announce, mut announced) = mpsc::channel(9);
-    let config = config(listen);
     let serve = async move {
         let announce = |address| announce.try_send(address).unwrap();
         server::serve(config, announce, future::pending()).await.unwrap();
@@ -42,6 +65,15 @@ async fn fails(listen: &str) -> String {
 
 /// A peer that asks the entry at `address` for all manifests.
 async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
+    ask_for(address, manifest::PROTOCOL, None).await
+}
+
+/// The same by name, for manifests or papers.
+async fn ask_for(
+    address: Multiaddr,
+    protocol: StreamProtocol,
+    run: Option<[u8; 32]>,
+) -> Vec<Vec<u8>> {
     let key = Keypair::generate_ed25519();
     let (transport, _) = transport::build(&key, None).unwrap();
     let behaviour = streams::Behaviour::new(&[]);
@@ -51,16 +83,20 @@ async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
     let opening = loop {
         match swarm.select_next_some().await {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
-                break swarm.behaviour_mut().open(peer_id, connection_id, manifest::PROTOCOL);
+                break swarm.behaviour_mut().open(peer_id, connection_id, protocol.clone());
             }
             SwarmEvent::OutgoingConnectionError { error, .. } => panic!("{error}"),
             _ => {}
         }
     };
     tokio::select! {
-        files = async { manifest::ask(opening.await.unwrap().unwrap(), None).await } => {
-            files.unwrap()
-        }
+        files = async {
+            let stream = opening.await.unwrap().unwrap();
+            match run.filter(|_| protocol == manifest::PAPERS) {
+                Some(run) => manifest::ask_papers(stream, run).await,
+                None => manifest::ask(stream, run).await,
+            }
+        } => files.unwrap(),
         () = async { loop { swarm.select_next_some().await; } } => unreachable!(),
     }
 }
@@ -72,6 +108,28 @@ async fn a_peer_that_knows_only_the_announced_address_gets_the_manifests() {
         let files = tokio::time::timeout(Duration::from_secs(20), ask(address)).await.unwrap();
         assert_eq!(files, [b"a signed file"]);
     }
+}
+
+#[tokio::test]
+async fn an_unlisted_run_is_for_who_names_it() {
+    let (_server, address) = start_with(unlisted(Path::new("/absent"))).await;
+    for (named, files) in [(None, 0), (Some([8; 32]), 0), (Some(RUN), 1)] {
+        let asked = ask_for(address.clone(), manifest::PROTOCOL, named).await;
+        assert_eq!(asked.len(), files, "{named:?}");
+    }
+}
+
+/// Papers come later than the manifest: nobody starts the entry point again for them.
+#[tokio::test]
+async fn the_papers_beside_a_manifest_are_handed_out_as_they_are_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.papers");
+    let (_server, address) = start_with(unlisted(&path)).await;
+    let asked = async |run| ask_for(address.clone(), manifest::PAPERS, Some(run)).await;
+    assert!(asked(RUN).await.is_empty());
+    std::fs::write(&path, manifest::papers_file([b"one".as_slice(), b"two"])).unwrap();
+    assert_eq!(asked(RUN).await, [b"one", b"two"]);
+    assert!(asked([8; 32]).await.is_empty());
 }
 
 /// A peer that opens 100 streams to the entry at `address` and says nothing on them; ends when dropped.

@@ -220,6 +220,9 @@ pub(crate) struct BootstrapArgs {
     /// Signed manifests to hand out, as `intellect-node manifest new` writes them
     #[arg(long = "manifest", value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) manifests: Vec<PathBuf>,
+    /// Hand a manifest only to who names its run, by the whole id or an invite
+    #[arg(long)]
+    pub(crate) unlisted: bool,
     /// Where to listen, such as /ip4/0.0.0.0/tcp/4001; port 0 lets the system choose
     #[arg(long, value_name = "MULTIADDR", required = true, num_args = 1..)]
     pub(crate) listen: Vec<String>,

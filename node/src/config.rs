@@ -86,6 +86,11 @@ impl RunPrefix {
         run.hex().starts_with(&self.0)
     }
 
+    /// The run, where all of its id was typed.
+    pub(crate) fn whole(&self) -> Option<RunId> {
+        RunId::from_hex(&self.0)
+    }
+
     /// As typed, in lower case.
     pub(crate) fn as_str(&self) -> &str {
         &self.0

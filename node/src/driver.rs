@@ -14,14 +14,15 @@ mod contacts;
 mod disk;
 mod finish;
 mod forward;
+mod gate;
 mod hear;
 mod leave;
+mod lobby;
 mod parts;
 mod questions;
 mod serve;
 mod twins;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,7 @@ pub(crate) use parts::Parts;
 use budget::Budgets;
 use bulk::Bulk;
 use finish::Finish;
+use gate::Gate;
 use questions::Questions;
 use twins::Twins;
 
@@ -75,8 +77,7 @@ pub(crate) struct Driver {
     /// Counts repeats, so that gossip does not drop them.
     repeats: u32,
     budgets: Budgets,
-    /// Who was named for speaking another version: once is enough.
-    incompatible: BTreeSet<PeerId>,
+    gate: Gate,
     twins: Twins,
     finish: Finish,
     stop: CancellationToken,
@@ -98,6 +99,9 @@ pub(crate) enum DriverError {
         /// The time of day at which it was started.
         since: String,
     },
+    /// Nobody lets it in.
+    #[error("{0}")]
+    Refused(String),
     /// Nothing more can be computed.
     #[error("training cannot go on: {0}")]
     Worker(String),
@@ -135,6 +139,10 @@ enum Done {
     Written(Box<Journal>, Result<(), StoreError>),
     /// An update is on the disk, or is not.
     Kept(Name, Result<(), StoreError>),
+    /// Papers have come.
+    Papers(Vec<Vec<u8>>),
+    /// Papers are on the disk, or are not.
+    PapersKept(Result<(), StoreError>),
     /// A state is on the disk, or is not.
     Saved(Result<Saved, StoreError>),
     /// A state was fetched; it contains our work in these blocks.
@@ -193,6 +201,7 @@ impl Driver {
             if let Some(epoch) = self.finish.lost {
                 return Err(DriverError::UpdateLost { epoch });
             }
+            self.check_admission()?;
             self.consider_finishing();
             self.tell_waiting();
             if let Some(since) = self.twins.since() {
@@ -207,6 +216,7 @@ impl Driver {
     fn begin(&mut self) {
         let head = self.holdings.peer().head();
         self.reach();
+        self.ask_papers(None);
         self.train(head.epoch.saturating_add(1), head.tokens);
         self.input(Input::Start);
     }
@@ -261,7 +271,14 @@ impl Driver {
                 let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
                 self.hear(peer::Input::RoundTrip(peer, ms));
             }
-            net::Event::Connected { peer, link } => self.tell.connected(peer, &link),
+            net::Event::Connected { peer, link } => {
+                self.tell.connected(peer, &link);
+                if link == net::Link::Direct {
+                    self.ask_papers(Some(peer));
+                }
+            }
+            net::Event::Visit { from, visit, reply } => self.on_visit(from, *visit, reply),
+            net::Event::Received { peer, reception } => self.on_received(peer, reception),
             net::Event::Listening => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {
                 self.tell.reachability(&state);
@@ -340,6 +357,8 @@ impl Driver {
             }
             Done::Written(journal, result) => self.on_written(*journal, result),
             Done::Kept(name, result) => self.on_kept(name, result),
+            Done::Papers(papers) => self.on_papers(&papers),
+            Done::PapersKept(result) => self.on_papers_kept(result),
             Done::Saved(result) => self.on_saved(result),
             Done::Loaded(table, state, spent) => {
                 self.command(worker::Command::Load { table, state, spent });

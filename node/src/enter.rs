@@ -32,6 +32,7 @@ use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::config::Local;
 use crate::driver::{Driver, DriverError, Parts};
 use crate::figures;
@@ -41,6 +42,7 @@ use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
+use crate::papers::{Papers, Signers};
 use crate::store::{self, Begun, Store, contacts};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
@@ -117,11 +119,19 @@ async fn prepare(
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
     let source = open_data(local, &manifest).await?;
-    let found = genesis::find(net, local, &manifest, &store, tell).await?;
     let identity = &home.identity;
+    let ticket = store.ticket(&identity.peer())?;
+    let mut admission = Admission::new(&manifest, identity.keypair(), ticket);
+    if let Some(admission) = &admission {
+        admission.check()?;
+        net.handle.let_in(admission.let_in());
+        net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
+    }
+    let found = genesis::find(net, local, &manifest, &store, &mut admission, tell).await?;
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (mut parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
+    parts.admission = admission;
     let micro_batch = micro_batch(local, &parts.manifest) as u64;
     let means = Means { device: device.to_string(), micro_batch };
     parts.tell.started(&parts.newest, means, parts.journal.start());
@@ -163,7 +173,9 @@ impl Opened<'_> {
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
-        let vouch = store.vouch(&manifest.run.organiser, manifest.id);
+        let signers = Signers::new(&manifest, home.identity.keypair());
+        let papers = Papers::read(&store.papers()?, &signers);
+        let vouch = papers.vouch().cloned();
         let parts = Parts {
             peer: peer_config(home, &manifest, &genesis, &recovery, local.follow, vouch),
             manifest,
@@ -178,6 +190,8 @@ impl Opened<'_> {
             newest,
             saved: recovery.saved,
             published,
+            admission: None,
+            papers,
             epochs: local.epochs,
             tell: tell.clone(),
             stop: stop.clone(),

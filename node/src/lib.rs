@@ -10,6 +10,7 @@
 //! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
 //! their events. Printing happens here and nowhere else.
 
+mod admission;
 mod checkpoint;
 mod cli;
 mod config;
@@ -23,6 +24,7 @@ mod manifest;
 mod name;
 mod net;
 mod os;
+mod papers;
 mod preset;
 mod ring;
 mod rings;

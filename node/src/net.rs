@@ -20,11 +20,13 @@ mod behaviour;
 mod carrier;
 mod contacts;
 mod dial;
+mod door;
 mod enter;
 mod fetch;
 mod inbox;
 mod interface;
 mod line;
+mod lobby;
 mod members;
 mod mute;
 mod name;
@@ -33,12 +35,17 @@ mod peers;
 mod reach;
 mod run;
 mod source;
+mod visit;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use intellect_protocol::{
     crowd::Failure,
     id::{PeerId, RunId},
+    lobby::Visit,
 };
 use libp2p::identity::Keypair;
 use tokio::{
@@ -51,6 +58,8 @@ use tokio_util::sync::CancellationToken;
 use self::{
     actor::Actor,
     address::Address,
+    door::Door,
+    enter::Wanted,
     inbox::{Call, Responder, Shared},
     pace::Urgency,
 };
@@ -114,8 +123,71 @@ impl Handle {
         run: Option<RunId>,
         of: Offerers,
     ) -> Result<Vec<Offer>, OfferError> {
-        let stopped = || OfferError::Stopped;
-        self.ask(|reply| Call::Manifests { run, of, reply }, stopped).await
+        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Manifests(run));
+        self.ask(|reply| Call::Offers { wanted, of, reply }, stopped).await
+    }
+
+    /// Every paper of a run that somebody who is connected hands out. Waits 25 s at most.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; most runs have no papers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn entry_papers(&self, run: RunId) -> Result<Vec<Offer>, OfferError> {
+        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Papers(run));
+        let of = Offerers::Everybody;
+        self.ask(|reply| Call::Offers { wanted, of, reply }, stopped).await
+    }
+
+    /// The papers of a run that one peer hands out. Waits 15 s at most.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn papers(&self, peer: PeerId, run: RunId) -> Result<Vec<Vec<u8>>, Failure> {
+        self.ask(|reply| Call::Papers { peer, run, reply }, || Failure::Refused).await
+    }
+
+    /// From now on these are handed out to who names the run.
+    pub(crate) fn serve_papers(&self, papers: Vec<Arc<[u8]>>) {
+        self.shared.papers.send_replace(papers);
+    }
+
+    /// From now on only these are let in: the rest gets the lobby, and the manifest and its papers.
+    /// To be said before [`Self::join`] in a run of invited peers.
+    pub(crate) fn let_in(&self, these: HashSet<PeerId>) {
+        self.shared.door.send_if_modified(|door| {
+            let new = Door::Invited(Arc::new(these));
+            let changed = *door != new;
+            *door = new;
+            changed
+        });
+    }
+
+    /// Shows this to whoever is connected now or later; answers are [`Event::Received`].
+    ///
+    /// # Errors
+    /// [`SendError::Stopped`] only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn show(&self, visit: &Visit) -> Result<(), SendError> {
+        let call = Call::Show { visit: visit.to_bytes() };
+        self.calls.send(call).await.map_err(|_| SendError::Stopped)
+    }
+
+    /// Looks for the peers of a run and connects to them, without being one. Not with [`Self::join`].
+    ///
+    /// # Errors
+    /// [`SendError::Stopped`] only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn seek(&self, run: RunId) -> Result<(), SendError> {
+        self.calls.send(Call::Seek { run }).await.map_err(|_| SendError::Stopped)
     }
 
     /// Joins a run: listens to its gossip, announces itself and finds others, and hands out its

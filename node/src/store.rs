@@ -1,4 +1,4 @@
-//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, vouch, votes.log, receipts.log,
+//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, papers, ticket, votes.log, receipts.log,
 //! checkpoints/<epoch>.ckpt, genesis.ckpt, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed, so that whoever
@@ -15,6 +15,7 @@ pub(crate) mod genesis;
 mod journal;
 mod links;
 mod log;
+mod papers;
 
 use std::{
     ffi::OsStr,
@@ -25,12 +26,7 @@ use std::{
     sync::Mutex,
 };
 
-use intellect_protocol::{
-    codec::EncodeError,
-    id::{PeerId, RunId},
-    message::Vouch,
-    vouch::VOUCH_BYTES_MAX,
-};
+use intellect_protocol::{codec::EncodeError, id::RunId};
 use tokio::task::JoinError;
 
 use crate::os::{self, PathError, cannot};
@@ -108,18 +104,6 @@ impl Store {
         Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
     }
 
-    /// Keeps the organiser's newest vouch.
-    pub(crate) fn save_vouch(&self, vouch: &Vouch) -> Result<(), StoreError> {
-        let path = self.folder.join("vouch");
-        Ok(replace(&path, &vouch.to_bytes()).map_err(cannot("write", &path))?)
-    }
-
-    /// The one that was kept, if it is whole and signed. A damaged one comes again from other peers.
-    pub(crate) fn vouch(&self, organiser: &PeerId, run: RunId) -> Option<Vouch> {
-        let bytes = part_of(&self.folder.join("vouch"), 0, VOUCH_BYTES_MAX + 1).ok()?;
-        Vouch::from_bytes(&bytes, organiser, &run).ok()
-    }
-
     /// Keeps the file of the run's tokenizer.
     pub(crate) fn save_tokenizer(&self, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.tokenizer_path();
@@ -195,7 +179,10 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// The same by way of the file `temporary`.
 fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(temporary)?;
+    finish(File::create(temporary)?, temporary, path, bytes)
+}
+
+fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(temporary, path)?;

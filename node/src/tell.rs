@@ -181,6 +181,13 @@ impl Teller {
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
+    /// A peer came to the lobby and is not let in.
+    pub(crate) fn refused(&self, peer: PeerId, why: &str) {
+        let who = PeerName::from(peer);
+        self.say(&format!("peer {} is not let in: {why}", who.short()));
+        self.emit(None, events::Event::Refused { who, why: why.to_owned() });
+    }
+
     /// Two programs run with the key of `peer`.
     pub(crate) fn twin(&self, peer: PeerId) {
         let who = PeerName::from(peer);

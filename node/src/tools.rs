@@ -7,3 +7,4 @@ pub(crate) mod data;
 pub(crate) mod export;
 pub(crate) mod manifest;
 pub(crate) mod stored;
+pub(crate) mod visit;

@@ -24,6 +24,7 @@ pub mod manifest;
 pub mod message;
 pub mod wire;
 pub mod admit;
+pub mod lobby;
 pub mod roll;
 pub mod event;
 pub mod vouch;

@@ -536,8 +536,8 @@ const WIRE: [&str; 5] = [
 /// The modules of `protocol`: values, functions, machines, the root.
 const LAYERS: [&[&str]; 5] = [
     &[
-        "admit", "base58", "blocks", "event", "fault", "id", "message", "rng", "roll", "rule",
-        "seal", "sign", "time", "wire",
+        "admit", "base58", "blocks", "event", "fault", "id", "lobby", "message", "rng", "roll",
+        "rule", "seal", "sign", "time", "wire",
     ],
     &[
         "assign",

@@ -7,7 +7,6 @@ use intellect_protocol::epoch::Ring;
 use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Slice, Slices};
 use intellect_protocol::id::Digest;
 use intellect_protocol::log::Record;
-use intellect_protocol::message::Vouch;
 use intellect_protocol::repair::Repair;
 
 use super::{Done, Driver};
@@ -76,17 +75,6 @@ impl Driver {
         self.jobs.spawn_blocking(move || {
             if let Err(error) = store.drop_updates(&names) {
                 tracing::warn!(%error, "an old update stays");
-            }
-            Done::Nothing
-        });
-    }
-
-    /// Keeps the newest vouch for the next start.
-    pub(super) fn keep_vouch(&mut self, vouch: Arc<Vouch>) {
-        let store = Arc::clone(&self.store);
-        self.jobs.spawn_blocking(move || {
-            if let Err(error) = store.save_vouch(&vouch) {
-                tracing::warn!(%error, "the newest vouch is not kept");
             }
             Done::Nothing
         });

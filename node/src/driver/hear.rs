@@ -14,9 +14,6 @@ use super::forward::{self, Worth};
 use super::twins::Twin;
 use crate::net::{Verdict, Via};
 
-/// Peers of another version that are named; more of them say nothing new.
-const INCOMPATIBLE_MAX: usize = 256;
-
 impl Driver {
     /// D1, D2: decodes, verifies, counts, then believes. What is wrong with a message is blamed on
     /// `from`, whose connection brought it: before the signature holds, its author is hearsay.
@@ -68,7 +65,7 @@ impl Driver {
     }
 
     pub(super) fn incompatible(&mut self, peer: PeerId, version: String) {
-        if self.incompatible.len() < INCOMPATIBLE_MAX && self.incompatible.insert(peer) {
+        if self.gate.is_first_incompatible(peer) {
             self.tell.incompatible(peer, version);
         }
     }

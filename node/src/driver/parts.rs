@@ -1,6 +1,5 @@
 //! What a driver is made of.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +16,14 @@ use tokio_util::sync::CancellationToken;
 use super::budget::Budgets;
 use super::bulk::Bulk;
 use super::finish::Finish;
+use super::gate::Gate;
 use super::questions::Questions;
 use super::twins::Twins;
 use super::{Clock, Driver};
+use crate::admission::Admission;
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
+use crate::papers::{Papers, Signers};
 use crate::rings;
 use crate::store::{Journal, Saved, Store};
 use crate::tell::Teller;
@@ -58,6 +60,10 @@ pub(crate) struct Parts {
     pub(crate) saved: Option<Saved>,
     /// The published weights that the run begins with.
     pub(crate) published: Option<Saved>,
+    /// Who is let in; absent in an open run.
+    pub(crate) admission: Option<Admission>,
+    /// What the run's authorities have signed since its manifest.
+    pub(crate) papers: Papers,
     /// The epoch after which this node leaves, as typed.
     pub(crate) epochs: Option<NonZeroU64>,
     /// Whom to tell.
@@ -74,6 +80,8 @@ impl Driver {
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
         let twins = Twins::new(parts.peer.me.peer, parts.journal.start());
         let key = parts.peer.law.key.clone();
+        let signers = Signers::new(&parts.manifest, key.clone());
+        parts.net.serve_papers(parts.papers.all());
         let holdings = holdings::Config {
             peer: parts.peer,
             codec: run.codec,
@@ -101,7 +109,7 @@ impl Driver {
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),
-            incompatible: BTreeSet::new(),
+            gate: Gate::new(parts.admission, parts.papers, signers),
             twins,
             finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),
             stop: parts.stop,

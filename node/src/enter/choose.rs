@@ -103,7 +103,9 @@ async fn offered(
 ) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
     let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
-    for net::Offer { from, bytes } in net.handle.manifests(None, of).await? {
+    // An entry point may hand out a run only to who names it.
+    let named = prefix.and_then(RunPrefix::whole);
+    for net::Offer { from, bytes } in net.handle.manifests(named, of).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),

@@ -4,6 +4,7 @@ use std::io;
 
 use intellect_model::data;
 use intellect_model::tokenizer::OpenError;
+use intellect_protocol::admit::Denied;
 
 use crate::driver::DriverError;
 use crate::figures;
@@ -99,6 +100,9 @@ pub(crate) enum EnterError {
     /// A file of the run.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// This node has nothing that lets it into the run.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The node did take part, and cannot go on.
     #[error(transparent)]
     Driver(#[from] DriverError),

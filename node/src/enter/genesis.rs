@@ -7,11 +7,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use intellect_protocol::checkpoint::Header;
 use intellect_protocol::id::Digest;
 
 use super::{EnterError, off_loop};
+use crate::admission::Admission;
 use crate::config::Local;
 use crate::driver::DriverError;
 use crate::fetch;
@@ -44,6 +46,7 @@ pub(crate) async fn find(
     local: &Local,
     manifest: &Manifest,
     store: &Arc<Store>,
+    admission: &mut Option<Admission>,
     tell: &Teller,
 ) -> Result<Found, EnterError> {
     let Some(state) = manifest.run.genesis else {
@@ -86,7 +89,7 @@ pub(crate) async fn find(
             Some(stream) = net.rings.recv() => drop(stream),
             event = net.events.recv() => match event {
                 Some(Event::Reachability(now)) => reachability = Some(now),
-                Some(event) => note(net, event, tell),
+                Some(event) => note(net, event, admission, tell)?,
                 None => return Err(DriverError::Network.into()),
             },
         }
@@ -144,8 +147,27 @@ async fn kept(
 }
 
 /// Tells of peers that come and go, since they may have the weights; for all else it is too early.
-fn note(net: &Net, event: Event, tell: &Teller) {
+fn note(
+    net: &Net,
+    event: Event,
+    admission: &mut Option<Admission>,
+    tell: &Teller,
+) -> Result<(), DriverError> {
     match event {
+        Event::Visit { from, visit, reply } => {
+            if let Some(admission) = admission {
+                // Whoever came may be gone.
+                let _ = reply.send(admission.receive_early(&net.handle, from, *visit));
+            }
+        }
+        Event::Received { peer, reception } => {
+            if let Some(admission) = admission {
+                admission.answered(Instant::now(), &peer, reception);
+                if let Some(why) = admission.refused(Instant::now()) {
+                    return Err(DriverError::Refused(why.to_owned()));
+                }
+            }
+        }
         Event::Connected { peer, link } => tell.connected(peer, &link),
         Event::Disconnected { peer, cause } => tell.disconnected(peer, &cause),
         Event::Listening => tell.listening(&net.handle.addresses()),
@@ -159,4 +181,5 @@ fn note(net: &Net, event: Event, tell: &Teller) {
         | Event::RoundTrip { .. }
         | Event::Reachability(_) => {}
     }
+    Ok(())
 }

@@ -1,11 +1,14 @@
 //! The actor: one task that owns the swarm, and does one thing at a time.
 //!
 //! Calls come from handles, notes from the tasks that serve streams, the rest from the swarm. What
-//! they mean is for [`Members`], [`Entries`], [`Run`] and [`Evidence`] to say; the actor hands each
+//! they mean is for [`Members`], [`Entries`], [`Lobby`], [`Run`] and [`Evidence`] to say; the actor hands each
 //! to whom it concerns, and has the [`Carrier`] do what comes out.
 //!
 //! While events wait for the driver the swarm is not polled, so a driver that falls behind slows
 //! the network down instead of filling memory; calls are taken all the same.
+
+mod dials;
+mod hall;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,24 +24,27 @@ use libp2p::{
     identity::Keypair,
     kad::{self, QueryResult},
     ping,
-    swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::PeerCondition},
+    swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken};
 
-use super::behaviour::{CONTROL, FETCH, NodeEvent, RING};
+use super::behaviour::{CONTROL, NodeEvent, RING};
 use super::carrier::Carrier;
-use super::dial::{self, RingDial};
+use super::dial::RingDial;
+use super::door::Door;
 use super::enter::{Ask, Entries};
-use super::inbox::{Call, Gravity, Note, Responder, Shared};
-use super::interface::{ByteStream, Config, Event, GossipToken, NetError, Ring, StreamError};
+use super::inbox::{Call, Gravity, Note, Shared};
+use super::interface::{Config, Event, GossipToken, NetError, Ring};
+use super::lobby::Lobby;
 use super::members::{Members, Output};
 use super::peers::{Connection, Peers, Purpose};
 use super::reach::{Evidence, Reachability};
 use super::run::Run;
+use super::visit::ADMIT;
 use super::{contacts, name};
 
 /// The task that owns the swarm, and all that the node knows of the network.
@@ -46,6 +52,8 @@ pub(super) struct Actor {
     carrier: Carrier,
     members: Members,
     entries: Entries,
+    lobby: Lobby,
+    door: watch::Receiver<Door>,
     run: Option<Run>,
     /// Dials of connections for bulk that are under way.
     dials: HashMap<ConnectionId, RingDial>,
@@ -84,10 +92,13 @@ impl Actor {
             }
         }
         carrier.shared.contacts.send_replace(config.contacts);
+        let door = carrier.shared.door.subscribe();
         Ok(Self {
             carrier,
             members: Members::new(peers, now),
             entries: Entries::new(config.bootstrap, now),
+            lobby: Lobby::new(now),
+            door,
             run: None,
             dials: HashMap::new(),
             evidence,
@@ -122,6 +133,7 @@ impl Actor {
                     Some(call) => self.on_call(call, Instant::now()),
                     None => break,
                 },
+                Ok(()) = self.door.changed() => self.on_door(Instant::now()),
                 Some(note) = self.notes.recv(), if room => self.on_note(note, Instant::now()),
                 _ = tick.tick() => self.on_tick(Instant::now()),
                 event = self.carrier.swarm.select_next_some(), if room => {
@@ -172,11 +184,18 @@ impl Actor {
 
     fn on_call(&mut self, call: Call, now: Instant) {
         let outputs = match call {
-            Call::Manifests { run, of, reply } => {
-                self.entries.ask(Ask { run, of, reply, since: now });
+            Call::Offers { wanted, of, reply } => {
+                self.entries.ask(Ask { wanted, of, reply, since: now });
                 return self.on_tick(now);
             }
             Call::Join { run, manifest } => return self.join(run, manifest, now),
+            Call::Seek { run } => return self.seek(run, now),
+            Call::Show { visit } => return self.show(visit, now),
+            Call::Papers { peer, run, reply } => {
+                let peer = name::to_libp2p(peer);
+                let control = self.members.peers.control(&peer);
+                return self.carrier.ask_papers(peer, control, run, reply);
+            }
             Call::Gossip { topic, bytes } => {
                 let Some(run) = &self.run else { return };
                 return self.carrier.publish(run.topic(topic).hash(), bytes);
@@ -191,10 +210,12 @@ impl Actor {
                 return self.carrier.fetch(peer, control, request, reply);
             }
             Call::Knock { beat } => {
-                self.members.knock(&beat, |peer| self.entries.contains(peer), now)
+                let spared = |peer: &_| self.entries.contains(peer) || !self.lobby.lets_in(peer);
+                self.members.knock(&beat, spared, now)
             }
             Call::SendToAll { peer, bytes } => {
-                self.members.send_to_all(name::to_libp2p(peer), &bytes)
+                let peer = Some(name::to_libp2p(peer)).filter(|peer| self.lobby.lets_in(peer));
+                peer.into_iter().flat_map(|peer| self.members.send_to_all(peer, &bytes)).collect()
             }
             Call::Fault { peer, why } => {
                 self.members.fault(name::to_libp2p(peer), why, Gravity::Minor, now)
@@ -215,6 +236,13 @@ impl Actor {
                 self.carry_out(output);
             }
             Note::Tell(event) => self.emit(event),
+            Note::Visited { peer, number, response, reception } => {
+                if self.lobby.note(peer, number, response, now) {
+                    let told = name::from_libp2p(&peer).zip(reception);
+                    let told = told.map(|(peer, reception)| Event::Received { peer, reception });
+                    told.into_iter().for_each(|event| self.emit(event));
+                }
+            }
             Note::Fault { peer, why, gravity } => {
                 let outputs = self.members.fault(peer, why, gravity, now);
                 self.carry_out(outputs);
@@ -227,6 +255,15 @@ impl Actor {
         if self.run.is_some() {
             return;
         }
+        // Where nobody has said otherwise, everybody may take part.
+        self.carrier.shared.door.send_if_modified(|door| {
+            let unsaid = *door == Door::Closed;
+            if unsaid {
+                *door = Door::Open;
+            }
+            unsaid
+        });
+        self.on_door(now);
         let run = self.run.insert(Run::new(id, manifest, now));
         let listeners = self.carrier.subscribe(run);
         self.carrier.find(run, now);
@@ -238,12 +275,13 @@ impl Actor {
         if let Some(run) = &mut self.run {
             self.carrier.find(run, now);
         }
+        self.attend(now);
         self.redial(now);
         let outputs = self.members.tick(now);
         self.carry_out(outputs);
         for ask in self.entries.settled(now) {
             let asked = self.entries.asked(ask.of, self.members.peers.connected_ones());
-            self.carrier.ask_manifests(ask, asked, self.entries.attempts());
+            self.carrier.ask_offers(ask, asked, self.entries.attempts());
         }
         self.settle_reachability(now);
         self.carrier.shared.contacts.send_if_modified(|known| {
@@ -269,56 +307,6 @@ impl Actor {
         self.emit(Event::Reachability(state));
     }
 
-    /// Dials the entry points and members that are due.
-    fn redial(&mut self, now: Instant) {
-        for (peer, addresses) in self.entries.due(now) {
-            let condition = PeerCondition::DisconnectedAndNotDialing;
-            match self.carrier.dial(dial::for_messages(peer, addresses, condition)) {
-                Ok(_) => {}
-                // It was found in another way meanwhile.
-                Err(DialError::DialPeerConditionFalse(_)) => self.entries.up(&peer),
-                Err(error) => self.entries.failed(&peer, error, now),
-            }
-        }
-        for (peer, addresses) in self.members.due(now) {
-            // A ring connection may have outlived the one for messages.
-            let condition = PeerCondition::NotDialing;
-            match self.carrier.dial(dial::for_messages(peer, addresses, condition)) {
-                Ok(_) | Err(DialError::DialPeerConditionFalse(_)) => {}
-                Err(_) => self.members.peers.failed(&peer, now),
-            }
-        }
-    }
-
-    /// Opens a ring stream on a connection of its own; an earlier one to this peer is closed, since
-    /// whoever asks for another has no more use for it.
-    fn open_ring(&mut self, peer: PeerId, reply: Responder<ByteStream, StreamError>) {
-        let Some(entry) = self.members.peers.get(&peer).filter(|peer| peer.control().is_some())
-        else {
-            // Nobody waits any longer, if this fails.
-            let _ = reply.send(Err(StreamError::NotConnected));
-            return;
-        };
-        for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
-            self.carrier.swarm.close_connection(connection.id);
-        }
-        self.dial_ring(RingDial::new(peer, entry.direct_addresses(), reply));
-    }
-
-    /// Tries what has not been tried yet; the connection for messages is the last resort.
-    fn dial_ring(&mut self, mut dial: RingDial) {
-        while let Some(options) = dial.next() {
-            if let Some(id) = self.carrier.dial_ring(options) {
-                self.dials.insert(id, dial);
-                return;
-            }
-        }
-        match self.members.peers.control(&dial.peer) {
-            Some(connection) => self.carrier.open_ring(connection, dial),
-            None => _ = dial.reply.send(Err(StreamError::NotConnected)),
-        }
-    }
-
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
         match event {
             SwarmEvent::Behaviour(NodeEvent::Discovery(event)) => self.on_discovery(event, now),
@@ -334,7 +322,9 @@ impl Actor {
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
                 self.carrier.swarm.behaviour_mut().discovery.closed(&peer_id);
                 let outputs = self.members.closed(peer_id, connection_id, cause, now);
-                if !self.members.peers.is_connected(&peer_id) {
+                let last = !self.members.peers.is_connected(&peer_id);
+                self.lobby.closed(&peer_id, connection_id, last);
+                if last {
                     self.entries.down(&peer_id, now);
                 }
                 self.carry_out(outputs);
@@ -376,8 +366,12 @@ impl Actor {
             self.carrier.swarm.close_connection(id);
             return;
         }
+        let entry = self.entries.contains(&peer);
+        if !entry && !self.lobby.connected(peer, &connection) {
+            self.carrier.swarm.close_connection(id);
+        }
         let outputs = self.members.connected(peer, connection);
-        if self.entries.contains(&peer) {
+        if entry {
             self.entries.up(&peer);
             self.announce_soon(now);
         }
@@ -385,23 +379,6 @@ impl Actor {
             self.carrier.open_ring(id, dial);
         }
         self.carry_out(outputs);
-    }
-
-    fn on_dial_failed(
-        &mut self,
-        connection: ConnectionId,
-        peer: Option<PeerId>,
-        error: DialError,
-        now: Instant,
-    ) {
-        if let Some(dial) = self.dials.remove(&connection) {
-            tracing::debug!(%error, "no connection for a ring");
-            return self.dial_ring(dial);
-        }
-        let Some(peer) = peer.filter(|peer| !self.carrier.swarm.is_connected(peer)) else { return };
-        tracing::debug!(%peer, %error, "cannot dial");
-        self.members.peers.failed(&peer, now);
-        self.entries.failed(&peer, error, now);
     }
 
     fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
@@ -461,11 +438,21 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// A stream that cannot be served now is dropped, which resets it.
+    /// A stream that cannot be served now, or that its peer may not open yet, is dropped, which resets
+    /// it.
     fn on_stream(&mut self, incoming: Incoming, now: Instant) {
         let Incoming { peer, connection, protocol, stream } = incoming;
         let Some(entry) = self.members.peers.get_mut(&peer) else { return };
-        if protocol == RING {
+        if protocol == ADMIT {
+            if self.lobby.takes_visit(connection, now) {
+                self.carrier.serve_visit(peer, entry, stream);
+            }
+        } else if protocol == manifest::PROTOCOL || protocol == manifest::PAPERS {
+            let run = self.run.as_ref().and_then(Run::offered);
+            self.carrier.serve_files(peer, entry, (run, protocol), stream);
+        } else if !self.lobby.lets_in(&peer) {
+            tracing::debug!(%peer, %protocol, "a stream of a peer that is not let in");
+        } else if protocol == RING {
             entry.assign(connection, Purpose::Ring);
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
@@ -475,11 +462,8 @@ impl Actor {
             }
         } else if protocol == CONTROL {
             self.carrier.serve_control(peer, entry, stream);
-        } else if protocol == FETCH {
-            self.carrier.serve_fetch(peer, entry, stream);
         } else {
-            let offered = self.run.as_ref().map(|run| (run.id, run.manifest.clone()));
-            self.carrier.serve_manifest(peer, offered, stream);
+            self.carrier.serve_fetch(peer, entry, stream);
         }
     }
 }

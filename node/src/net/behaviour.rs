@@ -21,7 +21,7 @@ use libp2p::{
     swarm::NetworkBehaviour,
 };
 
-use super::mute::Mute;
+use super::{mute::Mute, visit::ADMIT};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
@@ -51,7 +51,14 @@ impl Node {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { far }),
             gossip: Mute::new(gossip()?),
-            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH, manifest::PROTOCOL]),
+            streams: streams::Behaviour::new(&[
+                CONTROL,
+                RING,
+                FETCH,
+                ADMIT,
+                manifest::PROTOCOL,
+                manifest::PAPERS,
+            ]),
         })
     }
 }

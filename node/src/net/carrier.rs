@@ -11,7 +11,7 @@ use intellect_bootstrap::{
 };
 use intellect_protocol::{crowd::Failure, id::RunId};
 use libp2p::{
-    Multiaddr, PeerId, Swarm,
+    Multiaddr, PeerId, StreamProtocol, Swarm,
     core::transport::ListenerId,
     gossipsub::{MessageAcceptance, TopicHash},
     identity::Keypair,
@@ -27,12 +27,14 @@ use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
 use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
 use super::dial::RingDial;
-use super::enter::{Ask, collect};
+use super::enter::{Ask, Wanted, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
 use super::interface::{ByteStream, Config, GossipToken, NetError, StreamError, Topic, Verdict};
+use super::lobby::Due;
 use super::peers::Peer;
 use super::run::Run;
-use super::{fetch, line};
+use super::visit::ADMIT;
+use super::{fetch, line, visit};
 
 /// The swarm, and the tasks that serve its streams; a task ends with this.
 pub(super) struct Carrier {
@@ -194,18 +196,61 @@ impl Carrier {
         let _ = reply.send(Err(refusal));
     }
 
+    /// Brings a visit of ours, if there is room.
+    pub(super) fn visit(&mut self, due: Due) {
+        let Due { peer, connection, number, visit } = due;
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
+        self.tasks.spawn(visit::pay(peer, opening, visit, number, self.notes.clone()));
+    }
+
+    /// Listens to the visit of a peer, unless it has too many.
+    pub(super) fn serve_visit(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+        if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
+            self.tasks.spawn(visit::receive(id, stream, self.notes.clone(), permit));
+        }
+    }
+
+    /// Asks a peer for the papers of a run over its control connection, if there is one.
+    pub(super) fn ask_papers(
+        &mut self,
+        peer: PeerId,
+        control: Option<ConnectionId>,
+        run: RunId,
+        reply: Responder<Vec<Vec<u8>>, Failure>,
+    ) {
+        let Some(connection) = control.filter(|_| self.tasks.len() < TASKS_MAX) else {
+            // Nobody waits any longer, if this fails.
+            let _ = reply.send(Err(Failure::Refused));
+            return;
+        };
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::PAPERS);
+        self.tasks.spawn(async move {
+            let exchange = async {
+                let stream = opening.await.ok()?.ok()?;
+                manifest::ask_papers(stream, run.0).await.ok()
+            };
+            let answer = timeout(manifest::TIMEOUT, exchange).await;
+            let answer = answer.map_or(Err(Failure::Silent), |a| a.ok_or(Failure::Refused));
+            let _ = reply.send(answer);
+        });
+    }
+
     /// Asks peers for manifests; `attempts` is what came of those that cannot be asked.
-    pub(super) fn ask_manifests(
+    pub(super) fn ask_offers(
         &mut self,
         ask: Ask,
         asked: Vec<(PeerId, ConnectionId)>,
         attempts: Vec<String>,
     ) {
         let streams = &mut self.swarm.behaviour_mut().streams;
-        let open = |(peer, id)| (peer, streams.open(peer, id, manifest::PROTOCOL));
+        let protocol = match ask.wanted {
+            Wanted::Manifests(_) => manifest::PROTOCOL,
+            Wanted::Papers(_) => manifest::PAPERS,
+        };
+        let open = |(peer, id)| (peer, streams.open(peer, id, protocol.clone()));
         let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
         self.tasks.spawn(async move {
-            let answer = collect(ask.run, askings, attempts).await;
+            let answer = collect(ask.wanted, askings, attempts).await;
             // Nobody waits any longer.
             let _ = ask.reply.send(answer);
         });
@@ -228,21 +273,32 @@ impl Carrier {
         }
     }
 
-    /// Hands out the manifest of our run, if there is one and there is room.
-    pub(super) fn serve_manifest(
+    /// Hands out the manifest of our run, if there is one, or its papers to who names it; unless the
+    /// peer has too many answers under way.
+    pub(super) fn serve_files(
         &mut self,
-        peer: PeerId,
-        offered: Option<(RunId, manifest::File)>,
+        id: PeerId,
+        peer: &Peer,
+        (run, protocol): (Option<(RunId, manifest::File)>, StreamProtocol),
         stream: libp2p::Stream,
     ) {
-        if self.tasks.len() >= TASKS_MAX {
-            return;
-        }
-        let notes = self.notes.clone();
+        let permit = peer.answers.clone().try_acquire_owned();
+        let Some(permit) = permit.ok().filter(|_| self.tasks.len() < TASKS_MAX) else { return };
+        let (notes, shared, peer) = (self.notes.clone(), Arc::clone(&self.shared), id);
         self.tasks.spawn(async move {
-            let answer = manifest::serve(stream, |asked| {
-                let chosen = |(id, _): &(RunId, _)| asked.is_none_or(|asked| asked == id.0);
-                offered.into_iter().filter(chosen).map(|(_, file)| file).collect()
+            let _permit = permit;
+            let answer = manifest::serve(stream, async |asked| {
+                let named = |id: &RunId| asked.is_some_and(|asked| asked == id.0);
+                match run {
+                    Some((id, _)) if protocol == manifest::PAPERS && named(&id) => {
+                        shared.papers.borrow().clone()
+                    }
+                    Some((id, file)) if protocol != manifest::PAPERS => {
+                        let chosen = asked.is_none() || named(&id);
+                        chosen.then_some(file).into_iter().collect()
+                    }
+                    Some(_) | None => Vec::new(),
+                }
             });
             // Whatever went wrong, the asker sees that its stream has ended.
             if let Ok(Err(

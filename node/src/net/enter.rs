@@ -49,6 +49,15 @@ pub(crate) enum OfferError {
     Stopped,
 }
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The manifest of a run, or all.
+    Manifests(Option<RunId>),
+    /// The papers of a run.
+    Papers(RunId),
+}
+
 /// Whose manifests count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offerers {
@@ -60,7 +69,7 @@ pub(crate) enum Offerers {
 
 /// Somebody who waits for manifests.
 pub(super) struct Ask {
-    pub(super) run: Option<RunId>,
+    pub(super) wanted: Wanted,
     pub(super) of: Offerers,
     pub(super) reply: oneshot::Sender<Result<Vec<Offer>, OfferError>>,
     pub(super) since: Instant,
@@ -214,7 +223,7 @@ impl Entries {
 
 /// Asks several peers, and answers with all that they hand out.
 pub(super) async fn collect(
-    run: Option<RunId>,
+    wanted: Wanted,
     askings: Vec<(PeerId, Opening)>,
     mut attempts: Vec<String>,
 ) -> Result<Vec<Offer>, OfferError> {
@@ -226,7 +235,11 @@ pub(super) async fn collect(
         let exchange = async {
             let stream = opening.await.map_err(|_| "the connection closed".to_owned())?;
             let stream = stream.map_err(|error| error.to_string())?;
-            manifest::ask(stream, run.map(|run| run.0)).await.map_err(|error| error.to_string())
+            let asked = match wanted {
+                Wanted::Manifests(run) => manifest::ask(stream, run.map(|run| run.0)).await,
+                Wanted::Papers(run) => manifest::ask_papers(stream, run.0).await,
+            };
+            asked.map_err(|error| error.to_string())
         };
         let late = || Err(format!("no answer within {} s", manifest::TIMEOUT.as_secs()));
         (peer, timeout(manifest::TIMEOUT, exchange).await.unwrap_or_else(|_| late()))
@@ -303,7 +316,12 @@ mod tests {
         let two: Multiaddr = format!("/ip4/127.0.0.1/udp/1/quic-v1/p2p/{peer}").parse().unwrap();
         let mut entries = Entries::new(vec![one.clone(), two.clone()], now);
         let (reply, _asked) = oneshot::channel();
-        entries.ask(Ask { run: None, of: Offerers::Named, reply, since: now });
+        entries.ask(Ask {
+            wanted: Wanted::Manifests(None),
+            of: Offerers::Named,
+            reply,
+            since: now,
+        });
         assert!(entries.settled(now).is_empty(), "not before it was dialled");
         assert_eq!(entries.due(now), [(peer, vec![one.clone(), two.clone()])]);
         assert!(entries.due(now).is_empty() && entries.settled(now).is_empty());

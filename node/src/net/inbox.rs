@@ -11,13 +11,15 @@ use intellect_bootstrap::{frame::Room, manifest};
 use intellect_protocol::{
     crowd::Failure,
     id::{PeerId as Peer, RunId},
+    lobby::Reception,
 };
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::address::Address;
-use super::enter::{Offer, OfferError, Offerers};
-use super::interface::{ByteStream, Event, GossipToken, StreamError, Topic, Verdict};
+use super::door::Door;
+use super::enter::{Offer, OfferError, Offerers, Wanted};
+use super::interface::{ByteStream, Event, GossipToken, Response, StreamError, Topic, Verdict};
 use super::pace::{Inflow, RateLimiter};
 
 /// Where the answer to a call goes. That nobody waits for it any longer is no error.
@@ -25,10 +27,16 @@ pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
 
 /// What somebody with a handle wants.
 pub(super) enum Call {
-    /// See [`super::Handle::manifests`].
-    Manifests { run: Option<RunId>, of: Offerers, reply: Responder<Vec<Offer>, OfferError> },
+    /// See [`super::Handle::manifests`] and [`super::Handle::entry_papers`].
+    Offers { wanted: Wanted, of: Offerers, reply: Responder<Vec<Offer>, OfferError> },
     /// See [`super::Handle::join`].
     Join { run: RunId, manifest: manifest::File },
+    /// See [`super::Handle::seek`].
+    Seek { run: RunId },
+    /// See [`super::Handle::show`].
+    Show { visit: Vec<u8> },
+    /// See [`super::Handle::papers`].
+    Papers { peer: Peer, run: RunId, reply: Responder<Vec<Vec<u8>>, Failure> },
     /// See [`super::Handle::gossip`].
     Gossip { topic: Topic, bytes: Vec<u8> },
     /// See [`super::Handle::verdict`].
@@ -55,6 +63,8 @@ pub(super) enum Note {
     LineDown { peer: PeerId, connection: ConnectionId },
     /// Something for the driver has come.
     Tell(Event),
+    /// What came of a visit of ours.
+    Visited { peer: PeerId, number: u64, response: Response, reception: Option<Reception> },
     /// The peer has misbehaved.
     Fault { peer: PeerId, why: String, gravity: Gravity },
 }
@@ -82,6 +92,10 @@ pub(super) struct Shared {
     pub(super) addresses: watch::Sender<Vec<Address>>,
     /// Where peers of the run are reached.
     pub(super) contacts: watch::Sender<Vec<Address>>,
+    /// Whom this node lets in.
+    pub(super) door: watch::Sender<Door>,
+    /// The papers that it hands out.
+    pub(super) papers: watch::Sender<Vec<manifest::File>>,
     /// The queue of each open control stream.
     lines: RwLock<HashMap<Peer, mpsc::Sender<Vec<u8>>>>,
 }
@@ -96,6 +110,8 @@ impl Shared {
             alive: AtomicUsize::new(0),
             addresses: watch::Sender::default(),
             contacts: watch::Sender::default(),
+            door: watch::Sender::default(),
+            papers: watch::Sender::default(),
             lines: RwLock::default(),
         }
     }

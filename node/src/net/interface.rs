@@ -9,7 +9,10 @@ use intellect_bootstrap::{
     streams::OpenError,
     transport::{BuildError, ListenError},
 };
-use intellect_protocol::id::PeerId;
+use intellect_protocol::{
+    id::PeerId,
+    lobby::{Reception, Visit},
+};
 use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;
 use tokio_util::compat::Compat;
@@ -168,6 +171,22 @@ pub(crate) enum Event {
         /// Takes the answer, at most [`ANSWER_BYTES_MAX`] long; dropped, it refuses.
         reply: Reply,
     },
+    /// Somebody has come to the lobby.
+    Visit {
+        /// The owner of the connection.
+        from: PeerId,
+        /// What it wants.
+        visit: Box<Visit>,
+        /// Takes the answer; dropped, there is none.
+        reply: oneshot::Sender<Reception>,
+    },
+    /// What a peer answered to what this node shows.
+    Received {
+        /// The peer.
+        peer: PeerId,
+        /// Its answer.
+        reception: Reception,
+    },
     /// A peer speaks another major version. No fault of it.
     Incompatible {
         /// The peer that speaks it.
@@ -213,6 +232,19 @@ pub(crate) enum StreamError {
     /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,
+}
+
+/// What came of a visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Response {
+    /// The peer lets us in.
+    Welcome,
+    /// It does not.
+    Refused,
+    /// It has not said.
+    Silent,
+    /// It has no lobby.
+    Unknown,
 }
 
 /// Where the answer to a request goes; dropped, it refuses.

@@ -267,11 +267,11 @@ impl Members {
     /// Sends our heartbeat to some peers of the run, beside gossip. They may know another program
     /// with our key, and gossip has one conversation with a key, so that a peer that listens may
     /// listen to the other one. Whoever waited longest comes first, and of those that waited equally
-    /// long the peers that do not listen. Entry points are left alone.
+    /// long the peers that do not listen. Entry points, and whoever is not let in, are left alone.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
-        is_entry: impl Fn(&PeerId) -> bool,
+        is_spared: impl Fn(&PeerId) -> bool,
         now: Instant,
     ) -> Vec<Output> {
         if now < self.knock_at {
@@ -281,7 +281,7 @@ impl Members {
         let settled = |since: Instant| now.saturating_duration_since(since) >= KNOCK_AFTER;
         let near = self.peers.iter().filter(|(peer, entry)| {
             let connected = entry.control().is_some_and(|control| settled(control.since));
-            entry.wanted && connected && !is_entry(peer)
+            entry.wanted && connected && !is_spared(peer)
         });
         let mut near: Vec<_> =
             near.map(|(peer, entry)| (entry.knocked, entry.member, *peer)).collect();

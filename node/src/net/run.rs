@@ -3,7 +3,7 @@
 //! A peer of the run is found by a provider record under BLAKE3("intellect-node 1 find" ‖ RunId):
 //! looked for every second while the run forms, and every half minute later.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use intellect_bootstrap::manifest;
 use intellect_protocol::id::RunId;
@@ -20,10 +20,11 @@ pub(super) struct Run {
     pub(super) id: RunId,
     /// The name of its provider records.
     pub(super) key: RecordKey,
-    pub(super) manifest: manifest::File,
+    manifest: manifest::File,
     joined: Instant,
     find_at: Instant,
     provide_at: Option<Instant>,
+    sought: bool,
 }
 
 impl Run {
@@ -32,7 +33,17 @@ impl Run {
         let mut key = b"intellect-node 1 find".to_vec();
         key.extend_from_slice(id.as_bytes());
         let key = RecordKey::new(blake3::hash(&key).as_bytes());
-        Self { id, key, manifest, joined: now, find_at: now, provide_at: Some(now) }
+        Self { id, key, manifest, joined: now, find_at: now, provide_at: Some(now), sought: false }
+    }
+
+    /// A run whose peers are looked for, by somebody who is none.
+    pub(super) fn sought(id: RunId, now: Instant) -> Self {
+        Self { provide_at: None, sought: true, ..Self::new(id, Arc::default(), now) }
+    }
+
+    /// What is handed out of it.
+    pub(super) fn offered(&self) -> Option<(RunId, manifest::File)> {
+        (!self.sought).then(|| (self.id, self.manifest.clone()))
     }
 
     /// How gossip calls a topic of the run.
@@ -67,7 +78,9 @@ impl Run {
     /// Says again, soon, where this node is: it has moved, or an entry point was restarted and
     /// knows nobody.
     pub(super) fn announce_soon(&mut self, now: Instant) {
-        self.provide_at = Some(now + PROVIDE_DELAY);
+        if !self.sought {
+            self.provide_at = Some(now + PROVIDE_DELAY);
+        }
         self.find_at = self.find_at.min(now + PROVIDE_DELAY);
     }
 }

@@ -1,6 +1,8 @@
 //! Several networks and one entry point in this process, over loopback TCP with ports from the
 //! system. Every wait has a deadline.
 
+mod invited;
+
 use std::{collections::HashSet, io::ErrorKind, sync::atomic::AtomicUsize, time::Duration};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
@@ -53,7 +55,12 @@ async fn entry(seed: u8, listen: &str) -> Entry {
         key: Keypair::ed25519_from_bytes([seed; 32]).unwrap(),
         listen: vec![listen.parse().unwrap()],
         external: Vec::new(),
-        manifests: vec![b"a manifest".to_vec().into()],
+        offers: vec![server::Offer {
+            run: [9; 32],
+            manifest: b"a manifest".to_vec().into(),
+            papers: std::path::PathBuf::new(),
+        }],
+        unlisted: false,
         line: None,
     };
     let (announce, mut announced) = mpsc::channel(4);
@@ -114,6 +121,19 @@ impl Node {
                     _ => {}
                 }
                 if let Some(picked) = picked {
+                    return picked;
+                }
+            }
+        })
+        .await
+    }
+
+    /// The same for what has to be taken to be answered.
+    async fn until_owned<T>(&mut self, what: &str, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+        soon(what, async {
+            loop {
+                let event = self.net.events.recv().await.expect("the network runs");
+                if let Some(picked) = pick(event) {
                     return picked;
                 }
             }

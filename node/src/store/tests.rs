@@ -1,7 +1,5 @@
 //! The folder itself.
 
-use intellect_protocol::{id::Digest, message::Head, sign::Keypair};
-
 use super::*;
 
 pub(super) const RUN: RunId = RunId([7; 32]);
@@ -56,26 +54,4 @@ fn the_runs_of_a_folder_are_known_by_name() {
     }
     fs::create_dir(folder.path().join("runs/other")).unwrap();
     assert_eq!(runs(folder.path()).unwrap(), [RUN, RunId([9; 32])]);
-}
-
-#[test]
-fn g11_the_newest_vouch_is_kept_and_a_damaged_one_is_none() {
-    let (_folder, store) = open();
-    let organiser = Keypair::from_seed(&[1; 32]);
-    let kept = || store.vouch(&organiser.peer(), RUN);
-    assert_eq!(kept(), None);
-    let head = Head { epoch: 3, tokens: 7, state: Digest([5; 32]) };
-    let first = Vouch::new(&organiser, RUN, None, &head, Digest([6; 32])).unwrap();
-    let later = Head { epoch: 9, ..head };
-    let next = Vouch::new(&organiser, RUN, Some(&first), &later, Digest([6; 32])).unwrap();
-    for vouch in [first, next] {
-        store.save_vouch(&vouch).unwrap();
-        assert_eq!(kept(), Some(vouch));
-    }
-    assert_eq!(store.vouch(&organiser.peer(), RunId([8; 32])), None);
-    let path = store.folder.join("vouch");
-    let mut bytes = fs::read(&path).unwrap();
-    bytes.push(0);
-    fs::write(&path, &bytes).unwrap();
-    assert_eq!(kept(), None);
 }

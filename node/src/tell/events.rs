@@ -239,6 +239,13 @@ pub(crate) enum Event {
         /// What to do.
         remedy: String,
     },
+    /// A peer has nothing to show that lets it into a run of invited peers.
+    Refused {
+        /// The peer.
+        who: PeerName,
+        /// What it was told.
+        why: String,
+    },
     /// Two programs run with the key of a peer.
     DuplicateIdentity {
         /// The peer; the writer itself, where it ends for that.

@@ -68,7 +68,8 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         key: key.pair.clone(),
         listen,
         external,
-        manifests: offers.iter().map(|offer| offer.manifest.text.as_bytes().into()).collect(),
+        offers: offers.iter().map(Offer::served).collect(),
+        unlisted: args.unlisted,
         line: args.line.clone(),
     };
     let runtime =
@@ -78,7 +79,8 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         // Whoever closed the pipe does not want to read it.
         let mut runs = Some(offers.iter().map(Offer::describe).collect::<String>());
         let announce = |address: Address| {
-            let told = runs.take().unwrap_or_default() + &join_lines(&offers, &address);
+            let told =
+                runs.take().unwrap_or_default() + &join_lines(&offers, args.unlisted, &address);
             let _ = out.write_all(told.as_bytes()).and_then(|()| out.flush());
         };
         server::serve(config, announce, interrupts.next()).await?;
@@ -93,6 +95,15 @@ struct Offer {
 }
 
 impl Offer {
+    /// What is handed out. Beside the manifest lie the papers of its organiser.
+    fn served(&self) -> server::Offer {
+        server::Offer {
+            run: self.manifest.id.0,
+            manifest: self.manifest.text.as_bytes().into(),
+            papers: self.path.with_extension("papers"),
+        }
+    }
+
     /// Which run it is, on a line of its own.
     fn describe(&self) -> String {
         let Manifest { run, work, id, .. } = &self.manifest;
@@ -117,9 +128,13 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
 }
 
 /// What a contributor types to join each run at `address`.
-fn join_lines(offers: &[Offer], address: &Address) -> String {
+fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     let line = |Offer { manifest: Manifest { work, id, .. }, .. }: &Offer| {
-        let run = if offers.len() > 1 { format!(" --run {id}") } else { String::new() };
+        let run = match (unlisted, offers.len()) {
+            (true, _) => format!(" --run {}", id.hex()),
+            (false, 1) => String::new(),
+            (false, _) => format!(" --run {id}"),
+        };
         let data = match work.data.hints.names.as_slice() {
             _ if work.data.source.file_count() == 0 => String::new(),
             [] => " --data FILE".to_owned(),

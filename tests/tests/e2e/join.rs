@@ -142,7 +142,12 @@ fn hand_out(file: &[u8]) -> String {
         key: Keypair::ed25519_from_bytes([9; 32]).unwrap(),
         listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
         external: Vec::new(),
-        manifests: vec![file.into()],
+        offers: vec![server::Offer {
+            run: [9; 32],
+            manifest: file.into(),
+            papers: std::path::PathBuf::new(),
+        }],
+        unlisted: false,
         line: None,
     };
     thread::spawn(move || {

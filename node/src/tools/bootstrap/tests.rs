@@ -30,7 +30,10 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
     let (plain, text) = (manifest(&Work::synthetic()), manifest(&Work::text(FILE)));
     let address = ADDRESS.parse().unwrap();
     let one = offers(&[&plain]).unwrap();
-    assert_eq!(join_lines(&one, &address), format!("intellect-node --bootstrap {ADDRESS}\n"));
+    assert_eq!(
+        join_lines(&one, false, &address),
+        format!("intellect-node --bootstrap {ADDRESS}\n")
+    );
     let two = offers(&[&plain, &text]).unwrap();
     let [first, second] = two.as_slice() else { panic!("{}", two.len()) };
     let lines = format!(
@@ -38,7 +41,9 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
          intellect-node --bootstrap {ADDRESS} --run {} --data FILE\n",
         first.manifest.id, second.manifest.id
     );
-    assert_eq!(join_lines(&two, &address), lines);
+    assert_eq!(join_lines(&two, false, &address), lines);
+    let unlisted = join_lines(&one, true, &address);
+    assert!(unlisted.ends_with(&format!(" --run {}\n", one[0].manifest.id.hex())), "{unlisted}");
     assert!(first.describe().contains("demo: 94 528 parameters"), "{}", first.describe());
 }
 
@@ -50,7 +55,7 @@ fn a_line_names_the_files() {
     work.data.hints.url = Some("https://example.org/text".to_owned());
     let offers = offers(&[&manifest(&work)]).unwrap();
     let line = format!("intellect-node --bootstrap {ADDRESS} --data 'my text.txt'\n");
-    assert_eq!(join_lines(&offers, &ADDRESS.parse().unwrap()), line);
+    assert_eq!(join_lines(&offers, false, &ADDRESS.parse().unwrap()), line);
     let told = offers[0].describe();
     assert!(told.ends_with("parameters; its data is at https://example.org/text\n"), "{told}");
 }

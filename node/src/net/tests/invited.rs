@@ -1,0 +1,180 @@
+//! A run of invited peers, as the network sees it: who is let in is said by the driver, which is
+//! this file.
+
+use intellect_protocol::lobby::{Outcome, Reception};
+
+use super::*;
+
+const LOBBY: Duration = Duration::from_secs(16);
+
+/// A node that lets in `these`, listens at one address, and hands out a manifest.
+async fn member(seed: u8, bootstrap: &[Multiaddr], these: &[PeerId]) -> Node {
+    let node = Node::new(seed, bootstrap);
+    node.net.handle.let_in(these.iter().copied().collect());
+    node.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
+    node
+}
+
+fn welcome() -> Reception {
+    Reception { outcome: Outcome::Welcome, epoch: 7, decree: None }
+}
+
+/// What a peer that speaks our protocols gets on a stream of one: bytes, until it is reset.
+async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<u8> {
+    let key = Keypair::generate_ed25519();
+    let (transport, _) = transport::build(&key, None).unwrap();
+    let me = key.public().to_peer_id();
+    let behaviour = streams::Behaviour::new(&[]);
+    let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
+    swarm.dial(target).unwrap();
+    let opening = loop {
+        if let SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } =
+            swarm.select_next_some().await
+        {
+            let protocol = StreamProtocol::new(protocol);
+            break swarm.behaviour_mut().open(peer_id, connection_id, protocol);
+        }
+    };
+    let exchange = async {
+        let mut stream = opening.await.unwrap().unwrap();
+        let mut got = Vec::new();
+        // Reset: nothing more comes.
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.flush().await;
+        let _ = stream.read_to_end(&mut got).await;
+        got
+    };
+    tokio::select! {
+        got = exchange => got,
+        () = async { loop { swarm.select_next_some().await; } } => unreachable!(),
+    }
+}
+
+/// Drives a node for a while; what it heard that a stranger can have said is a failure.
+async fn hears_no_stranger(node: &mut Node, time: Duration) {
+    let heard = timeout(time, async {
+        loop {
+            let event = node.net.events.recv().await.expect("the network runs");
+            match event {
+                Event::Message { .. } | Event::Fetch { .. } | Event::Connected { .. } => {
+                    return event;
+                }
+                _ => {}
+            }
+        }
+    });
+    if let Ok(event) = heard.await {
+        panic!("{event:?}");
+    }
+    assert!(node.net.rings.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_gets_the_manifest_and_nothing_else() {
+    let mut one = member(1, &[], &[]).await;
+    one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
+    one.net.handle.serve_papers(vec![b"a paper".as_slice().into()]);
+    let target = one.net.handle.addresses()[0].clone();
+    let mut run = vec![32, 0, 0, 0];
+    run.extend(RUN.0);
+    let framed = |text: &[u8]| [&[u8::try_from(text.len()).unwrap(), 0, 0, 0], text].concat();
+    for (protocol, ask, answer) in [
+        ("/intellect/manifest/1", run.clone(), framed(b"a manifest")),
+        ("/intellect/papers/1", run.clone(), framed(b"a paper")),
+        ("/intellect/ctl/1", run.clone(), Vec::new()),
+        ("/intellect/fetch/2", run.clone(), Vec::new()),
+        ("/intellect/ring/1", run.clone(), Vec::new()),
+    ] {
+        let got = soon(protocol, gets(target.clone(), protocol, ask)).await;
+        assert_eq!(got, answer, "{protocol}");
+    }
+    hears_no_stranger(&mut one, Duration::from_secs(1)).await;
+    // A program of ours that takes the run for an open one: it says all that it can.
+    let mut stranger = Node::new(2, &[target]);
+    stranger.net.handle.join(RUN, Vec::new()).await.unwrap();
+    for second in 0..7_u8 {
+        stranger.net.handle.gossip(Topic::Ctl, vec![second]).unwrap();
+        stranger.net.handle.knock(vec![second]);
+        one.net.handle.gossip(Topic::Ctl, vec![100 + second]).unwrap();
+        one.net.handle.knock(vec![100 + second]);
+        hears_no_stranger(&mut one, Duration::from_millis(500)).await;
+        hears_no_stranger(&mut stranger, Duration::from_millis(500)).await;
+    }
+    // As soon as it is let in all of that works, and ends when it is no longer.
+    let id = stranger.id;
+    one.net.handle.let_in([id].into());
+    one.linked(1).await;
+    stranger.linked(1).await;
+    one.net.handle.gossip(Topic::Ctl, b"to all".to_vec()).unwrap();
+    stranger.hears(b"to all").await;
+    one.net.handle.let_in(HashSet::new());
+    one.loses(id).await;
+    hears_no_stranger(&mut one, Duration::from_secs(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
+    let mut one = member(1, &[], &[]).await;
+    one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
+    let target = one.net.handle.addresses()[0].clone();
+    let silent = misbehave(target.clone(), StreamProtocol::new("/intellect/ctl/1"), Vec::new());
+    timeout(LOBBY, silent).await.expect("it is still connected");
+
+    // One that shows a ticket is let in by who hears of it.
+    let mut two = member(2, std::slice::from_ref(&target), &[one.id]).await;
+    two.net.handle.show(&Visit::Enter(None)).await.unwrap();
+    let handle = one.net.handle.clone();
+    let came = one.until_owned("a visit", |event| match event {
+        Event::Visit { from, visit, reply } => {
+            handle.let_in([from].into());
+            reply.send(welcome()).unwrap();
+            Some((from, *visit))
+        }
+        _ => None,
+    });
+    assert_eq!(came.await, (two.id, Visit::Enter(None)));
+    let answer = two.until("an answer", |event| match event {
+        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        _ => None,
+    });
+    assert_eq!(answer.await, (one.id, welcome()));
+    one.linked(1).await;
+    two.linked(1).await;
+
+    // What is no visit is nobody's mistake.
+    let bad = misbehave(target, StreamProtocol::new("/intellect/admit/1"), vec![0xff; 64]);
+    let bad = tokio::spawn(bad);
+    let why = one.until("a fault", |event| match event {
+        Event::Fault { why, .. } => Some(why.clone()),
+        _ => None,
+    });
+    assert_eq!(why.await, "a visit that cannot be read");
+    soon("being thrown out", bad).await.unwrap();
+}
+
+/// An organiser's tool is admitted nowhere, and finds the members all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_no_peer_of_the_run_finds_its_members_and_pays_them_a_visit() {
+    let entry = entry(121, "/ip4/127.0.0.1/tcp/0").await;
+    let mut one = member(1, std::slice::from_ref(&entry.address), &[]).await;
+    let mut tool = Node::new(2, std::slice::from_ref(&entry.address));
+    tool.net.handle.seek(RUN).await.unwrap();
+    tool.net.handle.show(&Visit::Ask).await.unwrap();
+    one.until_owned("a visit", |event| match event {
+        Event::Visit { visit, reply, .. } if *visit == Visit::Ask => {
+            reply.send(welcome()).unwrap();
+            Some(())
+        }
+        _ => None,
+    })
+    .await;
+    let answer = tool.until("an answer", |event| match event {
+        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        _ => None,
+    });
+    assert_eq!(answer.await, (one.id, welcome()));
+    // Nobody takes it for a peer of the run, and it hands out nothing of it.
+    let other = Node::new(3, std::slice::from_ref(&tool.net.handle.addresses()[0]));
+    let offers = other.net.handle.manifests(None, Offerers::Named).await;
+    assert!(matches!(offers, Err(OfferError::Nothing(_))), "{offers:?}");
+}

@@ -1,0 +1,108 @@
+//! What lies beside the manifest of a run: `papers`, what its authorities have signed since, and
+//! `ticket`, by which this node came into a run of invited peers.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use intellect_bootstrap::manifest::{papers_file, read_papers};
+use intellect_protocol::{admit::code::Code, id::PeerId, message::Ticket};
+
+use super::{Store, StoreError, TEMPORARY, finish, replace};
+use crate::os::{cannot, unless_missing};
+
+impl Store {
+    /// Keeps the papers of the run's authorities.
+    pub(crate) fn save_papers(&self, papers: &[Arc<[u8]>]) -> Result<(), StoreError> {
+        let path = self.papers_path();
+        let bytes = papers_file(papers.iter().map(AsRef::as_ref));
+        Ok(replace(&path, &bytes).map_err(cannot("write", &path))?)
+    }
+
+    /// Those that were kept, unverified; what is behind damage is lost, and comes again from others.
+    pub(crate) fn papers(&self) -> Result<Vec<Arc<[u8]>>, StoreError> {
+        let path = self.papers_path();
+        Ok(read_papers(&path).map_err(cannot("read", &path))?)
+    }
+
+    fn papers_path(&self) -> PathBuf {
+        self.folder.join("papers")
+    }
+
+    /// Keeps what lets this node into a run of invited peers, for its owner alone.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the flag that takes an invite"))]
+    pub(crate) fn save_ticket(&self, ticket: &Ticket) -> Result<(), StoreError> {
+        let path = self.folder.join(TICKET);
+        let error = cannot("write", &path);
+        let temporary = path.with_extension(TEMPORARY);
+        unless_missing(fs::remove_file(&temporary)).map_err(&error)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+        let text = format!("{}\n", Code::Named(ticket.clone()));
+        let written = file.and_then(|file| finish(file, &temporary, &path, text.as_bytes()));
+        Ok(written.map_err(&error)?)
+    }
+
+    /// What was kept of that. A file that holds no ticket of `peer` is none.
+    pub(crate) fn ticket(&self, peer: &PeerId) -> Result<Option<Ticket>, StoreError> {
+        let path = self.folder.join(TICKET);
+        let mut text = String::new();
+        let file = unless_missing(File::open(&path)).map_err(cannot("read", &path))?;
+        let Some(file) = file else { return Ok(None) };
+        let read = file.take(TICKET_TEXT_MAX).read_to_string(&mut text);
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+            read => read.map_err(cannot("read", &path))?,
+        };
+        Ok(text.parse::<Code>().ok().and_then(|code| code.ticket(peer).ok()))
+    }
+}
+
+/// Name of the node's own ticket there: one line, the code for this peer alone.
+const TICKET: &str = "ticket";
+/// More than the text of the longest ticket.
+const TICKET_TEXT_MAX: u64 = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use intellect_protocol::id::RunId;
+
+    use super::*;
+    use crate::store::tests::open;
+
+    #[test]
+    fn papers_come_back_and_half_a_file_costs_only_what_it_lost() {
+        let (_folder, store) = open();
+        assert!(store.papers().unwrap().is_empty());
+        let papers: Vec<Arc<[u8]>> = (1..=3).map(|n| vec![n; 9].into()).collect();
+        store.save_papers(&papers).unwrap();
+        assert_eq!(store.papers().unwrap(), papers);
+        let bytes = fs::read(store.papers_path()).unwrap();
+        fs::write(store.papers_path(), &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(store.papers().unwrap(), papers[..2]);
+    }
+
+    #[test]
+    fn a_ticket_is_kept_for_its_owner_and_one_of_somebody_else_is_none() {
+        let (_folder, store) = open();
+        let (me, other) = (PeerId([1; 32]), PeerId([2; 32]));
+        assert_eq!(store.ticket(&me).unwrap(), None);
+        let ticket = Ticket::named(RunId([7; 32]), me, 0);
+        for _ in 0..2 {
+            store.save_ticket(&ticket).unwrap();
+            assert_eq!(store.ticket(&me).unwrap(), Some(ticket.clone()));
+        }
+        assert_eq!(store.ticket(&other).unwrap(), None);
+        let path = store.folder.join(TICKET);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for nonsense in [vec![0xff; 100], b"ii1".to_vec(), vec![b'1'; 10_000]] {
+            fs::write(&path, nonsense).unwrap();
+            assert_eq!(store.ticket(&me).unwrap(), None);
+        }
+    }
+}
