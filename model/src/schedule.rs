@@ -31,6 +31,25 @@ pub fn lr(train: &Train, tokens: u64, steps: u64) -> f64 {
     train.lr * wsd(train, tokens).min(join(train.join_ramp_steps, steps))
 }
 
+/// What is left of the schedule after `tokens` committed ones, as a schedule of its own: f'(t) = f(tokens + t).
+///
+/// Nothing once the rate falls: of the curves only a line could be begun in its middle.
+#[must_use]
+pub fn after(train: &Train, tokens: u64) -> Option<Train> {
+    let Train { warmup_tokens: warmup, warmup_start: start, stable_tokens, decay_tokens, .. } =
+        *train;
+    if tokens < warmup {
+        // Still the same line: s' = f(tokens), and W' ends where W did.
+        let warmup_start = start + (1.0 - start) * tokens as f64 / warmup as f64;
+        return Some(Train { warmup_tokens: warmup - tokens, warmup_start, ..train.clone() });
+    }
+    let over = tokens - warmup;
+    // Without a fall the peak has no end.
+    let left =
+        if decay_tokens == 0 { Some(stable_tokens) } else { stable_tokens.checked_sub(over) };
+    Some(Train { warmup_tokens: 0, warmup_start: 0.0, stable_tokens: left?, ..train.clone() })
+}
+
 /// f(t)
 fn wsd(train: &Train, tokens: u64) -> f64 {
     let (start, warmup) = (train.warmup_start, train.warmup_tokens);
@@ -111,6 +130,22 @@ mod tests {
         let train = Train { warmup_start: 0.01, ..train() };
         let lr = |tokens| lr(&train, tokens, 1000);
         assert_eq!([0, 50, 100].map(lr), [0.005, 0.5 * 0.505, 0.5]);
+    }
+
+    /// In the warmup, at its end, on the peak and at its end.
+    #[test]
+    fn what_is_left_of_a_schedule_goes_on_as_the_whole_would() {
+        let whole = Train { warmup_start: 0.1, ..train() };
+        for begin in [0, 40, 100, 250, 400] {
+            let rest = after(&whole, begin).unwrap();
+            for tokens in [1, 30, 60, 100, 200, 360, 500, 1000] {
+                let (found, expected) = (lr(&rest, tokens, 1000), lr(&whole, begin + tokens, 1000));
+                assert!((found - expected).abs() < 1e-12, "{begin} + {tokens}: {found} {expected}");
+            }
+        }
+        assert_eq!([401, 900].map(|begin| after(&whole, begin)), [None, None]);
+        let level = Train { decay_tokens: 0, ..train() };
+        assert_eq!(after(&level, u64::MAX).unwrap().stable_tokens, level.stable_tokens);
     }
 
     #[test]

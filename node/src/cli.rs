@@ -276,6 +276,13 @@ pub(crate) struct ManifestNewArgs {
     /// its weights are written beside --out, as .ckpt, for the first node's --genesis
     #[arg(long, value_name = "DIR")]
     pub(crate) from_hf: Option<PathBuf>,
+    /// Go on with the run in this data folder of a node: its settings, and the weights of its newest
+    /// checkpoint, which are written beside --out, as .ckpt, for the first node's --genesis
+    #[arg(long, value_name = "DATA_DIR", conflicts_with_all = ["from_hf", "preset", "data"])]
+    pub(crate) from_run: Option<PathBuf>,
+    /// Which run of that folder: the beginning of its id
+    #[arg(long, value_name = "PREFIX", requires = "from_run")]
+    pub(crate) run: Option<String>,
     /// Train on this text or token file, or mix several token files, or folders of them; every peer
     /// needs the same
     #[arg(long, value_name = "PATH", num_args = 1..)]

@@ -2,6 +2,7 @@
 //!
 //! Each takes what was typed, does its work, and writes for a person to `out`.
 
+mod begin;
 mod describe;
 
 use std::{
@@ -13,11 +14,15 @@ use std::{
 use intellect_model::{
     config::{Hints, Model, Work},
     data::{DataError, text, tokens},
-    hf::import::{self, ImportError, Imported},
+    hf::import::ImportError,
 };
-use intellect_protocol::{checkpoint::Table, manifest::Run};
+use intellect_protocol::{
+    id::{PeerId, RunId},
+    manifest::Run,
+};
 
 use crate::{
+    checkpoint::CheckpointError,
     cli::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
     figures::count,
@@ -26,7 +31,9 @@ use crate::{
     name::PeerName,
     os::{self, PathError, cannot},
     store::{StoreError, genesis},
+    tools::stored::StoredError,
 };
+use begin::{Before, Begin, Weights};
 use describe::describe;
 
 /// Why one of these commands did not succeed.
@@ -78,8 +85,37 @@ pub(crate) enum OfflineError {
         data: usize,
     },
     /// A size of it was changed.
-    #[error("the model of --from-hf is what its folder says: of [model] only context may be --set")]
+    #[error("the model is that of its weights: of [model] only context may be --set")]
     AnotherModel,
+    /// The run that is to be gone on with is not in the folder.
+    #[error(transparent)]
+    Before(#[from] StoredError),
+    /// Its state cannot be read.
+    #[error(transparent)]
+    State(#[from] CheckpointError),
+    /// Nothing can be trained any more.
+    #[error(
+        "run {run} is finished: it has its {tokens} tokens; say with --set stop_tokens=… how many \
+         more the new run is to commit, 0 for no end"
+    )]
+    Finished {
+        /// That run.
+        run: RunId,
+        /// As its manifest sets them.
+        tokens: String,
+    },
+    /// No curve can be begun in its middle.
+    #[error(
+        "the learning rate of run {run} has begun to fall, and is at {lr:.2e}: say with --set \
+         train.lr=… with which the new run goes on, and with --set train.decay_tokens=… over how \
+         many tokens it falls"
+    )]
+    Falling {
+        /// That run.
+        run: RunId,
+        /// Where it is.
+        lr: f64,
+    },
     /// Manifest and weights would be one file.
     #[error(
         "--out {}: so the weights beside the manifest are named; name the manifest otherwise, as \
@@ -137,45 +173,18 @@ const HF_CONTEXT: usize = 2_048;
 /// Makes a manifest, and the file of the weights that it names.
 fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError> {
     let weights_path = args.out.with_extension("ckpt");
-    if args.from_hf.is_some() {
-        if weights_path == args.out {
-            return Err(OfflineError::WeightsName { path: weights_path });
-        }
-        refuse_to_overwrite(&args.out)?;
-        refuse_to_overwrite(&weights_path)?;
-        if !sets(args, "train.lr") {
-            return Err(OfflineError::NoRate);
-        }
-        if args.data.is_empty() && !sets(args, "seed") {
-            return Err(OfflineError::NoData);
-        }
-    }
-    let weights = match &args.from_hf {
-        Some(folder) => {
-            writeln!(out, "reading the model in {}", folder.display())?;
-            out.flush()?;
-            Some(Weights::read(folder)?)
-        }
-        None => None,
-    };
+    refuse_what_cannot_be(args, &weights_path)?;
+    let begin = begin(args, out)?;
     let key = match &args.key {
         Some(path) => path.clone(),
         None => config::data_dir()?.join(identity::FILE_NAME),
     };
-    let manifest = new_manifest(args, weights.as_ref())?;
+    let manifest = new_manifest(args, &begin)?;
     // The manifest last: where one is, its weights are.
-    if let Some(weights) = weights {
-        genesis::publish(&weights_path, &weights.table, &weights.imported.theta)?;
-        if weights.imported.untied {
-            writeln!(out, "its head was its embedding: from here on they learn apart")?;
-        }
-        let (context, most) = (manifest.work.model.context, weights.imported.model.context);
-        if context < most {
-            writeln!(
-                out,
-                "it reads {context} tokens at once here, and can read {most}: \
-                 --set model.context={most} asks for them all"
-            )?;
+    if let Some(Weights { table, theta, .. }) = begin.weights() {
+        genesis::publish(&weights_path, table, theta)?;
+        for line in begin.told(&manifest) {
+            writeln!(out, "{line}")?;
         }
         writeln!(out, "wrote {}, for the first node: --genesis", weights_path.display())?;
     }
@@ -190,6 +199,38 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
     write_line(out, ("next", format!("{next} {}", args.out.display())))?;
     Ok(())
+}
+
+/// Before a model is read, which takes long: names that are taken, and what has not been said.
+fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), OfflineError> {
+    if args.from_hf.is_none() && args.from_run.is_none() {
+        return Ok(());
+    }
+    if weights == args.out {
+        return Err(OfflineError::WeightsName { path: weights.to_owned() });
+    }
+    refuse_to_overwrite(&args.out)?;
+    refuse_to_overwrite(weights)?;
+    if args.from_hf.is_some() && !sets(args, "train.lr") {
+        return Err(OfflineError::NoRate);
+    }
+    if args.from_hf.is_some() && args.data.is_empty() && !sets(args, "seed") {
+        return Err(OfflineError::NoData);
+    }
+    Ok(())
+}
+
+/// Reads what the run begins with, and says so, since that takes long.
+fn begin(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<Begin, OfflineError> {
+    if let Some(folder) = &args.from_hf {
+        writeln!(out, "reading the model in {}", folder.display())?;
+        out.flush()?;
+        return Begin::with_model(folder);
+    }
+    match &args.from_run {
+        Some(folder) => Ok(Begin::After(Before::find(folder, args.run.as_deref())?.into())),
+        None => Ok(Begin::Anew),
+    }
 }
 
 /// Whether a setting is changed by `--set`.
@@ -213,54 +254,18 @@ fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     ))
 }
 
-/// A model that a run is to begin with.
-struct Weights {
-    imported: Imported,
-    /// Of its state before epoch 1.
-    table: Table,
-}
-
-impl Weights {
-    fn read(folder: &Path) -> Result<Self, OfflineError> {
-        let imported = import::read(folder)?;
-        let table = genesis::table(&imported.theta).map_err(StoreError::from)?;
-        Ok(Self { imported, table })
-    }
-
-    /// A run may be shorter-sighted than the model; all else follows from the weights.
-    fn fits(&self, model: &Model) -> Result<(), OfflineError> {
-        let expected = &self.imported.model;
-        if (Model { context: expected.context, ..model.clone() }) != *expected {
-            return Err(OfflineError::AnotherModel);
-        }
-        Ok(())
-    }
-}
-
-fn new_manifest(
-    args: &ManifestNewArgs,
-    weights: Option<&Weights>,
-) -> Result<Manifest, OfflineError> {
+fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
         None => Home::open(&config::data_dir()?, Origin::Random)?.identity,
     };
-    let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
-    // Below 2^63, as TOML's integers are.
-    let run = Run::new(organiser.peer(), seed >> 1);
-    let preset = config::parse_preset(&args.preset)?;
-    let work = work(&args.data)?;
-    let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
-    draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
-    if let Some(Weights { imported, table }) = weights {
-        let (model, data) = (imported.model.vocab, work.data.tokens());
-        if model < data {
-            return Err(OfflineError::Vocabulary { model, data });
-        }
-        // A model that can read a book is rarely trained on whole ones: memory and time grow with it.
-        let context = imported.model.context.min(HF_CONTEXT);
-        draft.put_model(&Work { model: Model { context, ..imported.model.clone() }, ..work });
-        draft.put("genesis", table.state().hex());
+    let mut draft = match begin {
+        Begin::Anew => propose(args, organiser.peer(), None)?,
+        Begin::Model { weights, .. } => propose(args, organiser.peer(), Some(&weights.model))?,
+        Begin::After(before) => before.draft(organiser.peer(), |key| sets(args, key))?,
+    };
+    if let Some(weights) = begin.weights() {
+        draft.put("genesis", weights.table.state().hex());
     }
     if let Some(name) = &args.name {
         draft.put("name", name.as_str());
@@ -269,8 +274,33 @@ fn new_manifest(
         draft.set(assignment)?;
     }
     let manifest = draft.sign(&organiser.keypair())?;
-    weights.map_or(Ok(()), |weights| weights.fits(&manifest.work.model))?;
+    begin.weights().map_or(Ok(()), |weights| weights.fits(&manifest.work.model))?;
     Ok(manifest)
+}
+
+/// The settings of a run that begins anew, or with a model of elsewhere.
+fn propose(
+    args: &ManifestNewArgs,
+    organiser: PeerId,
+    model: Option<&Model>,
+) -> Result<Draft, OfflineError> {
+    let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
+    // Below 2^63, as TOML's integers are.
+    let run = Run::new(organiser, seed >> 1);
+    let preset = config::parse_preset(&args.preset)?;
+    let work = work(&args.data)?;
+    let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
+    draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
+    if let Some(model) = model {
+        let data = work.data.tokens();
+        if model.vocab < data {
+            return Err(OfflineError::Vocabulary { model: model.vocab, data });
+        }
+        // A model that can read a book is rarely trained on whole ones: memory and time grow with it.
+        let context = model.context.min(HF_CONTEXT);
+        draft.put_model(&Work { model: Model { context, ..model.clone() }, ..work });
+    }
+    Ok(draft)
 }
 
 /// The work that a new run proposes: on a text, on token files, or on the synthetic source.

@@ -34,8 +34,7 @@ pub(crate) enum StoredError {
     Usage(#[from] LocalError),
     /// No run, or no such run, in the folder.
     #[error(
-        "{} {}: name a run with --run, another folder with --data-dir, or a file with \
-         --checkpoint{}",
+        "{} {}: name a run with --run, or another folder{}",
         folder.display(), list(folder, found), of_simulation(folder)
     )]
     Run {
@@ -198,7 +197,10 @@ pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
 pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
-        None => newest_checkpoint(&run_folder(args)?)?,
+        None => {
+            let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+            newest_checkpoint(&run_folder(folder, args.run.as_deref())?)?
+        }
     };
     let manifest = match &args.manifest {
         Some(path) => Manifest::load(path)?,
@@ -207,10 +209,19 @@ pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError>
     Ok((checkpoint, manifest))
 }
 
-/// The folder of the one run that fits.
-fn run_folder(args: &StateArgs) -> Result<PathBuf, StoredError> {
-    let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
-    let prefix: Option<RunPrefix> = args.run.as_deref().map(str::parse).transpose()?;
+/// The newest state of the one run of a data folder that fits, and that run's manifest.
+pub(super) fn newest(
+    folder: PathBuf,
+    run: Option<&str>,
+) -> Result<(PathBuf, Manifest), StoredError> {
+    let run = run_folder(folder, run)?;
+    let manifest = Manifest::load(&run.join("run.toml"))?;
+    Ok((newest_checkpoint(&run)?, manifest))
+}
+
+/// The folder of the one run of a data folder that fits.
+pub(super) fn run_folder(folder: PathBuf, run: Option<&str>) -> Result<PathBuf, StoredError> {
+    let prefix: Option<RunPrefix> = run.map(str::parse).transpose()?;
     let runs = folder.join("runs");
     let mut found = store::runs(&folder).map_err(cannot("read", &runs))?;
     found.retain(|run| prefix.as_ref().is_none_or(|prefix| prefix.matches(run)));
@@ -266,7 +277,7 @@ fn list(folder: &Path, runs: &[RunId]) -> String {
 /// A word for whoever names the folder that `sim --out` made.
 fn of_simulation(folder: &Path) -> String {
     let peer = folder.join("peer-0").join("data");
-    if peer.is_dir() { format!(", as in --data-dir {}", peer.display()) } else { String::new() }
+    if peer.is_dir() { format!(", as in {}", peer.display()) } else { String::new() }
 }
 
 #[cfg(test)]

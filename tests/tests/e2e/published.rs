@@ -1,5 +1,5 @@
-//! A run that begins with a model in Hugging Face's layout: its weights go from the organiser's node to
-//! everybody else.
+//! A run that begins with published weights, of a model in Hugging Face's layout or of another run: they go
+//! from the organiser's node to everybody else.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -180,4 +180,38 @@ fn weights_that_are_no_numbers_end_the_node() {
     let node = story.start_node("one", &entry, &["--genesis", &story.text("bad.ckpt")]).unwrap();
     let told = ["its organiser", "a number is not finite", &genesis[..8]];
     node.wait(PATIENCE).unwrap().expect_failure(1, &told).unwrap();
+}
+
+/// The organiser takes the state of a node that runs; who was in the one run goes on in the other.
+#[test]
+fn a_run_goes_on_as_another_one() {
+    let story = story();
+    let one = story.manifest("one.toml", &["members.min_peers=1"]).unwrap();
+    let (bootstrap, entry) = story.start_bootstrap(&[one]).unwrap();
+    let mut node = story.start_node("node", &entry, &[]).unwrap();
+    let committed = [1, 8].map(|epoch| node.wait_for_commit(epoch, PATIENCE).unwrap());
+    let (losses, first) = (committed.each_ref().map(loss), committed[0]["run"].clone());
+
+    let (key, out) = (story.text("one.toml.key"), story.text("two.toml"));
+    let data = story.text("node/data");
+    let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--out", &out];
+    let line = [&line[..], &["--set", "members.min_peers=2"]].concat();
+    let made = story.node(&line).unwrap().expect_success().unwrap().out;
+    assert!(made.contains("goes on after epoch "), "{made}");
+    node.interrupt().unwrap();
+    node.wait(PATIENCE).unwrap().expect_success().unwrap();
+    drop(bootstrap);
+
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("two.toml")]).unwrap();
+    let weights = story.text("two.ckpt");
+    // In the folder of the run before, and as somebody new.
+    let mut old = story.start_node("node", &entry, &["--genesis", &weights]).unwrap();
+    let mut new = story.start_node("new", &entry, &[]).unwrap();
+    let is_second = |event: &Value| {
+        event["event"] == "committed" && event["epoch"] == 2 && event["run"] != first
+    };
+    let committed = [&mut old, &mut new].map(|node| node.wait_for(PATIENCE, is_second).unwrap());
+    assert_eq!(committed[0]["state"], committed[1]["state"]);
+    let begun = loss(&committed[1]);
+    assert!(begun < (losses[0] + losses[1]) / 2.0, "{begun} after {losses:?}");
 }

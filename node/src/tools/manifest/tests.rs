@@ -1,8 +1,13 @@
 //! Tests of `offline`.
 
 use clap::Parser as _;
+use intellect_model::arch;
 use intellect_model::config::Vocabulary;
 use intellect_model::data::{self, tokens::writer::Writer};
+use intellect_protocol::{
+    checkpoint::{Header, Table},
+    id::Digest,
+};
 
 use super::{describe::flops, *};
 use crate::{
@@ -42,6 +47,22 @@ impl Folder {
         writer.begin().unwrap();
         writer.tokens(&[token; 1000], 1000).unwrap();
         writer.finish([0; 32]).unwrap();
+    }
+
+    /// Leaves a state of `run` in the folder `data`, as a node would; gives its parameters.
+    fn commit(&self, manifest: &Manifest, epoch: u64, tokens: u64) -> Vec<f32> {
+        let run = crate::store::run_folder(Path::new(&self.path("data")), manifest.id);
+        std::fs::create_dir_all(run.join("checkpoints")).unwrap();
+        std::fs::write(run.join("run.toml"), &manifest.text).unwrap();
+        let specs = arch::specs(&manifest.work.model);
+        let theta = intellect_model::genesis::weights(epoch, &specs);
+        let parameters = theta.len() as u64;
+        let header = Header { run: manifest.id, epoch, tokens, r: Digest::ZERO, parameters };
+        let v = vec![1.0; theta.len()];
+        let mut bytes = Table::of(header, &theta, &v).unwrap().to_bytes();
+        bytes.extend(theta.iter().chain(&v).flat_map(|x| x.to_le_bytes()));
+        std::fs::write(run.join(format!("checkpoints/{epoch}.ckpt")), bytes).unwrap();
+        theta
     }
 
     fn new_manifest(&self, extra: &[&str]) -> Result<String, OfflineError> {
@@ -262,4 +283,99 @@ fn numbers_are_written_for_people() {
     assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1 000", "1 234 567"]);
     let texts = [0, 999, 1_000, 9_949, 12_345, 999_499, 999_500, 5_200_000_000].map(bytes);
     assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "999 kB", "1.0 MB", "5.2 GB"]);
+}
+
+/// Settings, what is left of tokens and schedule, and the weights of the newest state; a new key.
+#[test]
+fn a_run_goes_on_where_another_one_is() {
+    let folder = Folder::new();
+    let settings = [
+        "stop_tokens=100000",
+        "train.warmup_tokens=50000",
+        "train.stable_tokens=20000",
+        "train.decay_tokens=10000",
+        "members.min_peers=3",
+    ];
+    let line = settings.iter().flat_map(|setting| ["--set", setting]);
+    folder.new_manifest(&line.collect::<Vec<_>>()).unwrap();
+    let before = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+    let theta = folder.commit(&before, 7, 60_000);
+
+    typed(&["keygen", "--out", &folder.path("other.key")]).unwrap();
+    let (out, data) = (folder.path("next.toml"), folder.path("data"));
+    let (key, run) = (folder.path("other.key"), &before.id.hex()[..8]);
+    let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--run", run, "--out", &out];
+    let made = typed(&line).unwrap();
+    for words in ["after epoch 7 of run", "60 000 tokens", "next.ckpt", "--genesis"] {
+        assert!(made.contains(words), "no {words} in {made}");
+    }
+    let next = Manifest::load(Path::new(&out)).unwrap();
+    assert_ne!((next.id, next.run.organiser), (before.id, before.run.organiser));
+    assert_eq!((next.run.stop_tokens, next.run.seed), (40_000, before.run.seed));
+    assert_eq!(next.run.members, before.run.members);
+    let Work { model, data, train } = &next.work;
+    assert_eq!((model, data), (&before.work.model, &before.work.data));
+    assert_eq!((train.warmup_tokens, train.stable_tokens, train.decay_tokens), (0, 10_000, 10_000));
+    let weights = Path::new(&folder.path("next.ckpt")).to_owned();
+    let published =
+        genesis::Published::read(&weights, next.run.genesis.unwrap(), theta.len() as u64);
+    assert_eq!(published.unwrap().theta, theta);
+    let told = typed(&line).unwrap_err().to_string();
+    assert!(told.contains("next.toml exists"), "{told}");
+}
+
+/// What would silently train another way than the run would have, or not at all.
+#[test]
+fn what_a_run_has_used_up_is_asked_for() {
+    let folder = Folder::new();
+    let settings = ["stop_tokens=6000", "train.stable_tokens=2000", "train.decay_tokens=10000"];
+    let line = settings.iter().chain(&["train.warmup_tokens=1000"]);
+    let line = line.flat_map(|setting| ["--set", setting]);
+    folder.new_manifest(&line.collect::<Vec<_>>()).unwrap();
+    let before = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+    folder.commit(&before, 9, 6_000);
+    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("k.key"));
+    let new = |extra: &[&str]| {
+        let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--out", &out];
+        let extra = extra.iter().flat_map(|setting| ["--set", setting]);
+        typed(&line.into_iter().chain(extra).collect::<Vec<_>>())
+    };
+    let told = new(&[]).unwrap_err().to_string();
+    assert!(told.contains("is finished: it has its 6 000 tokens"), "{told}");
+    let told = new(&["stop_tokens=0"]).unwrap_err().to_string();
+    // 3e-3 (1 − √0.3)
+    assert!(told.contains("is at 1.36e-3") && told.contains("--set train.lr="), "{told}");
+    let told = new(&["stop_tokens=0", "train.lr=1e-3", "model.width=32"]).unwrap_err();
+    assert!(told.to_string().contains("only context"), "{told}");
+    assert!(!Path::new(&out).exists() && !Path::new(&folder.path("next.ckpt")).exists());
+    new(&["stop_tokens=9000", "train.lr=1e-3", "train.decay_tokens=8000"]).unwrap();
+    let Manifest { run, work: Work { train, .. }, .. } = Manifest::load(Path::new(&out)).unwrap();
+    assert_eq!((run.stop_tokens, train.lr, train.warmup_tokens), (9_000, 1e-3, 0));
+    assert_eq!((train.stable_tokens, train.decay_tokens), (0, 8_000));
+}
+
+#[test]
+fn a_run_that_is_not_there_is_not_gone_on_with() {
+    let folder = Folder::new();
+    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("k.key"));
+    let new = || {
+        let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--out", &out];
+        typed(&line).unwrap_err().to_string()
+    };
+    assert!(
+        new().contains("data does not exist: name a run with --run, or another folder"),
+        "{}",
+        new()
+    );
+    folder.new_manifest(&[]).unwrap();
+    let before = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
+    let run = crate::store::run_folder(Path::new(&data), before.id);
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::copy(folder.path("run.toml"), run.join("run.toml")).unwrap();
+    assert!(new().contains("holds no checkpoint yet"), "{}", new());
+    let line = ["intellect-node", "manifest", "new", "--out", "x", "--from-run", "y"];
+    for extra in [["--from-hf", "z"], ["--preset", "finch-1m"], ["--data", "z"]] {
+        assert!(Cli::try_parse_from(line.into_iter().chain(extra)).is_err(), "{extra:?}");
+    }
+    assert!(Cli::try_parse_from(["x", "manifest", "new", "--out", "x", "--run", "abcd"]).is_err());
 }

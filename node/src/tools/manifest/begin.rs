@@ -1,0 +1,176 @@
+//! What a new run begins with: nothing, a model of elsewhere, or the state at which another run is.
+
+use std::path::Path;
+
+use intellect_model::{
+    config::{Data, Model, Source, Train, Work},
+    hf::import::{self, Imported},
+    schedule,
+};
+use intellect_protocol::{checkpoint::Table, id::PeerId, manifest::Run};
+
+use super::OfflineError;
+use crate::{
+    checkpoint::Front,
+    figures::count,
+    manifest::{Draft, DraftError, Manifest},
+    store::{StoreError, genesis},
+    tools::stored,
+};
+
+/// What a new run begins with.
+pub(super) enum Begin {
+    /// Weights that each peer draws from the seed.
+    Anew,
+    /// A model of elsewhere.
+    Model {
+        /// Its parameters.
+        weights: Box<Weights>,
+        /// Whether its head was its embedding, of which it becomes a copy.
+        untied: bool,
+    },
+    /// The newest state of another run.
+    After(Box<Before>),
+}
+
+/// Weights that a run is to begin with.
+pub(super) struct Weights {
+    /// What they are the parameters of.
+    pub(super) model: Model,
+    /// In canonical order.
+    pub(super) theta: Vec<f32>,
+    /// Of the state before epoch 1.
+    pub(super) table: Table,
+}
+
+/// A run that another one goes on with.
+pub(super) struct Before {
+    manifest: Manifest,
+    epoch: u64,
+    /// That it has committed.
+    tokens: u64,
+    weights: Weights,
+}
+
+impl Begin {
+    /// With the model in `folder`.
+    pub(super) fn with_model(folder: &Path) -> Result<Self, OfflineError> {
+        let Imported { model, theta, untied } = import::read(folder)?;
+        Ok(Self::Model { weights: Weights::new(model, theta)?.into(), untied })
+    }
+
+    /// What is to be published with the manifest.
+    pub(super) fn weights(&self) -> Option<&Weights> {
+        match self {
+            Self::Anew => None,
+            Self::Model { weights, .. } => Some(weights),
+            Self::After(before) => Some(&before.weights),
+        }
+    }
+
+    /// What a person may not expect of the run.
+    pub(super) fn told(&self, manifest: &Manifest) -> Vec<String> {
+        match self {
+            Self::Anew => Vec::new(),
+            Self::Model { weights, untied } => {
+                let mut lines = Vec::new();
+                if *untied {
+                    lines.push("its head was its embedding: from here on they learn apart".into());
+                }
+                let (context, most) = (manifest.work.model.context, weights.model.context);
+                if context < most {
+                    lines.push(format!(
+                        "it reads {context} tokens at once here, and can read {most}: --set \
+                         model.context={most} asks for them all"
+                    ));
+                }
+                lines
+            }
+            Self::After(before) => vec![
+                format!(
+                    "goes on after epoch {} of run {} ({}), with {} tokens committed",
+                    before.epoch,
+                    before.manifest.id,
+                    before.manifest.run.name,
+                    count(before.tokens)
+                ),
+                "the new run counts epochs and tokens from 0, and its momentum begins at zero"
+                    .into(),
+            ],
+        }
+    }
+}
+
+impl Weights {
+    fn new(model: Model, theta: Vec<f32>) -> Result<Self, OfflineError> {
+        let table = genesis::table(&theta).map_err(StoreError::from)?;
+        Ok(Self { model, theta, table })
+    }
+
+    /// A run may be shorter-sighted than the model; all else follows from the weights.
+    pub(super) fn fits(&self, model: &Model) -> Result<(), OfflineError> {
+        if (Model { context: self.model.context, ..model.clone() }) != self.model {
+            return Err(OfflineError::AnotherModel);
+        }
+        Ok(())
+    }
+}
+
+impl Before {
+    /// The newest checkpoint of the one run of a data folder that fits. The node there may be running.
+    pub(super) fn find(folder: &Path, run: Option<&str>) -> Result<Self, OfflineError> {
+        let (path, manifest) = stored::newest(folder.to_owned(), run)?;
+        let front = Front::of(&path, &manifest)?;
+        let (epoch, tokens) = (front.table.header().epoch, front.table.header().tokens);
+        let weights = Weights::new(manifest.work.model.clone(), front.theta()?)?;
+        Ok(Self { manifest, epoch, tokens, weights })
+    }
+
+    /// Its settings, for the tokens that are left of it; `sets` tells whether the person says a setting.
+    ///
+    /// The seed stays, since the rules of a synthetic source come from it. No sequence is drawn as before: the
+    /// stream of data depends on the run.
+    pub(super) fn draft(
+        &self,
+        organiser: PeerId,
+        sets: impl Fn(&str) -> bool,
+    ) -> Result<Draft, OfflineError> {
+        let Manifest { run, work, id, .. } = &self.manifest;
+        let (run_id, tokens) = (*id, self.tokens);
+        let stop_tokens = match run.stop_tokens {
+            0 => 0,
+            stop if stop > tokens => stop - tokens,
+            _ if sets("stop_tokens") => 0,
+            stop => return Err(OfflineError::Finished { run: run_id, tokens: count(stop) }),
+        };
+        let train = match schedule::after(&work.train, tokens) {
+            Some(train) => train,
+            None if sets("train.lr") => flat(&work.train),
+            None => {
+                let lr = schedule::lr(&work.train, tokens, u64::MAX);
+                return Err(OfflineError::Falling { run: run_id, lr });
+            }
+        };
+        let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
+        let run = Run { organiser, stop_tokens, ..run.clone() };
+        let work = Work { train, data, model: work.model.clone() };
+        Ok(Draft::new(&run, &work).map_err(DraftError::from)?)
+    }
+}
+
+/// The same, but a mix that changes does so `tokens` earlier.
+fn after(source: &Source, tokens: u64) -> Source {
+    match source {
+        Source::Mix { vocabulary, components, anneal_from } => Source::Mix {
+            vocabulary: *vocabulary,
+            components: components.clone(),
+            anneal_from: anneal_from.saturating_sub(tokens),
+        },
+        source => source.clone(),
+    }
+}
+
+/// The peak from the beginning on; with `decay_tokens` it would fall at once.
+fn flat(train: &Train) -> Train {
+    Train { warmup_tokens: 0, stable_tokens: 0, decay_tokens: 0, ..train.clone() }
+}
