@@ -4,6 +4,7 @@
 //! Everything here is still text or a plain number; [`crate::config`] and the commands turn it into
 //! values that cannot be wrong. Only this file and `lib.rs` talk to the terminal.
 
+pub(crate) mod admit;
 pub(crate) mod data;
 mod number;
 
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
+use admit::InviteCommand;
 use data::DataCommand;
 use number::{bytes, file_bytes, from_one, peers};
 
@@ -55,6 +57,9 @@ pub(crate) enum Verb {
     /// Writes or explains the signed settings of a run
     #[command(subcommand)]
     Manifest(ManifestCommand),
+    /// Says who may take part in a run of invited peers
+    #[command(subcommand)]
+    Invite(InviteCommand),
     /// Makes token files of documents, and explains them
     #[command(subcommand)]
     Data(DataCommand),
@@ -249,7 +254,7 @@ pub(crate) struct KeygenArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ManifestCommand {
     /// Writes the settings of a new run, every one of them, and signs them
-    New(ManifestNewArgs),
+    New(Box<ManifestNewArgs>),
     /// Checks a manifest and says what it means
     Show {
         /// The manifest
@@ -287,6 +292,16 @@ pub(crate) struct ManifestNewArgs {
     /// needs the same
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub(crate) data: Vec<PathBuf>,
+    /// Take only peers with an invite, as `intellect-node invite new` makes them; else whoever comes is in
+    #[arg(long)]
+    pub(crate) invited: bool,
+    /// Who signs invites, and revokes them: the 64 digits behind `organiser` that `keygen` prints; may be
+    /// given several times [default: the key that signs the manifest]
+    #[arg(long, value_name = "KEY", requires = "invited")]
+    pub(crate) authority: Vec<String>,
+    /// How many of them must sign each [default: 1]
+    #[arg(long, value_name = "N", requires = "authority", value_parser = from_one::<NonZeroUsize>)]
+    pub(crate) threshold: Option<NonZeroUsize>,
     /// Change one setting, as in `--set model.layers=6`; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

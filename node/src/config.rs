@@ -4,6 +4,8 @@
 //! Parsed once, before anything starts, into values that cannot be wrong. Nothing here changes
 //! what the run computes; what peers must share is in the manifest, and no setting is in both.
 
+pub(crate) mod code;
+
 use std::{
     env,
     num::{NonZeroU64, NonZeroUsize},
@@ -12,7 +14,10 @@ use std::{
 };
 
 use intellect_model::{Device, DeviceError};
-use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::{
+    base58,
+    id::{Digest, PeerId, RunId},
+};
 
 use crate::{
     cli::RunArgs,
@@ -126,6 +131,23 @@ pub(crate) enum LocalError {
         /// What was typed.
         text: String,
     },
+    /// No name of a peer, and no key.
+    #[error(
+        "--{flag} {text}: give a peer as its node names itself (12D3KooW…, 52 characters), or the 64 hex \
+         digits of a key"
+    )]
+    Peer {
+        /// The flag, without its dashes.
+        flag: &'static str,
+        /// What was typed.
+        text: String,
+    },
+    /// Authorities that no run can have.
+    #[error("--authority: the run {why}")]
+    Authorities {
+        /// What is wrong, and what to do.
+        why: &'static str,
+    },
     /// No such device, or none that this build can use.
     #[error("--device: {0}")]
     Device(DeviceError),
@@ -218,6 +240,12 @@ impl FromStr for RunPrefix {
 fn parse_digest(text: &str) -> Result<Digest, LocalError> {
     Digest::from_hex(&text.to_ascii_lowercase())
         .ok_or_else(|| LocalError::Follow { text: text.to_owned() })
+}
+
+/// A peer, or any other public key, that was typed behind a flag.
+pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, LocalError> {
+    let peer = PeerId::from_hex(text).or_else(|| base58::decode(text));
+    peer.ok_or_else(|| LocalError::Peer { flag, text: text.to_owned() })
 }
 
 /// As many threads as there are cores, unless told; some more are harmless, thousands are not.

@@ -49,6 +49,7 @@ use enter::EnterError;
 use identity::IdentityError;
 use sim::SimError;
 use tools::{
+    admit::{self, AdmitError},
     bench::{self, BenchError},
     bootstrap::{self, BootstrapError},
     data::{self, DataCommandError},
@@ -90,6 +91,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Sim(args) => sim::run(&args, out)?,
         Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
         Verb::Manifest(command) => tools::manifest::run(command, out)?,
+        Verb::Invite(command) => admit::run(&command, out)?,
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
@@ -154,6 +156,9 @@ enum Error {
     /// A command that needs no network.
     #[error(transparent)]
     Offline(#[from] OfflineError),
+    /// A command on who may take part.
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
     /// A command on a stored state.
     #[error(transparent)]
     Stored(#[from] StoredError),
@@ -203,6 +208,7 @@ impl Error {
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
+            | Self::Admit(AdmitError::Usage(_) | AdmitError::Given(_) | AdmitError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Sim(
@@ -217,6 +223,7 @@ impl Error {
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Identity(_)
             | Self::Offline(_)
+            | Self::Admit(_)
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, str::FromStr};
 
-use intellect_protocol::message::MEMBERS_MAX;
+use intellect_protocol::{admit::USES_MAX, message::MEMBERS_MAX};
 
 /// A whole number that is not zero.
 pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {
@@ -39,6 +39,27 @@ pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "type a number of bytes from 1M on, as in 500M or 2G".to_owned())
 }
 
+/// A length of time in seconds: minutes, hours, days or weeks.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(['m', 'h', 'd', 'w']);
+    let unit = match &text[number.len()..] {
+        "m" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
+    };
+    let number = number.parse().ok().filter(|number: &u64| (1..=9_999).contains(number));
+    let seconds = number.zip(unit).map(|(number, unit)| number * unit);
+    seconds.ok_or_else(|| "type a length of time, as in 30m, 12h, 7d or 2w".to_owned())
+}
+
+/// How often an invite can be used.
+pub(super) fn uses(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=USES_MAX).contains(number));
+    number.ok_or_else(|| format!("type a whole number from 1 to {USES_MAX}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +91,19 @@ mod tests {
         assert!(peers("257").is_err());
         assert_eq!(file_bytes("1M"), Ok(1_000_000));
         assert!(file_bytes("0").is_err() && file_bytes("999999").is_err());
+    }
+
+    #[test]
+    fn a_length_of_time_has_a_unit() {
+        for (text, expected) in
+            [("30m", 1_800), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)]
+        {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for text in ["", "7", "d", "0d", "-1d", "1.5h", "7dd", "7D", "10000w", "7 d"] {
+            assert!(seconds(text).is_err_and(|told| told.contains("7d")), "{text}");
+        }
+        assert_eq!((uses("1"), uses("1000")), (Ok(1), Ok(1_000)));
+        assert!(uses("0").is_err() && uses("1001").is_err() && uses("x").is_err());
     }
 }

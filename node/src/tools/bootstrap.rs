@@ -129,20 +129,24 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
 
 /// What a contributor types to join each run at `address`.
 fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
-    let line = |Offer { manifest: Manifest { work, id, .. }, .. }: &Offer| {
+    let line = |Offer { manifest, .. }: &Offer| {
         let run = match (unlisted, offers.len()) {
-            (true, _) => format!(" --run {}", id.hex()),
+            (true, _) => format!(" --run {}", manifest.id.hex()),
             (false, 1) => String::new(),
-            (false, _) => format!(" --run {id}"),
+            (false, _) => format!(" --run {}", manifest.id),
         };
-        let data = match work.data.hints.names.as_slice() {
-            _ if work.data.source.file_count() == 0 => String::new(),
-            [] => " --data FILE".to_owned(),
-            names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
-        };
-        format!("intellect-node --bootstrap {address}{run}{data}\n")
+        format!("intellect-node --bootstrap {address}{run}{}\n", data_flag(manifest))
     };
     offers.iter().map(line).collect()
+}
+
+/// What that line says of the run's files, with a space before it.
+pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
+    match work.data.hints.names.as_slice() {
+        _ if work.data.source.file_count() == 0 => String::new(),
+        [] => " --data FILE".to_owned(),
+        names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
+    }
 }
 
 /// A name as a shell takes it for one word; a manifest's have neither quotation marks nor commands.

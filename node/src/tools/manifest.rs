@@ -17,8 +17,9 @@ use intellect_model::{
     hf::import::ImportError,
 };
 use intellect_protocol::{
+    admit::Authorities,
     id::{PeerId, RunId},
-    manifest::Run,
+    manifest::{Level, Run},
 };
 
 use crate::{
@@ -196,8 +197,14 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     if let Some(warning) = warn_of_little_data(&manifest) {
         write_line(out, ("warning", warning))?;
     }
+    let file = args.out.display();
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
-    write_line(out, ("next", format!("{next} {}", args.out.display())))?;
+    write_line(out, ("next", format!("{next} {file}")))?;
+    if let Level::Invited(_) = manifest.run.trust.level {
+        let key = key.display();
+        let next = format!("intellect-node invite new --key {key} --manifest {file} --bootstrap …");
+        write_line(out, ("then", next))?;
+    }
     Ok(())
 }
 
@@ -259,10 +266,11 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
         Some(path) => Identity::load(path)?,
         None => Home::open(&config::data_dir()?, Origin::Random)?.identity,
     };
+    let me = organiser.peer();
     let mut draft = match begin {
-        Begin::Anew => propose(args, organiser.peer(), None)?,
-        Begin::Model { weights, .. } => propose(args, organiser.peer(), Some(&weights.model))?,
-        Begin::After(before) => before.draft(organiser.peer(), |key| sets(args, key))?,
+        Begin::Anew => propose(args, me, None)?,
+        Begin::Model { weights, .. } => propose(args, me, Some(&weights.model))?,
+        Begin::After(before) => before.draft(me, level(args, me)?, |key| sets(args, key))?,
     };
     if let Some(weights) = begin.weights() {
         draft.put("genesis", weights.table.state().hex());
@@ -278,6 +286,22 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
     Ok(manifest)
 }
 
+/// Who may take part, where that is said.
+fn level(args: &ManifestNewArgs, organiser: PeerId) -> Result<Option<Level>, LocalError> {
+    if !args.invited {
+        return Ok(None);
+    }
+    let named = args.authority.iter().map(|key| config::parse_peer("authority", key));
+    let mut keys = named.collect::<Result<Vec<_>, _>>()?;
+    if keys.is_empty() {
+        keys.push(organiser);
+    }
+    let threshold = args.threshold.map_or(1, Into::into);
+    let authorities = Authorities { keys, threshold };
+    authorities.check().map_err(|why| LocalError::Authorities { why })?;
+    Ok(Some(Level::Invited(authorities)))
+}
+
 /// The settings of a run that begins anew, or with a model of elsewhere.
 fn propose(
     args: &ManifestNewArgs,
@@ -286,7 +310,8 @@ fn propose(
 ) -> Result<Draft, OfflineError> {
     let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
     // Below 2^63, as TOML's integers are.
-    let run = Run::new(organiser, seed >> 1);
+    let mut run = Run::new(organiser, seed >> 1);
+    run.trust.level = level(args, organiser)?.unwrap_or(Level::Open);
     let preset = config::parse_preset(&args.preset)?;
     let work = work(&args.data)?;
     let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
@@ -350,7 +375,7 @@ fn write_line(out: &mut dyn Write, (key, value): (&str, String)) -> io::Result<(
 }
 
 /// Of what a manifest means this is said when it is made.
-const TOLD: [&str; 5] = ["run", "name", "model", "data", "memory"];
+const TOLD: [&str; 6] = ["run", "name", "model", "data", "joining", "memory"];
 
 #[cfg(test)]
 mod tests;

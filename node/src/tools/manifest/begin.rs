@@ -7,7 +7,11 @@ use intellect_model::{
     hf::import::{self, Imported},
     schedule,
 };
-use intellect_protocol::{checkpoint::Table, id::PeerId, manifest::Run};
+use intellect_protocol::{
+    checkpoint::Table,
+    id::PeerId,
+    manifest::{Level, Run, Trust},
+};
 
 use super::OfflineError;
 use crate::{
@@ -126,13 +130,15 @@ impl Before {
         Ok(Self { manifest, epoch, tokens, weights })
     }
 
-    /// Its settings, for the tokens that are left of it; `sets` tells whether the person says a setting.
+    /// Its settings, for the tokens that are left of it, at another `level` if one is given; `sets` tells whether
+    /// the person says a setting.
     ///
     /// The seed stays, since the rules of a synthetic source come from it. No sequence is drawn as before: the
     /// stream of data depends on the run.
     pub(super) fn draft(
         &self,
         organiser: PeerId,
+        level: Option<Level>,
         sets: impl Fn(&str) -> bool,
     ) -> Result<Draft, OfflineError> {
         let Manifest { run, work, id, .. } = &self.manifest;
@@ -152,7 +158,9 @@ impl Before {
             }
         };
         let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
-        let run = Run { organiser, stop_tokens, ..run.clone() };
+        let level = level.unwrap_or_else(|| run.trust.level.clone());
+        let trust = Trust { level, ..run.trust.clone() };
+        let run = Run { organiser, stop_tokens, trust, ..run.clone() };
         let work = Work { train, data, model: work.model.clone() };
         Ok(Draft::new(&run, &work).map_err(DraftError::from)?)
     }

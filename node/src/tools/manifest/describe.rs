@@ -4,7 +4,11 @@ use intellect_model::{
     arch::Arch,
     config::{Component, Source, Vocabulary, Work},
 };
-use intellect_protocol::manifest::{Budget, Outer, Quorum, Run};
+use intellect_protocol::{
+    admit::Authorities,
+    id::PeerId,
+    manifest::{Budget, Level, Outer, Quorum, Run},
+};
 
 use crate::{
     enter::needs::{Needs, update_bytes},
@@ -13,7 +17,7 @@ use crate::{
 };
 
 /// What a manifest means, in words.
-pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 13] {
+pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 14] {
     let Manifest { run, work, id, .. } = manifest;
     let genesis = run.genesis.map_or_else(
         || format!("drawn from seed {}: every peer makes them", run.seed),
@@ -30,6 +34,7 @@ pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 13] {
         ("ring", describe_ring(run)),
         ("traffic", describe_traffic(run, work)),
         ("members", describe_members(run)),
+        ("joining", describe_level(&run.trust.level)),
         ("compute", describe_compute(run, work)),
         ("memory", describe_memory(run, work)),
         (
@@ -59,6 +64,18 @@ fn describe_model(work: &Work) -> String {
         model.ffn,
         model.context,
         model.vocab
+    )
+}
+
+fn describe_level(level: &Level) -> String {
+    let Level::Invited(Authorities { keys, threshold }) = level else {
+        return "whoever comes".to_owned();
+    };
+    let names: Vec<_> = keys.iter().map(PeerId::hex).collect();
+    format!(
+        "invited peers only; invites are signed by {threshold} of {}: {}",
+        keys.len(),
+        names.join(", ")
     )
 }
 

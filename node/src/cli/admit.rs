@@ -1,0 +1,67 @@
+//! `invite …`: the command line of whoever decides who may take part in a run of invited peers.
+
+use std::{num::NonZeroU64, path::PathBuf};
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::number::{from_one, seconds, uses};
+
+/// What `invite` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum InviteCommand {
+    /// Makes an invite, and prints the line that whoever is invited types
+    ///
+    /// The line holds a secret: whoever has it can join, as often as --uses says. Hand each to the person
+    /// whom it is for, by a way that nobody else reads. One made with --for is no secret: it is good for
+    /// that peer alone.
+    ///
+    /// What was made is noted in invites.toml beside the key, by label and public key, so that it can be
+    /// revoked; the code itself is kept nowhere.
+    New(InviteNewArgs),
+}
+
+/// What can be typed behind `invite new`.
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("inviter").required(true))]
+pub(crate) struct InviteNewArgs {
+    /// Key of an authority of the run, mostly its organiser's
+    #[arg(long, value_name = "FILE", group = "inviter", requires = "manifest")]
+    pub(crate) key: Option<PathBuf>,
+    /// Invite by this invite instead, which has to allow that (--may-invite): the code, a file that
+    /// holds it, or - for standard input. Who comes uses it up
+    #[arg(long, value_name = "CODE", group = "inviter")]
+    pub(crate) under: Option<String>,
+    /// The run's manifest
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Add the signature of --key to what another authority has begun: the code that it printed, a file
+    /// that holds it, or - for standard input
+    #[arg(long, value_name = "CODE", requires = "key", conflicts_with_all = [
+        "peer", "uses", "expires", "until_epoch", "label", "may_invite",
+    ])]
+    pub(crate) sign: Option<String>,
+    /// Invite this peer alone, as its node names itself
+    #[arg(long = "for", value_name = "PEER", requires = "key", conflicts_with_all = [
+        "uses", "expires", "label", "may_invite",
+    ])]
+    pub(crate) peer: Option<String>,
+    /// How many peers may come by it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = uses)]
+    pub(crate) uses: u32,
+    /// How long it can be used, as in 12h, 7d or 2w [default: without end]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub(crate) expires: Option<u64>,
+    /// The last epoch of the run that lets in by it [default: any]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
+    pub(crate) until_epoch: Option<NonZeroU64>,
+    /// What it is called, to revoke it by: at most 32 letters, digits, dots, underscores, hyphens
+    /// [default: invite-1, invite-2 …]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label: Option<String>,
+    /// Whoever has it may make invites under it, with `invite new --under`
+    #[arg(long, conflicts_with = "under")]
+    pub(crate) may_invite: bool,
+    /// Where the run is entered, for the line that is printed; may be given several times
+    #[arg(long, value_name = "MULTIADDR")]
+    pub(crate) bootstrap: Vec<String>,
+}

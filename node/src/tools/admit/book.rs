@@ -1,0 +1,127 @@
+//! `invites.toml`, beside the key of an authority: which invites it has made, so that a person can name one.
+//!
+//! It holds nothing secret: labels and public keys, what was allowed, and for which run. A code that is lost
+//! cannot be made again from it. Entries are only ever appended.
+
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{id::RunId, message::Terms};
+use serde::Deserialize;
+
+use super::AdmitError;
+use crate::os::{cannot, unless_missing};
+
+/// The book beside a key.
+#[derive(Debug)]
+pub(super) struct Book {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+/// An invite that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    /// RunId of the run that it is for.
+    run: String,
+    /// Its name, unique in this run and book.
+    pub(super) label: String,
+    /// Its public key, 64 hex digits.
+    key: String,
+    /// How many peers may come by it.
+    pub(super) uses: u32,
+    /// Unix seconds; 0: never.
+    pub(super) expires: u64,
+    /// The last epoch; 0: any.
+    pub(super) until_epoch: u64,
+    /// Whether invites may be made under it.
+    pub(super) may_invite: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entries {
+    #[serde(default)]
+    invite: Vec<Entry>,
+}
+
+impl Book {
+    /// The one in the folder of `key`; there need not be one.
+    pub(super) fn beside(key: &Path) -> Result<Self, AdmitError> {
+        let path = key.with_file_name("invites.toml");
+        let text = unless_missing(std::fs::read_to_string(&path)).map_err(cannot("read", &path))?;
+        let read = toml::from_str::<Entries>(&text.unwrap_or_default());
+        let Entries { invite: entries } = read.map_err(|error| AdmitError::Book {
+            path: path.clone(),
+            why: error.message().to_owned(),
+        })?;
+        Ok(Self { path, entries })
+    }
+
+    /// Where it lies.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The invites for a run.
+    pub(super) fn of(&self, run: RunId) -> impl Iterator<Item = &Entry> {
+        let run = run.hex();
+        self.entries.iter().filter(move |entry| entry.run == run)
+    }
+
+    /// A label that no invite for `run` has: the one that was asked for, or the next number.
+    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AdmitError> {
+        let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
+        match wanted {
+            Some(label) if taken.contains(label) => {
+                Err(AdmitError::Label { label: label.to_owned(), path: self.path.clone() })
+            }
+            Some(label) => Ok(label.to_owned()),
+            None => {
+                let numbers = 1..=taken.len() + 1;
+                let free =
+                    numbers.map(|n| format!("invite-{n}")).find(|l| !taken.contains(l.as_str()));
+                Ok(free.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Notes an invite, once; flushed when it returns.
+    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AdmitError> {
+        let entry = Entry::of(run, terms);
+        if self.entries.contains(&entry) {
+            return Ok(());
+        }
+        let append = || -> io::Result<()> {
+            let mut open = OpenOptions::new();
+            let mut file = open.append(true).create(true).mode(0o600).open(&self.path)?;
+            // At once, so that two programs do not write into each other.
+            file.write_all(entry.to_text().as_bytes())?;
+            file.sync_all()
+        };
+        append().map_err(cannot("write", &self.path))?;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn of(run: RunId, terms: &Terms) -> Self {
+        let Terms { key, uses, until_epoch, expires, may_invite, label } = terms.clone();
+        Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch, may_invite }
+    }
+
+    fn to_text(&self) -> String {
+        let Self { run, label, key, uses, expires, until_epoch, may_invite } = self;
+        format!(
+            "[[invite]]\nrun = \"{run}\"\nlabel = \"{label}\"\nkey = \"{key}\"\nuses = {uses}\n\
+             expires = {expires}\nuntil_epoch = {until_epoch}\nmay_invite = {may_invite}\n\n"
+        )
+    }
+}
