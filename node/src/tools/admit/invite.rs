@@ -100,6 +100,9 @@ fn below(args: &InviteNewArgs) -> Result<Made, AdmitError> {
     let Code::Bearer { invite, seed } = root else {
         return Err(Denied::Malformed { why: "it is made out to one peer" }.into());
     };
+    if invite.branch.is_some() {
+        return Err(Denied::Malformed { why: "one under another may not invite" }.into());
+    }
     let label = args.label.clone().unwrap_or_default();
     let (terms, below) = terms(args, label)?;
     let code = Code::Bearer {

@@ -204,7 +204,7 @@ fn who_may_invite_does_so_with_the_code_alone() {
         let code = code(&told);
         assert_eq!(admits(&folder, &code, &folder.key("b")), Ok(()));
         let deeper = typed(&["invite", "new", "--under", &code.to_string()]).unwrap_err();
-        assert!(deeper.to_string().contains("may not invite"), "{deeper}");
+        assert!(deeper.to_string().contains("one under another may not invite"), "{deeper}");
     }
     let plain = code(&folder.invite("a", &[]).unwrap()).to_string();
     let refused = typed(&["invite", "new", "--under", &plain]).unwrap_err().to_string();

@@ -179,7 +179,7 @@ fn what_is_not_there_is_named() {
     let peer = empty.path().join("peer-0/data");
     fs::create_dir_all(&peer).unwrap();
     let error = typed(&["eval", "--data-dir", empty.path().to_str().unwrap()]).unwrap_err();
-    assert!(error.to_string().contains(&format!("--data-dir {}", peer.display())), "{error}");
+    assert!(error.to_string().contains(&format!("as in {}", peer.display())), "{error}");
     let data_dir = folder.path().to_str().unwrap();
     let other = if manifest.id.hex().starts_with("0000") { "ffff" } else { "0000" };
     let error = typed(&["eval", "--data-dir", data_dir, "--run", other]).unwrap_err();
