@@ -201,6 +201,8 @@ fn a_run_goes_on_as_another_one() {
     node.interrupt().unwrap();
     node.wait(PATIENCE).unwrap().expect_success().unwrap();
     drop(bootstrap);
+    // Another one, at another address.
+    fs::remove_file(story.path("bootstrap/out.txt")).unwrap();
 
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("two.toml")]).unwrap();
     let weights = story.text("two.ckpt");
