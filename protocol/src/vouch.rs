@@ -119,7 +119,7 @@ impl Vouch {
         if bytes.len() > VOUCH_BYTES_MAX {
             return Err(VouchError::Malformed);
         }
-        let vouch: Self = wire::open_record(bytes).ok_or(VouchError::Malformed)?;
+        let vouch: Self = wire::open_paper(bytes).ok_or(VouchError::Malformed)?;
         vouch.verify(organiser, run)?;
         Ok(vouch)
     }

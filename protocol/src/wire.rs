@@ -173,6 +173,13 @@ pub fn open_record<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
     read_within(bytes, standard().with_limit::<RECORD_BYTES_MAX>())
 }
 
+/// Reads what [`canonical`] wrote of something short, from a person or a stranger: a ticket, a decree, a code, a
+/// vouch, at most [`GOSSIP_BYTES_MAX`] long. `None` if it is nothing of that kind.
+#[must_use]
+pub fn open_paper<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
+    read_within(bytes, standard().with_limit::<GOSSIP_BYTES_MAX>())
+}
+
 fn digest<T: Serialize>(domain: &str, run: &RunId, value: &T) -> Digest {
     Digest::derive(domain, &[run.as_bytes().as_slice(), &canonical(value)].concat())
 }
