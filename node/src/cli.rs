@@ -87,6 +87,11 @@ pub(crate) struct RunArgs {
     /// Which run, when several are offered: the beginning of its id
     #[arg(long, value_name = "PREFIX")]
     pub(crate) run: Option<String>,
+    /// Join a run of invited peers by this invite: its code, or better a file that holds it, or - for
+    /// standard input. `ps` shows command lines to everybody on this machine, so the variable
+    /// INTELLECT_INVITE is better too. Needed once: this node's own ticket is kept
+    #[arg(long, value_name = "CODE")]
+    pub(crate) invite: Option<String>,
     /// Folder of this node's key, votes and checkpoints [default: $XDG_DATA_HOME/intellect-node]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -15,6 +15,7 @@ use std::{
 
 use intellect_model::{Device, DeviceError};
 use intellect_protocol::{
+    admit::code::Code,
     base58,
     id::{Digest, PeerId, RunId},
 };
@@ -27,6 +28,7 @@ use crate::{
     preset::Preset,
     store,
 };
+use code::GivenError;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub(crate) struct Local {
     pub(crate) bootstrap: Vec<Address>,
     /// Which run, when several are offered.
     pub(crate) run: Option<RunPrefix>,
+    /// What lets this node into a run of invited peers, if it has not come in before.
+    pub(crate) invite: Option<Code>,
     /// Folder of everything that this node keeps.
     pub(crate) data_dir: PathBuf,
     /// Where to listen; at least one.
@@ -142,6 +146,19 @@ pub(crate) enum LocalError {
         /// What was typed.
         text: String,
     },
+    /// There is no invite in what was given for one.
+    #[error(transparent)]
+    Invite(#[from] GivenError),
+    /// An invite for another run than the one that is named.
+    #[error(
+        "--run {prefix}: the invite is for run {run}: leave --run out, or ask for another invite"
+    )]
+    InviteRun {
+        /// What was typed.
+        prefix: String,
+        /// The run of the invite.
+        run: RunId,
+    },
     /// Authorities that no run can have.
     #[error("--authority: the run {why}")]
     Authorities {
@@ -195,9 +212,11 @@ impl Local {
         if !is_filter(&args.log) {
             return Err(LocalError::Log { text: args.log });
         }
+        let invite = given_invite(args.invite, args.simulated)?;
         let local = Self {
             bootstrap: addresses("bootstrap", &args.bootstrap, address::parse_entry)?,
-            run: args.run.as_deref().map(str::parse).transpose()?,
+            run: run_of(args.run.as_deref(), invite.as_ref())?,
+            invite,
             data_dir,
             listen: addresses("listen", &listen, address::parse_transport)?,
             external: addresses("external", &args.external, address::parse_transport)?,
@@ -246,6 +265,28 @@ fn parse_digest(text: &str) -> Result<Digest, LocalError> {
 pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, LocalError> {
     let peer = PeerId::from_hex(text).or_else(|| base58::decode(text));
     peer.ok_or_else(|| LocalError::Peer { flag, text: text.to_owned() })
+}
+
+/// What is typed, or else what the variable holds; simulated nodes are not who set that.
+fn given_invite(typed: Option<String>, simulated: bool) -> Result<Option<Code>, LocalError> {
+    if let Some(text) = typed {
+        return Ok(Some(code::read("--invite", &text)?));
+    }
+    let set = env::var(INVITE_VARIABLE).ok().filter(|text| !simulated && !text.is_empty());
+    Ok(set.map(|text| code::read(INVITE_VARIABLE, &text)).transpose()?)
+}
+
+/// Which run is meant: that of the invite, where nothing else is said.
+fn run_of(typed: Option<&str>, invite: Option<&Code>) -> Result<Option<RunPrefix>, LocalError> {
+    let typed: Option<RunPrefix> = typed.map(str::parse).transpose()?;
+    let invited = invite.map(Code::run);
+    match (typed, invited) {
+        (Some(typed), Some(run)) if !typed.matches(&run) => {
+            Err(LocalError::InviteRun { prefix: typed.0, run })
+        }
+        (_, Some(run)) => Ok(Some(RunPrefix(run.hex()))),
+        (typed, None) => Ok(typed),
+    }
 }
 
 /// As many threads as there are cores, unless told; some more are harmless, thousands are not.
@@ -320,6 +361,9 @@ pub(crate) fn command_for(folder: &Path) -> String {
     let quote = if bare { "" } else { "'" };
     format!("intellect-node --data-dir {quote}{folder}{quote}")
 }
+
+/// Holds an invite, where a command line would show it.
+const INVITE_VARIABLE: &str = "INTELLECT_INVITE";
 
 /// Some threads wait while others compute; more only take turns.
 const THREADS_PER_CORE_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();

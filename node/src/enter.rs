@@ -21,13 +21,14 @@ use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{arch, data};
+use intellect_protocol::admit::Denied;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
 use intellect_protocol::holdings::Origin;
 use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::Quorum;
-use intellect_protocol::message::{Voter, Vouch};
+use intellect_protocol::message::{Ticket, Voter, Vouch};
 use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -120,7 +121,7 @@ async fn prepare(
     let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
     let source = open_data(local, &manifest).await?;
     let identity = &home.identity;
-    let ticket = store.ticket(&identity.peer())?;
+    let ticket = ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.keypair(), ticket);
     if let Some(admission) = &admission {
         admission.check()?;
@@ -146,6 +147,24 @@ async fn prepare(
     let first = home.identity.peer().as_bytes()[0];
     let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
     Ok((parts, reports, bring))
+}
+
+/// What lets this node into a run of invited peers: made of the invite that was given, and kept, or what an
+/// earlier start has kept.
+fn ticket(
+    local: &Local,
+    identity: &Identity,
+    manifest: &Manifest,
+    store: &Store,
+) -> Result<Option<Ticket>, EnterError> {
+    let me = identity.peer();
+    let Some(code) = &local.invite else { return Ok(store.ticket(&me)?) };
+    if code.run() != manifest.id {
+        return Err(Denied::AnotherRun { run: manifest.id, of: code.run() }.into());
+    }
+    let ticket = code.ticket(&me)?;
+    store.save_ticket(&ticket)?;
+    Ok(Some(ticket))
 }
 
 /// What was opened on this machine for the run.

@@ -8,4 +8,3 @@ pub(crate) mod data;
 pub(crate) mod export;
 pub(crate) mod manifest;
 pub(crate) mod stored;
-pub(crate) mod visit;

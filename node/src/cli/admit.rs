@@ -18,6 +18,11 @@ pub(crate) enum InviteCommand {
     /// What was made is noted in invites.toml beside the key, by label and public key, so that it can be
     /// revoked; the code itself is kept nowhere.
     New(InviteNewArgs),
+    /// Revokes a peer, or an invite, and waits until the run has taken it over
+    ///
+    /// The decree is handed to the members of the run, and holds for all of them from the same epoch on. It
+    /// also lies beside the manifest then, as .papers, from where a bootstrap hands it out.
+    Revoke(RevokeArgs),
 }
 
 /// What can be typed behind `invite new`.
@@ -64,4 +69,47 @@ pub(crate) struct InviteNewArgs {
     /// Where the run is entered, for the line that is printed; may be given several times
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
+}
+
+/// What can be typed behind `invite revoke`.
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("whom").required(true))]
+pub(crate) struct RevokeArgs {
+    /// This peer is out, as `invite list` names it
+    #[arg(long, value_name = "PEER", group = "whom")]
+    pub(crate) peer: Option<String>,
+    /// Nobody comes by this invite any more, or by one under it: its label, or the digits of its key
+    #[arg(long, value_name = "LABEL", group = "whom")]
+    pub(crate) invite: Option<String>,
+    /// Those who came by it are out as well
+    #[arg(long, requires = "invite")]
+    pub(crate) and_admitted: bool,
+    /// Take back what revoked that peer or invite, instead
+    #[arg(long, conflicts_with_all = ["and_admitted", "sign"])]
+    pub(crate) lift: bool,
+    /// Free the place of that peer in a run that has no room for more, instead: it may come again
+    #[arg(long, requires = "peer", conflicts_with = "lift")]
+    pub(crate) forget: bool,
+    /// Add the signature of --key to the decree in this file, which another authority has begun
+    #[arg(long, value_name = "FILE", group = "whom")]
+    pub(crate) sign: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) decree: DecreeArgs,
+}
+
+/// Who decides, and where the run is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DecreeArgs {
+    /// Key of an authority of the run, mostly its organiser's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// The run's manifest
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: PathBuf,
+    /// Where the run is entered: the address of its bootstrap or of a member; may be given several times
+    #[arg(long, value_name = "MULTIADDR", required = true)]
+    pub(crate) bootstrap: Vec<String>,
+    /// How long to wait until it is in force
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = seconds)]
+    pub(crate) wait: u64,
 }

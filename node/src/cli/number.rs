@@ -39,10 +39,11 @@ pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "type a number of bytes from 1M on, as in 500M or 2G".to_owned())
 }
 
-/// A length of time in seconds: minutes, hours, days or weeks.
+/// A length of time in seconds, typed with its unit, up to weeks.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(['m', 'h', 'd', 'w']);
+    let number = text.trim_end_matches(['s', 'm', 'h', 'd', 'w']);
     let unit = match &text[number.len()..] {
+        "s" => Some(1),
         "m" => Some(60),
         "h" => Some(3_600),
         "d" => Some(86_400),
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn a_length_of_time_has_a_unit() {
         for (text, expected) in
-            [("30m", 1_800), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)]
+            [("5s", 5), ("30m", 1_800), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)]
         {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }

@@ -94,3 +94,24 @@ fn the_command_of_a_folder_can_be_pasted() {
     assert_eq!(command_for(Path::new("my node")), "intellect-node --data-dir 'my node'");
     assert_eq!(command_for(&data_dir().unwrap()), "intellect-node");
 }
+
+#[test]
+fn an_invite_says_which_run_is_meant() {
+    use intellect_protocol::message::{Invite, Terms};
+    use intellect_protocol::sign::Keypair;
+    let (run, seed) = (RunId([0xab; 32]), [3; 32]);
+    let invite = Invite::new(run, Terms::new(Keypair::from_seed(&seed).peer()));
+    let code = Code::Bearer { invite: invite.into(), seed };
+    let text = code.to_string();
+    let told = local(&["--invite", &text]).unwrap();
+    assert_eq!((told.invite, told.run), (Some(code), Some(RunPrefix(run.hex()))));
+    assert_eq!(
+        local(&["--invite", &text, "--run", "ABAB"]).unwrap().run,
+        Some(RunPrefix(run.hex()))
+    );
+    let other = local(&["--invite", &text, "--run", "abcd"]).unwrap_err().to_string();
+    assert!(other.contains("--run abcd") && other.contains("for run abababab"), "{other}");
+    let slip = local(&["--invite", &text[..text.len() - 2]]).unwrap_err().to_string();
+    assert!(slip.contains("--invite") && slip.contains("paste it again"), "{slip}");
+    assert!(!slip.contains(&text[..20]), "a code is a secret: {slip}");
+}

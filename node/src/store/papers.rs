@@ -34,7 +34,6 @@ impl Store {
     }
 
     /// Keeps what lets this node into a run of invited peers, for its owner alone.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the flag that takes an invite"))]
     pub(crate) fn save_ticket(&self, ticket: &Ticket) -> Result<(), StoreError> {
         let path = self.folder.join(TICKET);
         let error = cannot("write", &path);

@@ -1,7 +1,11 @@
 //! `invite …`: who may take part in a run of invited peers, as its authorities decide it.
 
 mod book;
+mod chain;
+mod decree;
 mod invite;
+mod papers;
+mod visitor;
 
 use std::{
     io::{self, Write},
@@ -9,7 +13,7 @@ use std::{
 };
 
 use intellect_protocol::{
-    admit::{Authorities, Denied},
+    admit::{Authorities, DecreeError, Denied},
     id::RunId,
     manifest::Level,
     sign::Keypair,
@@ -20,6 +24,7 @@ use crate::{
     config::{LocalError, code::GivenError},
     identity::{Identity, IdentityError},
     manifest::{LoadError, Manifest},
+    net::NetError,
     os::PathError,
 };
 
@@ -75,10 +80,81 @@ pub(crate) enum AdmitError {
         /// The book.
         path: PathBuf,
     },
+    /// No such invite.
+    #[error(
+        "--invite {label}: {} has no invite of that name for this run{}; one that was made elsewhere can be \
+         named by the 64 digits of its key", path.display(), known(labels)
+    )]
+    NoInvite {
+        /// What was typed.
+        label: String,
+        /// The book.
+        path: PathBuf,
+        /// What it has.
+        labels: Vec<String>,
+    },
+    /// A file that holds no decree.
+    #[error("--sign {}: this is no decree that another authority has begun", path.display())]
+    NoDecree {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The decree cannot be.
+    #[error(transparent)]
+    Decree(#[from] DecreeError),
+    /// The network cannot be used.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The system refused a thread or signals.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    /// Nobody takes it.
+    #[error(
+        "no member of run {run} was reached{}: see that the address is right and the run goes on. Decree \
+         {number} lies in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
+        why.as_ref().map_or_else(String::new, |why| format!(" ({why})")), papers.display()
+    )]
+    Nobody {
+        /// The run.
+        run: RunId,
+        /// Its number.
+        number: u64,
+        /// What the entry point said.
+        why: Option<String>,
+        /// Where it is kept.
+        papers: PathBuf,
+    },
+    /// Those who were asked refuse it.
+    #[error("the members of the run do not take decree {number}: {why}")]
+    Refused {
+        /// Its number.
+        number: u64,
+        /// In the words of one of them.
+        why: String,
+    },
+    /// Another decree of that number is in the lineage.
+    #[error(
+        "decree {number} of the run is another one, signed at the same time: type the same line again"
+    )]
+    Overtaken {
+        /// Its number.
+        number: u64,
+    },
+    /// It takes long.
+    #[error(
+        "decree {number} is not in force yet, but the run's members have it, and a later epoch carries it; the \
+         run is at epoch {epoch}. --wait waits longer"
+    )]
+    Waited {
+        /// Its number.
+        number: u64,
+        /// Where the run is.
+        epoch: u64,
+    },
     /// The book of invites is damaged.
     #[error(
         "{} cannot be used ({why}): mend that line, or move the file away; what it lists can then be \
-         revoked by its key only, as `intellect-node invite list` tells it",
+         revoked by the digits of its key only",
         path.display()
     )]
     Book {
@@ -102,7 +178,12 @@ pub(crate) enum AdmitError {
 pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AdmitError> {
     match command {
         InviteCommand::New(args) => invite::make(args, out),
+        InviteCommand::Revoke(args) => decree::revoke(args, out),
     }
+}
+
+fn known(labels: &[String]) -> String {
+    if labels.is_empty() { String::new() } else { format!(" but {}", labels.join(", ")) }
 }
 
 /// A run of invited peers, and who signs for it by its manifest.

@@ -17,6 +17,7 @@ mod churn;
 mod goodbye;
 mod hostile;
 mod input;
+mod invited;
 mod join;
 mod partition;
 mod published;

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::{id::RunId, message::Terms};
+use intellect_protocol::{
+    id::{PeerId, RunId},
+    message::Terms,
+};
 use serde::Deserialize;
 
 use super::AdmitError;
@@ -115,6 +118,11 @@ impl Entry {
     fn of(run: RunId, terms: &Terms) -> Self {
         let Terms { key, uses, until_epoch, expires, may_invite, label } = terms.clone();
         Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch, may_invite }
+    }
+
+    /// The invite's key; `None` where a person has changed it into none.
+    pub(super) fn key(&self) -> Option<PeerId> {
+        PeerId::from_hex(&self.key)
     }
 
     fn to_text(&self) -> String {

@@ -238,7 +238,28 @@ fn who_has_no_say_makes_no_invite() {
 fn what_makes_no_sense_together_is_refused() {
     let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(drop);
     let key = "x invite new --key k --manifest m";
+    let revoke = "x invite revoke --key k --manifest m --bootstrap b";
+    let with = |extra: &str| parse(&format!("{revoke} {extra}"));
     assert!(parse(key).is_ok() && parse("x invite new --under c").is_ok());
+    for right in [
+        "--peer p",
+        "--peer p --lift",
+        "--peer p --forget",
+        "--invite i --and-admitted",
+        "--sign f",
+    ] {
+        assert!(with(right).is_ok(), "{right}");
+    }
+    for wrong in [
+        "",
+        "--peer p --invite i",
+        "--peer p --and-admitted",
+        "--sign f --lift",
+        "--invite i --forget",
+    ] {
+        assert!(with(wrong).is_err(), "{wrong}");
+    }
+    assert!(parse("x invite revoke --key k --manifest m --peer p").is_err());
     for wrong in [
         "x invite new",
         "x invite new --key k",
