@@ -425,10 +425,12 @@ fn peer_config(
             majority_only: matches!(members.quorum, Quorum::Majority { .. }),
             elements: elements as u64,
             capacity: run.capacity(manifest.work.tokens_per_step()),
+            authorities: run.trust.authorities().cloned(),
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
             update_bytes: run.codec.encoded_bytes(elements) as u64,
+            credentials: epoch::Credentials::default(),
             without: None,
         },
         sync: sync::Config {

@@ -1,5 +1,6 @@
 //! What people and programs are told: sentences on standard output, events in the file.
 
+mod admission;
 mod disk;
 pub(crate) mod events;
 mod meter;
@@ -395,22 +396,26 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
 }
 
 impl Teller {
+    fn caught_up(&mut self, head: Head) {
+        self.epoch = head.epoch;
+        self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
+        let event = events::Event::CaughtUp { state: head.state.into() };
+        self.emit(Some(head.epoch), event);
+    }
+
+    fn peer_found(&self, who: PeerId, roll: &Roll) {
+        let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
+        let who = PeerName::from(who);
+        self.say(&format!("found peer {}", who.short()));
+        self.emit(None, events::Event::PeerFound { who, direct });
+    }
+
     /// Tells of what the protocol reports, as far as the roll knows the peers that it is about.
     pub(crate) fn event(&mut self, event: Event, roll: &Roll) {
         match event {
             Event::Committed(committed) => self.committed(&committed),
-            Event::CaughtUp { head } => {
-                self.epoch = head.epoch;
-                self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
-                let event = events::Event::CaughtUp { state: head.state.into() };
-                self.emit(Some(head.epoch), event);
-            }
-            Event::PeerFound { who } => {
-                let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
-                let who = PeerName::from(who);
-                self.say(&format!("found peer {}", who.short()));
-                self.emit(None, events::Event::PeerFound { who, direct });
-            }
+            Event::CaughtUp { head } => self.caught_up(head),
+            Event::PeerFound { who } => self.peer_found(who, roll),
             Event::PeerLost { who, cause } => self.peer_lost(who, cause),
             Event::Replayed { head, to_epoch } => {
                 self.epoch = head.epoch;
@@ -454,6 +459,14 @@ impl Teller {
             }
             Event::ForkExcluded { first_epoch } => {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
+            }
+            Event::Admitted { who, invite, epoch } => self.admitted(who, invite, epoch),
+            Event::Revoked { who, decree, epoch } => self.revoked(who, decree, epoch),
+            Event::Refused { who, why } => self.refused(who, &why.to_string()),
+            Event::Decree { decree, in_force } => self.decree(&decree, in_force),
+            Event::DecreeConflict { number, signers } => self.conflict(number, signers),
+            Event::DecreeVoid { decrees } => {
+                self.void(decrees.iter().map(|decree| decree.number).collect());
             }
             Event::Vouched { number, epoch } => {
                 self.say(&format!("the organiser vouches for epoch {epoch} (vouch {number})"));

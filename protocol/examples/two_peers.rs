@@ -66,11 +66,13 @@ fn peer(index: u8) -> Peer {
             majority_only: false,
             elements: 1,
             capacity: Capacity::Counted(125),
+            authorities: None,
         },
         me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
+            credentials: epoch::Credentials::default(),
             without: None,
         },
         sync: sync::Config {

@@ -22,6 +22,8 @@ mod denied;
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
 use crate::sign::{Keypair, Signature};
@@ -57,7 +59,7 @@ pub const LABEL_MAX: usize = 32;
 pub const EXPIRY_SLACK: u64 = 3_600;
 
 /// Who signs for a run: `trust.authorities` and `trust.threshold` of its manifest, until a decree says others.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Authorities {
     /// Their keys, 1–8, each once.
     pub keys: Vec<PeerId>,

@@ -29,6 +29,8 @@ mod gathering;
 mod attendance;
 mod timing;
 mod debts;
+mod decrees;
+mod admission;
 mod trouble;
 mod guests;
 mod places;
@@ -52,6 +54,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::Digest;
+use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Series, Voter};
@@ -62,9 +65,10 @@ use crate::wire;
 
 pub use crate::output::{Apply, Ring};
 pub use crate::rule::Rule;
-pub use interface::{Config, Durability, Input};
+pub use interface::{Config, Credentials, Durability, Input};
 
 use ballot::Ballot;
+use decrees::Admission;
 use guests::Guests;
 use slot::Slot;
 use term::Stage;
@@ -98,6 +102,8 @@ pub struct State {
     trouble: Trouble,
     /// Whether newcomers are waited for (G5).
     guests: Guests,
+    /// Who may take part; `None` in open runs (T1).
+    admission: Option<Admission>,
     behind: bool,
     /// Somebody has a greater head, and may lead us there: no time for a Regroup (R12).
     ahead: bool,
@@ -106,17 +112,18 @@ pub struct State {
 }
 
 impl State {
-    /// A machine whose head is `head`; `voters` decide the epoch after it.
+    /// A machine whose head is `head`; `voters` decide the epoch after it, and `ledger` says who is in.
     #[must_use]
     pub fn new(
         now: Time,
         law: Law,
         me: Me,
         config: Config,
-        head: Head,
-        voters: Vec<Voter>,
+        (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
     ) -> Self {
+        let credentials = || config.credentials.clone();
         Self {
+            admission: ledger.map(|ledger| Admission::new(now, ledger, credentials())),
             weight_max: law.capacity.weight_max(None),
             law,
             me,
@@ -144,7 +151,10 @@ impl State {
         self.wake(step);
         match input {
             Input::Tick => {}
-            Input::Heard(peer) => self.learn_ready(step, peer),
+            Input::Heard(peer) => {
+                self.learn_ticket(step, peer);
+                self.learn_ready(step, peer);
+            }
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
@@ -159,6 +169,7 @@ impl State {
             Input::Applied(state) => self.on_applied(step, state),
             Input::Lead(lead) => self.on_lead(step, lead),
             Input::Ahead(ahead) => self.ahead = ahead,
+            Input::Decree(decree) => self.on_decree(step, &decree),
             Input::Leave => self.on_leave(step),
         }
         self.advance(step);
@@ -176,8 +187,9 @@ impl State {
             }
             Lead::Link(from, link) => self.on_link(step, from, *link),
             Lead::Openings(from, openings) => self.on_openings(step, from, &openings),
-            Lead::Enter { head, voters, median } => {
+            Lead::Enter { head, voters, median, ledger } => {
                 self.limit_weight(median);
+                self.take_ledger(step, ledger);
                 // Not before: between the old epoch and the new head nothing may move.
                 self.behind = false;
                 // What was frozen is given back to the trainer.
@@ -241,6 +253,9 @@ impl State {
     }
 
     fn on_message(&mut self, step: &mut Step<'_>, message: &Arc<Verified<Message>>) {
+        if let Message::Decree(decree) = message.body() {
+            return self.on_decree(step, decree);
+        }
         let Some(series) = message.body().series() else { return };
         let commit = matches!(message.body(), Message::Commit(_) | Message::Ready(_));
         if series != self.series() && !(commit && series.is_beside(&self.series())) {
@@ -266,7 +281,10 @@ impl State {
             Message::Commit(commit) => self.on_commit(step, from, commit),
             Message::Regroup(regroup) => self.on_regroup(step, message, regroup),
             Message::Join(join) => self.on_join(step, message, join),
-            Message::Heartbeat(_) | Message::Leaving(_) | Message::Vouch(_) => {}
+            Message::Heartbeat(_)
+            | Message::Leaving(_)
+            | Message::Vouch(_)
+            | Message::Decree(_) => {}
         }
     }
 

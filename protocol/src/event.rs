@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::admit::Denied;
 use crate::id::{Digest, PeerId};
-use crate::message::{Head, Receipt};
+use crate::message::{Decree, Head, Receipt};
 
 /// Why a peer counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,12 @@ pub enum Event {
     ForkExcluded { first_epoch: u64 },
     Vouched { number: u64, epoch: u64 },
     Stuck { epoch: u64, attempts: u64 },
+    Admitted { who: PeerId, invite: Option<PeerId>, epoch: u64 },
+    Revoked { who: PeerId, decree: u64, epoch: u64 },
+    Refused { who: PeerId, why: Denied },
+    Decree { decree: Arc<Decree>, in_force: Option<u64> },
+    DecreeConflict { number: u64, signers: Vec<PeerId> },
+    DecreeVoid { decrees: Vec<Arc<Decree>> },
     Leaving,
 }
 

@@ -28,6 +28,7 @@ pub mod lobby;
 pub mod roll;
 pub mod event;
 pub mod vouch;
+pub mod ledger;
 pub mod lineage;
 pub mod log;
 

@@ -1,11 +1,17 @@
 //! What proves a lineage: a link holds when a majority of the voters that the link before it names
-//! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23).
+//! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23); and in runs of invited
+//! peers, when all whom it names were admitted (`lineage/who.rs`, T2).
+
+mod who;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::admit::Authorities;
 use crate::blocks::Blocks;
 use crate::fault::Fault;
 use crate::id::{LogId, PeerId, RunId};
+use crate::ledger::Ledger;
 use crate::message::{
     CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Member,
     Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
@@ -62,6 +68,8 @@ pub struct Law {
     pub elements: u64,
     /// What bounds a weight.
     pub capacity: Capacity,
+    /// Who signs for the run at first, if who comes needs an invite; `None` in open runs.
+    pub authorities: Option<Authorities>,
 }
 
 /// Who we are.
@@ -84,20 +92,27 @@ impl Me {
 }
 
 impl Law {
-    /// Checks the link of `base` (its series without Regroups), whose voters are `voters`; no weight in
-    /// it may be above `weight_max`.
+    /// The ledger before epoch 1; `None` in open runs.
+    #[must_use]
+    pub fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.authorities.clone().map(|authorities| Arc::new(Ledger::new(authorities)))
+    }
+
+    /// Checks the link of `base` (its series without Regroups), whose voters are `voters` and whose ledger is
+    /// `ledger`; no weight in it may be above `weight_max`.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the link.
     pub fn check_link(
         &self,
         base: Series,
-        voters: &[Voter],
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
         weight_max: u64,
         link: &Link,
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
-        let (series, voters) = self.follow(base, voters, &link.openings)?;
+        let (series, voters) = self.follow(base, (voters, ledger), &link.openings)?;
+        self.check_who(ledger, &voters, roster, &link.receipt).map_err(Fault::Certificate)?;
         let receipt = &link.receipt;
         require(roster.series == series, "roster of another series")?;
         require(receipt.series.is_beside(&base), "receipt of another epoch")?;
@@ -130,12 +145,12 @@ impl Law {
     pub fn follow(
         &self,
         base: Series,
-        voters: &[Voter],
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
         openings: &[Opening],
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let mut place = (base, voters.to_vec());
         for (depth, opening) in (0..).zip(openings) {
-            place = self.check_opening(place.0, &place.1, depth, opening)?;
+            place = self.check_opening(place.0, (&place.1, ledger), depth, opening)?;
         }
         Ok(place)
     }
@@ -145,8 +160,13 @@ impl Law {
     ///
     /// # Errors
     /// [`Fault::Certificate`] of its proposer.
-    pub fn check_regroup(&self, voters: &[Voter], regroup: &Regroup) -> Result<(), Fault> {
+    pub fn check_regroup(
+        &self,
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        regroup: &Regroup,
+    ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
+        self.check_gathered(ledger, regroup).map_err(Fault::Certificate)?;
         require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
         require(!members.is_empty(), "Regroup of nobody")?;
         require(members.len() <= MEMBERS_MAX, "Regroup of too many")?;
@@ -164,13 +184,13 @@ impl Law {
     fn check_opening(
         &self,
         series: Series,
-        voters: &[Voter],
+        before: (&[Voter], Option<&Arc<Ledger>>),
         depth: u32,
         opening: &Opening,
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let regroup = &opening.regroup;
         require(regroup.series == series, "Regroup of another series")?;
-        self.check_regroup(voters, regroup)?;
+        self.check_regroup(before, regroup)?;
         // One Join each, in the order of the members: no signature is looked at twice.
         require(opening.joins.len() == regroup.members.len(), "not one Join of each member")?;
         let digest = wire::regroup_digest(&self.run, regroup);
@@ -361,7 +381,7 @@ mod tests {
         let part = Part { roster: Digest::ZERO, members: members(part), blocks };
         let series = Series { epoch: 1, parent: Digest::ZERO, regroup: None };
         let (update, members, parts) = (Digest::ZERO, members(ring), vec![part]);
-        check_sums(100, &Receipt { series, fragment: 0, update, members, parts })
+        check_sums(100, &Receipt { series, trust: None, update, members, parts })
     }
 
     #[test]

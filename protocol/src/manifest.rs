@@ -88,6 +88,17 @@ pub struct Trust {
     pub undo_max: u64,
 }
 
+impl Trust {
+    /// Who signs for the run at first, where who comes needs an invite.
+    #[must_use]
+    pub fn authorities(&self) -> Option<&Authorities> {
+        match &self.level {
+            Level::Open => None,
+            Level::Invited(authorities) => Some(authorities),
+        }
+    }
+}
+
 impl Default for Trust {
     fn default() -> Self {
         Self { level: Level::Open, undo_max: UNDO_MAX }

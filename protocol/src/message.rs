@@ -6,6 +6,7 @@
 
 mod kept;
 mod record;
+mod regroup;
 mod trust;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{
     Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voter, Vouch, majority,
 };
+pub use regroup::{Absence, Regroup};
 pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
 
 /// Where a peer stands in its epoch, for people and for the ready count.
@@ -73,6 +75,8 @@ pub struct Heartbeat {
     pub vouch: u64,
     /// The number of the highest vouch that its head lies on, as it says; 0 is none.
     pub vouched: u64,
+    /// Why the author may take part, until the ledger of its head says so.
+    pub ticket: Option<Box<Ticket>>,
 }
 
 /// Delta and weight are frozen (R31).
@@ -182,6 +186,11 @@ pub enum Refusal {
     /// The roster does not wait for everybody alive, and my patience lasts so many milliseconds still
     /// (G6).
     Early(u32),
+    /// The roster lacks a decree that follows on the ledger (T5): its number and digest. The decree itself goes
+    /// with this.
+    Decree(u64, Digest),
+    /// The ticket of that member has expired, by my clock (T4).
+    Expired(PeerId),
 }
 
 /// The answer to a roster or Regroup that cannot be accepted.
@@ -230,36 +239,6 @@ pub struct Certificate {
     pub roster: Roster,
     /// Who voted, with the signature over its `Done`.
     pub dones: Vec<(PeerId, Signature)>,
-}
-
-/// Why a voter is left out of a Regroup (R12).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Absence {
-    /// Not present for `minority_grace`.
-    Silent,
-    /// Said `Leaving`.
-    Left,
-    /// Answers with another log.
-    OtherLog,
-    /// Has joined another Regroup.
-    Elsewhere,
-    /// Delivered nothing of an update that only it holds.
-    Mute,
-}
-
-/// Leave the series and go on as the voters of a new one (R12).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Regroup {
-    /// The series that is left.
-    pub series: Series,
-    /// Rises with each Regroup of that series.
-    pub number: u64,
-    /// Who proposes it.
-    pub proposer: PeerId,
-    /// The voters to be.
-    pub members: Vec<Voter>,
-    /// The voters left out.
-    pub absent: Vec<(Voter, Absence)>,
 }
 
 /// "I leave the series for ever" (R13).
@@ -343,6 +322,7 @@ pub enum Message {
     Join(Join),
     Leaving(Leaving),
     Vouch(Vouch),
+    Decree(Decree),
 }
 
 impl Message {
@@ -365,6 +345,8 @@ impl Message {
             Self::Join(_) => "join",
             Self::Leaving(_) => "leaving",
             Self::Vouch(_) => "pass-vouch",
+            // What the authorities sign is "decree".
+            Self::Decree(_) => "decrees",
         }
     }
 
@@ -372,7 +354,7 @@ impl Message {
     #[must_use]
     pub fn series(&self) -> Option<Series> {
         match self {
-            Self::Heartbeat(_) | Self::Leaving(_) | Self::Vouch(_) => None,
+            Self::Heartbeat(_) | Self::Leaving(_) | Self::Vouch(_) | Self::Decree(_) => None,
             Self::Ready(m) => Some(m.series),
             Self::Query(m) => Some(m.series),
             Self::Status(m) => Some(m.series),

@@ -14,10 +14,11 @@ use std::time::Duration;
 use crate::epoch;
 use crate::event::Event;
 use crate::id::{Digest, PeerId};
+use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::{Recovered, Votes};
 use crate::message::{
-    Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter, Vouch,
+    Answer, Ask, Commit, Decree, Head, Heartbeat, Link, Message, Phase, Series, Voter, Vouch,
 };
 use crate::roll::Roll;
 use crate::sign::Verified;
@@ -97,7 +98,8 @@ impl State {
         let votes = Votes::replay(&law.run, &votes);
         let sync = sync::State::new(law.clone(), me, sync, lineage);
         let (head, voters, median) = sync.tip();
-        let epoch = epoch::State::new(now, law.clone(), me, epoch, head, voters);
+        let ledger = sync.ledger().cloned();
+        let epoch = epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger));
         let step = &Step { now, roll: &roll, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),
@@ -191,6 +193,7 @@ impl State {
             Input::Loaded(head) => Next::Sync(sync::Input::Loaded(head)),
             Input::LoadFailed(head) => Next::Sync(sync::Input::LoadFailed(head)),
             Input::Vouch(vouch) => Next::Sync(sync::Input::Vouch(vouch, None)),
+            Input::Decree(decree) => Next::Epoch(epoch::Input::Decree(decree)),
             Input::Leave => {
                 out.push(Output::Event(Event::Leaving));
                 Next::Epoch(epoch::Input::Leave)
@@ -256,6 +259,18 @@ impl State {
     #[must_use]
     pub fn lacks(&self, vouch: &Vouch) -> bool {
         self.sync.lacks(vouch)
+    }
+
+    /// Who is in before the open epoch; `None` in open runs.
+    #[must_use]
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.epoch.ledger()
+    }
+
+    /// The decrees that are known and in no receipt of our lineage yet.
+    #[must_use]
+    pub fn pending_decrees(&self) -> Vec<Arc<Decree>> {
+        self.epoch.pending_decrees()
     }
 
     /// Where we stand in the open epoch.
@@ -398,6 +413,7 @@ impl State {
             serves: head.epoch,
             vouch,
             vouched,
+            ticket: self.epoch.ticket().cloned().map(Box::new),
         };
         out.push(Output::Gossip(self.seal(Message::Heartbeat(heartbeat))));
     }

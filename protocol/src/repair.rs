@@ -140,6 +140,7 @@ mod tests {
             members: vec![member],
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: keep.clone(),
         };
         let layout = Layout::of(&repaired, ELEMENTS as u64).unwrap();

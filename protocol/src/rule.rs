@@ -28,6 +28,9 @@ pub enum Rule {
     G12,
     G13,
     G14,
+    T2,
+    T5,
+    T6,
     /// What is said is on disk before it leaves.
     Durable,
     /// An update that a vote binds stays on disk until another one is committed (R19).

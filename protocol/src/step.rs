@@ -1,6 +1,9 @@
 //! What each step of a machine is given: the time, who was heard, and where its decisions go.
 
+use std::sync::Arc;
+
 use crate::id::PeerId;
+use crate::ledger::Ledger;
 use crate::message::{Head, Link, Opening, Voter};
 use crate::output::Output;
 use crate::roll::Roll;
@@ -56,6 +59,8 @@ pub enum Lead {
         voters: Vec<Voter>,
         /// The median weight in its receipt.
         median: Option<u64>,
+        /// Who is in; `None` in open runs.
+        ledger: Option<Arc<Ledger>>,
     },
 }
 

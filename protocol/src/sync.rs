@@ -26,6 +26,7 @@ use crate::blocks::Blocks;
 use crate::event::{Committed, Event};
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
+use crate::ledger::{Ledger, Ledgers};
 use crate::lineage::{Law, Me};
 use crate::log::Record;
 use crate::message::{
@@ -185,6 +186,8 @@ pub struct State {
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
+    /// Who is in, epoch by epoch; `None` in open runs.
+    ledgers: Option<Ledgers>,
 }
 
 /// Committed updates that a peer keeps for others to replay: a day away at an epoch of 45 minutes.
@@ -224,6 +227,7 @@ impl State {
         }
         let mut state = Self {
             vouches,
+            ledgers: law.ledger().map(Ledgers::new),
             law,
             me,
             config: Config { replay_max: config.replay_max.min(UPDATES_KEPT), ..config },
@@ -250,9 +254,19 @@ impl State {
     /// The head, its voters, and the median weight in its receipt.
     #[must_use]
     pub fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
-        let last = self.links.back().map(|link| &link.receipt);
-        let voters = last.map_or_else(|| self.config.founders.clone(), Receipt::voters);
-        (self.head, voters, last.and_then(Receipt::median_weight))
+        let before = self.before(self.head.epoch);
+        let Before { voters, median, .. } = before.unwrap_or_else(|| self.founding());
+        (self.head, voters, median)
+    }
+
+    /// Who is in after the head; `None` in open runs.
+    #[must_use]
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.ledgers.as_ref().map(Ledgers::newest)
+    }
+
+    fn founding(&self) -> Before {
+        Before::founding(&self.config.founders, self.law.ledger())
     }
 
     /// Takes one input, beside the open epoch.
@@ -392,9 +406,10 @@ impl State {
     /// What the receipt of this epoch says of the next one; `None` where its link is not in memory.
     fn before(&self, epoch: u64) -> Option<Before> {
         if epoch == 0 {
-            return Some(Before::founding(&self.config.founders));
+            return Some(self.founding());
         }
-        self.link(epoch).map(|link| Before::of(&link.receipt))
+        let ledger = || self.ledgers.as_ref().map(|ledgers| ledgers.at(epoch));
+        self.link(epoch).map(|link| Before::of(&link.receipt, ledger()))
     }
 
     /// Whether a receipt is of our lineage.
@@ -410,6 +425,7 @@ impl State {
             self.forkable.insert(head.epoch, away);
         }
         let r = wire::receipt_digest(&self.law.run, &link.receipt);
+        self.ledgers.iter_mut().for_each(|ledgers| ledgers.push(&link.receipt));
         self.links.push_back(link);
         if self.links.len() > LINKS_KEPT {
             self.links.pop_front();

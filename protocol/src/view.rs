@@ -172,7 +172,8 @@ impl State {
 /// What a heartbeat says that a decision may depend on.
 fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
     let Heartbeat { log, incarnation, head, series, joined, phase, ready, direct, .. } = *beat;
-    let says = (head, series, joined, phase == Phase::Behind, ready, direct);
+    let shows = beat.ticket.is_some();
+    let says = (head, series, joined, phase == Phase::Behind, ready, direct, shows);
     (log, incarnation, says, beat.vouch, beat.vouched)
 }
 

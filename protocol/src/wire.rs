@@ -18,7 +18,7 @@ use crate::message::{Answer, Message, Receipt, Regroup, Request, Roster};
 use crate::sign::{Keypair, Signature, Verified, verify};
 
 /// The major version of the protocol, first byte of every envelope.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Longest gossiped envelope, in bytes.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;

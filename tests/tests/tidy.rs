@@ -526,10 +526,11 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_node", &["node/", "tests/"]),
 ];
 /// The files that fix the bytes of a message.
-const WIRE: [&str; 5] = [
+const WIRE: [&str; 6] = [
     "protocol/src/message.rs",
     "protocol/src/message/kept.rs",
     "protocol/src/message/record.rs",
+    "protocol/src/message/regroup.rs",
     "protocol/src/message/trust.rs",
     "protocol/src/wire.rs",
 ];
@@ -543,6 +544,7 @@ const LAYERS: [&[&str]; 5] = [
         "assign",
         "checkpoint",
         "codec",
+        "ledger",
         "lineage",
         "log",
         "manifest",

@@ -102,6 +102,7 @@ fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
         serves: 0,
         vouch: 0,
         vouched: 0,
+        ticket: None,
     };
     wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))
 }

@@ -151,6 +151,7 @@ mod tests {
             serves: 0,
             vouch: 0,
             vouched: 0,
+            ticket: None,
         };
         Arc::new(wire::seal(&key(author), &RunId([7; 32]), Message::Heartbeat(beat)))
     }

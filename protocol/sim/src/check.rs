@@ -1,4 +1,4 @@
-//! What must never happen: the invariants S1–S7 of `docs/PROTOCOL.md`, held against everything that
+//! What must never happen: the invariants S1–S10 of `docs/PROTOCOL.md`, held against everything that
 //! simulated peers send, commit and follow, as they do it.
 //!
 //! The checks call none of the machines that they judge: they keep their own history of votes (`votes`)
@@ -13,6 +13,7 @@
 //! where all of them are honest and compute well.
 
 mod lineage;
+mod rights;
 mod votes;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ use intellect_protocol::wire;
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: `S1` … `S7`, `R5`, `R19`, `L1`, `L2`, `durable`, `serve`, `fault` or `diverged`.
+    /// Which: `S1` … `S10`, `R5`, `R19`, `L1`, `L2`, `durable`, `serve`, `fault` or `diverged`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,
@@ -156,7 +157,10 @@ impl Process {
             });
             // Each member needs a reason of its own; which one its proposer had does not matter.
             let mute = absence == Some(&Absence::Mute);
-            require(silent || left || other_log || elsewhere || mute, "S7", || {
+            // T10: a decree goes along; that it revokes this voter is what S9 counts.
+            let decreed = regroup.trust.as_ref().is_some_and(|trust| !trust.decrees.is_empty());
+            let revoked = absence == Some(&Absence::Revoked) && decreed;
+            require(silent || left || other_log || elsewhere || mute || revoked, "S7", || {
                 format!("{me} joins without {}, who is present ({absence:?}): {beat:?}", voter.peer)
             })?;
         }
@@ -173,6 +177,8 @@ pub(super) struct Check {
     lineage: lineage::History,
     /// The head that each peer last told of.
     said: BTreeMap<PeerId, Head>,
+    /// The ledger after each state, as the first one who had it told.
+    ledgers: BTreeMap<Digest, Digest>,
     forgone: u64,
 }
 
@@ -181,7 +187,8 @@ impl Check {
     pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
         let lineage = lineage::History::new(genesis, founders);
         let (votes, said) = (votes::Votes::default(), BTreeMap::new());
-        Self { run, grace_ms, votes, lineage, said, forgone: 0 }
+        let ledgers = BTreeMap::new();
+        Self { run, grace_ms, votes, lineage, said, ledgers, forgone: 0 }
     }
 
     /// Voters that a Regroup leaves behind as mute.
@@ -236,7 +243,8 @@ impl Check {
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Leaving(_)
-            | Message::Vouch(_) => Ok(()),
+            | Message::Vouch(_)
+            | Message::Decree(_) => Ok(()),
         }
     }
 
@@ -277,7 +285,8 @@ impl Check {
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Leaving(_)
-            | Message::Vouch(_) => {}
+            | Message::Vouch(_)
+            | Message::Decree(_) => {}
         }
     }
 
@@ -322,6 +331,12 @@ impl Check {
             | Event::CaughtUp { .. }
             | Event::ForkExcluded { .. }
             | Event::Vouched { .. }
+            | Event::Admitted { .. }
+            | Event::Revoked { .. }
+            | Event::Refused { .. }
+            | Event::Decree { .. }
+            | Event::DecreeConflict { .. }
+            | Event::DecreeVoid { .. }
             | Event::Stuck { .. }
             | Event::Leaving => Ok(()),
         }
@@ -384,6 +399,14 @@ impl Check {
         let stands = damaged || self.lineage.descends(&who.head.state, &before.state);
         require(stands, "S3", || {
             format!("{} starts at {:?}, and had said {before:?}", who.voter.peer, who.head)
+        })
+    }
+
+    /// S8: whoever has this state has this ledger.
+    pub(super) fn has_ledger(&mut self, who: PeerId, state: Digest, ledger: Digest) -> Verdict {
+        let first = *self.ledgers.entry(state).or_insert(ledger);
+        require(first == ledger, "S8", || {
+            format!("{who} has ledger {ledger} after state {state}, others have {first}")
         })
     }
 

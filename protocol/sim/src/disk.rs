@@ -239,7 +239,8 @@ impl Disk {
             | Message::Lost(_)
             | Message::Regroup(_)
             | Message::Leaving(_)
-            | Message::Vouch(_) => true,
+            | Message::Vouch(_)
+            | Message::Decree(_) => true,
         }
     }
 

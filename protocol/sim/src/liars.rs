@@ -262,6 +262,7 @@ impl<'a> Tongue<'a> {
             serves: beside.head.epoch,
             vouch: 0,
             vouched: 0,
+            ticket: None,
         }
     }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::disk::Doom;
 use crate::liars::Lying;
 use crate::network::Fate;
+use intellect_protocol::admit::Authorities;
 use intellect_protocol::id::Digest;
-use intellect_protocol::message::{Answer, Message};
+use intellect_protocol::message::{Answer, Message, Ticket};
 use intellect_protocol::sign::Keypair;
 
 /// Who vouches for states, with a key that is not simulated: everybody checks what it has signed.
@@ -20,6 +21,21 @@ pub(crate) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
 /// Changes what a host answers to another one.
 pub(crate) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
 
+/// A run of invited peers.
+#[derive(Clone, Debug)]
+pub(crate) struct Invited {
+    /// Who signs.
+    pub(crate) authorities: Authorities,
+    /// The ticket of each host that has one.
+    pub(crate) tickets: BTreeMap<usize, Ticket>,
+    /// Unix seconds at the beginning, by the clock of everybody.
+    pub(crate) unix: u64,
+    /// The hosts whose processes have a manifest of their own making, with these authorities.
+    pub(crate) forged: BTreeMap<usize, Authorities>,
+    /// How far the clocks of some hosts are off, in seconds.
+    pub(crate) off: BTreeMap<usize, i64>,
+}
+
 /// What somebody outside has in mind for this world, and waits for.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -27,6 +43,8 @@ pub(crate) struct Script {
     pub(crate) forger: Option<Forger>,
     pub(crate) doom: Option<Doom>,
     pub(crate) lying: Lying,
+    /// Who signs, and who has a ticket, in a run of invited peers.
+    pub(crate) invited: Option<Invited>,
     /// Epochs that a greater head may undo, for those who start from now on.
     pub(crate) undo_max: Option<u64>,
     /// The head that a person has decided for, on each host, once it starts.

@@ -15,6 +15,7 @@ mod fetch;
 mod ring;
 mod say;
 mod lie;
+pub mod invited;
 pub mod scene;
 
 use std::cmp::Reverse;
@@ -39,7 +40,7 @@ use intellect_protocol::event::Event;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::message::{Answer, Head, Message, Phase, Series, Voter, Vouch};
+use intellect_protocol::message::{Answer, Decree, Head, Message, Phase, Series, Voter, Vouch};
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
@@ -84,6 +85,8 @@ struct Host {
     disk: Disk,
     /// The newest vouch that is kept beside the manifest.
     vouch: Option<Vouch>,
+    /// The decrees that it knows, as they are kept beside the manifest.
+    decrees: Vec<Decree>,
     process: Option<Box<Running>>,
 }
 
@@ -182,6 +185,7 @@ impl World {
                     boast: None,
                     disk,
                     vouch: None,
+                    decrees: Vec::new(),
                     process: None,
                 }
             })
@@ -352,6 +356,9 @@ impl World {
                 self.moments.push((host, committed.head.epoch, Moment::Committed));
             }
             Event::Fork { undone, .. } => self.report.count(Count::Forks, u64::from(*undone > 0)),
+            Event::Decree { decree, in_force: None } => {
+                self.hosts[host].decrees.push(decree.as_ref().clone());
+            }
             Event::Stuck { .. } => self.report.count(Count::Stuck, 1),
             Event::Replayed { .. } => self.report.count(Count::Replayed, 1),
             Event::PeerFound { .. }
@@ -365,10 +372,17 @@ impl World {
             | Event::Diverged { .. }
             | Event::ForkExcluded { .. }
             | Event::Vouched { .. }
+            | Event::Admitted { .. }
+            | Event::Revoked { .. }
+            | Event::Refused { .. }
+            | Event::Decree { in_force: Some(_), .. }
+            | Event::DecreeConflict { .. }
+            | Event::DecreeVoid { .. }
             | Event::Leaving => {}
         }
         if let (Event::Committed(committed), false) = (&event, self.is_liar(host)) {
             self.judge_part(committed);
+            self.judge_ledger(host, committed.head);
         }
         let Some(process) = &mut self.hosts[host].process else { return };
         let settled = process.settled.as_ref();

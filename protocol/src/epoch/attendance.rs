@@ -37,6 +37,10 @@ pub(super) enum Place {
     Mute,
     /// In this series, but it has owed its word for long (G9).
     Owing,
+    /// A voter of this series that a decree revokes which is not in force yet (T6, T10).
+    Revoked,
+    /// Neither admitted nor with a good ticket, in a run of invited peers (T2).
+    Stranger,
 }
 
 /// What a rule asks about a peer.
@@ -62,9 +66,9 @@ impl Place {
                 matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Behind)
             }
             Question::TakesPart => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Owing)
+                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Owing | Self::Revoked)
             }
-            Question::Answers => matches!(self, Self::Here | Self::Mute),
+            Question::Answers => matches!(self, Self::Here | Self::Mute | Self::Revoked),
             Question::MayRegroup => matches!(self, Self::Here | Self::Mute | Self::Closed),
             Question::IsPresent => {
                 matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Ahead)
@@ -76,11 +80,12 @@ impl Place {
     pub(super) fn absence(self) -> Option<Absence> {
         match self {
             Self::Here | Self::Coming | Self::Ahead => None,
-            Self::Behind | Self::Silent => Some(Absence::Silent),
+            Self::Behind | Self::Silent | Self::Stranger => Some(Absence::Silent),
             Self::Closed | Self::Elsewhere => Some(Absence::Elsewhere),
             Self::Left => Some(Absence::Left),
             Self::OtherLog => Some(Absence::OtherLog),
             Self::Mute | Self::Owing => Some(Absence::Mute),
+            Self::Revoked => Some(Absence::Revoked),
         }
     }
 }
@@ -100,11 +105,14 @@ impl State {
         let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
         let voter = || !silent && self.voters().contains(who);
         match () {
+            () if self.is_stranger(&who.peer) => Place::Stranger,
             () if seen.has_left() => Place::Left,
             () if seen.beat.log != who.log => Place::OtherLog,
             () if here && self.has_closed(seen, who) => Place::Closed,
             () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
             () if here && silent => Place::Silent,
+            // Where no Regroup is lawful, who is revoked is asked once more all the same.
+            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
             () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
             () if here && self.owes(step, who) => Place::Owing,
             () if here => Place::Here,
@@ -176,7 +184,7 @@ fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 11] = [
+    const PLACES: [Place; 13] = [
         Place::Here,
         Place::Coming,
         Place::Behind,
@@ -188,6 +196,8 @@ mod tests {
         Place::Silent,
         Place::Mute,
         Place::Owing,
+        Place::Revoked,
+        Place::Stranger,
     ];
 
     /// `docs/PROTOCOL.md` shows this very table.

@@ -172,8 +172,9 @@ impl State {
         if self.slot.frozen.is_some() && !receipt.spends(&self.me.peer, self.me.incarnation) {
             step.put(Output::Event(Event::LeftOut { epoch: head.epoch }));
         }
-        let voters =
-            if self.keeps(Rule::R18) { receipt.voters() } else { link.certificate.roster.voters() };
+        let (voters, ledger) = self.after(receipt);
+        let voters = if self.keeps(Rule::R18) { voters } else { link.certificate.roster.voters() };
+        self.take_ledger(step, ledger);
         self.limit_weight(receipt.median_weight());
         let link = Box::new(link);
         step.out.push(Decision::Extend(Extension { head, link, by_commit }));
@@ -234,7 +235,8 @@ impl State {
         {
             return;
         }
-        if let Err(fault) = self.law.check_link(base, &self.slot.base, self.weight_max, &link) {
+        let before = (self.slot.base.as_slice(), self.ledger());
+        if let Err(fault) = self.law.check_link(base, before, self.weight_max, &link) {
             step.put(Output::Fault(from, fault));
             return;
         }

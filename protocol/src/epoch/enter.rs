@@ -92,6 +92,7 @@ impl State {
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
         self.resume(step);
         step.put(Output::Train { epoch: head.epoch.saturating_add(1), tokens: head.tokens });
+        self.resume_admission(step);
         step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
         self.replay_early(step);
     }

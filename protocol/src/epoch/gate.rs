@@ -54,6 +54,10 @@ impl State {
 
     /// Whether `message` of `author`, about our series, is to be read.
     pub(super) fn has_say(&self, step: &Step<'_>, author: &PeerId, message: &Message) -> bool {
+        // T2: whoever is not in has no say.
+        if self.is_stranger(author) && !matches!(message, Message::Commit(_)) {
+            return false;
+        }
         match message {
             Message::Done(_) => self.names_voter(author),
             Message::Query(query) => self.may_ask(author) && self.follows(query.attempt),
@@ -84,7 +88,8 @@ impl State {
             Message::Commit(_)
             | Message::Heartbeat(_)
             | Message::Leaving(_)
-            | Message::Vouch(_) => true,
+            | Message::Vouch(_)
+            | Message::Decree(_) => true,
         }
     }
 

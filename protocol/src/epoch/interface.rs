@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Finished, Message};
+use crate::message::{Decree, Finished, Message, Ticket};
 use crate::rule::Rule;
 use crate::sign::Verified;
 use crate::step::Lead;
@@ -16,8 +16,21 @@ pub struct Config {
     pub ready_grace: Duration,
     /// Bytes of one update.
     pub update_bytes: u64,
+    /// What lets us into a run of invited peers; the default in open runs.
+    pub credentials: Credentials,
     /// A rule that is turned off; `None` in every program.
     pub without: Option<Rule>,
+}
+
+/// What a peer brings to a run of invited peers.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// Our own ticket; needed until the ledger has us.
+    pub ticket: Option<Ticket>,
+    /// The decrees that are known from before; wrong ones count for nothing.
+    pub decrees: Vec<Decree>,
+    /// The time at the start in Unix seconds, by which a new ticket may have expired (T4).
+    pub unix: u64,
 }
 
 /// What happened.
@@ -66,6 +79,8 @@ pub enum Input {
     Lead(Lead),
     /// Whether somebody alive has a greater head that we have not given up.
     Ahead(bool),
+    /// A decree that somebody brought, who need not be in the run.
+    Decree(Box<Decree>),
     /// The user wants to leave.
     Leave,
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::id::PeerId;
-use crate::message::{Member, Phase, Refusal, Roster, Voter};
+use crate::message::{MEMBERS_MAX, Member, Phase, Refusal, Roster, Voter};
 use crate::ring::{Order, order};
 use crate::roll::Seen;
 use crate::step::Step;
@@ -186,6 +186,7 @@ impl State {
         seen.beat.direct
             && seen.beat.phase != Phase::Behind
             && step.roll.alive(peer, step.now)
+            && !self.is_going(peer)
             && !self.slot.lost.contains(step, peer)
             && !self.is_excused(peer)
     }
@@ -246,7 +247,8 @@ impl State {
         if !self.keeps(Rule::G5) {
             return guests;
         }
-        let mut most = (voters.len() / 2).max(1);
+        let bounded = self.bounds_newcomers();
+        let mut most = if bounded { (voters.len() / 2).max(1) } else { MEMBERS_MAX };
         let idle = !voters.iter().any(|m| m.weight > 0);
         if attempt > GUEST_ATTEMPTS {
             // Nobody else has work: then one, another one at each attempt.
@@ -257,7 +259,7 @@ impl State {
             };
             guests.retain(accepted);
         }
-        if self.keeps(Rule::G7) {
+        if self.keeps(Rule::G7) && bounded {
             most = most.min(newcomers_max(voters.len()));
         }
         let since = |m: &Member| step.roll.peers.get(&m.peer).map(|seen| seen.since);
@@ -281,7 +283,9 @@ impl State {
             roster.members.iter().partition(|m| self.voters().contains(&m.voter()));
         let old_first = roster.members.first().is_some_and(|m| old.contains(m));
         match () {
-            () if new.len() > newcomers_max(old.len()) => Err("too many newcomers"),
+            () if self.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
+                Err("too many newcomers")
+            }
             () if !old_first => Err("a newcomer first"),
             () => Ok(()),
         }

@@ -228,13 +228,15 @@ impl State {
         Value { adopt, keep }: Value,
     ) -> bool {
         let members = self.compose(step, attempt);
+        let (members, trust) = self.admitted(step, members, adopt.as_ref());
+        let keep = self.without_revoked(keep);
         let idle = !members.iter().any(|m| m.weight > 0);
         if (adopt.is_none() && idle) || !members.iter().any(|m| m.peer == self.me.peer) {
             return false;
         }
         let proposer = self.me.peer;
         let series = self.series();
-        let mut roster = Roster { series, attempt, proposer, members, heard, adopt, keep };
+        let mut roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
         self.fit(&mut roster);
         if self.check_roster(proposer, &roster).is_err() {
             return false;
@@ -255,7 +257,8 @@ impl State {
     /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
     /// without a place (R36). The first one is a voter (G7).
     fn compose(&self, step: &Step<'_>, attempt: u64) -> Vec<Member> {
-        let weight = if self.sits_out(attempt, &self.me.peer) { 0 } else { self.frozen_weight() };
+        let idle = self.sits_out(attempt, &self.me.peer) || self.is_going(&self.me.peer);
+        let weight = if idle { 0 } else { self.frozen_weight() };
         let Me { peer, log, incarnation } = self.me;
         let me = Member { peer, log, incarnation, weight };
         let key =

@@ -89,6 +89,10 @@ impl State {
                 self.slot.lost.refuse(from);
                 self.slot.lost.accepts(&from);
             }
+            reason if self.is_told(step, &roster, reason) => {
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+            }
             _ => self.slot.lost.refuse(from),
         }
         // G4: a refusal costs the refuser its place, and the others this attempt at most.

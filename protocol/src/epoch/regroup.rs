@@ -180,7 +180,7 @@ impl State {
     }
 
     fn compose_regroup(&self, step: &Step<'_>) -> Option<Regroup> {
-        let members = self.candidates(step);
+        let (members, trust) = self.gathered(step, self.candidates(step));
         let outside = self.voters().iter().filter(|v| !members.contains(v));
         let absent: Option<Vec<_>> =
             outside.map(|v| Some((*v, self.place(step, v).absence()?))).collect();
@@ -190,6 +190,7 @@ impl State {
             proposer: self.me.peer,
             members,
             absent: absent?,
+            trust,
         })
     }
 
@@ -204,7 +205,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Certificate("a Regroup of somebody else")));
             return;
         }
-        if let Err(fault) = self.law.check_regroup(self.voters(), regroup) {
+        if let Err(fault) = self.law.check_regroup((self.voters(), self.ledger()), regroup) {
             step.put(Output::Fault(proposer, fault));
             return;
         }
@@ -213,6 +214,7 @@ impl State {
         if regroup.number > most || regroup.number == u64::MAX {
             return;
         }
+        self.learn_decrees(step, regroup.trust.as_deref());
         let digest = wire::regroup_digest(&self.law.run, regroup);
         let known = self.slot.term.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
@@ -267,7 +269,9 @@ impl State {
                         && !gathering.stays_away(&self.me.peer, peer))
             };
             let outside = self.candidates_beside(step).find(|(peer, seen)| {
-                waited_for(peer, seen) && !regroup.members.iter().any(|m| m.peer == **peer)
+                waited_for(peer, seen)
+                    && !regroup.members.iter().any(|m| m.peer == **peer)
+                    && self.has_room(step, regroup, peer)
             });
             if let Some((peer, _)) = outside {
                 return Err(Refusal::Present(*peer));
@@ -399,7 +403,7 @@ impl State {
         if !openings.iter().all(|o| o.regroup.series.is_beside(&base)) {
             return;
         }
-        if let Err(fault) = self.law.follow(base, &self.slot.base, openings) {
+        if let Err(fault) = self.law.follow(base, (&self.slot.base, self.ledger()), openings) {
             step.put(Output::Fault(from, fault));
             return;
         }

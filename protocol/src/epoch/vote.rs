@@ -108,6 +108,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
+        self.learn_decrees(step, roster.trust.as_deref());
         let roster = self.note_roster(digest, message, roster);
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();
@@ -171,6 +172,7 @@ impl State {
         roster: &Roster,
     ) -> Result<(), &'static str> {
         self.law.check_keep(roster)?;
+        self.check_admitted(roster)?;
         roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
         crate::lineage::check_sums(self.weight_max, &roster.receipt(Digest::ZERO))?;
         let kept = roster.keep.iter().flat_map(|keep| &keep.members);
@@ -240,6 +242,7 @@ impl State {
         if heard.len() < roster.heard.len() {
             return Err(Refusal::Rule);
         }
+        self.check_trust(step, roster)?;
         if roster.proposer == self.me.peer { Ok(()) } else { self.check_places(step, roster) }
     }
 

@@ -250,6 +250,7 @@ mod tests {
             members: vec![member, other],
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: Vec::new(),
         };
         Layout::of(&roster, elements).unwrap()

@@ -25,10 +25,12 @@ fn state() -> State {
             majority_only: false,
             elements: 256,
             capacity: Capacity::Counted(125),
+            authorities: None,
         },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: 1_024,
+            credentials: epoch::Credentials::default(),
             without: None,
         },
         sync: sync::Config {

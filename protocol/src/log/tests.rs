@@ -24,6 +24,7 @@ fn roster(series: Series, attempt: u64) -> Roster {
         members,
         heard: Vec::new(),
         adopt: None,
+        trust: None,
         keep: Vec::new(),
     }
 }
@@ -39,7 +40,14 @@ fn voted(series: Series, attempt: u64, update: u8) -> Record {
 
 fn regroup(series: Series, number: u64) -> Regroup {
     let absent = vec![(voter(2), Absence::Silent)];
-    Regroup { series, number, proposer: voter(1).peer, members: vec![voter(1)], absent }
+    Regroup {
+        series,
+        number,
+        proposer: voter(1).peer,
+        members: vec![voter(1)],
+        absent,
+        trust: None,
+    }
 }
 
 fn opening(series: Series, number: u64) -> Opening {

@@ -7,7 +7,7 @@ use crate::blocks::Blocks;
 use crate::id::{Digest, PeerId};
 use crate::seal::Seal;
 
-use super::Member;
+use super::record::Member;
 
 /// A finished chunk that somebody holds whole, as its `Status` tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ use crate::id::{Digest, LogId, PeerId, RunId};
 use crate::sign::Signature;
 
 use super::kept::{Keep, Part, names};
+use super::trust::Admissions;
 
 /// Members of a roster, with or without a place: what fits a gossiped message.
 pub const MEMBERS_MAX: usize = 256;
@@ -141,8 +142,9 @@ pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
 pub struct Receipt {
     /// The series in which the value was formed.
     pub series: Series,
-    /// The fragment of the parameters that was updated.
-    pub fragment: u32,
+    /// Whom it admits, and what was decreed (T1); nothing in open runs, whose receipts have the same bytes as
+    /// before there was this.
+    pub trust: Option<Box<Admissions>>,
     /// BLAKE3 of the update's bytes.
     pub update: Digest,
     /// All members of the roster that formed it: the next voters (R18). Those with a place are in the
@@ -241,6 +243,7 @@ pub struct Heard {
 
 /// A ballot: who takes part in the epoch, in ring order, or which value is voted for again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "RosterForm", into = "RosterForm")]
 pub struct Roster {
     /// The series that it belongs to.
     pub series: Series,
@@ -254,6 +257,8 @@ pub struct Roster {
     pub heard: Vec<Heard>,
     /// The value to vote for again (R8); otherwise the ring computes one.
     pub adopt: Option<Receipt>,
+    /// Whom it admits, and what was decreed (T2). One that adopts a value has none: that has its own (T7).
+    pub trust: Option<Box<Admissions>>,
     /// What the ring need not compute again (R10).
     pub keep: Vec<Keep>,
 }
@@ -294,10 +299,54 @@ impl Roster {
     pub fn receipt(&self, update: Digest) -> Receipt {
         self.adopt.clone().unwrap_or_else(|| Receipt {
             series: self.series,
-            fragment: 0,
+            trust: self.trust.clone(),
             update,
             members: self.members.clone(),
             parts: self.keep.iter().map(Keep::part).collect(),
         })
+    }
+}
+
+/// The bytes of a [`Roster`]. What follows `heard` says with one byte what it is: so in open runs the bytes are as if
+/// there were no trust part.
+#[derive(Serialize, Deserialize)]
+struct RosterForm {
+    series: Series,
+    attempt: u64,
+    proposer: PeerId,
+    members: Vec<Member>,
+    heard: Vec<Heard>,
+    value: Value,
+    keep: Vec<Keep>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Value {
+    Free,
+    Adopted(Box<Receipt>),
+    Admitting(Box<Admissions>),
+}
+
+impl From<Roster> for RosterForm {
+    fn from(roster: Roster) -> Self {
+        let Roster { series, attempt, proposer, members, heard, adopt, trust, keep } = roster;
+        let value = match (adopt, trust) {
+            (Some(receipt), _) => Value::Adopted(Box::new(receipt)),
+            (None, Some(trust)) => Value::Admitting(trust),
+            (None, None) => Value::Free,
+        };
+        Self { series, attempt, proposer, members, heard, value, keep }
+    }
+}
+
+impl From<RosterForm> for Roster {
+    fn from(form: RosterForm) -> Self {
+        let RosterForm { series, attempt, proposer, members, heard, value, keep } = form;
+        let (adopt, trust) = match value {
+            Value::Free => (None, None),
+            Value::Adopted(receipt) => (Some(*receipt), None),
+            Value::Admitting(trust) => (None, Some(trust)),
+        };
+        Self { series, attempt, proposer, members, heard, adopt, trust, keep }
     }
 }

@@ -7,7 +7,7 @@ use crate::epoch::{self, Durability};
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::Recovered;
-use crate::message::{Answer, Finished, Head, Message, Vouch};
+use crate::message::{Answer, Decree, Finished, Head, Message, Vouch};
 use crate::sign::Verified;
 use crate::sync;
 
@@ -97,6 +97,9 @@ pub enum Input {
     /// A vouch that came with the manifest, or that the user has: it is passed on if it is new, and none of
     /// somebody else's counts.
     Vouch(Box<Vouch>),
+    /// A decree that somebody brought, who need not be in the run: one that is signed, and follows on those
+    /// known, is told by [`Event::Decree`](crate::event::Event::Decree) and passed on.
+    Decree(Box<Decree>),
     /// The user wants to leave.
     Leave,
 }

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::pursuit::Pursuit;
 use super::{
-    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Record, Seen,
-    State, Time,
+    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Receipt,
+    Record, Seen, State, Time,
 };
 use crate::output::{Apply, Output};
 use crate::rule::Rule;
@@ -32,6 +32,8 @@ pub(super) struct Way {
     entries: VecDeque<Entry>,
     /// What proves the last of them: all, but of a very long way.
     links: VecDeque<Link>,
+    /// The receipts among them that admit or decree something.
+    pub(super) admitting: Vec<Receipt>,
     /// How many of the others were served again, and are in the log.
     copied: usize,
     /// Whom those left behind (R14).
@@ -49,7 +51,8 @@ impl Way {
         spent: Blocks,
     ) -> Self {
         let (told, base, copied, away) = (step.now, base.epoch, 0, BTreeMap::new());
-        Self { from, told, target, rank, base, entries, links, copied, away, spent }
+        let admitting = Vec::new();
+        Self { from, told, target, rank, base, entries, links, admitting, copied, away, spent }
     }
 
     /// How many epochs have no link in memory.
@@ -243,12 +246,20 @@ impl State {
         self.note_spent(&way.spent);
         self.rewind(step, &way);
         let bare = way.bare();
-        let Way { entries, links, away, .. } = way;
+        let Way { entries, links, away, admitting, .. } = way;
         if bare > 0 {
             // Those in memory are the last of our lineage.
             self.links.clear();
         }
         self.forkable.extend(away);
+        let copied = self.head.epoch.saturating_add(bare as u64);
+        if let Some(ledgers) = &mut self.ledgers {
+            let bare = admitting.iter().filter(|receipt| {
+                let epoch = receipt.series.epoch;
+                epoch > self.head.epoch && epoch <= copied
+            });
+            bare.for_each(|receipt| ledgers.push(receipt));
+        }
         entries.iter().take(bare).for_each(|entry| self.take_entry(*entry));
         for (link, entry) in links.into_iter().zip(entries.into_iter().skip(bare)) {
             self.extend(step, link, entry.state);
@@ -270,7 +281,8 @@ impl State {
     fn arrive(&mut self, step: &mut Step<'_>) {
         self.note_taken(step);
         let (head, voters, median) = self.tip();
-        step.lead(Lead::Enter { head, voters, median });
+        let ledger = self.ledgers.as_ref().map(|ledgers| Arc::clone(ledgers.newest()));
+        step.lead(Lead::Enter { head, voters, median, ledger });
         self.wait_for_vouched(step);
     }
 
@@ -289,6 +301,7 @@ impl State {
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);
         self.taken.retain(|(epoch, _)| *epoch <= base);
+        self.ledgers.iter_mut().for_each(|ledgers| ledgers.truncate(base));
         self.head = self.head_at(base).unwrap_or(self.head);
     }
 

@@ -36,7 +36,8 @@ impl State {
             false => u64::MAX,
         };
         let series = Series { epoch, parent, regroup: None };
-        self.law.check_link(series, &before.voters, weight_max, link)?;
+        self.law.check_link(series, (&before.voters, before.ledger.as_ref()), weight_max, link)?;
+        let ledger = before.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
         let tokens = judged.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate("tokens beyond all numbers"))?;
         if first {
@@ -49,7 +50,8 @@ impl State {
         judged.end_at(parent);
         let r = wire::receipt_digest(&self.law.run, &link.receipt);
         judged.entries.push_back(Entry { r, state: Digest::ZERO, tokens });
-        judged.before = Some(Before::of(&link.receipt));
+        judged.admitting.extend(link.receipt.trust.is_some().then(|| link.receipt.clone()));
+        judged.before = Some(Before::of(&link.receipt, ledger));
         self.keep_link(judged, link);
         Ok(())
     }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use super::arrive::Way;
 use super::{
-    Answer, Ask, Blocks, CHAIN_MAX, Digest, Entry, Fault, Head, LINK_WAIT, Link, Open, Opening,
-    PeerId, Receipt, State, Time, Voter,
+    Answer, Arc, Ask, Blocks, CHAIN_MAX, Digest, Entry, Fault, Head, LINK_WAIT, Link, Open,
+    Opening, PeerId, Receipt, State, Time, Voter,
 };
+use crate::ledger::Ledger;
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::{Lead, Step};
@@ -36,16 +37,23 @@ pub(super) struct Before {
     pub(super) voters: Vec<Voter>,
     /// The median weight, which bounds the weights.
     pub(super) median: Option<u64>,
+    /// Who is in; `None` in open runs.
+    pub(super) ledger: Option<Arc<Ledger>>,
 }
 
 impl Before {
     /// The epoch after genesis.
-    pub(super) fn founding(founders: &[Voter]) -> Self {
-        Self { voters: founders.to_vec(), median: None }
+    pub(super) fn founding(founders: &[Voter], ledger: Option<Arc<Ledger>>) -> Self {
+        Self { voters: founders.to_vec(), median: None, ledger }
     }
 
-    pub(super) fn of(receipt: &Receipt) -> Self {
-        Self { voters: receipt.voters(), median: receipt.median_weight() }
+    /// The epoch after `receipt`, with the ledger after it.
+    pub(super) fn of(receipt: &Receipt, ledger: Option<Arc<Ledger>>) -> Self {
+        let voters = match &ledger {
+            Some(ledger) => ledger.voters(receipt),
+            None => receipt.voters(),
+        };
+        Self { voters, median: receipt.median_weight(), ledger }
     }
 }
 
@@ -62,6 +70,8 @@ pub(super) struct Judged {
     pub(super) entries: VecDeque<Entry>,
     /// The last of them.
     pub(super) links: VecDeque<Link>,
+    /// The receipts among them that admit or decree something, which authorities have signed.
+    pub(super) admitting: Vec<Receipt>,
     /// What the last link says of the epoch after it; `None` where the base's own link is to be served
     /// first, since it is in memory no more.
     pub(super) before: Option<Before>,
@@ -86,6 +96,7 @@ impl Judged {
             by_chain: false,
             entries: VecDeque::new(),
             links: VecDeque::new(),
+            admitting: Vec::new(),
             before,
             is_signed: false,
             is_regrouped: false,
@@ -233,7 +244,8 @@ impl State {
             let is_base = |link: &&Link| link.receipt.series.epoch == base.epoch;
             match more.first().filter(is_base) {
                 Some(link) if self.has(&link.receipt) => {
-                    judged.before = Some(Before::of(&link.receipt));
+                    let ledger = self.ledgers.as_ref().map(|ledgers| ledgers.at(base.epoch));
+                    judged.before = Some(Before::of(&link.receipt, ledger));
                     self.ask_links(step, (from, sought), judged);
                 }
                 Some(_) => self.ask_chain(step, from, target),
@@ -358,14 +370,16 @@ impl State {
             return;
         }
         self.note_useful(&from);
-        let Judged { base, entries, links, spent, .. } = judged;
+        let Judged { base, entries, links, spent, admitting, .. } = judged;
         let on_ours = base.epoch == self.head.epoch;
         let waited = self.ahead_since.is_some_and(|since| step.now >= since + LINK_WAIT);
         if let (1, Some(link), true, false) = (entries.len(), links.front(), on_ours, waited) {
             step.lead(Lead::Link(from, Box::new(link.clone())));
             return;
         }
-        self.set_out(step, Way::new(step, (from, target, proven), base, (entries, links), spent));
+        let mut way = Way::new(step, (from, target, proven), base, (entries, links), spent);
+        way.admitting = admitting;
+        self.set_out(step, way);
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only said. Where

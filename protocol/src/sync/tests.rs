@@ -21,6 +21,7 @@ fn lineage(genesis: Head) -> Vec<(Head, Link)> {
             members,
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: Vec::new(),
         };
         let receipt = roster.receipt(Digest::derive("update", &epoch.to_le_bytes()));
@@ -43,6 +44,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         majority_only: false,
         elements: 1,
         capacity: Capacity::Counted(1),
+        authorities: None,
     };
     let config = Config {
         genesis: Digest([3; 32]),

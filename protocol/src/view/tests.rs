@@ -21,6 +21,7 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
         serves: 0,
         vouch: 0,
         vouched: 0,
+        ticket: None,
     }
 }
 

@@ -3,10 +3,10 @@
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Accept, Answer, Ask, Certificate, ChainLink, Commit, Done, Finished, Head, Heard,
-    Heartbeat, Join, Keep, Kept, Leaving, Link, Lost, Member, Message, Opening, Phase, Query,
-    Ranked, Ready, Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status,
-    Voted, Voter, Vouch,
+    Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
+    Decree, Done, Finished, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving, Link, Lost,
+    Member, Message, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal, Refuse, Regroup,
+    Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -39,7 +39,7 @@ fn series() -> Series {
 
 fn receipt() -> Receipt {
     let members = vec![member(0xa, 300), member(0xb, 0)];
-    Receipt { series: series(), fragment: 0, update: digest(0xd0), members, parts: Vec::new() }
+    Receipt { series: series(), trust: None, update: digest(0xd0), members, parts: Vec::new() }
 }
 
 fn seal() -> Seal {
@@ -65,6 +65,7 @@ fn free() -> Roster {
         members,
         heard: Vec::new(),
         adopt: None,
+        trust: None,
         keep: Vec::new(),
     }
 }
@@ -97,6 +98,7 @@ fn regroup() -> Regroup {
         proposer: peer(0xa),
         members: vec![voter(0xa)],
         absent: (0xb..).map(voter).zip(because).collect(),
+        trust: None,
     }
 }
 
@@ -128,6 +130,7 @@ fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
         serves: 4,
         vouch: 2,
         vouched: 1,
+        ticket: None,
     })
 }
 
@@ -135,6 +138,68 @@ fn vouch() -> Vouch {
     let Head { epoch, state, .. } = head();
     let (run, before, r) = (RunId([0x52; 32]), digest(0xb0), digest(0x72));
     Vouch { run, number: 2, before, epoch, state, r, signature: Signature([0x51; 64]) }
+}
+
+fn invite() -> Invite {
+    let terms = Terms {
+        uses: 5,
+        until_epoch: 300,
+        expires: 1 << 32,
+        may_invite: true,
+        label: "bob".to_owned(),
+        key: peer(0x1e),
+    };
+    let below = Terms { may_invite: false, ..Terms::new(peer(0x1f)) };
+    Invite {
+        run: RunId([0x52; 32]),
+        terms,
+        signatures: vec![(peer(1), Signature([0x51; 64]))],
+        branch: Some(Branch { terms: below, signature: Signature([0x53; 64]) }),
+    }
+}
+
+fn ticket() -> Ticket {
+    let signature = Signature([0x54; 64]);
+    Ticket::Invited { invite: Box::new(invite()), peer: peer(0xa), signature }
+}
+
+fn decree() -> Decree {
+    let clauses = vec![
+        Clause::RevokePeer(peer(0xb)),
+        Clause::RevokeInvite { key: peer(0x1e), admitted: true },
+        Clause::Admit(peer(0xc)),
+        Clause::Lift(peer(0xd)),
+        Clause::Authorities { keys: vec![peer(1), peer(2)], threshold: 2 },
+        Clause::Rescue { epoch: 5, parent: digest(0xe4), voters: vec![peer(0xa)] },
+        Clause::Forget(peer(0xe)),
+    ];
+    let signatures = vec![(peer(1), Signature([0x51; 64]))];
+    Decree { run: RunId([0x52; 32]), number: 1, before: Digest::ZERO, clauses, signatures }
+}
+
+fn trust() -> Option<Box<Admissions>> {
+    let named = Ticket::Named {
+        run: RunId([0x52; 32]),
+        peer: peer(0xb),
+        until_epoch: 9,
+        signatures: vec![(peer(1), Signature([0x51; 64]))],
+    };
+    Some(Box::new(Admissions { decrees: vec![decree()], tickets: vec![ticket(), named] }))
+}
+
+/// A short one: what is read in every damaged form should be.
+fn named() -> Option<Box<Admissions>> {
+    let all = trust().unwrap();
+    let tickets = all.tickets.into_iter().skip(1).collect();
+    Some(Box::new(Admissions { decrees: Vec::new(), tickets }))
+}
+
+/// An epoch of a run of invited peers.
+fn admitting() -> Link {
+    let roster = Roster { trust: named(), ..free() };
+    let receipt = roster.receipt(digest(0xd0));
+    let certificate = Certificate { roster, ..link().certificate };
+    Link { receipt, certificate, openings: Vec::new() }
 }
 
 fn ranked() -> Ranked {
@@ -178,6 +243,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     vec![
         ("heartbeat", heartbeat(Phase::Train, None)),
         ("heartbeat, joined", heartbeat(Phase::Regrouping, Some(digest(0x67)))),
+        ("heartbeat, with a ticket", {
+            let Message::Heartbeat(beat) = heartbeat(Phase::Train, None) else { unreachable!() };
+            Message::Heartbeat(Heartbeat { ticket: Some(Box::new(ticket())), ..beat })
+        }),
         ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
         ("status, nothing", status(None, false)),
@@ -188,6 +257,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("roster, free", Message::Roster(free())),
         ("roster, repairing", Message::Roster(repairing())),
         ("roster, adopting", Message::Roster(adopting())),
+        ("roster, admitting", Message::Roster(Roster { trust: trust(), ..free() })),
         ("accept", Message::Accept(Accept { series, roster, lacks: vec![peer(0xc)] })),
         ("refuse, promised", refuse(Refusal::Promised)),
         ("refuse, weight", refuse(Refusal::Weight)),
@@ -197,16 +267,36 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("refuse, lacks", refuse(Refusal::Lacks(peer(0xb)))),
         ("refuse, places", refuse(Refusal::Places)),
         ("refuse, early", refuse(Refusal::Early(300))),
+        ("refuse, decree", refuse(Refusal::Decree(7, digest(0x77)))),
+        ("refuse, expired", refuse(Refusal::Expired(peer(0xb)))),
         ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
         ("done", Message::Done(Done { series, roster, r, update })),
         ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),
         ("commit, whole, of a repaired ring", Message::Commit(Commit::Whole(Box::new(mended())))),
+        ("commit, whole, admitting", Message::Commit(Commit::Whole(Box::new(admitting())))),
         ("commit, short", Message::Commit(Commit::Short { series, roster, r, update, dones })),
         ("regroup", Message::Regroup(regroup())),
+        (
+            "regroup, with a ticket",
+            Message::Regroup(Regroup {
+                absent: vec![(voter(0xb), Absence::Revoked)],
+                trust: named(),
+                ..regroup()
+            }),
+        ),
+        (
+            "regroup of a regroup, with a ticket",
+            Message::Regroup(Regroup {
+                series: series.regrouped(digest(0x67)),
+                trust: named(),
+                ..regroup()
+            }),
+        ),
         ("join, nothing", Message::Join(join(None))),
         ("join, voted", Message::Join(join(Some(voted())))),
         ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
         ("vouch", Message::Vouch(vouch())),
+        ("decree", Message::Decree(decree())),
     ]
 }
 

@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 15] = [
+pub(crate) const TAGS: [&str; 16] = [
     "heartbeat",
     "ready",
     "query",
@@ -18,23 +18,32 @@ pub(crate) const TAGS: [&str; 15] = [
     "join",
     "leaving",
     "pass-vouch",
+    "decrees",
 ];
 
 /// Message, body, signature.
 pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
         "heartbeat",
-        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 \
-         14 fd 00*4 02 00 00 00 04 02 01",
-        "c93cb9d0417ec43ac2ead85df3ed5bb04741d51db4061dac0d164168bbd01160 \
-         337ec6a2e05bceee1e40cbf1fcca41bce68f32273e20ae62f818aecf5a0f8b09",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 14 fd \
+         00*4 02 00 00 00 04 02 01 00",
+        "26f55b689cb63b9a79c87769c4b756e3042ec0a1885fa0243def95b6d5e6d709 \
+         07e5d90dcc0f96c09de2f0eb591961f255f6de82e995cfabc7eb0c85dd2c8f06",
     ),
     (
         "heartbeat, joined",
-        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 01 67*32 5a*16 01 07 02 fb 2c 01 01 01 \
-         0b*32 14 fd 00*4 02 00 00 00 04 02 01",
-        "2573cf6d762d1a2426db8a872b0714cf516e14b49f22453b685a16acbddb6a8f \
-         6ba930d78a9fa1a74812d5738e24069002cda4a0ad8d8a4c9236aab35d34da06",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 01 67*32 5a*16 01 07 02 fb 2c 01 01 01 0b*32 \
+         14 fd 00*4 02 00 00 00 04 02 01 00",
+        "4ec6288e1caa60954059829d55bcc1173fe7fcf9e0b4cd7da83a1880b312170e \
+         f45295450a2291e6c2949a67d76a5b939f3fe7a039c5a1a27111f011dd666f09",
+    ),
+    (
+        "heartbeat, with a ticket",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 14 fd \
+         00*4 02 00 00 00 04 02 01 01 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f 62 \
+         01*33 51*64 01 1f*32 01 00*4 53*64 0a*32 54*64",
+        "2fea7a04328b8da8bfa138a1fe7564fb5dc97dbfd5a34dc95f910471a98442f2 \
+         9dc81676790b0895bd93cd7d43dab20ff25bcdebdf1946b338455cddc8828d00",
     ),
     (
         "ready",
@@ -74,8 +83,8 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "report, voted and ready",
-        "04 05 e4*32 00 02 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 \
-         01 00 00 00 01 01 fb 2c 01 02 0a*32 0b*32",
+        "04 05 e4*32 00 02 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 \
+         00 00 01 01 fb 2c 01 02 0a*32 0b*32",
         "92b63c3d09a6c7b40665ff7ec908710bc94c15e6487d8ec2177cca5336a79d30 \
          efcc4c207145df39f6dadc3f5fd67c3c5dcfbaad74df8986629fe9e5bd56b802",
     ),
@@ -87,19 +96,28 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "roster, repairing",
-        "05 05 e4*32 00 02 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 \
-         00 51*64 00 01 71*32 02 0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 \
-         02 04 06 07 01 0a*32",
+        "05 05 e4*32 00 02 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 00 \
+         51*64 00 01 71*32 02 0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 \
+         07 01 0a*32",
         "017bfbcf00c84df12c5e3199a93d13c6d956a0ebc6539ae96db722f7b4736e77 \
          8f1efc0a2ba2ac918c5dfd22b99ce15b44ed6426c3fdca1880f4223546f3420b",
     ),
     (
         "roster, adopting",
-        "05 05 e4*32 01 67*32 03 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 02 0a*32 \
-         5a*16 00 00 51*64 0b*32 5b*16 01 00 02 72*32 00 51*64 01 05 e4*32 00 00 d0*32 02 0a*32 \
-         5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 00",
+        "05 05 e4*32 01 67*32 03 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 02 0a*32 5a*16 00 \
+         00 51*64 0b*32 5b*16 01 00 02 72*32 00 51*64 01 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c \
+         01 0b*32 5b*16 01 00 00 00",
         "2eea6363699e65af5d72bbe9d43a4d6c688460965bfdbf0346db393978d20522 \
          c67b80c8e25f1420cafbead5e52dbecfab9aa27a4309522ce5e09e2440b2ad05",
+    ),
+    (
+        "roster, admitting",
+        "05 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 01 52*32 01 00*32 \
+         07 00 0b*32 01 1e*32 01 02 0c*32 03 0d*32 04 02 01*32 02*33 05 05 e4*32 01 0a*32 06 0e*32 \
+         01*33 51*64 02 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f 62 01*33 51*64 01 \
+         1f*32 01 00*4 53*64 0a*32 54*64 01 52*32 0b*32 09 01*33 51*64 00",
+        "23bb3b30773b0506e2fdfbacd2ef8540c574c35decc7bda49844ae4e551c7b13 \
+         7b31c574b744112c2d15c78fd77d2d9dc6e8cbdc33d4f46d96bc54a380d6eb06",
     ),
     (
         "accept",
@@ -156,6 +174,18 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          4f1d7f1076cf024268902c9d95835caad6dc70b251b83f1363783c90955a090b",
     ),
     (
+        "refuse, decree",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 08 07 77*32",
+        "1fa62a37fb6df88f73e6f31bfc9068277442a7235e2f9d94a2166189edc4733b \
+         b94e14bb7423515e7dd8bd5788aded4de8c05664be17e901d109c1e53cbdfe02",
+    ),
+    (
+        "refuse, expired",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 09 0b*32",
+        "d1e07ce0f66371435bcfd44ff5cc82037c920b7b3ff81bd9600757ca0fa6e3ce \
+         c5a6ae4d8650369f73647da0bec55d798fcf513a8bc32b09432a48c87a9df30d",
+    ),
+    (
         "lost",
         "08 05 e4*32 00 70*32 0b*32",
         "4d482502c870d2254ae46cdc75c42e010a7fb4c37a0ccc9acc5a72fb2ed5131a \
@@ -169,21 +199,28 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "commit, whole",
-        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 \
-         01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 01 \
-         0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64",
+        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 01 \
+         0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 01 0a*32 \
+         01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64",
         "d3ca8bd68bc719fb407c355d62239230efd8ff97468009c86fadf7aad2c11a3d \
          5a4e1f6f97ce2b9936be8beacec6036c05340202d9f1f6b3c567536fa295180c",
     ),
     (
         "commit, whole, of a repaired ring",
-        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 71*32 02 \
-         0a*32 5a*16 01 fb 2c 01 0c*32 5c*16 01 64 02 02 04 06 07 05 e4*32 00 02 0a*32 02 0a*32 \
-         5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 00 51*64 00 01 71*32 02 0a*32 \
-         5a*16 01 fb 2c 01 0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 07 01 0a*32 01 0a*32 \
-         51*64 00",
+        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 01 71*32 02 0a*32 \
+         5a*16 01 fb 2c 01 0c*32 5c*16 01 64 02 02 04 06 07 05 e4*32 00 02 0a*32 02 0a*32 5a*16 01 fb \
+         2c 01 0b*32 5b*16 01 00 01 0a*32 5a*16 00 00 51*64 00 01 71*32 02 0a*32 5a*16 01 fb 2c 01 \
+         0c*32 5c*16 01 64 01 01 c4*32 51*64 02 02 04 06 07 01 0a*32 01 0a*32 51*64 00",
         "b10a4119feaf730b7607488eb0cdb76a25f3cbf2a2c3719a1c1ef2eb05f3e9b2 \
          aa1d98e81d3ca17ab5f3637cb1e6b4f578ed166cf4477a21f6b9f109e2b3e103",
+    ),
+    (
+        "commit, whole, admitting",
+        "0a 00 05 e4*32 00 01 00 01 01 52*32 0b*32 09 01*33 51*64 d0*32 02 0a*32 5a*16 01 fb 2c 01 \
+         0b*32 5b*16 01 00 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 \
+         00 01 01 52*32 0b*32 09 01*33 51*64 00 01 0a*32 51*64 00",
+        "d0e0165bc1ad8f9aa7ac394d173f943388e1d3bb766e271f0e702f3fc0873801 \
+         ded6f34dc729deb43f0bfcde8c499d3e8681ce8cc20050416711ed318637ae01",
     ),
     (
         "commit, short",
@@ -193,10 +230,23 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "regroup",
-        "0b 05 e4*32 00 01 0a*32 01 0a*32 5a*16 05 0b*32 5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 \
-         0e*32 5e*16 03 0f*32 5f*16 04",
+        "0b 05 e4*32 00 01 0a*32 01 0a*32 5a*16 05 0b*32 5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 0e*32 \
+         5e*16 03 0f*32 5f*16 04",
         "31734fa29db70779bd58665f95f1cb11d33aa0d1e1e472bdc1292a33de174b56 \
          9ad7bc65a5fcc4adebd6e0cba2496879287bb9b706d6f94baf3ed73d557aec04",
+    ),
+    (
+        "regroup, with a ticket",
+        "0b 05 e4*32 02 00 01 01 52*32 0b*32 09 01*33 51*64 01 0a*32 01 0a*32 5a*16 01 0b*32 5b*16 05",
+        "60170f1525ed2c12a817afd1756d85c6eeb28ca3aa00c49f4111d348c5797852 \
+         8df875c16e153daffa8a3d9182859495444ab0154b1939acb177c0dbc1df8801",
+    ),
+    (
+        "regroup of a regroup, with a ticket",
+        "0b 05 e4*32 03 67*32 00 01 01 52*32 0b*32 09 01*33 51*64 01 0a*32 01 0a*32 5a*16 05 0b*32 \
+         5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 0e*32 5e*16 03 0f*32 5f*16 04",
+        "daedb6d6071d2f09ed68ec095eb0085ee95440659210f03c6895826edaf750d4 \
+         e0c7db472d4f8b09f2a3f899ebbaf6ae9dd2c3d0bdb5a387a9becfe761817d0e",
     ),
     (
         "join, nothing",
@@ -206,8 +256,8 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "join, voted",
-        "0c 05 e4*32 00 67*32 5a*16 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 \
-         0b*32 5b*16 01 00 00",
+        "0c 05 e4*32 00 67*32 5a*16 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 \
+         5b*16 01 00 00",
         "93c0eef8511c1adbeddbe9bf98567864b03d6454d15d65e90432e6f0c589ee18 \
          d5d6e6e7ab0a7a5aa6e7c74e7081b387a0ae073bba53b860cb406bef85ec910f",
     ),
@@ -222,6 +272,13 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
         "0e 52*32 02 b0*32 04 e4*32 72*32 51*64",
         "9b9bae2be6b0cd9caf122878a6dd8f2dbb7cdf10f62427c426e883bb46d72e1e \
          e2de835279f74a32c3427555c9821eab45907244593a4d6b87b4a4e9b7166904",
+    ),
+    (
+        "decree",
+        "0f 52*32 01 00*32 07 00 0b*32 01 1e*32 01 02 0c*32 03 0d*32 04 02 01*32 02*33 05 05 e4*32 01 \
+         0a*32 06 0e*32 01*33 51*64",
+        "2f3e75dc30ecc47a404dd89c2689bd552f39ae9e4d0ac6dc7a96896dff3ddbde \
+         5564382ab9504ab20e103e245f3f77bcdf9a38ab971793bd4d30cf0b3c555100",
     ),
 ];
 

@@ -36,7 +36,7 @@ fn snapshot(epoch: u64, tokens: u64, r: Digest, state: State) -> Snapshot {
 
 fn receipt(epoch: u64, parent: Digest, update: Digest) -> Receipt {
     let series = Series { epoch, parent, regroup: None };
-    Receipt { series, fragment: 0, update, members: vec![MEMBER], parts: Vec::new() }
+    Receipt { series, trust: None, update, members: vec![MEMBER], parts: Vec::new() }
 }
 
 fn digest_of(update: &[u8]) -> Digest {
@@ -97,6 +97,7 @@ impl Past {
             members: receipt.members.clone(),
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: Vec::new(),
         };
         let certificate = Certificate { roster, dones: Vec::new() };

@@ -240,6 +240,7 @@ fn link(epoch: u64, update: u8) -> Link {
         members: Vec::new(),
         heard: Vec::new(),
         adopt: None,
+        trust: None,
         keep: Vec::new(),
     };
     let receipt = roster.receipt(Digest([update; 32]));

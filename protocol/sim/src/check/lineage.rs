@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::rights::Rights;
 use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 use intellect_protocol::blocks::Blocks;
@@ -21,6 +22,7 @@ struct Node {
     r: Digest,
     regrouped: bool,
     voters: Vec<Voter>,
+    rights: Rights,
     /// Up to which of its tokens each process is in the lineage, block by block.
     spent: BTreeMap<Start, Vec<u64>>,
 }
@@ -37,7 +39,8 @@ pub(super) struct History {
 impl History {
     pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
         let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
-        let node = Node { parent, head: genesis, r, regrouped, voters, spent: BTreeMap::new() };
+        let (rights, spent) = (Rights::default(), BTreeMap::new());
+        let node = Node { parent, head: genesis, r, regrouped, voters, rights, spent };
         let (frozen, liars) = (BTreeMap::new(), BTreeSet::new());
         Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen, liars }
     }
@@ -113,8 +116,10 @@ impl History {
         }
         let spent = self.spend(receipt, &before.spent)?;
         self.check_mean(receipt, update)?;
-        let voters = receipt.members.iter().map(Member::voter).collect();
-        self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, spent });
+        let rights = before.rights.after(receipt)?;
+        let voters = receipt.members.iter().filter(|m| rights.votes(&m.peer));
+        let voters = voters.map(Member::voter).collect();
+        self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, rights, spent });
         Ok(())
     }
 

@@ -66,7 +66,8 @@ pub(super) fn grab(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
     members.truncate(half);
     if members.iter().any(|member| member.weight > 0) {
         let (heard, adopt, keep) = (Vec::new(), None, Vec::new());
-        let roster = Roster { series, attempt: 1, proposer: me, members, heard, adopt, keep };
+        let roster =
+            Roster { series, attempt: 1, proposer: me, members, heard, adopt, trust: None, keep };
         tongue.gossip(Message::Roster(roster));
     } else {
         // Those that lie are not Ready yet.

@@ -10,6 +10,7 @@ use crate::liars::Deed;
 use crate::report::Count;
 use crate::rings::{Loss, Sends};
 use crate::script::organiser;
+use intellect_protocol::epoch::Credentials;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
@@ -120,7 +121,18 @@ impl World {
             majority_only: self.setup.founders > 0,
             elements: ELEMENTS as u64,
             capacity: Capacity::Counted(if place.boast.is_some() { u64::MAX } else { TOKENS }),
+            authorities: self.authorities(host),
         }
+    }
+
+    /// What a process of a host brings to a run of invited peers.
+    fn credentials(&self, host: usize) -> Credentials {
+        let Some(invited) = &self.script.invited else { return Credentials::default() };
+        let off = invited.off.get(&host).copied().unwrap_or_default();
+        let unix = invited.unix.saturating_add(self.now_ms / 1_000).saturating_add_signed(off);
+        // Decrees are kept beside the manifest, and outlive a process.
+        let decrees = self.hosts[host].decrees.clone();
+        Credentials { ticket: invited.tickets.get(&host).cloned(), decrees, unix }
     }
 
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
@@ -132,6 +144,7 @@ impl World {
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
                 update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
+                credentials: self.credentials(host),
                 without: self.setup.without,
             },
             sync: sync::Config {

@@ -93,7 +93,8 @@ impl World {
             | Message::Commit(_)
             | Message::Regroup(_)
             | Message::Leaving(_)
-            | Message::Vouch(_) => return,
+            | Message::Vouch(_)
+            | Message::Decree(_) => return,
         };
         let epoch = message.series().map_or(0, |series| series.epoch);
         self.moments.push((host, epoch, moment));

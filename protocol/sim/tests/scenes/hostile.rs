@@ -88,6 +88,7 @@ impl Liar {
             serves: head.epoch,
             vouch: 0,
             vouched: 0,
+            ticket: None,
         };
         stage.say_as(&[host], self.name, &Message::Heartbeat(beat));
     }
@@ -232,5 +233,5 @@ fn free_roster(
     };
     let heard = if attempt > 1 { voters.into_iter().map(said).collect() } else { Vec::new() };
     let (adopt, keep) = (None, Vec::new());
-    Roster { series, attempt, proposer, members, heard, adopt, keep }
+    Roster { series, attempt, proposer, members, heard, adopt, trust: None, keep }
 }

@@ -18,6 +18,7 @@ mod hostile;
 mod minted;
 mod vouched;
 mod repair;
+mod invited;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -42,7 +42,8 @@ pub(crate) fn mint(
         if links.is_empty() {
             let absent = voters.iter().map(|voter| (*voter, Absence::Silent)).collect();
             let (number, proposer) = (1, members[0].peer);
-            let regroup = Regroup { series, number, proposer, members: members.clone(), absent };
+            let regroup =
+                Regroup { series, number, proposer, members: members.clone(), absent, trust: None };
             let digest = wire::regroup_digest(&run, &regroup);
             let join = |name: &u8| {
                 let join = Join { series, regroup: digest, log: voter(*name).log, done: None };
@@ -59,6 +60,7 @@ pub(crate) fn mint(
             members: members.iter().map(member).collect(),
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: Vec::new(),
         };
         let receipt = roster.receipt(Digest::derive("minted", &epoch.to_le_bytes()));
@@ -139,6 +141,7 @@ pub(crate) fn claim(
             serves: head.epoch,
             vouch: vouched,
             vouched,
+            ticket: None,
         };
         stage.say_as(honest, name, &Message::Heartbeat(beat));
         stage.play(500)?;

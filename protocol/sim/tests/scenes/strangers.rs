@@ -61,6 +61,7 @@ fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
         serves: head.epoch,
         vouch: 0,
         vouched: 0,
+        ticket: None,
     })
 }
 
@@ -145,6 +146,7 @@ fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
             members: vec![member],
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep,
         };
         stage.say(&all, STRANGER, &Message::Roster(roster));
@@ -171,6 +173,7 @@ fn a_stranger_stops_no_regroup() -> Played {
         proposer: stranger(STRANGER),
         members,
         absent: Vec::new(),
+        trust: None,
     };
     for count in 1..240 {
         let mut beat = heartbeat(&stage, c, count);
@@ -201,8 +204,9 @@ fn a_regroup_that_hides_a_voter_is_a_fault() -> Played {
     stage.play(10)?;
     let mut why = Vec::new();
     for members in [voters[..2].to_vec(), [voters.clone(), voters[..1].to_vec()].concat()] {
-        let regroup = Regroup { series, number: 1, proposer, members, absent: Vec::new() };
-        why.push(stage.law().check_regroup(&voters, &regroup).unwrap_err().to_string());
+        let regroup =
+            Regroup { series, number: 1, proposer, members, absent: Vec::new(), trust: None };
+        why.push(stage.law().check_regroup((&voters, None), &regroup).unwrap_err().to_string());
         stage.say(&all[..1], STRANGER, &Message::Regroup(regroup));
     }
     assert!(why[0].contains("hides") && why[1].contains("twice"), "{why:?}");

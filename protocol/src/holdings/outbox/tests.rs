@@ -143,6 +143,7 @@ fn heartbeat() -> Output {
         serves: 0,
         vouch: 0,
         vouched: 0,
+        ticket: None,
     }))
 }
 

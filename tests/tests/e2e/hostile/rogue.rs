@@ -66,10 +66,12 @@ impl Rogue {
                 majority_only: false,
                 elements: parameters as u64,
                 capacity: Capacity::Counted(WEIGHT),
+                authorities: None,
             },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
                 update_bytes: u64::try_from(Codec::Int8.encoded_bytes(parameters)).unwrap(),
+                credentials: epoch::Credentials::default(),
                 without: None,
             },
             sync: sync::Config {

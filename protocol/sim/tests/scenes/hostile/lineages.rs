@@ -62,12 +62,20 @@ fn a_minted_weight_is_no_link() {
         majority_only: false,
         elements: 94_528,
         capacity: Capacity::Counted(100),
+        authorities: None,
     };
     let base = Series { epoch: 1, parent: genesis, regroup: None };
     let voter = |key: &Keypair| Voter { peer: key.peer(), log: LogId([key.peer().0[0]; 16]) };
     let members: Vec<Voter> = keys.iter().map(voter).collect();
     let (proposer, absent) = (keys[0].peer(), Vec::new());
-    let regroup = Regroup { series: base, number: 1, proposer, members: members.clone(), absent };
+    let regroup = Regroup {
+        series: base,
+        number: 1,
+        proposer,
+        members: members.clone(),
+        absent,
+        trust: None,
+    };
     let digest = wire::regroup_digest(&run, &regroup);
     let joins = keys.iter().map(|key| {
         let join = Join { series: base, regroup: digest, log: voter(key).log, done: None };
@@ -84,6 +92,7 @@ fn a_minted_weight_is_no_link() {
             members: members.iter().map(member).collect(),
             heard: Vec::new(),
             adopt: None,
+            trust: None,
             keep: Vec::new(),
         };
         let receipt = roster.receipt(Digest([7; 32]));
@@ -92,7 +101,7 @@ fn a_minted_weight_is_no_link() {
         let dones = dones.map(|k| (k.peer(), wire::seal(k, &run, done.clone()).signature()));
         let certificate = Certificate { roster, dones: dones.collect() };
         let link = Link { receipt, certificate, openings: openings.clone() };
-        let checked = law.check_link(base, &[], law.capacity.weight_max(None), &link);
+        let checked = law.check_link(base, (&[], None), law.capacity.weight_max(None), &link);
         assert!(checked.is_err(), "two keys mint {weight} tokens each: {checked:?}");
     }
 }

@@ -1,0 +1,84 @@
+//! Who is in on a lineage, counted anew from its receipts: S9, S10.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Verdict, require};
+use intellect_protocol::id::PeerId;
+use intellect_protocol::message::{Clause, Decree, Receipt, Ticket};
+
+/// After some epoch of a run of invited peers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rights {
+    revoked: BTreeSet<PeerId>,
+    /// The keys of the invites by which each peer came.
+    by: BTreeMap<PeerId, Vec<PeerId>>,
+    /// How many came by each invite.
+    uses: BTreeMap<PeerId, u32>,
+}
+
+impl Rights {
+    /// The rights after one more receipt: nobody who was revoked before is in it (S9), and no invite is used more
+    /// than it says (S10).
+    pub(super) fn after(&self, receipt: &Receipt) -> Result<Self, super::Violation> {
+        let mut after = self.clone();
+        let trust = receipt.trust.as_deref();
+        trust.into_iter().flat_map(|trust| &trust.decrees).for_each(|decree| after.decree(decree));
+        for ticket in trust.into_iter().flat_map(|trust| &trust.tickets) {
+            after.admit(ticket)?;
+        }
+        let members = || receipt.members.iter();
+        let parts = receipt.parts.iter().flat_map(|part| &part.members);
+        for member in members() {
+            s9(&self.revoked, &member.peer)?;
+        }
+        for member in members().chain(parts).filter(|member| member.weight > 0) {
+            s9(&after.revoked, &member.peer)?;
+        }
+        Ok(after)
+    }
+
+    /// Whether a peer votes on.
+    pub(super) fn votes(&self, peer: &PeerId) -> bool {
+        !self.revoked.contains(peer)
+    }
+
+    fn admit(&mut self, ticket: &Ticket) -> Verdict {
+        let mut by = Vec::new();
+        for terms in ticket.invite().into_iter().flat_map(|invite| invite.all_terms()) {
+            let uses = self.uses.entry(terms.key).or_default();
+            *uses += 1;
+            require(*uses <= terms.uses, "S10", || {
+                format!("{} of {} uses of invite {}", uses, terms.uses, terms.key)
+            })?;
+            by.push(terms.key);
+        }
+        self.by.insert(ticket.peer(), by);
+        Ok(())
+    }
+
+    fn decree(&mut self, decree: &Decree) {
+        for clause in &decree.clauses {
+            match clause {
+                Clause::RevokePeer(peer) => {
+                    self.revoked.insert(*peer);
+                }
+                Clause::RevokeInvite { key, admitted: true } => {
+                    let came = self.by.iter().filter(|(_, by)| by.contains(key));
+                    self.revoked.extend(came.map(|(peer, _)| *peer));
+                }
+                Clause::Lift(peer) => {
+                    self.revoked.remove(peer);
+                }
+                Clause::RevokeInvite { .. }
+                | Clause::Admit(_)
+                | Clause::Authorities { .. }
+                | Clause::Rescue { .. }
+                | Clause::Forget(_) => {}
+            }
+        }
+    }
+}
+
+fn s9(revoked: &BTreeSet<PeerId>, peer: &PeerId) -> Verdict {
+    require(!revoked.contains(peer), "S9", || format!("{peer} takes part, and was revoked"))
+}
