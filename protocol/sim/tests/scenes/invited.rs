@@ -115,8 +115,7 @@ fn joiner_with_a_ticket_is_a_member_within_two_epochs() -> Played {
     reach(&mut stage, &[3, 4, 5, 6], there + 3)
 }
 
-/// T2: without one it is never named, refused with its sentence, and costs nobody time. Without the rule it is a
-/// member.
+/// T2: without one it is never named, refused with its sentence, and costs nobody time.
 #[test]
 fn stranger_without_a_ticket_is_never_named() -> Played {
     let played = |without| {
