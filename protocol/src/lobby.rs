@@ -81,7 +81,7 @@ impl Visit {
     /// Reads one; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_record(bytes)).flatten()
+        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
     }
 }
 
@@ -95,7 +95,7 @@ impl Paper {
     /// Reads one, of which nothing is verified; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_record(bytes)).flatten()
+        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
     }
 }
 
@@ -109,7 +109,7 @@ impl Reception {
     /// Reads one; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::open_record(bytes)).flatten()
+        (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
     }
 }
 

@@ -8,6 +8,7 @@ mod flood;
 mod ready;
 mod rogue;
 mod stranger;
+mod uninvited;
 
 use std::{
     collections::BTreeMap,

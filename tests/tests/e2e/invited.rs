@@ -9,13 +9,20 @@ use crate::story;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The key and the manifest of a run of invited peers.
-fn organise(story: &Story) -> [String; 2] {
+pub(super) fn organise(story: &Story) -> [String; 2] {
     let [key, out] = [story.text("organiser.key"), story.text("run.toml")];
     story.node(&["keygen", "--out", &key]).unwrap().expect_success().unwrap();
     let mut line = vec!["manifest", "new", "--invited", "--key", &key, "--out", &out];
     line.extend(SMALL.iter().flat_map(|setting| ["--set", setting]));
     story.node(&line).unwrap().expect_success().unwrap();
     [key, out]
+}
+
+/// A code for so many peers.
+pub(super) fn invite(story: &Story, [key, out]: &[String; 2], uses: &str) -> String {
+    let line = ["invite", "new", "--key", key, "--manifest", out, "--uses", uses];
+    let made = story.node(&line).unwrap().expect_success().unwrap().out;
+    made.split_whitespace().next_back().unwrap().to_owned()
 }
 
 /// Whoever has the line comes in, by a file too, and again without it; whoever has none is told whom to ask.

@@ -139,7 +139,8 @@ async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
     });
     assert_eq!(answer.await, (one.id, welcome()));
     one.linked(1).await;
-    two.linked(1).await;
+    one.net.handle.gossip(Topic::Ctl, b"to all".to_vec()).unwrap();
+    two.hears(b"to all").await;
 
     // What is no visit is nobody's mistake.
     let bad = misbehave(target, StreamProtocol::new("/intellect/admit/1"), vec![0xff; 64]);
