@@ -1,18 +1,21 @@
 //! Who is let in by this node, in a run of invited peers, and what others say of its own ticket.
 //!
 //! What a ticket is worth is for the ledger of the lineage, and who takes part for the rosters: this
-//! is about connections only. Let in is who has a place in the ledger, and who has shown a ticket that
-//! would get one.
+//! is about connections only. Let in is who is in the ledger, and who has shown a ticket that would
+//! bring it there. A node that has just come or come back has an old ledger, and does not know when
+//! others came: until its own lineage moves it does not look at when an invite expired.
 //!
-//! Somebody who says no proves nothing by that. So this node ends only if all who answer, and have
-//! shown a good ticket themselves, refuse it for a while.
+//! Somebody who says no proves nothing by that. So this node ends only if all who answer, and are let
+//! in themselves, refuse it for a while.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use intellect_protocol::admit::{Authorities, Denied};
+use intellect_protocol::admit::Denied;
 use intellect_protocol::id::{PeerId, RunId};
-use intellect_protocol::lobby::{Outcome, Reception, Visit};
+use intellect_protocol::ledger::Ledger;
+use intellect_protocol::lobby::{InForce, Outcome, Reception, Visit};
 use intellect_protocol::manifest::Level;
 use intellect_protocol::message::Ticket;
 use intellect_protocol::sign::Keypair;
@@ -26,10 +29,14 @@ pub(crate) struct Admission {
     run: RunId,
     organiser: PeerId,
     key: Keypair,
-    authorities: Authorities,
     /// What lets this node in.
     ticket: Option<Ticket>,
-    /// Who has shown a ticket that holds.
+    /// Before the open epoch.
+    ledger: Arc<Ledger>,
+    epoch: u64,
+    /// Whether the lineage has moved in this start.
+    moved: bool,
+    /// Who is not in the ledger, and has shown a ticket that holds.
     shown: BTreeMap<PeerId, Ticket>,
     answers: Answers,
 }
@@ -43,23 +50,36 @@ struct Answers {
 }
 
 impl Admission {
-    /// Of a node with this ticket; `None` in an open run.
+    /// Of a node with this ticket, at genesis; `None` in an open run.
     pub(crate) fn new(manifest: &Manifest, key: Keypair, ticket: Option<Ticket>) -> Option<Self> {
         let Level::Invited(authorities) = &manifest.run.trust.level else { return None };
         Some(Self {
             run: manifest.id,
             organiser: manifest.run.organiser,
             key,
-            authorities: authorities.clone(),
             ticket,
+            ledger: Arc::new(Ledger::new(authorities.clone())),
+            epoch: 1,
+            moved: false,
             shown: BTreeMap::new(),
             answers: Answers::default(),
         })
     }
 
-    /// Whether this node can be let in by anybody, as far as it can know.
+    /// What lets this node in.
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+
+    /// Whether somebody can let this node in, as far as it can know itself.
     pub(crate) fn check(&self) -> Result<(), Denied> {
-        self.judge(&self.key.peer(), self.ticket.as_ref())
+        let me = self.key.peer();
+        let clock =
+            self.ticket.as_ref().map_or(Ok(()), |ticket| ticket.check_clock(unix_seconds()));
+        match self.ledger.admits(&me) {
+            Ok(()) => Ok(()),
+            Err(_) => self.judge(&me, self.ticket.as_ref()).and(clock),
+        }
     }
 
     /// What this node shows to others.
@@ -69,17 +89,58 @@ impl Admission {
 
     /// Those who are let in.
     pub(crate) fn let_in(&self) -> HashSet<PeerId> {
-        self.shown.keys().copied().collect()
+        let peers = self.ledger.peers();
+        let known = peers.iter().filter(|(_, it)| it.came.is_some() && it.revoked.is_none());
+        known.map(|(peer, _)| *peer).chain(self.shown.keys().copied()).collect()
+    }
+
+    /// Takes the ledger before the epoch that is open. Returns whether it is another one.
+    pub(crate) fn follow(&mut self, ledger: &Arc<Ledger>, epoch: u64) -> bool {
+        if Arc::ptr_eq(&self.ledger, ledger) && self.epoch == epoch {
+            return false;
+        }
+        self.moved |= epoch > self.epoch && self.epoch > 0;
+        (self.ledger, self.epoch) = (Arc::clone(ledger), epoch);
+        let shown = std::mem::take(&mut self.shown);
+        for (peer, ticket) in shown {
+            if self.ledger.admits(&peer).is_err() && self.judge(&peer, Some(&ticket)).is_ok() {
+                self.shown.insert(peer, ticket);
+            }
+        }
+        true
+    }
+
+    /// The lineage is that of an earlier start.
+    pub(crate) fn resume(&mut self, ledger: &Arc<Ledger>, epoch: u64) {
+        self.epoch = 0;
+        self.follow(ledger, epoch);
     }
 
     /// A peer has shown what it has. Returns whether that changes who is let in.
     pub(crate) fn enter(&mut self, peer: PeerId, ticket: Option<Ticket>) -> Result<bool, Denied> {
+        if self.ledger.admits(&peer).is_ok() {
+            return Ok(false);
+        }
         self.judge(&peer, ticket.as_ref())?;
         let Some(ticket) = ticket else { return Ok(false) };
         if self.shown.len() >= SHOWN_MAX && !self.shown.contains_key(&peer) {
             return Err(Denied::Full);
         }
         Ok(self.shown.insert(peer, ticket).is_none())
+    }
+
+    fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
+        let organiser = self.organiser;
+        let Some(ticket) = ticket else {
+            return Err(match self.ledger.admits(peer) {
+                Err(revoked @ Denied::PeerRevoked { .. }) => revoked,
+                _ => Denied::Uninvited { organiser },
+            });
+        };
+        if self.moved {
+            ticket.check_clock(unix_seconds())?;
+        }
+        self.ledger.check_ticket(&self.key, &self.run, self.epoch, (peer, ticket))
     }
 
     /// Answers a visit while this node is not in the run yet: to who takes part it listens later.
@@ -103,21 +164,23 @@ impl Admission {
                 Outcome::refused(&"this peer is still on its way in: ask another one")
             }
         };
-        Reception { outcome, epoch: 0, decree: None }
+        self.reception(outcome)
     }
 
-    fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
-        let organiser = self.organiser;
-        let ticket = ticket.ok_or(Denied::Uninvited { organiser })?;
-        ticket.verify(&self.key, &self.run, &self.authorities, peer)?;
-        ticket.check_clock(unix_seconds())
+    /// What is said with an answer.
+    pub(crate) fn reception(&self, outcome: Outcome) -> Reception {
+        let (number, digest) = self.ledger.last();
+        let since = self.ledger.since().saturating_add(1);
+        let decree = (number > 0).then_some(InForce { number, digest, since });
+        Reception { outcome, epoch: self.epoch.saturating_sub(1), decree }
     }
 
     /// A peer has answered to what this node shows. What it says counts if it is let in itself.
     pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reception: Reception) {
+        let counts = self.ledger.admits(peer).is_ok() || self.shown.contains_key(peer);
         match reception.outcome {
             Outcome::Welcome => self.answers.welcome = true,
-            Outcome::Refused(why) if self.shown.contains_key(peer) => {
+            Outcome::Refused(why) if counts => {
                 let first = self.answers.refused.as_ref().map_or(now, |(first, _)| *first);
                 self.answers.refused = Some((first, why));
             }
@@ -126,13 +189,17 @@ impl Admission {
     }
 
     /// Why nobody lets this node in, once that is clear.
-    pub(crate) fn refused(&self, now: Instant) -> Option<&str> {
+    pub(crate) fn refused(&self, now: Instant) -> Option<String> {
+        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.key.peer()) {
+            return Some(revoked.to_string());
+        }
         let (first, why) = self.answers.refused.as_ref().filter(|_| !self.answers.welcome)?;
-        (now.saturating_duration_since(*first) >= REFUSED_FOR).then_some(why)
+        (now.saturating_duration_since(*first) >= REFUSED_FOR).then(|| why.clone())
     }
 }
 
-fn unix_seconds() -> u64 {
+/// The time, as invites have it.
+pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -141,3 +208,6 @@ const SHOWN_MAX: usize = 1_024;
 
 /// The others get so long to say something else.
 const REFUSED_FOR: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests;

@@ -169,6 +169,7 @@ impl Driver {
         if let Some(state) = self.store.partial() {
             self.input(Input::Peer(peer::Input::Partial(state)));
         }
+        self.admit()?;
         self.begin();
         loop {
             if self.finish.is_over(Instant::now()) {
@@ -201,7 +202,7 @@ impl Driver {
             if let Some(epoch) = self.finish.lost {
                 return Err(DriverError::UpdateLost { epoch });
             }
-            self.check_admission()?;
+            self.attend()?;
             self.consider_finishing();
             self.tell_waiting();
             if let Some(since) = self.twins.since() {

@@ -33,7 +33,7 @@ use intellect_protocol::{epoch, peer, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, unix_seconds};
 use crate::config::Local;
 use crate::driver::{Driver, DriverError, Parts};
 use crate::figures;
@@ -124,15 +124,18 @@ async fn prepare(
     let ticket = ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.keypair(), ticket);
     if let Some(admission) = &admission {
-        admission.check()?;
+        if !store.has_receipts() {
+            check_ticket(admission, &manifest, home, (net, &store)).await?;
+        }
         net.handle.let_in(admission.let_in());
         net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
     }
     let found = genesis::find(net, local, &manifest, &store, &mut admission, tell).await?;
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
-    let (mut parts, reports) = opened.load(begun, found, net.handle.clone(), tell, stop).await?;
-    parts.admission = admission;
+    let (parts, reports) =
+        opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
+    let mut parts = parts;
     let micro_batch = micro_batch(local, &parts.manifest) as u64;
     let means = Means { device: device.to_string(), micro_batch };
     parts.tell.started(&parts.newest, means, parts.journal.start());
@@ -147,6 +150,27 @@ async fn prepare(
     let first = home.identity.peer().as_bytes()[0];
     let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
     Ok((parts, reports, bring))
+}
+
+/// Whether somebody can let in this node, which has not taken part yet.
+async fn check_ticket(
+    admission: &Admission,
+    manifest: &Manifest,
+    home: &Home,
+    (net, store): (&Net, &Store),
+) -> Result<(), EnterError> {
+    let denied = match admission.check() {
+        Err(denied) if admission.ticket().is_none() => denied,
+        checked => return Ok(checked?),
+    };
+    // A decree may have.
+    let offers = net.handle.entry_papers(manifest.id).await.unwrap_or_default();
+    let papers: Vec<Arc<[u8]>> = offers.into_iter().map(|offer| offer.bytes.into()).collect();
+    let papers = Papers::read(&papers, &Signers::new(manifest, home.identity.keypair()));
+    if !papers.admits(&home.identity.peer()) {
+        return Err(denied.into());
+    }
+    Ok(store.save_papers(&papers.all())?)
 }
 
 /// What lets this node into a run of invited peers: made of the invite that was given, and kept, or what an
@@ -181,7 +205,7 @@ impl Opened<'_> {
     pub(crate) async fn load(
         self,
         begun: Begun,
-        found: Found,
+        (found, admission): (Found, Option<Admission>),
         net: net::Handle,
         tell: &Teller,
         stop: &CancellationToken,
@@ -195,8 +219,20 @@ impl Opened<'_> {
         let signers = Signers::new(&manifest, home.identity.keypair());
         let papers = Papers::read(&store.papers()?, &signers);
         let vouch = papers.vouch().cloned();
+        let credentials = epoch::Credentials {
+            ticket: admission.as_ref().and_then(Admission::ticket).cloned(),
+            decrees: papers.decrees(),
+            unix: unix_seconds(),
+        };
         let parts = Parts {
-            peer: peer_config(home, &manifest, &genesis, &recovery, local.follow, vouch),
+            peer: peer_config(
+                home,
+                &manifest,
+                &genesis,
+                &recovery,
+                local.follow,
+                (vouch, credentials),
+            ),
             manifest,
             net,
             reachability: found.reachability,
@@ -209,7 +245,7 @@ impl Opened<'_> {
             newest,
             saved: recovery.saved,
             published,
-            admission: None,
+            admission,
             papers,
             epochs: local.epochs,
             tell: tell.clone(),
@@ -405,7 +441,7 @@ fn peer_config(
     genesis: &Snapshot,
     recovery: &Recovery,
     follow: Option<Digest>,
-    vouch: Option<Vouch>,
+    (vouch, credentials): (Option<Vouch>, epoch::Credentials),
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
@@ -430,7 +466,7 @@ fn peer_config(
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
             update_bytes: run.codec.encoded_bytes(elements) as u64,
-            credentials: epoch::Credentials::default(),
+            credentials,
             without: None,
         },
         sync: sync::Config {

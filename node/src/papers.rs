@@ -11,7 +11,7 @@ use intellect_protocol::admit::{Authorities, DecreeError};
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::lobby::Paper;
 use intellect_protocol::manifest::Level;
-use intellect_protocol::message::{Decree, Vouch};
+use intellect_protocol::message::{Clause, Decree, Vouch};
 use intellect_protocol::sign::Keypair;
 use intellect_protocol::vouch::VouchError;
 
@@ -60,9 +60,9 @@ impl Signers {
         Self { run: manifest.id, organiser: manifest.run.organiser, authorities, key }
     }
 
-    fn check_decree(&self, decree: &Decree) -> Result<(), PaperError> {
-        let authorities = self.authorities.as_ref().ok_or(PaperError::Open)?;
-        Ok(decree.verify(&self.key, &self.run, authorities)?)
+    /// From now on these sign.
+    pub(crate) fn set(&mut self, authorities: &Authorities) {
+        self.authorities = Some(authorities.clone());
     }
 }
 
@@ -105,9 +105,32 @@ impl Papers {
     pub(crate) fn check(&self, paper: &Paper, signers: &Signers) -> Result<(), PaperError> {
         match paper {
             Paper::Decree(decree) if self.decrees.contains_key(&name(decree)) => Ok(()),
-            Paper::Decree(decree) => signers.check_decree(decree),
+            Paper::Decree(decree) => self.check_decree(decree, signers),
             Paper::Vouch(vouch) => Ok(vouch.verify(&signers.organiser, &signers.run)?),
         }
+    }
+
+    /// Those who sign now may have, or those whom a decree that is known names.
+    fn check_decree(&self, decree: &Decree, signers: &Signers) -> Result<(), PaperError> {
+        let now = signers.authorities.as_ref().ok_or(PaperError::Open)?;
+        let clauses = self.decrees.values().flat_map(|decree| &decree.clauses);
+        let later = clauses.filter_map(|clause| match clause {
+            Clause::Authorities { keys, threshold } => {
+                Some(Authorities { keys: keys.clone(), threshold: usize::from(*threshold) })
+            }
+            Clause::RevokePeer(_)
+            | Clause::RevokeInvite { .. }
+            | Clause::Admit(_)
+            | Clause::Lift(_)
+            | Clause::Rescue { .. }
+            | Clause::Forget(_) => None,
+        });
+        let signed = |by: &Authorities| decree.verify(&signers.key, &signers.run, by);
+        let first = signed(now);
+        if first.is_err() && later.into_iter().any(|by| signed(&by).is_ok()) {
+            return Ok(());
+        }
+        Ok(first?)
     }
 
     fn take_decree(&mut self, decree: &Decree, signers: &Signers) -> Result<bool, PaperError> {
@@ -115,7 +138,7 @@ impl Papers {
         if self.decrees.contains_key(&name) {
             return Ok(false);
         }
-        signers.check_decree(decree)?;
+        self.check_decree(decree, signers)?;
         self.decrees.insert(name, decree.clone());
         let of_number = self.decrees.range((name.0, Digest::ZERO)..);
         let of_number = of_number.map(|(name, _)| *name).take_while(|other| other.0 == name.0);
@@ -126,6 +149,17 @@ impl Papers {
             self.decrees.pop_first();
         }
         Ok(self.decrees.contains_key(&name))
+    }
+
+    /// The decrees, the lowest number first.
+    pub(crate) fn decrees(&self) -> Vec<Decree> {
+        self.decrees.values().cloned().collect()
+    }
+
+    /// Whether a decree that is known lets a peer in, which then needs no ticket.
+    pub(crate) fn admits(&self, peer: &PeerId) -> bool {
+        let mut clauses = self.decrees.values().flat_map(|decree| &decree.clauses);
+        clauses.any(|clause| *clause == Clause::Admit(*peer))
     }
 
     /// The organiser's newest vouch.
@@ -154,7 +188,7 @@ const PER_NUMBER: usize = 2;
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::message::{Clause, Head};
+    use intellect_protocol::message::Head;
 
     use super::*;
 

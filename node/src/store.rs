@@ -120,6 +120,11 @@ impl Store {
         self.folder.join(TOKENIZER)
     }
 
+    /// Whether this node has taken part in an epoch.
+    pub(crate) fn has_receipts(&self) -> bool {
+        fs::metadata(self.folder.join("receipts.log")).is_ok_and(|file| file.len() > 0)
+    }
+
     /// Moves a file that makes no sense out of the way, for a person to look at.
     pub(crate) fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
         let folder = self.folder.join("damaged");

@@ -33,6 +33,10 @@ pub(super) fn worth(peer: &peer::State, message: &Verified<Message>) -> Worth {
 }
 
 fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
+    if matches!(message, Message::Decree(_)) {
+        // Whoever learns of it says it anew.
+        return false;
+    }
     let (series, voters) = peer.series();
     let heard = peer.roll().peers.get(&author);
     if let Message::Heartbeat(beat) = message {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::Event;
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::Phase;
+use intellect_protocol::lobby::Paper;
+use intellect_protocol::message::{Decree, Phase};
 use intellect_protocol::peer;
 
 use super::{Done, Driver};
@@ -20,6 +21,14 @@ impl Driver {
     /// Tells of what the protocol reports, and notes where it got to.
     pub(super) fn on_event(&mut self, event: Event) {
         let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
+        if let Event::Decree { decree, .. } = &event {
+            self.keep_paper(&Paper::Decree(Decree::clone(decree)));
+        }
+        if let Event::Refused { who, .. } = &event
+            && !self.gate.is_first_refused(*who)
+        {
+            return;
+        }
         self.tell.event(event, self.holdings.peer().roll());
         if moved {
             self.reach();

@@ -32,8 +32,10 @@ impl Driver {
             Visit::Ask => Outcome::Welcome,
         };
         let epoch = self.holdings.peer().head().epoch;
+        let open = Reception { outcome: outcome.clone(), epoch, decree: None };
+        let admission = self.gate.admission.as_ref();
         // Whoever came may be gone.
-        let _ = reply.send(Reception { outcome, epoch, decree: None });
+        let _ = reply.send(admission.map_or(open, |admission| admission.reception(outcome)));
     }
 
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
@@ -58,12 +60,33 @@ impl Driver {
         }
     }
 
-    /// Ends the node once it is clear that nobody lets it in.
-    pub(super) fn check_admission(&self) -> Result<(), DriverError> {
-        let admission = self.gate.admission.as_ref();
-        match admission.and_then(|admission| admission.refused(Instant::now())) {
-            Some(why) => Err(DriverError::Refused(why.to_owned())),
-            None => Ok(()),
+    /// Follows the ledger, and ends the node once it is clear that nobody lets it in.
+    pub(super) fn attend(&mut self) -> Result<(), DriverError> {
+        let peer = self.holdings.peer();
+        let (Some(admission), Some(ledger)) = (&mut self.gate.admission, peer.ledger()) else {
+            return Ok(());
+        };
+        if admission.follow(ledger, peer.head().epoch.saturating_add(1)) {
+            self.net.let_in(admission.let_in());
+            self.gate.signers.set(ledger.authorities());
+        }
+        admission.refused(Instant::now()).map_or(Ok(()), |why| Err(DriverError::Refused(why)))
+    }
+
+    /// Goes on with the ledger of an earlier start.
+    pub(super) fn admit(&mut self) -> Result<(), DriverError> {
+        let peer = self.holdings.peer();
+        let (Some(admission), Some(ledger)) = (&mut self.gate.admission, peer.ledger()) else {
+            return Ok(());
+        };
+        admission.resume(ledger, peer.head().epoch.saturating_add(1));
+        self.net.let_in(admission.let_in());
+        self.gate.signers.set(ledger.authorities());
+        match admission.check() {
+            Err(denied) if !self.gate.papers.admits(&self.key.peer()) => {
+                Err(DriverError::Refused(denied.to_string()))
+            }
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
@@ -91,11 +114,13 @@ impl Driver {
         }
     }
 
-    /// Takes a paper that anybody may have brought. A vouch is kept once the state says so.
+    /// Takes a paper that anybody may have brought. It is kept once the state says that it is news.
     fn on_paper(&mut self, paper: &Paper) -> Result<(), PaperError> {
         self.gate.papers.check(paper, &self.gate.signers)?;
         match paper {
-            Paper::Decree(_) => self.keep_paper(paper),
+            Paper::Decree(decree) => {
+                self.hear(peer::Input::Decree(Box::new(decree.clone())));
+            }
             Paper::Vouch(vouch) => self.hear(peer::Input::Vouch(Box::new(vouch.clone()))),
         }
         Ok(())

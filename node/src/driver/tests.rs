@@ -49,7 +49,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
     let opened = Opened { local: &local, home: &home, manifest, store, source };
-    let loaded = opened.load(begun, Found::default(), net.handle, &tell, &stop).await;
+    let loaded = opened.load(begun, (Found::default(), None), net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();
     (Driver::new(parts).0, reports)
 }

@@ -2,7 +2,8 @@
 
 use std::{fs, time::Duration};
 
-use e2e::{SMALL, Story};
+use e2e::{Process, SMALL, Story};
+use serde_json::Value;
 
 use crate::story;
 
@@ -23,6 +24,15 @@ pub(super) fn invite(story: &Story, [key, out]: &[String; 2], uses: &str) -> Str
     let line = ["invite", "new", "--key", key, "--manifest", out, "--uses", uses];
     let made = story.node(&line).unwrap().expect_success().unwrap().out;
     made.split_whitespace().next_back().unwrap().to_owned()
+}
+
+fn is_commit(event: &Value) -> bool {
+    event["event"] == "committed"
+}
+
+fn name(node: &mut Process) -> String {
+    let started = node.wait_for(PATIENCE, |event| event["event"] == "started").unwrap();
+    started["peer"].as_str().unwrap().to_owned()
 }
 
 /// Whoever has the line comes in, by a file too, and again without it; whoever has none is told whom to ask.
@@ -59,9 +69,8 @@ fn who_is_invited_comes_in_and_who_is_not_is_told_whom_to_ask() {
     let before = one.events().unwrap().iter().filter_map(|event| event["epoch"].as_u64()).max();
     let mut two = story.resume_node("two", &[]).unwrap();
     let epoch = before.unwrap() + 2;
-    let later = |event: &serde_json::Value| {
-        event["event"] == "committed" && event["epoch"].as_u64() >= Some(epoch)
-    };
+    let later =
+        |event: &Value| event["event"] == "committed" && event["epoch"].as_u64() >= Some(epoch);
     two.wait_for(PATIENCE, later).unwrap();
 }
 
@@ -91,4 +100,79 @@ fn decrees_are_handed_to_the_members() {
     assert!(second.contains("decree 2 is kept in") && second.contains("know it"), "{second}");
     let unknown = story.node(&[&line[..], &["--invite", "eve"]].concat()).unwrap();
     unknown.expect_failure(1, &["--invite eve", "but bob"]).unwrap();
+}
+
+/// Within two epochs of having the state; the receipt that brings it in names the invite, which then is used up.
+#[test]
+fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
+    let story = story();
+    let organiser = organise(&story);
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
+    let (founders, single) = (invite(&story, &organiser, "2"), invite(&story, &organiser, "1"));
+    let mut one = story.start_node("one", &entry, &["--invite", &founders]).unwrap();
+    let _two = story.start_node("two", &entry, &["--invite", &founders]).unwrap();
+    one.wait_for_commit(3, PATIENCE).unwrap();
+    let mut late = story.start_node("late", &entry, &["--invite", &single]).unwrap();
+    let who = name(&mut late);
+    let here = late.wait_for(PATIENCE, |event| event["event"] == "caught-up").unwrap();
+    let named = |event: &Value| {
+        is_commit(event) && event["members"].as_array().unwrap().contains(&Value::from(&*who))
+    };
+    let first = one.wait_for(PATIENCE, named).unwrap();
+    let (state, ring) = (here["epoch"].as_u64().unwrap(), first["epoch"].as_u64().unwrap());
+    // The epoch that is open when the state is here, and the one after it.
+    assert!(ring <= state + 3, "the state is here at {state}, the first ring at {ring}");
+    let came = |event: &Value| event["event"] == "admitted" && event["who"] == *who;
+    let admitted = one.wait_for(PATIENCE, came).unwrap();
+    assert!(admitted["invite"].is_string() && admitted["epoch"] == first["epoch"], "{admitted}");
+
+    let second = story.start_node("second", &entry, &["--invite", &single]).unwrap();
+    let done = second.wait(2 * PATIENCE).unwrap();
+    done.expect_failure(1, &["this invite has been used 1 of 1 times"]).unwrap();
+}
+
+/// The organiser hands the decree to whoever is there; it holds for all from one epoch on, also for who was
+/// away, and the one that is out is told so.
+#[test]
+fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
+    let story = story();
+    let organiser = organise(&story);
+    let [key, out] = &organiser;
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
+    let code = invite(&story, &organiser, "3");
+    let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
+    let (mut one, mut two, mut three) = (start("one"), start("two"), start("three"));
+    let who = name(&mut three);
+    let has_it = |event: &Value| {
+        is_commit(event) && event["members"].as_array().unwrap().contains(&Value::from(&*who))
+    };
+    for node in [&mut one, &mut two, &mut three] {
+        node.wait_for(PATIENCE, has_it).unwrap();
+    }
+    let line = ["invite", "revoke", "--peer", &who, "--key", key, "--manifest", out];
+    let line = [&line[..], &["--bootstrap", &entry]].concat();
+    let told = story.node_within(&line, 2 * PATIENCE).unwrap().expect_success().unwrap().out;
+    let is_out = |event: &Value| event["event"] == "revoked" && event["who"] == *who;
+    let epochs = [&mut one, &mut two]
+        .map(|node| node.wait_for(PATIENCE, is_out).unwrap()["epoch"].as_u64().unwrap());
+    assert_eq!(epochs[0], epochs[1]);
+    let from = format!("in force from epoch {}", epochs[0] + 1);
+    assert!(told.contains(&from), "{from}: {told}");
+    let sentence = format!("revoked by decree 1 in epoch {}", epochs[0]);
+    three.wait(PATIENCE).unwrap().expect_failure(1, &[&sentence]).unwrap();
+
+    // After a restart of a member, too, and whatever the one that is out tries.
+    two.interrupt().unwrap();
+    two.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let mut two = story.resume_node("two", &[]).unwrap();
+    let again = story.resume_node("three", &["--bootstrap", &entry]).unwrap();
+    again.wait(2 * PATIENCE).unwrap().expect_failure(1, &[&sentence]).unwrap();
+    two.wait_for(PATIENCE, is_commit).unwrap();
+    let later = |event: &Value| is_commit(event) && event["epoch"].as_u64() > Some(epochs[0] + 2);
+    two.wait_for(PATIENCE, later).unwrap();
+    for node in [&one, &two] {
+        let all = node.events().unwrap();
+        let after = |event: &&Value| is_commit(event) && event["epoch"].as_u64() > Some(epochs[0]);
+        assert!(all.iter().filter(after).all(|event| !has_it(event)), "{all:#?}");
+    }
 }

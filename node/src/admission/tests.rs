@@ -1,0 +1,132 @@
+//! Who is let in, by whose word.
+
+use std::collections::BTreeSet;
+
+use intellect_model::config::Work;
+use intellect_protocol::admit::Authorities;
+use intellect_protocol::manifest::{Run, Trust};
+use intellect_protocol::message::{Admissions, Clause, Decree, Invite, Terms};
+
+use super::*;
+use crate::manifest::Draft;
+
+fn key(seed: u8) -> Keypair {
+    Keypair::from_seed(&[seed; 32])
+}
+
+fn manifest() -> Manifest {
+    let keys = vec![key(1).peer()];
+    let level = Level::Invited(Authorities { keys, threshold: 1 });
+    let run = Run { trust: Trust { level, ..Trust::default() }, ..Run::new(key(1).peer(), 7) };
+    Draft::new(&run, &Work::synthetic()).unwrap().sign(&key(1)).unwrap()
+}
+
+fn named(manifest: &Manifest, seed: u8) -> Ticket {
+    Ticket::named(manifest.id, key(seed).peer(), 0).signed(&key(1))
+}
+
+/// A ticket by an invite for `uses` peers that expires then.
+fn invited(manifest: &Manifest, seed: u8, uses: u32, expires: u64) -> Ticket {
+    let terms = Terms { uses, expires, ..Terms::new(key(50).peer()) };
+    let invite = Invite::new(manifest.id, terms).signed(&key(1));
+    Ticket::invited(invite, &key(50), key(seed).peer())
+}
+
+fn admission(manifest: &Manifest, ticket: Option<Ticket>) -> Admission {
+    Admission::new(manifest, key(2), ticket).unwrap()
+}
+
+/// The ledger after tickets and decrees of one epoch.
+fn ledger(
+    before: &Admission,
+    epoch: u64,
+    decrees: Vec<Decree>,
+    tickets: Vec<Ticket>,
+) -> Arc<Ledger> {
+    let members: BTreeSet<_> = tickets.iter().map(Ticket::peer).collect();
+    let trust = Admissions { decrees, tickets };
+    before.ledger.with((&key(1), &before.run), epoch, &members, Some(&trust)).unwrap()
+}
+
+fn refusal(why: &str) -> Reception {
+    Reception { outcome: Outcome::refused(&why), epoch: 9, decree: None }
+}
+
+#[test]
+fn an_open_run_has_no_lobby_and_a_node_without_a_ticket_does_not_begin() {
+    let open = Draft::new(&Run::new(key(1).peer(), 7), &Work::synthetic()).unwrap();
+    assert!(Admission::new(&open.sign(&key(1)).unwrap(), key(2), None).is_none());
+    let manifest = manifest();
+    let told = admission(&manifest, None).check().unwrap_err().to_string();
+    assert!(told.contains("takes invited peers only") && told.contains("--invite CODE"), "{told}");
+    assert!(admission(&manifest, Some(named(&manifest, 2))).check().is_ok());
+    assert!(admission(&manifest, Some(named(&manifest, 3))).check().is_err(), "somebody else's");
+    let late = invited(&manifest, 2, 1, 1_000_000);
+    assert!(matches!(admission(&manifest, Some(late)).check(), Err(Denied::Expired { .. })));
+}
+
+#[test]
+fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_decree_says_otherwise() {
+    let manifest = manifest();
+    let mut here = admission(&manifest, Some(named(&manifest, 2)));
+    let peers = [3, 4, 5].map(|seed| key(seed).peer());
+    assert!(here.enter(peers[0], None).is_err());
+    assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(true));
+    assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(false));
+    assert!(here.enter(peers[1], Some(named(&manifest, 3))).is_err(), "a stolen one");
+    assert_eq!(here.let_in(), [peers[0]].into());
+    let mut tickets = vec![named(&manifest, 3), named(&manifest, 4)];
+    tickets.sort_by_key(Ticket::peer);
+    let both = ledger(&here, 1, Vec::new(), tickets);
+    assert!(here.follow(&both, 2) && !here.follow(&both, 2));
+    assert_eq!(here.let_in(), [peers[0], peers[1]].into());
+    assert!(here.shown.is_empty() && here.enter(peers[1], None) == Ok(false));
+    assert_eq!(here.enter(peers[2], Some(named(&manifest, 5))), Ok(true));
+    let clauses = vec![Clause::RevokePeer(peers[0]), Clause::RevokePeer(peers[2])];
+    let decree = Decree::after(manifest.id, (0, both.last().1), clauses).signed(&key(1));
+    assert!(here.follow(&ledger(&here, 2, vec![decree.clone()], Vec::new()), 3));
+    assert_eq!(here.let_in(), [peers[1]].into());
+    let told = here.enter(peers[0], Some(named(&manifest, 3))).unwrap_err().to_string();
+    assert!(told.contains("revoked by decree 1 in epoch 2"), "{told}");
+    let reception = here.reception(Outcome::Welcome);
+    let since = InForce { number: 1, digest: decree.digest(), since: 3 };
+    assert_eq!((reception.epoch, reception.decree), (2, Some(since)));
+}
+
+/// Whoever has been away does not know who came by an invite before that expired.
+#[test]
+fn who_comes_back_lets_in_who_came_meanwhile() {
+    let manifest = manifest();
+    let mut here = admission(&manifest, Some(named(&manifest, 2)));
+    let both = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
+    here.resume(&both, 8);
+    let late = || Some(invited(&manifest, 3, 1, 1_000_000));
+    assert_eq!(here.enter(key(3).peer(), late()), Ok(true));
+    here.follow(&both, 9);
+    assert!(here.let_in() == [key(2).peer()].into(), "the lineage has moved without it");
+    assert!(matches!(here.enter(key(3).peer(), late()), Err(Denied::Expired { .. })));
+}
+
+#[test]
+fn only_the_word_of_those_who_are_let_in_ends_a_node_and_one_welcome_is_enough() {
+    let (manifest, now) = (manifest(), Instant::now());
+    let mut here = admission(&manifest, Some(named(&manifest, 2)));
+    let member = key(3).peer();
+    here.answered(now, &key(9).peer(), refusal("a stranger says so"));
+    assert_eq!(here.refused(now + 2 * REFUSED_FOR), None);
+    here.enter(member, Some(named(&manifest, 3))).unwrap();
+    here.answered(now, &member, refusal("this invite has been used 1 of 1 times"));
+    assert_eq!(here.refused(now), None, "others may say something else");
+    let told = here.refused(now + REFUSED_FOR).unwrap();
+    assert!(told.contains("used 1 of 1"), "{told}");
+    let welcome = here.reception(Outcome::Welcome);
+    here.answered(now, &key(9).peer(), welcome);
+    assert_eq!(here.refused(now + REFUSED_FOR), None);
+    // What its own lineage says needs nobody.
+    let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
+    here.follow(&in_ledger, 2);
+    let clauses = vec![Clause::RevokePeer(key(2).peer())];
+    let decree = Decree::after(manifest.id, in_ledger.last(), clauses).signed(&key(1));
+    here.follow(&ledger(&here, 2, vec![decree], Vec::new()), 3);
+    assert!(here.refused(now).unwrap().contains("revoked by decree 1 in epoch 2"));
+}
