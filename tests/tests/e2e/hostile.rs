@@ -376,7 +376,8 @@ fn member(beat: &Heartbeat, peer: PeerId) -> Member {
 fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
     let (series, heard) = (beat.series, Vec::new());
     let keep = Vec::new();
-    Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt: None, keep })
+    let (adopt, trust) = (None, None);
+    Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt, trust, keep })
 }
 
 /// A member of the founding whose ring stream carries NaN: the first honest node that it reaches
