@@ -3,7 +3,7 @@
 
 use intellect_protocol::message::{
     Absence, Answer, Certificate, ChainLink, Head, Heartbeat, Join, Link, Member, Opening, Regroup,
-    Roster, Series, Voter,
+    Roster, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::{Keypair, Signature};
 use intellect_protocol::sync::LINKS_BYTES_MAX;
@@ -84,16 +84,17 @@ pub(crate) fn tell_of(
     links: &[Link],
     head: Head,
 ) -> Played {
-    claim(stage, liar, honest, links, (head, 0)).map(|_| ())
+    claim(stage, liar, honest, links, (head, 0, None)).map(|_| ())
 }
 
-/// The same, and it says that the lineage lies on the vouch of that number. Returns how often it was asked.
+/// The same, and it says that the lineage lies on the vouch of that number; its chain says so too if that is
+/// given. Returns how often it was asked.
 pub(crate) fn claim(
     stage: &mut World,
     liar: usize,
     honest: &[usize],
     links: &[Link],
-    (head, vouched): (Head, u64),
+    (head, vouched, lie): (Head, u64, Option<Vouch>),
 ) -> Result<u32, Violation> {
     let answers = counter();
     let asked = answers.clone();
@@ -116,6 +117,10 @@ pub(crate) fn claim(
                     state,
                     r: wire::receipt_digest(&run, &link.receipt),
                 }));
+                if let Some(Vouch { epoch, state, r, .. }) = lie {
+                    let lied = chain.iter_mut().find(|link| link.epoch == epoch);
+                    *lied.unwrap() = ChainLink { epoch, state, r };
+                }
             }
         }
         count(&asked);
