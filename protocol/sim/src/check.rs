@@ -27,7 +27,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, Regroup, Series, Voter, Vouch,
+    Absence, Head, Heartbeat, Link, Message, Rank, Regroup, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -74,6 +74,8 @@ pub(super) struct Process {
     fork_owed: Option<String>,
     /// What the organiser has vouched for, as far as it was told.
     pub(super) vouches: Vec<Vouch>,
+    /// How much of that as it last set out for a checkpoint: what has come since may be too late.
+    pub(super) set_out: usize,
 }
 
 impl Process {
@@ -90,6 +92,7 @@ impl Process {
             fork_raised: false,
             fork_owed: None,
             vouches: Vec::new(),
+            set_out: 0,
         }
     }
 
@@ -360,7 +363,8 @@ impl Check {
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
-        self.lineage.on_loaded(peer, &who.vouches, &who.head, &head)?;
+        let vouches = &who.vouches[..who.set_out];
+        self.lineage.on_loaded(peer, vouches, &who.head, &head)?;
         let extends = self.lineage.descends(&head.state, &who.head.state);
         if unspent.iter().any(|unspent| !unspent.is_empty()) {
             let forgone = self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;
@@ -418,6 +422,11 @@ impl Check {
     /// The number of Regroups that opened, without foundings.
     pub(super) fn regroup_count(&self) -> u64 {
         self.votes.opened_count()
+    }
+
+    /// Where a head stands, if the organiser has vouched for so much.
+    pub(super) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
+        self.lineage.rank(vouches, head)
     }
 
     /// Whether two heads lie on one lineage.

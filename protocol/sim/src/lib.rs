@@ -192,6 +192,9 @@ impl Story {
             world.network.loss = 0.05 * world.rng.unit();
             liars = world.draw_liars(peers, strangers);
         }
+        if matches!(faults, Faults::Churn | Faults::Partition | Faults::Mixed) {
+            world.draw_vouches(seed, faults != Faults::Partition);
+        }
         let clean = faults == Faults::Clean;
         Self { clean, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
@@ -205,11 +208,14 @@ impl Story {
         let healed_ms = self.world.now_ms;
         let before = self.greatest();
         let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
-        self.reach(|head| before.is_none_or(|before| head.rank(0) > before.rank(0)), bound_ms)?;
+        let before = before.map(|head| self.world.rank(&head));
+        let beyond =
+            |world: &World, head: &Head| before.is_none_or(|before| world.rank(head) > before);
+        self.reach(beyond, bound_ms)?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
-        self.reach(|head| head.epoch >= last, bound_ms * (last - now))?;
+        self.reach(|_, head| head.epoch >= last, bound_ms * (last - now))?;
         self.note_state();
         Ok(())
     }
@@ -223,12 +229,12 @@ impl Story {
     /// L1 where nothing disturbs: after the founding each epoch takes its training, its ring and no more
     /// than a second, and another one for each attempt at which two proposals crossed.
     fn play_undisturbed(&mut self) -> Result<(), Violation> {
-        self.reach(|head| head.epoch >= 1, bound_ms(self.peers, 0))?;
+        self.reach(|_, head| head.epoch >= 1, bound_ms(self.peers, 0))?;
         let limit_ms = bound_ms(self.peers, 0);
         for epoch in 2..=self.epochs {
             let (since_ms, duels) = (self.world.now_ms, self.world.report.of(Count::Duels));
             self.world.rings.longest_ms = 0;
-            self.reach(|head| head.epoch >= epoch, limit_ms)?;
+            self.reach(|_, head| head.epoch >= epoch, limit_ms)?;
             let took_ms = self.world.now_ms - since_ms;
             let work_ms = self.world.longest_training_ms() + self.world.rings.longest_ms;
             let duels = self.world.report.of(Count::Duels) - duels;
@@ -250,6 +256,7 @@ impl Story {
             let until_ms = self.director.next_ms().unwrap_or(u64::MAX);
             self.world.step(until_ms.min(self.world.now_ms + 1_000))?;
             self.director.direct(&mut self.world);
+            self.world.vouch_when_due();
         }
         Ok(())
     }
@@ -263,7 +270,11 @@ impl Story {
     }
 
     /// L1 and L2: every live peer's head is there within `bound_ms`, all on one lineage.
-    fn reach(&mut self, there: impl Fn(&Head) -> bool, bound_ms: u64) -> Result<(), Violation> {
+    fn reach(
+        &mut self,
+        there: impl Fn(&World, &Head) -> bool,
+        bound_ms: u64,
+    ) -> Result<(), Violation> {
         let until_ms = self.world.now_ms + bound_ms;
         let mut checked = 0;
         while self.world.now_ms < until_ms {
@@ -284,10 +295,12 @@ impl Story {
         Err(Violation { invariant: "L1", what })
     }
 
-    fn all_are(&self, there: impl Fn(&Head) -> bool) -> bool {
+    fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {
         let running = self.world.honest();
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
-        running.iter().all(|host| self.world.head(*host).is_some_and(|head| there(&head)))
+        running
+            .iter()
+            .all(|host| self.world.head(*host).is_some_and(|head| there(&self.world, &head)))
             && running.windows(2).all(agree)
     }
 
@@ -300,7 +313,7 @@ impl Story {
     /// The head that all must follow: not that of the longest lineage, R23.
     fn greatest(&self) -> Option<Head> {
         let heads = self.world.honest().into_iter().filter_map(|host| self.world.head(host));
-        heads.reduce(|a, b| if b.rank(0) > a.rank(0) { b } else { a })
+        heads.max_by_key(|head| self.world.rank(head))
     }
 }
 

@@ -81,6 +81,8 @@ pub enum Count {
     Crashes,
     /// Times that a peer withdrew from a lineage of its own for a greater one.
     Forks,
+    /// Times that the organiser vouched for a state.
+    Vouches,
     /// Tokens of peers' own unshared work that were lost with a lineage given up.
     Forgone,
     /// Epochs that were caught up with by their updates.
@@ -216,7 +218,7 @@ impl fmt::Display for Report {
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
              {} adopted Dones, {} chunks kept ({} epochs mended), {} without a place, {} Regroups, {} forks healed ({} \
-             tokens forgone), {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
+             tokens forgone), {} vouches, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
              without, {} crashes on the way to disk, {} faults, \
              {} messages, {} KiB, {} virtual s, {} ms an epoch (median), progress within {} ms",
             self.epochs,
@@ -231,6 +233,7 @@ impl fmt::Display for Report {
             self.of(Count::Regroups),
             self.of(Count::Forks),
             self.of(Count::Forgone),
+            self.of(Count::Vouches),
             self.of(Count::Replayed),
             self.of(Count::Loaded),
             self.of(Count::Resumed),
@@ -334,8 +337,11 @@ impl Summary {
             ("commits by gossip", total.of(Count::ByCommit)),
         ];
         let mended = ("epochs mended with kept chunks", total.of(Count::Mended));
-        let parted =
-            [("forks healed", total.of(Count::Forks)), ("Regroups", total.of(Count::Regroups))];
+        let parted = [
+            ("forks healed", total.of(Count::Forks)),
+            ("Regroups", total.of(Count::Regroups)),
+            ("vouches", total.of(Count::Vouches)),
+        ];
         let restarted = [
             ("restarts with a log", total.of(Count::Resumed)),
             ("restarts without a log", total.of(Count::Blank)),

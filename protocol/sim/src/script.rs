@@ -1,13 +1,13 @@
 //! What a director has in mind for a simulated world: fates of messages, lies, crashes, and what people decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::disk::Doom;
 use crate::liars::Lying;
 use crate::network::Fate;
 use intellect_protocol::admit::Authorities;
 use intellect_protocol::id::Digest;
-use intellect_protocol::message::{Answer, Message, Ticket};
+use intellect_protocol::message::{Answer, Message, Ticket, Vouch};
 use intellect_protocol::sign::Keypair;
 
 /// Who vouches for states, with a key that is not simulated: everybody checks what it has signed.
@@ -36,6 +36,16 @@ pub(crate) struct Invited {
     pub(crate) off: BTreeMap<usize, i64>,
 }
 
+/// What the organiser has vouched for, and when it does so again.
+#[derive(Debug, Default)]
+pub(crate) struct Vouching {
+    pub(crate) vouches: Vec<Vouch>,
+    /// When it vouches again, and a number that says for whom.
+    pub(crate) due: VecDeque<(u64, usize)>,
+    /// Whether most must have what it vouches for.
+    pub(crate) by_most: bool,
+}
+
 /// What somebody outside has in mind for this world, and waits for.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -49,6 +59,7 @@ pub(crate) struct Script {
     pub(crate) undo_max: Option<u64>,
     /// The head that a person has decided for, on each host, once it starts.
     pub(crate) follow: BTreeMap<usize, Digest>,
+    pub(crate) vouching: Vouching,
     /// Hosts that have crashed, until somebody asks.
     pub(crate) crashed: Vec<usize>,
 }

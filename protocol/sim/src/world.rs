@@ -16,6 +16,7 @@ mod ring;
 mod say;
 mod lie;
 pub mod invited;
+mod organiser;
 pub mod scene;
 
 use std::cmp::Reverse;
@@ -40,7 +41,9 @@ use intellect_protocol::event::Event;
 use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::message::{Answer, Decree, Head, Message, Phase, Series, Voter, Vouch};
+use intellect_protocol::message::{
+    Answer, Decree, Head, Message, Phase, Rank, Series, Voter, Vouch,
+};
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
@@ -331,6 +334,7 @@ impl World {
             Output::Fetch { head, r, donors, spent } => {
                 let Some(process) = &mut self.hosts[host].process else { return };
                 process.loads += 1;
+                process.judged.set_out = process.judged.vouches.len();
                 let serial = process.loads;
                 self.fetch_soon(host, Wanted::State { serial, head, r, spent }, donors);
             }

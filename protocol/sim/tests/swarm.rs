@@ -119,6 +119,12 @@ fn r19_is_missed() {
     missed(Rule::R19, Faults::Churn);
 }
 
+/// A lineage that the organiser has vouched for is left for one of more tokens.
+#[test]
+fn g11_is_missed() {
+    missed(Rule::G11, Faults::Partition);
+}
+
 /// A vote that was said is not on disk.
 #[test]
 fn durable_is_missed() {

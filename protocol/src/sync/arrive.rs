@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::pursuit::Pursuit;
 use super::{
     Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Receipt,
-    Record, Seen, State, Time,
+    Record, Seen, State, Time, Vouch,
 };
 use crate::output::{Apply, Output};
 use crate::rule::Rule;
@@ -220,9 +220,24 @@ impl State {
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.pursuit {
+            // A vouch that has come since may have made our own lineage the greater one.
+            Some(Pursuit::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),
             Some(Pursuit::Load(way)) => Some(self.serving(step, way)),
             _ => None,
         }
+    }
+
+    /// Where the target stands by the vouches that are known by now.
+    fn rank_of(&self, way: &Way) -> Rank {
+        let Way { target, base, entries, .. } = way;
+        let lies = |vouch: &Vouch| match vouch.epoch.checked_sub(*base).map(usize::try_from) {
+            None | Some(Ok(0)) => self.is_on_ours(vouch),
+            Some(after) => after
+                .ok()
+                .and_then(|after| entries.get(after - 1))
+                .is_some_and(|entry| vouch.names(&entry.r, &entry.state)),
+        };
+        target.rank(self.highest(lies))
     }
 
     /// Ends the way at the state whose checkpoint has come in part, if that lies on the way, which

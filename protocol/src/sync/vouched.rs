@@ -45,11 +45,11 @@ impl State {
         self.highest(|vouch| self.is_on_ours(vouch))
     }
 
-    fn highest(&self, lies: impl Fn(&Vouch) -> bool) -> u64 {
+    pub(super) fn highest(&self, lies: impl Fn(&Vouch) -> bool) -> u64 {
         if self.keeps(Rule::G11) { self.vouches.highest(lies) } else { 0 }
     }
 
-    fn is_on_ours(&self, vouch: &Vouch) -> bool {
+    pub(super) fn is_on_ours(&self, vouch: &Vouch) -> bool {
         self.entry(vouch.epoch).is_some_and(|entry| vouch.names(&entry.r, &entry.state))
     }
 

@@ -9,7 +9,7 @@ use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Head, Member, Ready, Receipt, Voter, Vouch};
+use intellect_protocol::message::{Head, Member, Rank, Ready, Receipt, Voter, Vouch};
 
 /// A process: a peer and which of its starts.
 type Start = (PeerId, u64);
@@ -134,15 +134,15 @@ impl History {
         require(self.nodes.contains_key(&new.state), "S3", || {
             format!("{peer} follows {new:?}, which nobody committed")
         })?;
-        let rank = |head: &Head| {
-            let lies = |vouch: &&Vouch| self.lies_on(&head.state, vouch);
-            head.rank(vouches.iter().filter(lies).map(|vouch| vouch.number).max().unwrap_or(0))
-        };
-        require(rank(new) > rank(old), "S3", || format!("{peer} goes from {old:?} to {new:?}"))
+        let greater = self.rank(vouches, new) > self.rank(vouches, old);
+        require(greater, "S3", || format!("{peer} goes from {old:?} to {new:?}"))
     }
 
-    fn lies_on(&self, state: &Digest, vouch: &Vouch) -> bool {
-        self.knows(&vouch.state) && self.descends(state, &vouch.state)
+    /// Where a head stands, if the organiser has vouched for so much.
+    pub(super) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
+        let lies =
+            |vouch: &&Vouch| self.knows(&vouch.state) && self.descends(&head.state, &vouch.state);
+        head.rank(vouches.iter().filter(lies).map(|vouch| vouch.number).max().unwrap_or(0))
     }
 
     /// S3, R28: a replayed epoch extends the head by one that somebody committed.

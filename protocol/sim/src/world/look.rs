@@ -1,6 +1,6 @@
 //! What can be seen of a simulated world: who runs, and where each process stands.
 
-use super::{Count, Head, PeerId, Phase, Report, World};
+use super::{Count, Head, PeerId, Phase, Rank, Report, World};
 
 impl World {
     /// Hosts whose process runs, stopped or not.
@@ -16,6 +16,11 @@ impl World {
     /// The head of a host's process.
     pub fn head(&self, host: usize) -> Option<Head> {
         self.hosts[host].process.as_ref().map(|process| process.judged.head)
+    }
+
+    /// Where a head stands among all, by what the organiser has vouched for so far.
+    pub(crate) fn rank(&self, head: &Head) -> Rank {
+        self.check.rank(&self.script.vouching.vouches, head)
     }
 
     /// Where a host's process stands in its open epoch.

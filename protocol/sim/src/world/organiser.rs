@@ -1,0 +1,62 @@
+//! The organiser of a drawn run: now and then it vouches for a state that some peer has. Where peers may lose all
+//! that they have, most of them must have that state: who begins anew would wait for it for ever.
+
+use super::{Count, Head, Rng, Vouch, World, wire};
+use crate::script::organiser;
+
+/// When it vouches, counted from the start of the run, in milliseconds: while the faults strike.
+const FIRST_MS: u64 = 5_000;
+const LAST_MS: u64 = 90_000;
+
+impl World {
+    /// In one seed of three the organiser vouches, up to four times. Nothing else is drawn otherwise for that.
+    pub(crate) fn draw_vouches(&mut self, seed: u64, by_most: bool) {
+        let mut rng = Rng::new(seed ^ 0x0076_6f75_6368);
+        self.script.vouching.by_most = by_most;
+        if rng.below(3) == 0 {
+            let count = 1 + rng.below(4);
+            let hosts = self.hosts.len() as u64;
+            let mut draw = || {
+                let host = usize::try_from(rng.below(hosts)).unwrap_or(0);
+                (FIRST_MS + rng.below(LAST_MS - FIRST_MS), host)
+            };
+            let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
+            due.sort_unstable();
+            self.script.vouching.due = due.into();
+        }
+    }
+
+    /// Vouches if it is time for that.
+    pub(crate) fn vouch_when_due(&mut self) {
+        let due = &mut self.script.vouching.due;
+        let Some((_, first)) = due.pop_front_if(|(at_ms, _)| *at_ms <= self.now_ms) else { return };
+        let mut hosts = self.honest();
+        hosts.sort_by_key(|host| *host < first);
+        let found = hosts.into_iter().find_map(|host| self.vouch_of(host));
+        let Some((host, vouch)) = found else { return };
+        self.bring_vouch(host, &vouch);
+        self.report.count(Count::Vouches, 1);
+        self.script.vouching.vouches.push(vouch);
+    }
+
+    /// A vouch for what a host has committed last but one, if enough of the others have that too.
+    fn vouch_of(&self, host: usize) -> Option<(usize, Vouch)> {
+        let peer = self.hosts[host].process.as_ref()?.holdings.peer();
+        let epoch = peer.head().epoch.checked_sub(1)?;
+        let (link, next) = (peer.link(epoch)?, peer.link(epoch + 1)?);
+        let head = Head { epoch, tokens: 0, state: next.receipt.series.parent };
+        let has = |other: &usize| {
+            self.head(*other).is_some_and(|theirs| self.check.one_lineage(&theirs, &head))
+                && self.head(*other).is_some_and(|theirs| theirs.epoch >= epoch)
+        };
+        let honest = self.honest();
+        if self.script.vouching.by_most
+            && 2 * honest.iter().filter(|other| has(other)).count() <= honest.len()
+        {
+            return None;
+        }
+        let r = wire::receipt_digest(&self.run, &link.receipt);
+        let before = self.script.vouching.vouches.last();
+        Some((host, Vouch::new(&organiser(), self.run, before, &head, r).ok()?))
+    }
+}
