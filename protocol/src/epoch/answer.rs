@@ -1,7 +1,6 @@
 //! Answering a question: the promise, for whom it waits, and who is answered later (R2, G2, G3, G9).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Message, Query, Refusal, Report, Roster, Status, Voter};
@@ -12,10 +11,6 @@ use crate::step::Step;
 use super::attendance::Question;
 use super::term::{Lease, Stage, ranked};
 use super::{Rule, State};
-
-/// How often a member may ask while the ring that it is in runs: it may lack an Accept, and not know that the
-/// others have it (G3).
-const DISTURBANCES_MAX: u32 = 2;
 
 /// By how many times that a question may take who fails most is answered later (G2).
 const HANDICAP_MAX: u32 = 4;
@@ -29,6 +24,7 @@ impl State {
         }
         self.slot.failures.of.entry(from).or_default();
         if attempt < self.promised()
+            || self.is_first_due(step)
             || self.asks_before(&from, attempt)
             || self.is_bound_to_another(step, &from, attempt)
         {
@@ -45,7 +41,6 @@ impl State {
         let lease = self.slot.term.lease.filter(|l| l.to == from && step.now < l.until);
         let again = lease.is_some_and(|lease| lease.attempt == attempt);
         if self.running(step).is_some_and(|roster| roster.attempt < attempt) {
-            *self.slot.failures.disturbed.entry(from).or_default() += 1;
             self.count_failure(step, from);
         }
         self.promise(step, attempt);
@@ -74,19 +69,29 @@ impl State {
         same && turn(&self.me.peer) < turn(peer)
     }
 
-    /// Whether a Query of `peer` has to wait: a roster that runs is disturbed by its own proposer only, and a
-    /// few times by who is in its ring (R38, G3); a promise waits for whom it was given to, and who has made others wait in vain more often
-    /// than they did waits longer (G2).
+    /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
+    /// whose turn it may be propose it.
+    fn is_first_due(&self, step: &Step<'_>) -> bool {
+        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
+        let turns = self.slot.term.turn_since.is_some_and(|at| step.now < at + self.ask_time(step));
+        let waits = || self.is_too_early(step) && self.patience_left(step).is_some();
+        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
+    }
+
+    /// Whether a Query of `peer` has to wait: a roster that runs is disturbed by its own proposer, and by who is in
+    /// its ring and may lack an Accept (R38, G3); a promise waits for whom it was given to; and in both, who has
+    /// made others wait in vain more often than they did waits for them (G2).
     fn is_bound_to_another(&self, step: &Step<'_>, peer: &PeerId, attempt: u64) -> bool {
-        let disturbed = self.slot.failures.disturbed.get(peer).copied().unwrap_or(0);
-        let may = disturbed < DISTURBANCES_MAX || !self.keeps(Rule::G3);
+        let more = self.failed_more(step, peer);
+        let may = more == 0 || !self.keeps(Rule::G3);
         let disturbs = self.running(step).is_some_and(|roster| {
             let member = roster.ring().any(|m| m.peer == *peer);
             roster.attempt < attempt && roster.proposer != *peer && !(member && may)
         });
         let lease = self.slot.term.lease.filter(|lease| step.now < lease.until);
         let leased = lease.is_some_and(|lease| lease.to != *peer && lease.attempt < attempt);
-        let waits = step.now < self.slot.term.free_since + self.handicap(step, peer);
+        let handicap = self.ask_time(step) * more.min(HANDICAP_MAX);
+        let waits = step.now < self.slot.term.free_since + handicap;
         disturbs || (self.keeps(Rule::G2) && (leased || waits))
     }
 
@@ -98,13 +103,12 @@ impl State {
         }
     }
 
-    /// G2: how much later than others a peer is answered.
-    fn handicap(&self, step: &Step<'_>, peer: &PeerId) -> Duration {
+    /// G2: how many more times than an alive voter who asks or proposes a peer has done so in vain.
+    fn failed_more(&self, step: &Step<'_>, peer: &PeerId) -> u32 {
         let failed = &self.slot.failures.of;
         let alive = |other: &PeerId| *other == self.me.peer || step.roll.alive(other, step.now);
         let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
-        let more = failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0));
-        self.ask_time(step) * more.min(HANDICAP_MAX)
+        failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0))
     }
 
     /// G2: a promise that no roster followed, or an attempt that came to nothing, counts against whom it

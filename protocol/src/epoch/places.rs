@@ -340,7 +340,7 @@ impl State {
     }
 
     /// How long our patience lasts still; `None` once we have accepted a roster of this epoch.
-    fn patience_left(&self, step: &Step<'_>) -> Option<Duration> {
+    pub(super) fn patience_left(&self, step: &Step<'_>) -> Option<Duration> {
         let me = self.me.peer;
         if self.slot.ballots.values().any(|ballot| ballot.accepts.contains(&me)) {
             return None;

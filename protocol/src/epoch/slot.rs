@@ -62,8 +62,6 @@ pub(super) struct Frozen {
 pub(super) struct Failures {
     /// Leases and attempts of each voter (G2).
     pub(super) of: BTreeMap<PeerId, u32>,
-    /// How often each has asked while a roster ran (G3).
-    pub(super) disturbed: BTreeMap<PeerId, u32>,
     /// Attempts in which we took part, and waits of ours: all timers double with each (R39).
     pub(super) here: u32,
 }

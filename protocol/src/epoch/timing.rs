@@ -134,13 +134,14 @@ impl State {
         let mut timers = vec![
             self.slot.term.asking.as_ref().map(|asking| asking.until),
             self.slot.term.turn_since.map(|since| since + self.turn(step, 1)),
-            self.grace_until(step),
-            self.guests_until(),
             self.slot.term.lease.map(|lease| lease.until),
             self.leaving,
             Some(self.slot.term.fetch_after),
             self.slot.term.gathering.turn.map(|turn| turn.due),
         ];
+        if matches!(self.slot.term.stage, Stage::Idle { .. } | Stage::Recover { .. }) {
+            timers.extend([self.grace_until(step), self.guests_until()]);
+        }
         let due = match &self.slot.term.stage {
             Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
             Stage::Idle { patience } => *patience,

@@ -200,7 +200,7 @@ fn assert_voters(stage: &World, honest: &[usize]) {
 fn members(
     stage: &World,
     host: usize,
-    places: [(usize, u64); 2],
+    places: &[(usize, u64)],
     count: impl Fn(usize) -> usize,
 ) -> Vec<Member> {
     let voters = commit(stage, host, stage.epoch(host)).receipt.voters();

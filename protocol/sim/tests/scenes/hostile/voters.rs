@@ -76,7 +76,7 @@ fn two_propose(attempt: Attempt, count: impl Fn(usize) -> usize) -> Played {
             }
             if stage.now_ms >= due_ms && series.epoch <= 5 {
                 ready.insert(series, (u64::MAX, weight));
-                let members = members(stage, x, [(x, weight), (y, 0)], &count);
+                let members = members(stage, x, &[(x, weight), (y, 0)], &count);
                 let roster = free_roster(stage, series, attempt, liars[0].name, members);
                 let digest = wire::roster_digest(&stage.run, &roster);
                 said = Some(digest);
@@ -116,6 +116,12 @@ fn a_bare_majority_takes_nothing_over() -> Played {
 #[test]
 fn weights_zero_at_once() -> Played {
     two_propose(1, |voters| voters)
+}
+
+/// H7: at a higher attempt, which nobody has to have waited for.
+#[test]
+fn weights_zero_at_attempt_three() -> Played {
+    two_propose(3, |voters| voters)
 }
 
 /// A voter that is alone takes a newcomer in. Who is named first of two is a majority by itself, and that
@@ -161,5 +167,118 @@ fn busy_victim_is_not_mute() -> Played {
     let alone = regroups(&stage, a).iter().any(|(_, absent)| absent.contains(&v));
     assert!(!alone, "{a} goes on without {v}: {:?}", regroups(&stage, a));
     assert_share(&stage, &[a, v], LENGTH_MS / 15_000, 100);
+    Ok(())
+}
+
+/// The epochs that `count` voters commit in 10 minutes beside one more that asks all of them every 20 ms, over a
+/// line whose round trip is 300 ms, and proposes nothing.
+fn beside_an_asker(count: usize, ready: u64) -> Played {
+    let (mut stage, all) = founded(count + 1, 0, None)?;
+    let (x, honest) = all.split_last().unwrap();
+    let mut liars = [Liar { ready, ..Liar::voter(&stage, *x, honest[0]) }];
+    stage.kill(&[*x]);
+    let mut heard: VecDeque<(u64, Series, Attempt)> = VecDeque::new();
+    let mut asked: VecDeque<(u64, Series, Attempt)> = VecDeque::new();
+    let (mut series, mut attempt, mut next_ms) = (stage.series(honest[0]).unwrap(), 2, 0);
+    lie(&mut stage, honest, &mut liars, LENGTH_MS, |stage, liars, said| {
+        let now_ms = stage.now_ms;
+        let later_ms = now_ms + ONE_WAY_MS;
+        match said {
+            Some((from, Message::Query(query))) if from != *x => {
+                heard.push_back((later_ms, query.series, query.attempt + 1));
+            }
+            Some((from, Message::Heartbeat(beat))) if from != *x => {
+                heard.push_back((later_ms, beat.series, 2));
+            }
+            _ => {}
+        }
+        while let Some((_, of, at_least)) = heard.pop_front_if(|(at_ms, ..)| *at_ms <= now_ms) {
+            if of.epoch > series.epoch {
+                (series, attempt) = (of, 2);
+            } else if of == series {
+                attempt = attempt.max(at_least);
+            }
+        }
+        while let Some((_, of, attempt)) = asked.pop_front_if(|(at_ms, ..)| *at_ms <= now_ms) {
+            liars[0].ask(stage, honest, of, attempt);
+        }
+        if now_ms >= next_ms {
+            next_ms = now_ms + 20;
+            asked.push_back((later_ms, series, attempt));
+            attempt += 1;
+            for host in honest {
+                stage.round_trip(*host, liars[0].name, 2 * ONE_WAY_MS as u32);
+            }
+        }
+    })?;
+    assert_share(&stage, honest, LENGTH_MS / 15_000, 100);
+    Ok(())
+}
+
+const ONE_WAY_MS: u64 = 150;
+
+/// G2: three others, and the one that asks is never Ready: each epoch waits for it.
+#[test]
+fn asker_on_a_300_ms_link() -> Played {
+    beside_an_asker(3, 0)
+}
+
+/// G2: the same beside seven, and it says that it has work.
+#[test]
+fn ready_asker_on_a_300_ms_link() -> Played {
+    beside_an_asker(7, 100)
+}
+
+/// G6: four of nine voters are Ready at once, four a second later, and the last one burns attempts as soon as an
+/// epoch opens: it asks for each, and proposes that only those are members with a place who were Ready first.
+/// Epochs commit, and at least half of the work has a place in each.
+#[test]
+fn late_half_while_a_voter_burns() -> Played {
+    let (mut stage, all) = founded(9, 0, None)?;
+    let (x, honest) = all.split_last().unwrap();
+    let mut liars = [Liar::voter(&stage, *x, honest[0])];
+    stage.kill(&[*x]);
+    let (early, late) = honest.split_at(4);
+    late.iter().for_each(|host| stage.train_in(*host, 1_300));
+    let mut ready: BTreeMap<(Series, usize), u64> = BTreeMap::new();
+    // Who hides a vote that is known is found out.
+    let mut voted: BTreeSet<Series> = BTreeSet::new();
+    let (mut attempt, mut next_ms) = (2, 0);
+    let first = least_epoch(&stage, honest);
+    let mut proposed = 0;
+    lie(&mut stage, honest, &mut liars, MINUTE_MS, |stage, liars, said| match said {
+        Some((from, Message::Heartbeat(beat))) if from != *x && beat.ready > 0 => {
+            ready.insert((beat.series, from), beat.ready);
+        }
+        Some((_, Message::Query(query))) => attempt = attempt.max(query.attempt + 1),
+        Some((_, Message::Done(done))) => voted.extend([done.series]),
+        Some(_) => {}
+        None if stage.now_ms < next_ms => {}
+        None => {
+            next_ms = stage.now_ms + 50;
+            let series = stage.series(early[0]).unwrap();
+            liars[0].ask(stage, honest, series, attempt);
+            let places: Vec<(usize, u64)> =
+                early.iter().filter_map(|h| Some((*h, *ready.get(&(series, *h))?))).collect();
+            if !voted.contains(&series) && places.len() == early.len() {
+                proposed += 1;
+                let members = members(stage, early[0], &places, |voters| voters);
+                let roster = free_roster(stage, series, attempt, liars[0].name, members);
+                stage.say_as(honest, liars[0].name, &Message::Roster(roster));
+            }
+            attempt += 1;
+        }
+    })?;
+    assert!(proposed > 0, "it never had whom to propose");
+    let last = least_epoch(&stage, honest);
+    let left_out = |epoch: u64| {
+        let committed = commit(&stage, early[0], epoch);
+        honest.iter().filter(|h| weight(&stage, &committed, **h).unwrap_or(0) == 0).count()
+    };
+    let left_out: Vec<usize> = (first + 1..=last).map(left_out).collect();
+    let epochs = left_out.len();
+    assert!(epochs >= 4, "{epochs} epochs in a minute");
+    assert!(left_out.iter().all(|count| 2 * count <= honest.len()), "left out: {left_out:?}");
+    assert_voters(&stage, honest);
     Ok(())
 }
