@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
-use admit::InviteCommand;
+use admit::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use number::{bytes, file_bytes, from_one, peers};
 
@@ -60,6 +60,12 @@ pub(crate) enum Verb {
     /// Says who may take part in a run of invited peers
     #[command(subcommand)]
     Invite(InviteCommand),
+    /// Says, as the organiser, which lineage is the run's: whoever has another one gives it up
+    ///
+    /// A node that has been cut off, or deceived, follows the lineage that has the state that the organiser
+    /// vouches for, however many tokens another one has. Each vouch is for a later state of the same lineage
+    /// as the one before.
+    Vouch(VouchArgs),
     /// Makes token files of documents, and explains them
     #[command(subcommand)]
     Data(DataCommand),

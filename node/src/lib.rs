@@ -92,6 +92,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
         Verb::Manifest(command) => tools::manifest::run(command, out)?,
         Verb::Invite(command) => admit::run(&command, out)?,
+        Verb::Vouch(args) => admit::vouch::vouch(&args, out)?,
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,

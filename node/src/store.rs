@@ -13,7 +13,7 @@ mod checkpoints;
 pub(crate) mod contacts;
 pub(crate) mod genesis;
 mod journal;
-mod links;
+pub(crate) mod links;
 mod log;
 mod papers;
 

@@ -113,3 +113,26 @@ pub(crate) struct DecreeArgs {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = seconds)]
     pub(crate) wait: u64,
 }
+
+/// What can be typed behind `vouch`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct VouchArgs {
+    /// The organiser's key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Which run of that folder: the beginning of its id
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) run: Option<String>,
+    /// Vouch for the state after this epoch [default: the last one that the folder has]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
+    pub(crate) epoch: Option<NonZeroU64>,
+    /// Keep the vouch beside this manifest, as .papers, from where a bootstrap hands it out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Where the run is entered; may be given several times [default: where the node has met others]
+    #[arg(long, value_name = "MULTIADDR")]
+    pub(crate) bootstrap: Vec<String>,
+}

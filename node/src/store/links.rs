@@ -11,12 +11,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    path::Path,
 };
 
 use intellect_protocol::{
     id::{Digest, RunId},
     log::Record,
-    message::Link,
+    message::{Head, Link},
     wire,
 };
 
@@ -60,6 +61,21 @@ impl Store {
         }
         Ok(links)
     }
+}
+
+/// The lineage in the folder of a run, from epoch 1 on, as its log has it. It is only read: a node may be
+/// running there.
+pub(crate) fn lineage(run: &Path) -> io::Result<Vec<(Head, Link)>> {
+    let content = log::Content::read(&run.join("receipts.log"))?;
+    let records: Vec<_> = content.records.iter().filter_map(|bytes| Record::open(bytes)).collect();
+    let first = records.iter().find_map(|record| match record {
+        Record::Decided { link } if link.receipt.series.epoch == 1 => {
+            Some(link.receipt.series.parent)
+        }
+        _ => None,
+    });
+    let genesis = first.map(|state| Head { epoch: 0, tokens: 0, state });
+    Ok(genesis.map_or_else(Vec::new, |genesis| intellect_protocol::log::lineage(genesis, records)))
 }
 
 fn links_in(records: &[Vec<u8>]) -> impl Iterator<Item = Link> {

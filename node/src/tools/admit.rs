@@ -6,6 +6,7 @@ mod decree;
 mod invite;
 mod papers;
 mod visitor;
+pub(crate) mod vouch;
 
 use std::{
     io::{self, Write},
@@ -17,6 +18,7 @@ use intellect_protocol::{
     id::RunId,
     manifest::Level,
     sign::Keypair,
+    vouch::VouchError,
 };
 
 use crate::{
@@ -26,6 +28,7 @@ use crate::{
     manifest::{LoadError, Manifest},
     net::NetError,
     os::PathError,
+    tools::stored::StoredError,
 };
 
 /// Why one of these commands did not succeed. Nothing has been decided.
@@ -150,6 +153,61 @@ pub(crate) enum AdmitError {
         number: u64,
         /// Where the run is.
         epoch: u64,
+    },
+    /// Only one key vouches.
+    #[error(
+        "{} is the key of {key}, and only the organiser vouches for a run, here {organiser}: take that key",
+        path.display()
+    )]
+    NotTheOrganiser {
+        /// The file.
+        path: PathBuf,
+        /// Its public key.
+        key: String,
+        /// The organiser's.
+        organiser: String,
+    },
+    /// No such run in the folder, or no such state.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// The folder does not have the epoch.
+    #[error("--epoch {epoch}: the folder has the epochs up to {last}: choose one of them, or wait")]
+    NoEpoch {
+        /// What was asked for.
+        epoch: u64,
+        /// Its last one.
+        last: u64,
+    },
+    /// The folder is of another lineage than the one that was vouched for.
+    #[error(
+        "vouch {number} is for another state after epoch {epoch} than this folder has: name the folder of a \
+         node that follows it"
+    )]
+    OtherLineage {
+        /// The number of the vouch before.
+        number: u64,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// The vouch cannot be.
+    #[error(transparent)]
+    Vouch(#[from] VouchError),
+    /// Members say no.
+    #[error("the members of the run do not take vouch {number}: {why}")]
+    VouchRefused {
+        /// Its number.
+        number: u64,
+        /// In the words of one of them.
+        why: String,
+    },
+    /// Nobody takes it, and nobody keeps it.
+    #[error(
+        "no member takes vouch {number}: name the run's manifest with --manifest, so that it is kept \
+         beside it and handed out by its bootstrap"
+    )]
+    VouchLost {
+        /// Its number.
+        number: u64,
     },
     /// The book of invites is damaged.
     #[error(

@@ -74,9 +74,9 @@ fn who_is_invited_comes_in_and_who_is_not_is_told_whom_to_ask() {
     two.wait_for(PATIENCE, later).unwrap();
 }
 
-/// What an authority signs reaches the members, and the next one follows on it.
+/// What an authority and the organiser sign reaches the members, and the next one follows on it.
 #[test]
-fn decrees_are_handed_to_the_members() {
+fn decrees_and_vouches_are_handed_to_the_members() {
     let story = story();
     let [key, out] = organise(&story);
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
@@ -100,6 +100,20 @@ fn decrees_are_handed_to_the_members() {
     assert!(second.contains("decree 2 is kept in") && second.contains("know it"), "{second}");
     let unknown = story.node(&[&line[..], &["--invite", "eve"]].concat()).unwrap();
     unknown.expect_failure(1, &["--invite eve", "but bob"]).unwrap();
+
+    let data = story.text("one/data");
+    let line = ["vouch", "--key", &key, "--data-dir", &data];
+    let first = story.node(&[&line[..], &["--epoch", "2"]].concat()).unwrap();
+    let first = first.expect_success().unwrap().out;
+    assert!(first.contains("vouch 1 is for epoch 2") && first.contains("took it"), "{first}");
+    let again = story.node(&[&line[..], &["--epoch", "1"]].concat()).unwrap();
+    again.expect_failure(1, &["does not extend vouch 1"]).unwrap();
+    let later = story.node(&line).unwrap().expect_success().unwrap().out;
+    assert!(later.contains("vouch 2 is for epoch"), "{later}");
+    let other = story.node(&["keygen", "--out", &story.text("other.key")]).unwrap();
+    other.expect_success().unwrap();
+    let other = ["vouch", "--key", &story.text("other.key"), "--data-dir", &data];
+    story.node(&other).unwrap().expect_failure(1, &["only the organiser vouches"]).unwrap();
 }
 
 /// Within two epochs of having the state; the receipt that brings it in names the invite, which then is used up.

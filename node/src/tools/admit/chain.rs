@@ -97,11 +97,13 @@ mod tests {
         let one = decree(none, 1, 1);
         let (two, beside) = (decree(name(&one), 2, 1), decree(name(&one), 3, 1));
         let three = decree(name(&beside), 4, 1);
+        let other_three = decree(name(&two), 4, 1);
         assert_eq!(last(&[&one]), name(&one));
         let smaller = if two.digest() < beside.digest() { &two } else { &beside };
         assert_eq!(last(&[&beside, &two, &one]), name(smaller));
         // The other one is void: the chain went on without it.
         assert_eq!(last(&[&three, &two, &one, &beside]), name(&three));
+        assert_eq!(last(&[&other_three, &two, &one, &beside]), name(&other_three));
         // The beginning is gone.
         assert_eq!(last(&[&three, &beside]), name(&three));
         // Forged, and out of nothing.

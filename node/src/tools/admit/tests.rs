@@ -260,6 +260,7 @@ fn what_makes_no_sense_together_is_refused() {
         assert!(with(wrong).is_err(), "{wrong}");
     }
     assert!(parse("x invite revoke --key k --manifest m --peer p").is_err());
+    assert!(parse("x vouch --key k").is_ok() && parse("x vouch --data-dir d").is_err());
     for wrong in [
         "x invite new",
         "x invite new --key k",
