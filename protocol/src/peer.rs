@@ -83,9 +83,6 @@ const BEAT_GAP: Duration = Duration::from_millis(50);
 /// The shortest interval between two answers with `Commit` to one peer.
 const COMMIT_GAP: Duration = Duration::from_millis(300);
 
-/// Round-trip times in one heartbeat.
-const ROUND_TRIPS_MAX: usize = 16;
-
 impl State {
     /// A peer at genesis, or at the head that it recovered, bound by the votes of its log (R20). The
     /// caller starts to train the epoch after it at once, and says which updates are held still.
@@ -408,7 +405,7 @@ impl State {
             attempt,
             ready,
             direct: self.direct,
-            round_trips: round_trips.take(ROUND_TRIPS_MAX).collect(),
+            round_trips: round_trips.take(view::ROUND_TRIPS_MAX).collect(),
             send_rate: self.send_rate,
             serves: head.epoch,
             vouch,

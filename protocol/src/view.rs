@@ -6,12 +6,14 @@
 //!
 //! Bounds: [`PEERS_MAX`] peers; who was silent for [`FORGET_AFTER`] is forgotten.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::admit::TICKET_BYTES_MAX;
 use crate::event::{Cause, Event};
 use crate::id::PeerId;
-use crate::message::{Heartbeat, Leaving, Phase};
+use crate::message::{Heartbeat, Leaving, Phase, Ticket};
 use crate::roll::{Roll, Seen};
 use crate::time::Time;
 
@@ -20,6 +22,9 @@ pub const PEERS_MAX: usize = 1024;
 
 /// After this long in silence a peer is forgotten; guess: longer than any pause worth remembering.
 pub const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// Round-trip times in one heartbeat.
+pub const ROUND_TRIPS_MAX: usize = 16;
 
 /// A measured round trip is the other side's claim: it answers as late as it likes (G10). Nothing on
 /// earth is farther.
@@ -113,6 +118,7 @@ impl State {
         if author == self.me {
             return false;
         }
+        let beat = &*bounded(beat);
         let heartbeat = self.roll.heartbeat;
         let peers = &mut self.roll.peers;
         if let Some(seen) = peers.get_mut(&author) {
@@ -167,6 +173,19 @@ impl State {
             out.push(Event::PeerLost { who, cause });
         }
     }
+}
+
+/// A heartbeat without what is longer than it may be: it is kept for each of so many peers.
+fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
+    let long = |ticket: &Ticket| ticket.bytes() > TICKET_BYTES_MAX;
+    let mut beat = Cow::Borrowed(beat);
+    if beat.round_trips.len() > ROUND_TRIPS_MAX {
+        beat.to_mut().round_trips.truncate(ROUND_TRIPS_MAX);
+    }
+    if beat.ticket.as_deref().is_some_and(long) {
+        beat.to_mut().ticket = None;
+    }
+    beat
 }
 
 /// What a heartbeat says that a decision may depend on.

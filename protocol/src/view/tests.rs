@@ -1,8 +1,9 @@
 //! Tests of the membership view.
 
 use super::*;
-use crate::id::{Digest, LogId};
+use crate::id::{Digest, LogId, RunId};
 use crate::message::{Head, Phase, Series};
+use crate::sign::Signature;
 
 fn beat(incarnation: u64, count: u64) -> Heartbeat {
     Heartbeat {
@@ -37,6 +38,28 @@ fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 0, Input::RoundTrip(A, 19_000));
     assert_eq!(view.roll().peers[&A].rtt_ms, 4_000);
+}
+
+/// A heartbeat is kept for each of so many peers: what is too long in it is not.
+#[test]
+fn what_is_too_long_in_a_heartbeat_is_not_kept() {
+    let mut view = view();
+    let named = Ticket::named(RunId([7; 32]), A, 0);
+    let by = |n: u8| (PeerId([n; 32]), Signature([n; 64]));
+    let long = match named.clone() {
+        Ticket::Named { run, peer, until_epoch, .. } => {
+            Ticket::Named { run, peer, until_epoch, signatures: (0..20).map(by).collect() }
+        }
+        invited @ Ticket::Invited { .. } => invited,
+    };
+    let of = |ticket: Ticket| Heartbeat { ticket: Some(Box::new(ticket)), ..beat(1, 1) };
+    let round_trips = vec![(PeerId([9; 32]), 1); 1_000];
+    run(&mut view, 0, Input::Heartbeat(A, &Heartbeat { round_trips, ..of(long) }));
+    let kept = &view.roll().peers[&A].beat;
+    assert_eq!((kept.round_trips.len(), &kept.ticket), (ROUND_TRIPS_MAX, &None));
+    let next = Heartbeat { count: 2, ..of(named.clone()) };
+    run(&mut view, 0, Input::Heartbeat(A, &next));
+    assert_eq!(view.roll().peers[&A].beat.ticket.as_deref(), Some(&named));
 }
 
 /// Far enough from zero that ageing does not stop there.
