@@ -82,13 +82,13 @@ pub(crate) struct RevokeArgs {
     #[arg(long, value_name = "LABEL", group = "whom")]
     pub(crate) invite: Option<String>,
     /// Those who came by it are out as well
-    #[arg(long, requires = "invite")]
+    #[arg(long, conflicts_with_all = ["peer", "sign"])]
     pub(crate) and_admitted: bool,
     /// Take back what revoked that peer or invite, instead
     #[arg(long, conflicts_with_all = ["and_admitted", "sign"])]
     pub(crate) lift: bool,
     /// Free the place of that peer in a run that has no room for more, instead: it may come again
-    #[arg(long, requires = "peer", conflicts_with = "lift")]
+    #[arg(long, conflicts_with_all = ["invite", "sign", "lift"])]
     pub(crate) forget: bool,
     /// Add the signature of --key to the decree in this file, which another authority has begun
     #[arg(long, value_name = "FILE", group = "whom")]
