@@ -100,6 +100,8 @@ pub struct State {
     awake: Time,
     /// Who made trouble in past epochs (G13).
     trouble: Trouble,
+    /// Who was in every ring that was lost, of past epochs (G13).
+    stalls: Trouble,
     /// Whether newcomers are waited for (G5).
     guests: Guests,
     /// Who may take part; `None` in open runs (T1).
@@ -134,7 +136,8 @@ impl State {
             early: VecDeque::new(),
             started: now,
             awake: now,
-            trouble: Trouble::default(),
+            trouble: Trouble::new(trouble::OWN),
+            stalls: Trouble::new(trouble::SHARED),
             guests: Guests::default(),
             behind: false,
             ahead: false,

@@ -48,6 +48,11 @@ impl Ballot {
         self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
     }
 
+    /// Whether our ring was lost, and nobody has got its update.
+    pub(super) fn is_ring_lost(&self) -> bool {
+        self.ring == RingState::Lost && self.dones.is_empty()
+    }
+
     /// Whether `peer` has voted for `r`.
     pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
         self.dones.get(peer).is_some_and(|vote| vote.r == r)

@@ -87,6 +87,8 @@ impl State {
         self.ready_median = self.measured().or(self.ready_median);
         self.count_guests(step);
         self.trouble.count_epoch(&self.troubled(), &self.members_seen());
+        let stalled = if self.any_ring_lost() { self.members_seen() } else { BTreeSet::new() };
+        self.stalls.count_epoch(&self.stallers(), &stalled);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));

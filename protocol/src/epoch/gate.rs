@@ -26,9 +26,9 @@ use crate::step::Step;
 use super::attendance::Question;
 use super::{Rule, State};
 
-/// Attempts of one series that a peer can have missed: where a majority is present they are made one by
-/// one, and the largest timers make that days.
-const ATTEMPTS_MISSED_MAX: u64 = 1 << 16;
+/// How far above what a majority has come to an attempt is read: they are made one by one, and the word of
+/// one voter raises the next one by half of that ([`super::recover`]).
+const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
 
 impl State {
     /// Whether an honest peer can have said `message`; else its author is named.
@@ -60,8 +60,8 @@ impl State {
         }
         match message {
             Message::Done(_) => self.names_voter(author),
-            Message::Query(query) => self.may_ask(author) && self.follows(query.attempt),
-            Message::Roster(roster) => self.may_ask(author) && self.follows(roster.attempt),
+            Message::Query(query) => self.may_ask(author) && self.follows(step, query.attempt),
+            Message::Roster(roster) => self.may_ask(author) && self.follows(step, roster.attempt),
             Message::Status(status) => {
                 self.may_ask(author)
                     || self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
@@ -98,11 +98,24 @@ impl State {
         self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
     }
 
-    /// G2: whether honest peers can have come to that attempt: they rise one by one. One far above is not
-    /// read, and not counted as seen.
-    fn follows(&self, attempt: u64) -> bool {
-        let seen = self.votes.of(self.series()).attempt().max(self.slot.term.attempt_seen);
-        attempt <= seen.saturating_add(ATTEMPTS_MISSED_MAX)
+    /// G2: whether honest peers can have come to that attempt. One far above is not read, and not counted as
+    /// seen; else a liar that tells one half of far attempts tears the two apart.
+    fn follows(&self, step: &Step<'_>, attempt: u64) -> bool {
+        attempt <= self.level(step).saturating_add(ATTEMPTS_AHEAD_MAX)
+    }
+
+    /// The attempt that a majority of voters has come to, by what each last said of itself. What we alone have
+    /// come to is none: who is refused with far promises would run ahead of those who do not answer it.
+    pub(super) fn level(&self, step: &Step<'_>) -> u64 {
+        let (series, mine) = (self.series(), self.votes.of(self.series()).attempt());
+        let told = |voter: &Voter| {
+            let beat = step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
+            beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
+        };
+        let named = |voter: &Voter| if *voter == self.me.voter() { mine } else { told(voter) };
+        let mut all: Vec<u64> = self.voters().iter().map(named).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.get(all.len() / 2).copied().unwrap_or(mine)
     }
 
     fn is_heard(&self, step: &Step<'_>, peer: &PeerId) -> bool {

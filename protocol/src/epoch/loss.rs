@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::PeerId;
+use crate::id::{Digest, PeerId};
 use crate::step::Step;
 use crate::time::Time;
 
@@ -21,8 +21,8 @@ pub(super) struct Losses {
     lost: BTreeMap<PeerId, Loss>,
     /// How often each did not accept what named it, and whether it has said something since.
     late: BTreeMap<PeerId, Late>,
-    /// Reports of each.
-    reported: BTreeMap<PeerId, u32>,
+    /// The rings that reports ended: who reported whom.
+    rings: BTreeMap<Digest, Spoilt>,
     /// Who has reported each, in the whole epoch.
     accused: BTreeMap<PeerId, BTreeSet<PeerId>>,
 }
@@ -32,6 +32,13 @@ struct Late {
     count: u32,
     refused: bool,
     spoke: bool,
+}
+
+/// A ring that did not end, by those who said so and those whom they lost.
+#[derive(Clone, Debug, Default)]
+struct Spoilt {
+    by: BTreeSet<PeerId>,
+    who: BTreeSet<PeerId>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,16 +53,21 @@ const LATE_MAX: u32 = 2;
 
 /// Losses that a peer may report in an epoch: after the first, the ring keeps it apart from whom it has
 /// reported.
-const REPORTS_MAX: u32 = 3;
+const REPORTS_MAX: usize = 3;
+
+/// Rings that are remembered as lost: as many as an epoch can have before its waits are long.
+const RINGS_MAX: usize = 64;
 
 /// Peers remembered as lost: as many as rings of a few attempts can have.
 const LOSSES_MAX: usize = 1_024;
 
 impl Losses {
-    /// A neighbour of `who` reports it; reports from before it was heard last count no more.
-    pub(super) fn report(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
-        if self.reported.len() < LOSSES_MAX || self.reported.contains_key(&by) {
-            *self.reported.entry(by).or_default() += 1;
+    /// A neighbour of `who` in that ring reports it; reports from before it was heard last count no more.
+    pub(super) fn report(&mut self, step: &Step<'_>, ring: Digest, who: PeerId, by: PeerId) {
+        if self.rings.len() < RINGS_MAX || self.rings.contains_key(&ring) {
+            let spoilt = self.rings.entry(ring).or_default();
+            spoilt.by.insert(by);
+            spoilt.who.insert(who);
         }
         if self.accused.len() < LOSSES_MAX || self.accused.contains_key(&who) {
             self.accused.entry(who).or_default().insert(by);
@@ -115,9 +127,22 @@ impl Losses {
         self.late.get(who).is_some_and(|late| !late.spoke || late.count >= LATE_MAX)
     }
 
-    /// Whether it alone has reported losses more often than broken links explain.
+    /// Whether it alone has reported losses more often than broken links explain. Where somebody is silent,
+    /// others miss their frames too and say so.
     fn cries(&self, who: &PeerId) -> bool {
-        self.reported.get(who).is_some_and(|count| *count >= REPORTS_MAX)
+        self.cries_alone(who) >= REPORTS_MAX
+    }
+
+    fn cries_alone(&self, who: &PeerId) -> usize {
+        self.rings.values().filter(|ring| ring.by.len() == 1 && ring.by.contains(who)).count()
+    }
+
+    /// The rings that were lost although all who were reported live, but for those that one alone has cried
+    /// about too often.
+    pub(super) fn spoilt(&self, step: &Step<'_>) -> usize {
+        let lives = |who: &PeerId| !self.contains(step, who);
+        let cried = |ring: &Spoilt| ring.by.len() == 1 && ring.by.iter().all(|by| self.cries(by));
+        self.rings.values().filter(|ring| ring.who.iter().all(lives) && !cried(ring)).count()
     }
 
     /// Whether two neighbours have lost it in this epoch, whatever was heard of it since.
@@ -137,7 +162,7 @@ impl Losses {
 
     /// Everybody who has cost this epoch something.
     pub(super) fn troubled(&self) -> BTreeSet<PeerId> {
-        let all = self.late.keys().chain(self.reported.keys());
+        let all = self.late.keys().chain(self.rings.values().flat_map(|ring| &ring.by));
         all.filter(|who| self.is_trouble(who)).copied().collect()
     }
 

@@ -21,7 +21,7 @@ use crate::step::Step;
 use crate::time::Time;
 
 use super::attendance::{Place, Question};
-use super::ballot::{Ballot, RingState};
+use super::ballot::Ballot;
 use super::{Rule, State, ready};
 
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
@@ -141,16 +141,21 @@ impl State {
 
     /// Who was in every ring of this epoch that was lost, and in none that ended: when one member is silent,
     /// all of them blame their neighbours at once.
-    fn stallers(&self) -> BTreeSet<PeerId> {
+    pub(super) fn stallers(&self) -> BTreeSet<PeerId> {
         let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
             ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
         };
         let all = || self.slot.ballots.values();
-        let lost = all().filter(|b| b.ring == RingState::Lost && b.dones.is_empty()).map(ring);
+        let lost = all().filter(|ballot| ballot.is_ring_lost()).map(ring);
         let lost = lost.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
         let ended: BTreeSet<PeerId> =
             all().filter(|b| !b.dones.is_empty()).flat_map(ring).collect();
         lost.difference(&ended).copied().collect()
+    }
+
+    /// Whether a ring of this epoch was lost.
+    pub(super) fn any_ring_lost(&self) -> bool {
+        self.slot.ballots.values().any(Ballot::is_ring_lost)
     }
 
     /// Whether the first roster of the epoch still waits: for everybody to be Ready, or for the grace.
@@ -197,7 +202,7 @@ impl State {
         // Two may lie of one: that costs a newcomer its place, not a voter.
         let mute = !self.names_voter(peer) && self.slot.lost.is_accused(peer);
         late || (mute && self.keeps(Rule::G5))
-            || (self.trouble.is_out(peer) && self.keeps(Rule::G13))
+            || ((self.trouble.is_out(peer) || self.stalls.is_out(peer)) && self.keeps(Rule::G13))
     }
 
     /// G6: the voters that a roster of ours names beside us, with or without a place: who may still be
@@ -229,7 +234,7 @@ impl State {
         seen: &Seen,
     ) -> Member {
         let beat = &seen.beat;
-        let able = self.is_able(step, peer, seen) && !self.sits_out(attempt, peer);
+        let able = self.is_able(step, peer, seen) && !self.sits_out(step, attempt, peer);
         let weight = self.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
         Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
     }

@@ -257,7 +257,8 @@ impl State {
     /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
     /// without a place (R36). The first one is a voter (G7).
     fn compose(&self, step: &Step<'_>, attempt: u64) -> Vec<Member> {
-        let idle = self.sits_out(attempt, &self.me.peer) || self.is_going(&self.me.peer);
+        let sits_out = self.sits_out(step, attempt, &self.me.peer);
+        let idle = sits_out || self.is_going(&self.me.peer);
         let weight = if idle { 0 } else { self.frozen_weight() };
         let Me { peer, log, incarnation } = self.me;
         let me = Member { peer, log, incarnation, weight };
@@ -290,9 +291,10 @@ impl State {
 
     /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
     /// after it the other. Who sits out carries what it learnt.
-    pub(super) fn sits_out(&self, attempt: u64, peer: &PeerId) -> bool {
+    pub(super) fn sits_out(&self, step: &Step<'_>, attempt: u64, peer: &PeerId) -> bool {
         let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
-        self.slot.term.stalled >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
+        let in_vain = self.slot.term.stalled as usize + self.slot.lost.spoilt(step);
+        in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 
     /// The weight of our frozen delta; 0 while there is none.
@@ -373,7 +375,7 @@ const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 const ATTEMPTS_MAX: u64 = 256;
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
-const STALLS: u32 = 2;
+const STALLS: usize = 2;
 
 /// Steps of the search for a ring without broken links; a ring of 256 needs as many when nothing
 /// is broken.

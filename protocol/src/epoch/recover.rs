@@ -14,8 +14,9 @@ use super::ballot::RingState;
 use super::propose::pair;
 use super::term::{Progress, Stage};
 
-/// By how much the word of one voter may raise the next attempt: far less than what others still read (G2).
-const ATTEMPTS_TOLD_MAX: u64 = 1 << 10;
+/// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
+/// others still read (G2).
+const ATTEMPTS_TOLD_MAX: u64 = 1 << 9;
 
 impl State {
     pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
@@ -28,7 +29,7 @@ impl State {
         }
         let lost = Lost { series: self.series(), roster, who: neighbour };
         step.put(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.slot.lost.report(step, neighbour, self.me.peer);
+        self.slot.lost.report(step, roster, neighbour, self.me.peer);
         self.slot.broken.insert(pair(self.me.peer, neighbour));
         self.lose_ring(step, roster);
     }
@@ -44,7 +45,7 @@ impl State {
             return;
         }
         if lost.who != self.me.peer {
-            self.slot.lost.report(step, lost.who, from);
+            self.slot.lost.report(step, lost.roster, lost.who, from);
         }
         self.slot.broken.insert(pair(from, lost.who));
         if self.slot.term.is_at(lost.roster, Progress::Reduce) {
@@ -69,7 +70,7 @@ impl State {
         let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
         let roster = self.roster(&refuse.what).filter(mine).cloned();
         if self.names_voter(&from) {
-            self.learn_promise(from, refuse.promised, roster.is_some());
+            self.learn_promise(step, from, refuse.promised, roster.is_some());
         }
         let Some(roster) = roster else { return };
         if !self.slot.term.is_at(refuse.what, Progress::Accepted) {
@@ -102,15 +103,16 @@ impl State {
     }
 
     /// G1, G2: what a voter has promised already, where it answers us: a number to begin above.
-    fn learn_promise(&mut self, from: PeerId, promised: u64, answers: bool) {
+    fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
         self.slot.debts.defer(&from);
         if promised == u64::MAX {
             if self.slot.term.closed.len() < MEMBERS_MAX {
                 self.slot.term.closed.insert(from);
             }
         } else if answers || self.slot.term.asking.is_some() {
+            let most = self.level(step).saturating_add(ATTEMPTS_TOLD_MAX);
             let seen = &mut self.slot.term.attempt_seen;
-            *seen = promised.clamp(*seen, seen.saturating_add(ATTEMPTS_TOLD_MAX));
+            *seen = promised.min(most).max(*seen);
         }
     }
 

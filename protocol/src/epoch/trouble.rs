@@ -8,8 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::id::PeerId;
 
 /// What is remembered of past epochs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trouble(BTreeMap<PeerId, Past>);
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    /// Epochs with trouble, of the last eight, that cost a peer its place.
+    needed: u32,
+    past: BTreeMap<PeerId, Past>,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
@@ -21,8 +25,10 @@ struct Past {
     out: u64,
 }
 
-/// Epochs with trouble, of the last eight, that cost a peer its place.
-const EPOCHS: u32 = 3;
+/// Of what a peer did itself, three of eight epochs cost it its place. Of the rings that it was in when they were
+/// lost, six: whoever sat in the same half had only bad luck (R40).
+pub(super) const OWN: u32 = 3;
+pub(super) const SHARED: u32 = 6;
 
 /// A peer is without a place for at most 2 to this many epochs.
 const TIMES_MAX: u32 = 6;
@@ -31,13 +37,18 @@ const TIMES_MAX: u32 = 6;
 const PEERS_MAX: usize = 1_024;
 
 impl Trouble {
+    /// Nobody has made any; so many epochs `needed`, of eight, cost a peer its place.
+    pub(super) fn new(needed: u32) -> Self {
+        Self { needed, past: BTreeMap::new() }
+    }
+
     /// An epoch is over in which `made` made trouble, and `took_part` had a chance to.
     pub(super) fn count_epoch(&mut self, made: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
-        for past in self.0.values_mut() {
+        for past in self.past.values_mut() {
             past.out = past.out.saturating_sub(1);
         }
         for peer in took_part.difference(made) {
-            if let Some(past) = self.0.get_mut(peer) {
+            if let Some(past) = self.past.get_mut(peer) {
                 past.epochs <<= 1;
                 if past.epochs == 0 {
                     past.times = past.times.saturating_sub(1);
@@ -47,33 +58,34 @@ impl Trouble {
         for peer in made {
             self.count_trouble(*peer);
         }
-        self.0.retain(|_, past| past.epochs > 0 || past.times > 0 || past.out > 0);
+        self.past.retain(|_, past| past.epochs > 0 || past.times > 0 || past.out > 0);
     }
 
     fn count_trouble(&mut self, peer: PeerId) {
-        if self.0.len() >= PEERS_MAX && !self.0.contains_key(&peer) {
+        if self.past.len() >= PEERS_MAX && !self.past.contains_key(&peer) {
             let least =
-                self.0.iter().min_by_key(|(_, past)| (past.times, past.epochs.count_ones()));
-            least.map(|(least, _)| *least).and_then(|least| self.0.remove(&least));
+                self.past.iter().min_by_key(|(_, past)| (past.times, past.epochs.count_ones()));
+            least.map(|(least, _)| *least).and_then(|least| self.past.remove(&least));
         }
-        let past = self.0.entry(peer).or_default();
+        let needed = self.needed;
+        let past = self.past.entry(peer).or_default();
         past.epochs = past.epochs << 1 | 1;
-        if past.epochs.count_ones() >= EPOCHS {
+        if past.epochs.count_ones() >= needed {
             past.out = 1 << past.times.min(TIMES_MAX);
             past.times = (past.times + 1).min(TIMES_MAX);
             // One more of the same and it is out again.
-            past.epochs = (1 << (EPOCHS - 1)) - 1;
+            past.epochs = (1 << (needed - 1)) - 1;
         }
     }
 
     /// Whether it gets no place from us now.
     pub(super) fn is_out(&self, peer: &PeerId) -> bool {
-        self.0.get(peer).is_some_and(|past| past.out > 0)
+        self.past.get(peer).is_some_and(|past| past.out > 0)
     }
 
     /// How many of its last epochs were troubled.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
-        self.0.get(peer).map_or(0, |past| past.epochs.count_ones() + EPOCHS * past.times)
+        self.past.get(peer).map_or(0, |past| past.epochs.count_ones() + self.needed * past.times)
     }
 }
 
@@ -100,7 +112,7 @@ mod tests {
 
     #[test]
     fn g13_three_of_eight_epochs_cost_the_place_and_each_time_twice_as_long() {
-        let mut trouble = Trouble::default();
+        let mut trouble = Trouble::new(OWN);
         epochs(&mut trouble, true, 2);
         epochs(&mut trouble, false, 5);
         assert!(!trouble.is_out(&WHO));

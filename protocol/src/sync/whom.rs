@@ -126,11 +126,16 @@ impl State {
         Digest::derive("intellect-node 1 ask", &[&me[..], &start, &drawn, &peer.0].concat())
     }
 
-    /// Whether somebody alive has a greater head, and has not been silent when asked for it.
+    /// Whether somebody alive has a greater head, and has not wasted a question since it was of use: of a few
+    /// that never answer one would always be next, and hold up each Regroup (G12).
     #[must_use]
     pub fn sees_ahead(&self, step: &Step<'_>) -> bool {
+        let wasted = |peer: &PeerId| match self.keeps(Rule::G12) {
+            true => self.asked.get(peer).is_some_and(|asked| asked.failures > 0),
+            false => self.is_silent(step, peer),
+        };
         let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| self.is_ahead(peer, seen) && !self.is_silent(step, peer))
+        live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer))
     }
 
     /// Whether a peer says that its head is greater than ours. That is a claim, and all that there is to go by
