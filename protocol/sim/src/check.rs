@@ -1,5 +1,5 @@
-//! What must never happen: the invariants S1–S10 of `docs/PROTOCOL.md`, held against everything that
-//! simulated peers send, commit and follow, as they do it.
+//! What must never happen: the invariants S1–S10 and S13 of `docs/PROTOCOL.md`, held against everything
+//! that simulated peers send, commit and follow, as they do it.
 //!
 //! The checks call none of the machines that they judge: they keep their own history of votes (`votes`)
 //! and of lineages (`lineage`), and find majorities by themselves. They do share values and functions
@@ -35,7 +35,7 @@ use intellect_protocol::wire;
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: `S1` … `S10`, `R5`, `R19`, `L1`, `L2`, `durable`, `serve`, `fault` or `diverged`.
+    /// Which: `S1` … `S13`, `R5`, `R19`, `L1`, `L2`, `L3`, `durable`, `serve`, `fault` or `diverged`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,
@@ -134,6 +134,11 @@ impl Process {
         if vouch.verify(&organiser().peer(), &vouch.run).is_ok() {
             self.vouches.push(vouch.clone());
         }
+    }
+
+    /// The head that it has last heard a peer tell of.
+    pub(super) fn told_by(&self, peer: &PeerId) -> Option<Head> {
+        self.heard.get(peer).map(|beat| beat.head)
     }
 
     /// Whether it has heard that a peer is Ready in a series.
@@ -261,7 +266,8 @@ impl Check {
     pub(super) fn lied(&mut self, author: PeerId, message: &Message) {
         match message {
             Message::Roster(roster) => {
-                self.votes.note_roster(wire::roster_digest(&self.run, roster), roster);
+                let digest = wire::roster_digest(&self.run, roster);
+                self.votes.note_roster(&self.run, digest, roster);
             }
             Message::Regroup(regroup) => {
                 self.votes.on_regroup(wire::regroup_digest(&self.run, regroup), regroup);
@@ -447,6 +453,9 @@ impl Check {
         let r = wire::receipt_digest(&self.run, &committed.receipt);
         require(self.votes.is_decided(&committed.receipt.series, &r), "S1", || {
             format!("{} commits {r}, for which no majority voted", who.voter.peer)
+        })?;
+        require(self.votes.is_allowed(&committed.receipt.series, &r), "S13", || {
+            format!("{} commits {r}, which the Statuses of its roster do not allow", who.voter.peer)
         })?;
         let regrouped = committed.regrouped;
         self.lineage.on_committed(r, head, &committed.receipt, regrouped, update)?;

@@ -12,7 +12,7 @@ mod attempts;
 mod votes;
 mod presence;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
@@ -291,6 +291,8 @@ pub(crate) struct Lying {
     pub(crate) healed_ms: Option<u64>,
     /// The last rosters, and who was Ready to a majority as each was proposed.
     pub(crate) readies: VecDeque<(Roster, BTreeSet<PeerId>)>,
+    /// The rings that were opened in the epoch after a state.
+    pub(crate) rings: BTreeMap<Digest, BTreeSet<Digest>>,
 }
 
 /// The log of a stranger.

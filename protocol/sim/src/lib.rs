@@ -117,7 +117,8 @@ pub fn run(config: &Config) -> Result<Report, Failure> {
     let mut story = Story::new(config);
     match story.play() {
         Ok(()) => Ok(story.world.into_report()),
-        Err(violation) => {
+        Err(mut violation) => {
+            violation.what += &story.world.describe_liars();
             Err(Failure { config: config.clone(), at_ms: story.world.now_ms, violation })
         }
     }
@@ -269,7 +270,7 @@ impl Story {
         }
     }
 
-    /// L1 and L2: every live peer's head is there within `bound_ms`, all on one lineage.
+    /// L1 and L2, and L3 where peers lie: every live peer's head is there within `bound_ms`, all on one lineage.
     fn reach(
         &mut self,
         there: impl Fn(&World, &Head) -> bool,
@@ -290,9 +291,9 @@ impl Story {
         }
         let hosts = self.world.honest().into_iter();
         let heads: Vec<String> = hosts.map(|host| self.world.describe(host)).collect();
-        let liars = self.world.describe_liars();
-        let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}{liars}");
-        Err(Violation { invariant: "L1", what })
+        let what = format!("not everyone has moved on after {bound_ms} ms: {heads:?}");
+        let invariant = if self.liars > 0 { "L3" } else { "L1" };
+        Err(Violation { invariant, what })
     }
 
     fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {

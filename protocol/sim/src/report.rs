@@ -12,7 +12,7 @@
 //! | blackhole | epochs mended, attempts from the second on, two proposers at one attempt, commits by gossip |
 //! | partition | epochs mended, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
-//! | liars | what lossy must, refusals, attempts in vain, liars that are held back, left behind, found out |
+//! | liars | what lossy must, refusals, attempts in vain, minted heads, liars that are held back, left behind, found out |
 //!
 //! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
 //! replayed, checkpoints loaded.
@@ -103,6 +103,8 @@ pub enum Count {
     HeldBack,
     /// Voters that somebody leaves behind in a Regroup because they are mute.
     MuteLeft,
+    /// Questions about heads that liars tell of and nobody has committed.
+    Minted,
     /// Answers of liars, rosters and votes that were found to be false.
     Exposed,
     /// Series that decided two values, of which every common voter lies.
@@ -167,11 +169,12 @@ impl Report {
     }
 
     /// Counts the attempts of an epoch that has been committed, but for one.
-    pub(super) fn count_wasted(&mut self, of: &Series) {
+    pub(super) fn count_wasted(&mut self, of: &Series) -> u64 {
         let tried = self.rosters.keys().filter(|(series, _)| series.is_beside(of)).count() as u64;
         let wasted = tried.saturating_sub(1);
         self.count(Count::Wasted, wasted);
         self.wasted_most = self.wasted_most.max(wasted);
+        wasted
     }
 
     pub(super) fn count_commit(&mut self, now_ms: u64, committed: &Committed) {
@@ -252,12 +255,13 @@ impl fmt::Display for Report {
         write!(
             f,
             "; of liars: {} refusals, {} attempts in vain ({} at most in an epoch), {} without a place, {} mute \
-             and left behind, {} found out, {} series split",
+             and left behind, {} minted heads asked for, {} found out, {} series split",
             self.of(Count::Refusals),
             self.of(Count::Wasted),
             self.wasted_most,
             self.of(Count::HeldBack),
             self.of(Count::MuteLeft),
+            self.of(Count::Minted),
             self.of(Count::Exposed),
             self.of(Count::Split),
         )
@@ -354,6 +358,7 @@ impl Summary {
             ("attempts in vain", total.of(Count::Wasted)),
             ("liars without a place", total.of(Count::HeldBack)),
             ("mute voters left behind", total.of(Count::MuteLeft)),
+            ("minted lineages refused", total.of(Count::Minted)),
             ("lies found out", total.of(Count::Exposed)),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;

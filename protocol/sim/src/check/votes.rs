@@ -1,10 +1,12 @@
-//! Who voted for what: S1, S2 and S5, from every vote that was ever sent.
+//! Who voted for what: S1, S2, S5 and S13, from every vote that was ever sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
 use intellect_protocol::id::{Digest, PeerId, RunId};
-use intellect_protocol::message::{Accept, Done, Join, Regroup, Roster, Series, Status, Voter};
+use intellect_protocol::message::{
+    Accept, Done, Join, Ranked, Regroup, Roster, Series, Status, Voter,
+};
 use intellect_protocol::wire;
 
 /// One voter's log of one series.
@@ -24,6 +26,8 @@ struct Ballots {
     rosters: BTreeMap<Digest, (u64, Option<Digest>)>,
     /// Decided values, each with the lowest attempt that decided it, and whether firmly.
     decided: BTreeMap<Digest, (u64, bool)>,
+    /// Those of which a certificate names a roster whose value its own Statuses allow.
+    allowed: BTreeSet<Digest>,
     /// The value that the Joins of its Regroup found, with its rank.
     forced: Option<((u32, u64), Digest)>,
     opened: bool,
@@ -39,6 +43,8 @@ pub(super) struct Votes {
     regroups: BTreeMap<Digest, Regroup>,
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
     liars: BTreeSet<PeerId>,
+    /// Rosters whose value is not what R8 makes of the Statuses that they show (G14).
+    contradict: BTreeSet<Digest>,
 }
 
 impl Votes {
@@ -52,12 +58,33 @@ impl Votes {
     }
 
     /// Remembers a roster that may be accepted, whoever made it.
-    pub(super) fn note_roster(&mut self, digest: Digest, roster: &Roster) {
+    pub(super) fn note_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) {
         self.places.insert(digest, (roster.series, roster.attempt));
+        let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
+        let votes = || roster.heard.iter().filter_map(|heard| heard.done);
+        let rank = |vote: &Ranked| (vote.depth, vote.attempt);
+        let highest = votes().map(|vote| rank(&vote)).max();
+        let allowed = match highest {
+            Some(highest) => votes().any(|v| rank(&v) == highest && Some(v.r) == adopts),
+            None => {
+                let forced = self.series.get(&roster.series).and_then(|ballots| ballots.forced);
+                adopts.is_none() || adopts == forced.map(|(_, r)| r)
+            }
+        };
+        if roster.attempt > 1 && !allowed {
+            self.contradict.insert(digest);
+        }
+    }
+
+    /// S13: whether some certificate of this value names a roster that its own Statuses allow.
+    pub(super) fn is_allowed(&self, series: &Series, r: &Digest) -> bool {
+        let (first, all) = (Series { regroup: None, ..*series }, Some(Digest([0xff; 32])));
+        let last = Series { regroup: all, ..*series };
+        self.series.range(first..=last).any(|(_, ballots)| ballots.allowed.contains(r))
     }
 
     pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
-        self.note_roster(digest, roster);
+        self.note_roster(run, digest, roster);
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
         let ballots = self.series.entry(roster.series).or_default();
         ballots.rosters.insert(digest, (roster.attempt, adopts));
@@ -115,6 +142,9 @@ impl Votes {
         }
         let firm = !majority(voters, |v| self.liars.contains(&v.peer) || !voted(v));
         let ballots = self.series.entry(series).or_default();
+        if !self.contradict.contains(&done.roster) {
+            ballots.allowed.insert(done.r);
+        }
         let (lowest, is_firm) = ballots.decided.entry(done.r).or_insert((attempt, firm));
         // The lowest attempt at which it is firm is what higher ones must adopt.
         if firm && !*is_firm || firm == *is_firm && attempt < *lowest {

@@ -6,8 +6,8 @@ use intellect_protocol::wire;
 
 use super::{Attempt, Cue, Tongue};
 
-/// As many attempts as a peer may have missed.
-const FAR: Attempt = 1 << 16;
+/// As far above what a majority has come to as an attempt is read.
+const FAR: Attempt = 1 << 10;
 
 fn ask(series: Series, attempt: Attempt) -> Message {
     Message::Query(Query { series, attempt, lost: Vec::new() })

@@ -220,6 +220,10 @@ impl World {
     /// Asks a donor.
     pub(super) fn on_ask(&mut self, host: usize, name: PeerId, asking: Asking) {
         let Some(process) = &self.hosts[host].process else { return };
+        if let (Asking::Lineage(_), Some(head)) = (&asking, process.judged.told_by(&name)) {
+            let minted = !self.check.knows(&head.state) && !self.is_liar(host);
+            self.report.count(Count::Minted, u64::from(minted));
+        }
         let request = match &asking {
             Asking::Lineage(ask) => Request::Ask(ask.clone()),
             Asking::Part { fetch, part, offset, .. } => match process.fetching.get(fetch) {

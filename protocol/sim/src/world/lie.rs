@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Happening, Input, Message, PeerId, Voter, World, peer, wire};
+use super::{Digest, Happening, Input, Message, PeerId, Voter, World, peer, wire};
+use crate::check::{Verdict, require};
 use crate::liars::{Cue, Deed, Facts, LOOK_MS, Liar, Lie, Stand, stranger_log};
 use crate::report::Count;
 use crate::rings::Sends;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::event::Committed;
-use intellect_protocol::message::{Answer, Phase, Roster, majority};
+use intellect_protocol::message::{Answer, Phase, Receipt, Roster, majority};
 use intellect_protocol::sign::{Keypair, Verified};
 
 /// When strangers come that are not there from the beginning, in milliseconds: the run is founded.
 const STRANGERS_LATE_MS: u64 = 15_000;
+
+/// Rings of an epoch of which everybody takes part in the last: more, and half of the members sit out.
+const SPOILT_MAX: usize = 2;
 
 /// Rosters that are remembered.
 const READIES_MAX: usize = 64;
@@ -229,8 +233,17 @@ impl World {
         }
     }
 
-    /// S11, once no faults strike: who votes, does not lie and lives goes on to vote; and of the Readies that
-    /// a majority held, a third has a place. S12 is counted.
+    /// Notes that a ring has been opened by somebody who does not lie.
+    pub(super) fn note_ring(&mut self, host: usize, roster: Digest) {
+        let Some(process) = self.hosts[host].process.as_ref().filter(|_| !self.is_liar(host))
+        else {
+            return;
+        };
+        let parent = process.judged.head.state;
+        self.script.lying.rings.entry(parent).or_default().insert(roster);
+    }
+
+    /// S11 and S12, once no faults strike; and who of those that lie has no place is counted.
     pub(super) fn judge_part(&mut self, committed: &Committed) {
         let receipt = &committed.receipt;
         let since_ms = self.script.lying.healed_ms.map_or(u64::MAX, |ms| ms + SETTLED_MS);
@@ -246,35 +259,62 @@ impl World {
         if self.now_ms < since_ms {
             return;
         }
-        self.report.count_wasted(&receipt.series);
+        let wasted = self.report.count_wasted(&receipt.series);
         let voters = self.check.voters_after(&receipt.series.parent);
         let lying = voters.iter().filter(|voter| names.contains(&voter.peer)).count();
         if 2 * lying >= voters.len() {
             return;
         }
+        let verdict = self
+            .judge_wasted(receipt, wasted, names.len() as u64)
+            .and_then(|()| self.judge_voters(receipt, &voters))
+            .and_then(|()| self.judge_places(receipt, &places));
+        self.judge(verdict);
+    }
+
+    /// S12: an epoch costs two attempts by chance, and each liar costs it three at most.
+    fn judge_wasted(&self, receipt: &Receipt, wasted: u64, liars: u64) -> Verdict {
+        require(wasted <= 2 + 3 * liars, "S12", || {
+            let epoch = receipt.series.epoch;
+            format!("{wasted} attempts of epoch {epoch} came to nothing, beside {liars} liars")
+        })
+    }
+
+    /// S11: who votes, does not lie and lives goes on to vote.
+    fn judge_voters(&self, receipt: &Receipt, voters: &[Voter]) -> Verdict {
         let next = receipt.voters();
         for voter in voters.iter().filter(|voter| !next.contains(voter)) {
-            let host = self.host(&voter.peer);
             let lives = |host: &usize| {
                 let process = self.hosts[*host].process.as_ref();
                 self.is_well(*host) && process.is_some_and(|p| p.judged.voter == *voter)
             };
-            if let Some(host) = host.filter(lives) {
+            let host = self.host(&voter.peer).filter(lives);
+            require(host.is_none(), "S11", || {
                 let (epoch, next) = (receipt.series.epoch, next.len());
-                let what = format!("{host} is no voter after epoch {epoch}, of {next}");
-                return self.break_with("S11", what);
-            }
+                format!("{} is no voter after epoch {epoch}, of {next}", voter.peer)
+            })?;
         }
+        Ok(())
+    }
+
+    /// S11: of the Readies that a majority held as the roster was proposed, half have a place; one has where
+    /// rings were spoilt before, since then members sit out (R40).
+    fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members
         };
-        let held = self.script.lying.readies.iter().find(formed).map(|(_, held)| held);
-        let (Some(held), epoch) = (held, receipt.series.epoch) else { return };
+        let lying = &self.script.lying;
+        let Some((_, held)) = lying.readies.iter().find(formed) else { return Ok(()) };
+        let rings = lying.rings.get(&receipt.series.parent).map_or(0, BTreeSet::len);
         let placed = held.iter().filter(|peer| places.contains(peer)).count();
-        if 3 * placed < held.len() {
-            let what = format!("{placed} of {} Readies have a place in epoch {epoch}", held.len());
-            self.break_with("S11", what);
-        }
+        let least = if rings > SPOILT_MAX { 1 } else { held.len() / 2 };
+        require(placed >= least.min(held.len()), "S11", || {
+            let epoch = receipt.series.epoch;
+            format!(
+                "{placed} of {} Readies have a place in epoch {epoch}, ring {rings}",
+                held.len()
+            )
+        })
     }
 
     /// A liar's answer about its lineage.

@@ -17,6 +17,7 @@ use intellect_protocol::sign::Keypair;
 
 impl World {
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
+        self.note_ring(host, ring.roster);
         let Some(process) = &self.hosts[host].process else { return };
         let epoch = process.judged.head.epoch + 1;
         let Some(frozen) = &process.toy.frozen else {

@@ -6,8 +6,10 @@
 
 mod guests;
 mod voters;
+mod costs;
 mod newcomers;
 mod lineages;
+mod missed;
 
 use std::collections::VecDeque;
 
@@ -38,6 +40,8 @@ struct Liar {
     ready: u64,
     count: u64,
     beat_ms: u64,
+    /// Epochs by which the head that it tells of is greater than that of whoever hears it.
+    ahead: u64,
 }
 
 impl Liar {
@@ -55,7 +59,8 @@ impl Liar {
     }
 
     fn new(name: PeerId, log: LogId, incarnation: u64) -> Self {
-        Self { name, log, incarnation, phase: Phase::Train, ready: 0, count: 0, beat_ms: 0 }
+        let (phase, ready, ahead) = (Phase::Train, 0, 0);
+        Self { name, log, incarnation, phase, ready, count: 0, beat_ms: 0, ahead }
     }
 
     /// Says to some hosts that it lives, when that is due: to each as if it stood beside it.
@@ -71,7 +76,12 @@ impl Liar {
     }
 
     fn beat(&self, stage: &mut World, host: usize) {
-        let Some(head) = stage.head(host) else { return };
+        let Some(mut head) = stage.head(host) else { return };
+        if self.ahead > 0 {
+            head.epoch += self.ahead;
+            head.tokens += 1_000 * self.ahead;
+            head.state = Digest(self.name.0);
+        }
         let beat = Heartbeat {
             count: self.count,
             head,
@@ -158,7 +168,7 @@ fn a_run(count: usize, named: bool) -> Result<(World, Vec<usize>), Violation> {
     if !named {
         return founded(count, 0, None);
     }
-    let mut stage = World::scene(count, count, None);
+    let mut stage = scene(count, count, None);
     let all: Vec<usize> = (0..count).collect();
     stage.start(&all);
     assert!(stage.until(END_MS, |stage| all_at(stage, &all, 1))?);

@@ -42,6 +42,24 @@ const GRACE_MS: u64 = 8_000;
 /// Long enough for any scene to end.
 const END_MS: u64 = 120_000;
 
+thread_local! {
+    /// A rule that is off in every scene of this thread.
+    static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
+}
+
+/// A world, without a rule.
+fn scene(hosts: usize, founders: usize, without: Option<Rule>) -> World {
+    World::scene(hosts, founders, without.or_else(|| OFF.get()))
+}
+
+/// A scene notices that a rule is off: an invariant breaks, or what it asserts does not hold.
+fn missed(rule: Rule, play: fn() -> Played) {
+    OFF.set(Some(rule));
+    let played = std::panic::catch_unwind(play);
+    OFF.set(None);
+    assert!(!matches!(played, Ok(Ok(()))), "the scene holds without {rule:?}");
+}
+
 /// `count` peers that have founded the run and committed epoch 1, as they are asked to vote on epoch
 /// 2; on the stage are so many `spare` hosts more.
 fn founded(
@@ -49,7 +67,7 @@ fn founded(
     spare: usize,
     without: Option<Rule>,
 ) -> Result<(World, Vec<usize>), Violation> {
-    let mut stage = World::scene(count + spare, 0, without);
+    let mut stage = scene(count + spare, 0, without);
     let hosts: Vec<usize> = (0..count).collect();
     stage.start(&hosts);
     assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);

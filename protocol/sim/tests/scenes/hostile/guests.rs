@@ -71,7 +71,7 @@ fn one_asks(count: usize) -> Played {
 
 /// H2.
 #[test]
-fn who_asks_for_the_next_attempt_stops_no_three() -> Played {
+pub(super) fn who_asks_for_the_next_attempt_stops_no_three() -> Played {
     one_asks(3)
 }
 
@@ -158,9 +158,9 @@ fn one_of_eight_dies(late: bool) -> Result<u64, Violation> {
 
 /// H9.
 #[test]
-fn who_answers_pings_late_slows_nobody() -> Played {
+pub(super) fn who_answers_pings_late_slows_nobody() -> Played {
     let (without, with) = (one_of_eight_dies(false)?, one_of_eight_dies(true)?);
-    assert!(10 * with >= 8 * without, "{with} epochs instead of {without}");
+    assert!(100 * with >= 95 * without, "{with} epochs instead of {without}");
     Ok(())
 }
 
@@ -199,7 +199,7 @@ fn two_weights_of_one_guest() -> Played {
 /// Sixteen keys are Ready and never accept; an honest newcomer finds a place beside them within three
 /// minutes, and the run goes on.
 #[test]
-fn old_sybils_hold_the_guest_places() -> Played {
+pub(super) fn old_sybils_hold_the_guest_places() -> Played {
     let undisturbed = undisturbed(4, false, 4 * MINUTE_MS)?;
     let (mut stage, all) = founded(4, 1, None)?;
     let mut liars: Vec<Liar> =
@@ -215,5 +215,49 @@ fn old_sybils_hold_the_guest_places() -> Played {
     );
     // Each epoch may name one of them at first.
     assert_share(&stage, &all, undisturbed, 20);
+    Ok(())
+}
+
+/// One of three voters lies. While another one still trains it proposes all of them beside five newcomers that are
+/// Ready, before anybody else would. The voters of the next epoch are the old ones and a minority of new ones.
+#[test]
+pub(super) fn a_roster_of_more_newcomers_than_voters_is_refused() -> Played {
+    let (mut stage, old) = founded(3, 5, None)?;
+    let all: Vec<usize> = (0..8).collect();
+    let [a, slow, x] = old[..] else { unreachable!() };
+    reach(&mut stage, &old, 2)?;
+    for (host, training_ms) in [(a, 10_000), (x, 10_000), (slow, MINUTE_MS)] {
+        stage.train_in(host, training_ms);
+    }
+    stage.start(&all[3..]);
+    let epoch = stage.epoch(a) + 1;
+    let ready: Noted<BTreeMap<usize, (u64, LogId, u64)>> = Rc::default();
+    let noted = Rc::clone(&ready);
+    stage.direct(move |from, _, message| {
+        if let Message::Heartbeat(beat) = message
+            && (beat.ready > 0 || from == slow)
+            && beat.series.epoch == epoch
+        {
+            noted.borrow_mut().insert(from, (beat.incarnation, beat.log, beat.ready));
+        }
+        Fate::Deliver
+    });
+    assert!(stage.until(END_MS, |_| ready.borrow().len() == all.len())?, "{:?}", ready.borrow());
+    // Longer than a voter's patience, and shorter than a proposer's.
+    stage.play(2_000)?;
+    let member = |host: &usize| {
+        let (incarnation, log, weight) = ready.borrow()[host];
+        Member { peer: stage.name(*host), log, incarnation, weight }
+    };
+    let others = all.iter().filter(|host| !old.contains(host));
+    let mut members: Vec<Member> =
+        [a].iter().chain(others).chain([&slow, &x]).map(member).collect();
+    members.last_mut().unwrap().weight = 0;
+    let roster = free_roster(&stage, stage.series(a).unwrap(), 1, stage.name(x), members);
+    stage.say_as(&all, stage.name(x), &Message::Roster(roster));
+    reach(&mut stage, &[a, slow], epoch)?;
+    let voters = stage.voters(a);
+    let new = voters.iter().filter(|host| !old.contains(host)).count();
+    assert!(new < 3, "{new} of {} voters are new", voters.len());
     Ok(())
 }

@@ -109,7 +109,7 @@ fn a_minted_weight_is_no_link() {
 /// Two keys found the run again, for themselves, and commit so many epochs in which each says that it has
 /// trained `tokens`; then they meet three honest peers that have committed more than 20.
 fn two_keys_mint(tokens: u64, epochs: u64) -> Played {
-    let mut stage = World::scene(5, 0, None);
+    let mut stage = scene(5, 0, None);
     stage.undo_at_most(16);
     let (honest, minters) = ([0, 1, 2], [3, 4]);
     stage.cut(&minters, 1);
@@ -147,7 +147,7 @@ const BOAST: u64 = 800;
 
 /// As [`founded`], by peers whose heads no greater one undoes for more than so many epochs.
 fn founded_with(count: usize, undo_max: u64) -> Result<(World, Vec<usize>), Violation> {
-    let mut stage = World::scene(count, 0, None);
+    let mut stage = scene(count, 0, None);
     stage.undo_at_most(undo_max);
     let hosts: Vec<usize> = (0..count).collect();
     stage.start(&hosts);

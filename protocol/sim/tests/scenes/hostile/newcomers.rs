@@ -2,6 +2,8 @@
 
 use super::*;
 
+const STRANGER: u8 = 230;
+
 fn fresh(n: u64) -> PeerId {
     let mut key = [0xee; 32];
     key[..8].copy_from_slice(&n.to_le_bytes());
@@ -31,9 +33,9 @@ fn fresh_keys(
 
 /// H5.
 #[test]
-fn fresh_keys_hold_up_no_founding() -> Played {
+pub(super) fn fresh_keys_hold_up_no_founding() -> Played {
     for period_ms in [1_500, 1_000, 300] {
-        let mut stage = World::scene(8, 0, None);
+        let mut stage = scene(8, 0, None);
         let hosts: Vec<usize> = (0..8).collect();
         stage.start(&hosts);
         stage.play(5)?;
@@ -58,7 +60,7 @@ fn fresh_keys_hold_up_no_regroup() -> Played {
 /// H5: four keys that are as old as everybody else never join what they are named in.
 #[test]
 fn sybils_age_then_never_join() -> Played {
-    let mut stage = World::scene(8, 0, None);
+    let mut stage = scene(8, 0, None);
     let hosts: Vec<usize> = (0..8).collect();
     stage.start(&hosts);
     stage.play(5)?;
@@ -67,5 +69,30 @@ fn sybils_age_then_never_join() -> Played {
     let epochs: Vec<u64> = hosts.iter().map(|host| stage.epoch(*host)).collect();
     assert!(all_at(&stage, &hosts, 1), "after 2 minutes: {epochs:?}");
     assert_voters(&stage, &hosts);
+    Ok(())
+}
+
+/// R12: eight keys tell of greater heads, each of another one, and answer nobody. Four are left of eight, and go
+/// on within two minutes.
+#[test]
+fn who_tells_of_greater_heads_holds_up_no_regroup() -> Played {
+    let (mut stage, all) = founded(8, 0, None)?;
+    let (gone, left) = all.split_at(5);
+    stage.kill(gone);
+    let mut beat_ms = 0;
+    lie(&mut stage, left, &mut [], 2 * MINUTE_MS, |stage, _, _| {
+        if stage.now_ms < beat_ms {
+            return;
+        }
+        beat_ms = stage.now_ms + BEAT_MS;
+        for n in 0..8 {
+            let mut liar = Liar { count: stage.now_ms, ..Liar::stranger(STRANGER + n) };
+            liar.ahead = 1 + u64::from(n);
+            left.iter().for_each(|host| liar.beat(stage, *host));
+        }
+    })?;
+    let epochs: Vec<u64> = left.iter().map(|host| stage.epoch(*host)).collect();
+    assert!(all_at(&stage, left, 2), "after 2 minutes: {epochs:?}");
+    assert_eq!(regroups(&stage, left[0])[0], (sorted(left), sorted(gone)));
     Ok(())
 }

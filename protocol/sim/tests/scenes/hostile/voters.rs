@@ -26,7 +26,7 @@ fn nine_of_seventeen(answer: impl Fn(&mut World, &Liar, usize, &Message)) -> Pla
 
 /// H4.
 #[test]
-fn mute_voters_are_left_behind() -> Played {
+pub(super) fn mute_voters_are_left_behind() -> Played {
     nine_of_seventeen(|_, _, _, _| {})
 }
 
@@ -114,7 +114,7 @@ fn a_bare_majority_takes_nothing_over() -> Played {
 
 /// H7: all voters are members, as the epoch opens.
 #[test]
-fn weights_zero_at_once() -> Played {
+pub(super) fn weights_zero_at_once() -> Played {
     two_propose(1, |voters| voters)
 }
 
