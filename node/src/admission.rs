@@ -44,8 +44,9 @@ pub(crate) struct Admission {
 /// What others say of our ticket.
 #[derive(Debug, Default)]
 struct Answers {
-    welcome: bool,
-    /// The first refusal since, and what the last one said.
+    /// Who lets us in, and is connected since.
+    welcome: HashSet<PeerId>,
+    /// Since when some have refused and nobody lets us in, and what the last one said.
     refused: Option<(Instant, String)>,
 }
 
@@ -179,13 +180,23 @@ impl Admission {
     pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reception: Reception) {
         let counts = self.ledger.admits(peer).is_ok() || self.shown.contains_key(peer);
         match reception.outcome {
-            Outcome::Welcome => self.answers.welcome = true,
-            Outcome::Refused(why) if counts => {
-                let first = self.answers.refused.as_ref().map_or(now, |(first, _)| *first);
-                self.answers.refused = Some((first, why));
+            Outcome::Welcome => {
+                self.answers.welcome.insert(*peer);
+                self.answers.refused = None;
             }
-            Outcome::Refused(_) => {}
+            Outcome::Refused(why) => {
+                self.answers.welcome.remove(peer);
+                if counts && self.answers.welcome.is_empty() {
+                    let first = self.answers.refused.as_ref().map_or(now, |(first, _)| *first);
+                    self.answers.refused = Some((first, why));
+                }
+            }
         }
+    }
+
+    /// A peer is not connected any more. Whoever revokes us says nothing but that, at first.
+    pub(crate) fn unlinked(&mut self, peer: &PeerId) {
+        self.answers.welcome.remove(peer);
     }
 
     /// Why nobody lets this node in, once that is clear.
@@ -193,7 +204,7 @@ impl Admission {
         if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.key.peer()) {
             return Some(revoked.to_string());
         }
-        let (first, why) = self.answers.refused.as_ref().filter(|_| !self.answers.welcome)?;
+        let (first, why) = self.answers.refused.as_ref()?;
         (now.saturating_duration_since(*first) >= REFUSED_FOR).then(|| why.clone())
     }
 }

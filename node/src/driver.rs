@@ -266,6 +266,9 @@ impl Driver {
             net::Event::Fetch { from, request, reply } => self.on_request(from, &request, reply),
             net::Event::Disconnected { peer, cause } => {
                 self.tell.disconnected(peer, &cause);
+                if let Some(admission) = &mut self.gate.admission {
+                    admission.unlinked(&peer);
+                }
                 self.hear(peer::Input::Unlinked(peer));
             }
             net::Event::RoundTrip { peer, length } => {

@@ -122,6 +122,13 @@ fn only_the_word_of_those_who_are_let_in_ends_a_node_and_one_welcome_is_enough()
     let welcome = here.reception(Outcome::Welcome);
     here.answered(now, &key(9).peer(), welcome);
     assert_eq!(here.refused(now + REFUSED_FOR), None);
+    here.answered(now, &member, refusal("this peer was revoked"));
+    assert_eq!(here.refused(now + REFUSED_FOR), None, "one still lets it in");
+    // Who lets nobody in any more closes the connection, and says why to who comes again.
+    here.unlinked(&key(9).peer());
+    assert_eq!(here.refused(now + REFUSED_FOR), None);
+    here.answered(now, &member, refusal("this peer was revoked"));
+    assert!(here.refused(now + REFUSED_FOR).unwrap().contains("was revoked"));
     // What its own lineage says needs nobody.
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);

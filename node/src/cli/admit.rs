@@ -23,6 +23,11 @@ pub(crate) enum InviteCommand {
     /// The decree is handed to the members of the run, and holds for all of them from the same epoch on. It
     /// also lies beside the manifest then, as .papers, from where a bootstrap hands it out.
     Revoke(RevokeArgs),
+    /// Lists who is in, through which invite, since when, and who was revoked
+    ///
+    /// It is read from the receipts in the folder of a node, which may be running: what this node has
+    /// committed, and nothing that is only decreed.
+    List(InviteListArgs),
 }
 
 /// What can be typed behind `invite new`.
@@ -95,6 +100,17 @@ pub(crate) struct RevokeArgs {
     pub(crate) sign: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) decree: DecreeArgs,
+}
+
+/// What can be typed behind `invite list`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InviteListArgs {
+    /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Which run of that folder: the beginning of its id
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) run: Option<String>,
 }
 
 /// Who decides, and where the run is told.

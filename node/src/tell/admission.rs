@@ -22,11 +22,14 @@ impl Teller {
         self.emit(Some(epoch), events::Event::Revoked { who, decree });
     }
 
-    /// A decree is known, or in force.
+    /// A decree is known, or the receipt of this epoch has brought it into force.
     pub(super) fn decree(&mut self, decree: &Decree, in_force: Option<u64>) {
         let (number, digest) = (decree.number, decree.digest().into());
         match in_force {
-            Some(epoch) => self.say(&format!("decree {number} is in force from epoch {epoch} on")),
+            Some(epoch) => {
+                let next = epoch.saturating_add(1);
+                self.say(&format!("decree {number} is in force from epoch {next} on"));
+            }
             None => self.say(&format!("decree {number} has come, and waits for the next epoch")),
         }
         let is_in_force = in_force.is_some();

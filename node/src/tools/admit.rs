@@ -4,6 +4,7 @@ mod book;
 mod chain;
 mod decree;
 mod invite;
+mod list;
 mod papers;
 mod visitor;
 pub(crate) mod vouch;
@@ -237,6 +238,7 @@ pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), Ad
     match command {
         InviteCommand::New(args) => invite::make(args, out),
         InviteCommand::Revoke(args) => decree::revoke(args, out),
+        InviteCommand::List(args) => list::list(args, out),
     }
 }
 

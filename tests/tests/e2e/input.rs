@@ -280,7 +280,7 @@ fn damaged_documents_make_no_token_file() {
 fn a_state_that_is_damaged_or_missing_is_named() {
     let story = story();
     let empty = story.node(&["eval", "--data-dir", &story.text("none")]).unwrap();
-    empty.expect_failure(1, &["does not exist", "--data-dir"]).unwrap();
+    empty.expect_failure(1, &["does not exist", "another folder"]).unwrap();
     fs::write(story.path("9.ckpt"), [7; 500]).unwrap();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let checkpoint = story.text("9.ckpt");

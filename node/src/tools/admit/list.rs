@@ -1,0 +1,116 @@
+//! `invite list`: who is in, by the ledger that the receipts in a node's folder make (T1).
+
+use std::{io::Write, sync::Arc};
+
+use intellect_protocol::{
+    base58,
+    id::PeerId,
+    ledger::{Account, Admitted, Ledger, Revocation, Via},
+};
+
+use super::AdmitError;
+use crate::{
+    cli::admit::InviteListArgs, config, figures::number_of, os::cannot, store::links, tools::stored,
+};
+
+/// Prints who is in, and what became of each invite.
+pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let run = stored::run_folder(data_dir, args.run.as_deref())?;
+    let (manifest, authorities) = super::invited(&run.join("run.toml"))?;
+    let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
+    let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);
+    let nobody = Arc::new(Ledger::new(authorities));
+    let ledger = lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
+    writeln!(out, "run {} after epoch {epoch}, decree {}", manifest.id, ledger.last().0)?;
+    out.write_all(told(&ledger).as_bytes())?;
+    Ok(())
+}
+
+/// A line for each peer, then one for each invite.
+fn told(ledger: &Ledger) -> String {
+    let peers = ledger.peers().iter().map(|(peer, admitted)| of_peer(peer, admitted, ledger));
+    let invites = ledger.invites().iter().map(|(key, account)| of_invite(key, account, ledger));
+    let mut lines = peers.chain(invites).collect::<Vec<_>>();
+    if lines.is_empty() {
+        lines.push("nobody is in".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
+    let came = match admitted.came {
+        Some((Via::Invite(key), epoch)) => {
+            format!("in since epoch {epoch} by {}", name(&key, ledger))
+        }
+        Some((Via::Name, epoch)) => format!("in since epoch {epoch} by name"),
+        Some((Via::Decree(number), epoch)) => format!("in since epoch {epoch} by decree {number}"),
+        None => "never in".to_owned(),
+    };
+    format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
+}
+
+fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
+    let Account { uses, spent, under, .. } = account;
+    let used = match uses {
+        0 => "not used".to_owned(),
+        uses => {
+            format!("used {spent} of {}", number_of(*uses, "time"))
+        }
+    };
+    let under = under.map_or_else(String::new, |root| format!(", under {}", name(&root, ledger)));
+    format!("{}  {used}{under}{}", name(key, ledger), revoked(account.revoked))
+}
+
+/// The label of an invite; of one that nobody has come by only its key is known.
+fn name(key: &PeerId, ledger: &Ledger) -> String {
+    let label = ledger.invites().get(key).map(|account| account.label.as_str());
+    match label.filter(|label| !label.is_empty()) {
+        Some(label) => format!("invite {label}"),
+        None => format!("invite {}", key.hex()),
+    }
+}
+
+fn revoked(by: Option<Revocation>) -> String {
+    let told =
+        |Revocation { decree, epoch }| format!("; revoked by decree {decree} in epoch {epoch}");
+    by.map_or_else(String::new, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::{
+        admit::Authorities,
+        id::RunId,
+        message::{Clause, Decree, Invite, Terms, Ticket},
+        sign::Keypair,
+    };
+
+    use super::*;
+
+    const RUN: RunId = RunId([7; 32]);
+
+    #[test]
+    fn a_list_says_who_came_how_and_who_is_out() {
+        let [organiser, inviter] = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
+        let [one, two] = [3, 4].map(|seed| Keypair::from_seed(&[seed; 32]).peer());
+        let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
+        let invite = Invite::new(RUN, terms).signed(&organiser);
+        let mut ledger = Ledger::new(Authorities { keys: vec![organiser.peer()], threshold: 1 });
+        assert_eq!(told(&ledger), "nobody is in\n");
+        ledger.admit(3, &Ticket::invited(invite, &inviter, one));
+        ledger.admit(4, &Ticket::named(RUN, two, 0).signed(&organiser));
+        let clauses = vec![Clause::RevokePeer(two)];
+        let decree = Decree::after(RUN, ledger.last(), clauses).signed(&organiser);
+        ledger.take(9, &[one, two].into(), &decree);
+        let lines = told(&ledger);
+        let [one, two] = [one, two].map(|peer| base58::encode(&peer));
+        for line in [
+            format!("{one}  in since epoch 3 by invite bob\n"),
+            format!("{two}  in since epoch 4 by name; revoked by decree 1 in epoch 9\n"),
+            "invite bob  used 1 of 5 times\n".to_owned(),
+        ] {
+            assert!(lines.contains(&line), "{line}{lines}");
+        }
+    }
+}
