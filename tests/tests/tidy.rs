@@ -520,7 +520,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("burn", &["model/"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
-    ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/"]),
+    ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars.rs"]),
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),

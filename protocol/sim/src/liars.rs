@@ -26,7 +26,7 @@ pub(crate) const LOOK_MS: u64 = 250;
 
 /// What a liar can act on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cue<'a> {
+pub enum Cue<'a> {
     /// Every [`LOOK_MS`].
     Look,
     /// Somebody says this to it, or to all.
@@ -97,6 +97,11 @@ pub(crate) static ALL: [Behaviour; 22] = [
     deed("forges links", Deed::ForgesLinks),
 ];
 
+/// The names of the behaviours that are words alone, which a stranger can say too.
+pub fn spoken() -> impl Iterator<Item = &'static str> {
+    ALL.iter().filter(|behaviour| behaviour.deed == Deed::None).map(|behaviour| behaviour.name)
+}
+
 /// What one liar remembers.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
@@ -115,7 +120,7 @@ pub(crate) struct Memory {
 }
 
 /// One liar.
-pub(crate) struct Liar {
+pub struct Liar {
     pub(crate) behaviours: Vec<&'static Behaviour>,
     pub(crate) memory: Memory,
     pub(crate) rng: Rng,
@@ -142,13 +147,20 @@ impl Liar {
         Self { behaviours, memory, rng: Rng::new(seed) }
     }
 
+    /// A liar with the behaviour of that name.
+    #[must_use]
+    pub fn named(name: &str, seed: u64) -> Option<Self> {
+        let behaviour = ALL.iter().find(|behaviour| behaviour.name == name)?;
+        Some(Self::with(vec![behaviour], seed))
+    }
+
     /// Whether one of its behaviours is that deed.
     pub(crate) fn does(&self, deed: Deed) -> bool {
         self.behaviours.iter().any(|behaviour| behaviour.deed == deed)
     }
 
     /// Acts on a cue: what it says, and whether it keeps to itself what its machine says.
-    pub(crate) fn act(&mut self, facts: &Facts<'_>, cue: Cue<'_>) -> (Vec<Lie>, bool) {
+    pub fn act(&mut self, facts: &Facts<'_>, cue: Cue<'_>) -> (Vec<Lie>, bool) {
         let Self { behaviours, memory, rng } = self;
         let mut tongue = Tongue { facts, memory, rng, lies: Vec::new(), swallows: false };
         if let (Cue::Look, true) = (cue, facts.is_stranger) {
@@ -161,35 +173,47 @@ impl Liar {
 
 /// What a liar can know.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
-    pub(crate) run: RunId,
-    pub(crate) me: Voter,
+pub struct Facts<'a> {
+    /// The run.
+    pub run: RunId,
+    /// Who it says it is.
+    pub me: Voter,
     /// Whether no machine speaks for it.
-    pub(crate) is_stranger: bool,
+    pub is_stranger: bool,
     /// Where everybody else with a machine stands; only as it looks up.
-    pub(crate) stands: &'a [Stand],
+    pub stands: &'a [Stand],
 }
 
 /// Where a process stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Stand {
-    pub(crate) voter: Voter,
-    pub(crate) incarnation: u64,
-    pub(crate) head: Head,
-    pub(crate) series: Series,
-    pub(crate) voters: Vec<Voter>,
+pub struct Stand {
+    /// Whose.
+    pub voter: Voter,
+    /// Which start of it.
+    pub incarnation: u64,
+    /// The head that it is on.
+    pub head: Head,
+    /// The series that it is in.
+    pub series: Series,
+    /// Who votes there.
+    pub voters: Vec<Voter>,
     /// The weight that it has frozen, if it has.
-    pub(crate) ready: u64,
-    pub(crate) lies: bool,
+    pub ready: u64,
+    /// Whether it is a liar too.
+    pub lies: bool,
 }
 
 /// Something that is said with any key: to one peer, or to all.
 #[derive(Clone, Debug)]
-pub(crate) struct Lie {
-    pub(crate) author: PeerId,
-    pub(crate) to: Option<PeerId>,
-    pub(crate) message: Message,
-    pub(crate) delay_ms: u64,
+pub struct Lie {
+    /// Whose key it is said with.
+    pub author: PeerId,
+    /// To whom alone; to all if absent.
+    pub to: Option<PeerId>,
+    /// What is said.
+    pub message: Message,
+    /// How much later, in milliseconds.
+    pub delay_ms: u64,
 }
 
 /// What a behaviour speaks with.

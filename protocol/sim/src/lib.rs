@@ -12,7 +12,7 @@
 pub mod check;
 pub mod disk;
 mod faults;
-mod liars;
+pub mod liars;
 pub mod network;
 pub mod report;
 pub mod rings;
