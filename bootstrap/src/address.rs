@@ -5,7 +5,7 @@
 //! work. [`Scope`] orders addresses by how far they reach, and the rule is one comparison: keep
 //! an address that reaches at least as far as the one that the peer was seen at.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
 
@@ -90,12 +90,21 @@ pub fn is_tcp(address: &Multiaddr) -> bool {
 #[must_use]
 pub fn scope(address: &Multiaddr) -> Option<Scope> {
     match address.iter().next()? {
-        Protocol::Ip4(ip) => Some(scope_v4(ip)),
-        Protocol::Ip6(ip) => Some(ip.to_ipv4_mapped().map_or_else(|| scope_v6(ip), scope_v4)),
+        Protocol::Ip4(ip) => Some(scope_of(ip.into())),
+        Protocol::Ip6(ip) => Some(scope_of(ip.into())),
         Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_) | Protocol::Dnsaddr(_) => {
             Some(Scope::Public)
         }
         _ => None,
+    }
+}
+
+/// How far an address of the internet protocol reaches.
+#[must_use]
+pub fn scope_of(ip: IpAddr) -> Scope {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => scope_v4(ip),
+        IpAddr::V6(ip) => scope_v6(ip),
     }
 }
 

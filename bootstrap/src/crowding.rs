@@ -181,7 +181,7 @@ mod tests {
         }));
     }
 
-    /// N4: one machine took all connections that there are.
+    /// One machine took all connections that there are.
     #[test]
     fn an_address_has_so_many_connections_and_another_one_its_own() {
         let mut behaviour = Crowding::default();

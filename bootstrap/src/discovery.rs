@@ -10,7 +10,7 @@
 //! Ping only measures; whether a member lives is decided by its signed heartbeat.
 #![expect(missing_docs, reason = "the derived event has one variant per field, described there")]
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, connection_limits, dcutr,
@@ -21,7 +21,11 @@ use libp2p::{
     upnp,
 };
 
-use crate::{address, crowding, providers::Providers};
+use crate::{
+    address::{self, Scope},
+    crowding,
+    providers::Providers,
+};
 
 /// The id that identify announces; its number is the protocol's major version.
 pub const IDENTIFY: &str = "/intellect/1";
@@ -33,13 +37,37 @@ pub const KADEMLIA: StreamProtocol = StreamProtocol::new("/intellect/kad/1");
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The public entry point: serves the table, relays circuits, tests others' addresses.
-    Entry,
+    Entry {
+        /// Whether a router may stand between it and others, so that UPnP is worth asking.
+        routed: bool,
+    },
     /// A node.
     Node {
-        /// Whether its entry points are on the internet: then a router may stand between it and
-        /// others, and UPnP is worth asking.
-        far: bool,
+        /// How far its entry points are. Where they are not on this machine a router may stand between
+        /// it and others elsewhere, so that UPnP is worth asking.
+        scope: Scope,
     },
+}
+
+/// Why the router of this network forwards no port. `Display` is half a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// None answers.
+    Silent,
+    /// The one that answers is not on the internet itself.
+    Nested,
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "no router here answers when it is asked for a port (UPnP)",
+            Self::Nested => {
+                "the router here has no address of the internet itself: another one stands before \
+                 it, of this house or of the provider"
+            }
+        })
+    }
 }
 
 /// All of discovery. The event type is derived: one variant per field.
@@ -76,7 +104,11 @@ impl Discovery {
     #[must_use]
     pub fn new(key: &Keypair, relay_client: relay::client::Behaviour, role: Role) -> Self {
         let me = key.public().to_peer_id();
-        let entry = role == Role::Entry;
+        let entry = matches!(role, Role::Entry { .. });
+        let routed = match role {
+            Role::Entry { routed } => routed,
+            Role::Node { scope } => scope > Scope::Loopback,
+        };
         let mut this = Self {
             blocked: allow_block_list::Behaviour::default(),
             limits: connection_limits::Behaviour::new(limits(role)),
@@ -94,11 +126,9 @@ impl Discovery {
             reach: Toggle::from((!entry).then(autonat::v2::client::Behaviour::default)),
             probe: Toggle::from(entry.then(autonat::v2::server::Behaviour::default)),
             punch: Toggle::from((!entry).then(|| dcutr::Behaviour::new(me))),
-            upnp: Toggle::from(
-                (role == Role::Node { far: true }).then(upnp::tokio::Behaviour::default),
-            ),
+            upnp: Toggle::from(routed.then(upnp::tokio::Behaviour::default)),
         };
-        this.serve_table(role != Role::Node { far: true });
+        this.serve_table(role != Role::Node { scope: Scope::Public });
         this
     }
 
@@ -180,13 +210,13 @@ fn relay_config() -> relay::Config {
     }
 }
 
+/// Connections that come in are bounded before their handshake too, by [`crate::handshakes`].
 fn limits(role: Role) -> connection_limits::ConnectionLimits {
     let (incoming, total) = match role {
-        Role::Entry => (900, 1_000),
+        Role::Entry { .. } => (900, 1_000),
         Role::Node { .. } => (600, 800),
     };
     connection_limits::ConnectionLimits::default()
-        .with_max_pending_incoming(Some(64))
         .with_max_pending_outgoing(Some(64))
         .with_max_established_incoming(Some(incoming))
         .with_max_established(Some(total))
@@ -233,7 +263,7 @@ mod tests {
             observed_addr: Multiaddr::empty(),
             signed_peer_record: None,
         };
-        let discovery = Discovery::new(&key, relay_client, Role::Entry);
+        let discovery = Discovery::new(&key, relay_client, Role::Entry { routed: false });
         (discovery, peer.public().to_peer_id(), info)
     }
 

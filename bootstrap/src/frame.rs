@@ -217,7 +217,7 @@ mod tests {
         futures::TryStreamExt::into_async_read(stream)
     }
 
-    /// N5: half a frame of a megabyte was held for as long as its connection lived.
+    /// Half a frame of a megabyte was held for as long as its connection lived.
     #[tokio::test]
     async fn a_frame_that_does_not_end_is_given_up_and_its_room_with_it() {
         let room = room(1 << 20, 100);

@@ -4,14 +4,16 @@
 //!
 //! Read in this order: [`address`] (what a person types and what is worth dialling), [`transport`]
 //! (how bytes get to a peer; [`shaper`] makes that bad for simulations), [`discovery`] (how peers
-//! find and reach one another; [`providers`] and [`crowding`] bound what one of them may take), [`streams`] and [`frame`] (our own protocols on a chosen
-//! connection), [`manifest`] (the one protocol that the entry point speaks itself), [`key`],
-//! [`interrupts`] and [`server`] (the entry point).
+//! find and reach one another; [`providers`], [`crowding`] and `handshakes` bound what one of them may
+//! take), [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
+//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the entry
+//! point).
 
 pub mod address;
 pub mod crowding;
 pub mod discovery;
 pub mod frame;
+mod handshakes;
 pub mod interrupts;
 pub mod key;
 pub mod manifest;

@@ -178,7 +178,7 @@ mod tests {
         store.providers(&RecordKey::new(&run.to_le_bytes()))[0].provider
     }
 
-    /// N4: one peer fills the table with runs that nobody is in.
+    /// One peer fills the table with runs that nobody is in.
     #[test]
     fn one_peer_announces_a_few_runs_and_not_256() {
         let mut store = Providers::new(PeerId::random());
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(first(&store, 2_000), honest);
     }
 
-    /// N4: made-up peers are heard of before those who are there.
+    /// Made-up peers are heard of before those who are there.
     #[test]
     fn who_is_connected_is_handed_out_first_and_not_replaced() {
         let mut store = Providers::new(PeerId::random());

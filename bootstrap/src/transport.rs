@@ -34,7 +34,7 @@ use libp2p::{
 };
 use socket2::SockRef;
 
-use crate::shaper::Shaper;
+use crate::{handshakes, shaper::Shaper};
 
 /// Why there is no transport. Our environment's fault.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,7 @@ pub fn build(
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let direct = named(OrTransport::new(quic, tcp).map(|either, _| either.into_inner()))?;
     let all = OrTransport::new(circuits, direct).map(|either, _| either.into_inner());
-    Ok((all.boxed(), behaviour))
+    Ok((handshakes::bounded(all.boxed()), behaviour))
 }
 
 /// How a swarm of ours runs; the reasons stand at the constants.
@@ -230,7 +230,8 @@ fn tune(stream: &tokio::net::TcpStream) {
     }
 }
 
-/// Three round trips over a bad line, generously.
+/// Three round trips over a bad line, generously. A connection that comes in has less, see
+/// [`crate::handshakes`].
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
 /// A connection whose peer has taken nothing for so long is given up.
 pub(crate) const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);

@@ -51,7 +51,11 @@ async fn start(listen: &str) -> (JoinHandle<()>, Multiaddr) {
 async fn start_with(config: Config) -> (JoinHandle<()>, Multiaddr) {
     let (announce, mut announced) = mpsc::channel(9);
     let serve = async move {
-        let announce = |address| announce.try_send(address).unwrap();
+        let announce = |event| {
+            if let server::Event::Address { address, .. } = event {
+                announce.try_send(address).unwrap();
+            }
+        };
         server::serve(config, announce, future::pending()).await.unwrap();
     };
     let task = tokio::spawn(serve);
@@ -165,7 +169,7 @@ async fn occupy(address: Multiaddr) -> JoinHandle<()> {
     task
 }
 
-/// N4: who opens streams and is silent has its own places only.
+/// Who opens streams and is silent has its own places only.
 #[tokio::test]
 async fn silent_streams_of_one_peer_keep_nobody_from_the_manifests() {
     let (_server, address) = start("/ip4/127.0.0.1/tcp/0").await;

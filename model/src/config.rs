@@ -132,7 +132,7 @@ impl Work {
             Source::Synthetic { .. } => (64, 176, 8),
             Source::Text(_) | Source::Tokens { .. } | Source::Mix { .. } => (128, 344, 4),
         };
-        let data = Data { source, held_out: 0.1, hints: Hints::default() };
+        let data = Data { source, held_out: 0.1, hints: Hints::default(), share: false };
         let model = Model {
             family: Family::Llama,
             layers: 2,

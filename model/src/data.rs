@@ -164,6 +164,23 @@ impl Dataset {
         Ok(batch)
     }
 
+    /// Fills `buffer` with what lies at `at` of the file of this number, in the order of
+    /// [`Source::files`]: the bytes of the file, as they were when it was opened and checked.
+    ///
+    /// # Errors
+    /// If it can no longer be read, was changed meanwhile, or ends before, or there is no such file.
+    pub fn read_file(&self, file: usize, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
+        let file = match &self.kind {
+            Kind::Text(text) if file == 0 => text.file(),
+            Kind::Tokens(tokens) if file == 0 => tokens.file(),
+            Kind::Mix(mix) => mix.file(file).ok_or(DataError::NoSuchFile)?,
+            Kind::Synthetic(_) | Kind::Text(_) | Kind::Tokens(_) => {
+                return Err(DataError::NoSuchFile);
+            }
+        };
+        file.read(buffer, at)
+    }
+
     /// What losses on this source are to be compared with.
     #[must_use]
     pub fn entropies(&self) -> Entropies {

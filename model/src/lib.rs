@@ -9,6 +9,7 @@
 //! | [`tokenizer`] | text to tokens and back |
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
+//! | `device` | what computes: names, what is here, failures noticed |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
@@ -27,6 +28,7 @@
 pub mod arch;
 pub mod config;
 pub mod data;
+mod device;
 pub mod eval;
 pub mod genesis;
 pub mod hf;
@@ -40,98 +42,15 @@ pub mod state;
 pub mod tokenizer;
 pub mod train;
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
-use thiserror::Error;
 
-use self::train::{Learner, Model, Session, TrainError, Trainer};
-
-/// Where tensors live, as a person names it: `auto`, `cpu`, `cuda:0`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Device {
-    /// The first GPU where this build and this machine have one, else the CPU.
-    #[default]
-    Auto,
-    /// All threads of the global rayon pool.
-    Cpu,
-    /// The GPU of this number.
-    Cuda(usize),
-}
-
-/// Why a device cannot be used; whoever started the program must act.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum DeviceError {
-    /// Not a name of a device.
-    #[error("unknown device \"{given}\": choose auto, cpu or cuda:N, N the number of the GPU")]
-    Unknown {
-        /// What stands where a device should be named.
-        given: String,
-    },
-    /// A GPU was asked for that this program cannot drive.
-    #[error(
-        "this program was built without CUDA, so it cannot use cuda:{index}: choose cpu, \
-         or build it with `cargo build --release --features cuda`"
-    )]
-    NotBuilt {
-        /// The GPU asked for.
-        index: usize,
-    },
-    /// The build could, the machine cannot.
-    #[error("this machine has no NVIDIA driver, so cuda:{index} does not exist: choose cpu")]
-    NoDriver {
-        /// The GPU asked for.
-        index: usize,
-    },
-}
-
-impl FromStr for Device {
-    type Err = DeviceError;
-
-    fn from_str(given: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::Unknown { given: given.to_owned() };
-        match given {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            _ => {
-                let index = given.strip_prefix("cuda:").ok_or_else(unknown)?;
-                index.parse().map(Self::Cuda).map_err(|_| unknown())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-impl Device {
-    /// The device that this name means on this machine: never `Auto`.
-    ///
-    /// # Errors
-    /// [`DeviceError::NotBuilt`] and [`DeviceError::NoDriver`]
-    pub fn resolve(self) -> Result<Self, DeviceError> {
-        let built = cfg!(feature = "cuda");
-        // The device file of NVIDIA's driver on Linux.
-        let driver = || std::path::Path::new("/dev/nvidiactl").exists();
-        match self {
-            Self::Auto if built && driver() => Ok(Self::Cuda(0)),
-            Self::Auto | Self::Cpu => Ok(Self::Cpu),
-            Self::Cuda(index) if !built => Err(DeviceError::NotBuilt { index }),
-            Self::Cuda(index) if !driver() => Err(DeviceError::NoDriver { index }),
-            Self::Cuda(_) => Ok(self),
-        }
-    }
-}
+pub use self::device::{Device, DeviceError};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use self::train::check;
+use self::train::{Learner, Model, Place, Session, TrainError, Trainer};
 
 /// Threads that compute on the CPU: all cores, or as many as `RAYON_NUM_THREADS` says.
 #[must_use]
@@ -148,69 +67,75 @@ pub fn use_threads(threads: usize) {
 
 /// The backend that trains on the CPU.
 type Cpu = Autodiff<Flex>;
-/// The backend that trains on a GPU.
+/// The backend that trains on a GPU of NVIDIA.
 #[cfg(feature = "cuda")]
-type Gpu = Autodiff<burn_cuda::Cuda<f32, i32>>;
+type Cuda = Autodiff<burn_cuda::Cuda<f32, i32>>;
+/// The backend that trains on any GPU.
+#[cfg(feature = "wgpu")]
+type Gpu = Autodiff<burn_wgpu::Wgpu<f32, i32>>;
 
 /// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is
-/// how many sequences are in memory at once, the whole batch by default.
+/// how many sequences are in memory at once, the whole batch by default. A GPU is checked first: a second or two.
 ///
 /// # Errors
-/// If the device cannot be used or there is nothing in a micro-batch.
+/// If the device cannot be used, or computes something else than the CPU, or there is nothing in a micro-batch.
 pub fn trainer(
     work: &config::Work,
     source: Arc<data::Dataset>,
     device: Device,
     micro_batch: Option<usize>,
 ) -> Result<Box<dyn Trainer>, TrainError> {
-    match device.resolve()? {
+    match place(device)? {
+        Placed::Cpu(cpu) => Ok(Box::new(Learner::new(work, source, cpu, micro_batch)?)),
         #[cfg(feature = "cuda")]
-        Device::Cuda(index) => {
-            let device = burn_cuda::CudaDevice::new(index);
-            Ok(Box::new(Learner::<Gpu>::new(work, source, device, micro_batch)?))
+        Placed::Cuda(gpu) => {
+            check::device(&gpu, work.model.family)?;
+            Ok(Box::new(Learner::new(work, source, gpu, micro_batch)?))
         }
-        _ => Ok(Box::new(Learner::<Cpu>::new(work, source, Default::default(), micro_batch)?)),
+        #[cfg(feature = "wgpu")]
+        Placed::Gpu(gpu) => {
+            check::device(&gpu, work.model.family)?;
+            Ok(Box::new(Learner::new(work, source, gpu, micro_batch)?))
+        }
     }
 }
 
 /// A model to evaluate or to sample from. Its weights are zero until some are loaded.
 ///
 /// # Errors
-/// If the device cannot be used.
+/// If the device cannot be used, or computes something else than the CPU.
 pub fn model(work: &config::Work, device: Device) -> Result<Box<dyn Model>, TrainError> {
-    match device.resolve()? {
+    match place(device)? {
+        Placed::Cpu(cpu) => Ok(Box::new(Session::new(work, cpu)?)),
         #[cfg(feature = "cuda")]
-        Device::Cuda(index) => {
-            Ok(Box::new(Session::<Gpu>::new(work, burn_cuda::CudaDevice::new(index))?))
+        Placed::Cuda(gpu) => {
+            check::device(&gpu, work.model.family)?;
+            Ok(Box::new(Session::new(work, gpu)?))
         }
-        _ => Ok(Box::new(Session::<Cpu>::new(work, Default::default())?)),
+        #[cfg(feature = "wgpu")]
+        Placed::Gpu(gpu) => {
+            check::device(&gpu, work.model.family)?;
+            Ok(Box::new(Session::new(work, gpu)?))
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A device of one of the backends in this build.
+enum Placed {
+    Cpu(Place<Cpu>),
+    #[cfg(feature = "cuda")]
+    Cuda(Place<Cuda>),
+    #[cfg(feature = "wgpu")]
+    Gpu(Place<Gpu>),
+}
 
-    #[test]
-    fn devices_are_named_as_they_are_printed() {
-        for name in ["auto", "cpu", "cuda:0", "cuda:11"] {
-            assert_eq!(
-                name.parse::<Device>().map(|device| device.to_string()),
-                Ok(name.to_owned())
-            );
-        }
-        for name in ["", "gpu", "cuda", "cuda:", "cuda:-1", "CPU"] {
-            let error = name.parse::<Device>().unwrap_err();
-            assert_eq!(error, DeviceError::Unknown { given: name.to_owned() });
-        }
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    #[test]
-    fn a_build_without_cuda_says_how_to_get_it() {
-        let work = config::Work::synthetic();
-        assert_eq!(Device::Auto.resolve(), Ok(Device::Cpu));
-        let error = model(&work, Device::Cuda(3)).err().unwrap().to_string();
-        assert!(error.contains("cuda:3") && error.contains("--features cuda"), "{error}");
-    }
+fn place(device: Device) -> Result<Placed, DeviceError> {
+    let name = device.resolve()?;
+    Ok(match name {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(index) => Placed::Cuda(Place::new(burn_cuda::CudaDevice::new(index), name)),
+        #[cfg(feature = "wgpu")]
+        Device::Gpu(Some(number)) => Placed::Gpu(Place::new(device::adapters::open(number)?, name)),
+        _ => Placed::Cpu(Place::new(Default::default(), name)),
+    })
 }

@@ -2,7 +2,7 @@
 //!
 //! An operator is a file here, a `mod` line and a `pub use` line. Its file says what it is (the
 //! equation and its source), its *plain form* (a few lines of burn tensor code, which define it,
-//! are the oracle of its tests, and run on CUDA, where burn fuses them), and the same by hand for
+//! are the oracle of its tests, and run on GPUs), and the same by hand for
 //! CPUs: forward, backward and the kernels under them. On a CPU plain tensor code loses most of the
 //! machine to strided copies; there each operator is one node of burn's autodiff graph over kernels
 //! on slices. Finer than a transformer block, coarser than an addition: a model written in these
@@ -22,6 +22,7 @@
 //! | `operator.rs` | what an operator is |
 //! | `fused.rs` | which form a backend runs |
 //! | `node.rs` | one autodiff node for all operators |
+//! | `reduce.rs` | the sums and maxima of plain forms |
 //! | `rows.rs` | how rows are cut into tasks, copied and summed |
 //! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
@@ -53,6 +54,7 @@ mod gemm;
 pub(crate) mod lanes;
 mod node;
 mod operator;
+mod reduce;
 mod rows;
 #[cfg(test)]
 mod tests;

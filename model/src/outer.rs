@@ -38,6 +38,13 @@ impl Outer {
         self.momentum * epoch as f32 / self.momentum_ramp_epochs as f32
     }
 
+    /// η/(1 − μ), the steady gain: how far an epoch moves θ, once the ramp and the start are over, for
+    /// each unit that Δ has in one direction. Infinite where μ is 1.
+    #[must_use]
+    pub fn gain(&self) -> f64 {
+        f64::from(self.lr) / (1.0 - f64::from(self.momentum))
+    }
+
     /// One outer step in place: commits `delta` as `epoch`.
     ///
     /// # Panics
@@ -112,6 +119,22 @@ mod tests {
         assert_eq!([10, 11, u64::MAX].map(|e| outer.momentum_in(e)), [0.6; 3]);
         let none = Outer { momentum_ramp_epochs: 0, ..outer };
         assert_eq!([0, 1].map(|e| none.momentum_in(e)), [0.6; 2]);
+    }
+
+    /// A delta that is the same in every epoch moves θ by the gain; a plain computation gives 1.75, 7 and 1.
+    #[test]
+    fn the_gain_is_what_a_steady_delta_leads_to() {
+        for (lr, momentum, gain) in [(0.7, 0.6, 1.75), (0.7, 0.9, 7.0), (0.1, 0.9, 1.0)] {
+            let outer = Outer { lr, momentum, momentum_ramp_epochs: 10 };
+            let (mut theta, mut v, mut before) = ([0.0], [0.0], 0.0);
+            for epoch in 1..=300 {
+                before = theta[0];
+                outer.step(epoch, &[1.0], &mut theta, &mut v);
+            }
+            let moved = f64::from(before - theta[0]);
+            assert!((moved - gain).abs() < 1e-3, "{outer:?} moves {moved}");
+            assert!((outer.gain() - gain).abs() < 1e-5, "{outer:?} has {}", outer.gain());
+        }
     }
 
     proptest! {

@@ -14,18 +14,22 @@
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) mod check;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::tensor::{Device, FloatTensor, IntTensor};
+use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData};
 use thiserror::Error;
 
-use crate::DeviceError;
 use crate::arch::{Arch, Rows, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
+use crate::device::DeviceError;
+use crate::device::watch::Watch;
 use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
@@ -83,7 +87,7 @@ pub trait Trainer: Send {
     /// has committed, and this peer has trained since, before the step: the place in the schedule.
     ///
     /// # Errors
-    /// Any of [`TrainError`]; the weights are as before.
+    /// Any of [`TrainError`]; the weights are as before, but after [`TrainError::Lost`] all further calls fail.
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError>;
 }
 
@@ -106,6 +110,17 @@ pub enum TrainError {
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device failed while it computed: what it holds now is not to be trusted.
+    #[error(
+        "{device} failed ({what}), and nothing that it computed since is used. If memory is what it lacks, \
+         choose a smaller --micro-batch, else --device cpu"
+    )]
+    Lost {
+        /// The device.
+        device: crate::Device,
+        /// What it said first.
+        what: String,
+    },
     /// A micro-batch of nothing: a local setting.
     #[error("a micro-batch has at least one sequence: choose 1 to {batch}")]
     MicroBatch {
@@ -152,11 +167,38 @@ type Inner<A> = <A as AutodiffBackend>::InnerBackend;
 /// One tensor per parameter, in canonical order.
 type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
 
+/// Where a session computes. Clones stand for the same device.
+#[derive(Clone)]
+pub(crate) struct Place<A: TrainBackend> {
+    device: Device<A>,
+    name: crate::Device,
+    watch: Arc<Watch>,
+}
+
+/// A device as burn names it.
+type Device<A> = burn_backend::tensor::Device<A>;
+
+impl<A: TrainBackend> Place<A> {
+    /// Failures are watched for on GPUs.
+    pub(crate) fn new(device: Device<A>, name: crate::Device) -> Self {
+        let watch = if name.is_gpu() { Watch::new() } else { Watch::idle() };
+        Self { device, name, watch: Arc::new(watch) }
+    }
+
+    /// Runs what computes here. Once something has failed here, nothing runs any more: what is in the device's
+    /// memory then is what happened to be there.
+    fn over<T>(&self, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+        let sync = || A::sync(&self.device).map_err(|error| error.to_string());
+        let lost = |what| TrainError::Lost { device: self.name, what };
+        self.watch.over(sync, work).map_err(lost)?
+    }
+}
+
 /// A model on a device, with what it needs to learn.
 pub(crate) struct Session<A: TrainBackend> {
     arch: Arch,
     work: Work,
-    device: Device<A>,
+    place: Place<A>,
     parameters: Tensors<A>,
 }
 
@@ -170,12 +212,13 @@ pub(crate) struct Learner<A: TrainBackend> {
 
 impl<A: TrainBackend> Session<A> {
     /// All weights zero, until some are loaded.
-    pub(crate) fn new(work: &Work, device: Device<A>) -> Result<Self, TrainError> {
+    pub(crate) fn new(work: &Work, place: Place<A>) -> Result<Self, TrainError> {
         let arch = Arch::new(&work.model);
         let shapes = arch.shapes();
         let zeros = vec![0.0; params::count(&shapes)];
-        let parameters = params::upload::<Inner<A>>(&shapes, &zeros, &device)?;
-        Ok(Self { arch, work: work.clone(), device, parameters })
+        let upload = || Ok(params::upload::<Inner<A>>(&shapes, &zeros, &place.device)?);
+        let parameters = place.over(upload)?;
+        Ok(Self { arch, work: work.clone(), place, parameters })
     }
 
     /// Loss and gradients of one micro-batch, which is this share of the batch.
@@ -220,7 +263,7 @@ impl<A: TrainBackend> Session<A> {
     ) -> Result<IntTensor<B>, TrainError> {
         self.check(tokens, sequences)?;
         let data = TensorData::new(tokens.to_vec(), [tokens.len()]);
-        Ok(B::int_from_data(data, &self.device))
+        Ok(B::int_from_data(data, &self.place.device))
     }
 
     /// Whether the model can read these tokens.
@@ -238,33 +281,37 @@ impl<A: TrainBackend> Session<A> {
 
 impl<A: TrainBackend> Model for Session<A> {
     fn load(&mut self, theta: &[f32]) -> Result<(), TrainError> {
-        self.parameters = params::upload::<Inner<A>>(&self.arch.shapes(), theta, &self.device)?;
+        let (shapes, device) = (self.arch.shapes(), &self.place.device);
+        let upload = || Ok(params::upload::<Inner<A>>(&shapes, theta, device)?);
+        self.parameters = self.place.over(upload)?;
         Ok(())
     }
 
     fn store(&self, theta: &mut [f32]) -> Result<(), TrainError> {
-        Ok(params::download::<Inner<A>>(&self.parameters, theta)?)
+        self.place.over(|| Ok(params::download::<Inner<A>>(&self.parameters, theta)?))
     }
 
     fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
-        let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
-        let rows = Rows::whole(sequences, tokens.len() / sequences);
-        let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows);
-        let logits = params::read::<Inner<A>>(logits)?;
+        let logits = self.place.over(|| {
+            let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
+            let rows = Rows::whole(sequences, tokens.len() / sequences);
+            let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows);
+            Ok(params::read::<Inner<A>>(logits)?)
+        })?;
         ops::release_memory();
         Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
     }
 
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
         let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
-        let loss = self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss)?;
-        let loss = scalar::<Inner<A>>(loss)?;
+        let loss = || self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss);
+        let loss = self.place.over(|| Ok(scalar::<Inner<A>>(loss()?)?))?;
         ops::release_memory();
         Ok(loss)
     }
 
     fn reader(&self) -> Box<dyn Reader + '_> {
-        let state = self.arch.state::<Inner<A>>(1, &self.device);
+        let state = self.arch.state::<Inner<A>>(1, &self.place.device);
         Box::new(Reading { session: self, state, held: Vec::new() })
     }
 }
@@ -282,14 +329,14 @@ impl<A: TrainBackend> Reading<'_, A> {
     /// the state forgets the text, and begins anew with the newest three quarters of what fits: so
     /// rarely that it costs little, and so late that much is left to go on from.
     fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
-        let Session { arch, device, .. } = self.session;
+        let Session { arch, place, .. } = self.session;
         let Some(reach) = arch.reach() else { return tokens.to_vec() };
         self.held.extend_from_slice(tokens);
         if self.held.len() <= reach {
             return tokens.to_vec();
         }
         self.held.drain(..self.held.len() - (reach - reach / 4));
-        self.state = arch.state::<Inner<A>>(1, device);
+        self.state = arch.state::<Inner<A>>(1, &place.device);
         self.held.clone()
     }
 }
@@ -297,14 +344,16 @@ impl<A: TrainBackend> Reading<'_, A> {
 impl<A: TrainBackend> Reader for Reading<'_, A> {
     fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
         let tokens = self.unread(tokens);
-        let Session { arch, parameters, work, .. } = self.session;
+        let Session { arch, parameters, work, place } = self.session;
         let mut last = Vec::new();
         // A long text in parts of what the model was trained on, which bounds the memory.
         for part in tokens.chunks(work.model.context) {
-            let ids = self.session.tokens::<Inner<A>>(part, 1)?;
-            let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
-            let row = [(part.len() - 1..part.len()).into()];
-            let scores = params::read::<Inner<A>>(Inner::<A>::float_slice(scores, &row))?;
+            let scores = place.over(|| {
+                let ids = self.session.tokens::<Inner<A>>(part, 1)?;
+                let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
+                let row = [(part.len() - 1..part.len()).into()];
+                Ok(params::read::<Inner<A>>(Inner::<A>::float_slice(scores, &row))?)
+            })?;
             last = scores.into_vec().map_err(|_| ParamsError::Format)?;
         }
         ops::release_memory();
@@ -317,7 +366,7 @@ impl<A: TrainBackend> Learner<A> {
     pub(crate) fn new(
         work: &Work,
         source: Arc<Dataset>,
-        device: Device<A>,
+        place: Place<A>,
         micro_batch: Option<usize>,
     ) -> Result<Self, TrainError> {
         let batch = work.train.batch;
@@ -325,7 +374,7 @@ impl<A: TrainBackend> Learner<A> {
         if micro_batch == 0 {
             return Err(TrainError::MicroBatch { batch });
         }
-        let session = Session::new(work, device)?;
+        let session = Session::new(work, place)?;
         let groups = session.arch.groups();
         Ok(Self { session, optimizer: Optimizer::new(&work.train, groups), source, micro_batch })
     }
@@ -358,9 +407,17 @@ impl<A: TrainBackend> Trainer for Learner<A> {
         let in_step = work.tokens_per_step();
         let steps = self.optimizer.steps() + 1;
         let learning_rate = schedule::lr(&work.train, tokens.saturating_add(in_step), steps);
-        let (loss, gradients) = self.accumulate(stream, step)?;
-        let parameters = &mut self.session.parameters;
-        let grad_norm = self.optimizer.step(parameters, gradients, learning_rate)?;
+        let place = self.session.place.clone();
+        let (loss, grad_norm) = place.over(|| {
+            let (loss, gradients) = self.accumulate(stream, step)?;
+            let parameters = &mut self.session.parameters;
+            Ok((loss, self.optimizer.step(parameters, gradients, learning_rate)?))
+        })?;
+        // What a buffer that nothing was written to gives.
+        if place.name.is_gpu() && (loss <= 0.0 || grad_norm <= 0.0) {
+            let what = format!("a step of loss {loss} and norm {grad_norm}");
+            return Err(TrainError::Lost { device: place.name, what });
+        }
         Ok(Step { tokens: in_step, loss, grad_norm, learning_rate })
     }
 }

@@ -176,20 +176,25 @@ impl Admission {
         Reception { outcome, epoch: self.epoch.saturating_sub(1), decree }
     }
 
-    /// A peer has answered to what this node shows. What it says counts if it is let in itself.
-    pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reception: Reception) {
+    /// A peer has answered to what this node shows. What it says counts if it is let in itself. True where
+    /// it is the first one to refuse while nobody lets this node in.
+    pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reception: Reception) -> bool {
         let counts = self.ledger.admits(peer).is_ok() || self.shown.contains_key(peer);
         match reception.outcome {
             Outcome::Welcome => {
                 self.answers.welcome.insert(*peer);
                 self.answers.refused = None;
+                false
             }
             Outcome::Refused(why) => {
                 self.answers.welcome.remove(peer);
-                if counts && self.answers.welcome.is_empty() {
-                    let first = self.answers.refused.as_ref().map_or(now, |(first, _)| *first);
-                    self.answers.refused = Some((first, why));
+                if !counts || !self.answers.welcome.is_empty() {
+                    return false;
                 }
+                let before = self.answers.refused.take();
+                let first = before.as_ref().map_or(now, |(first, _)| *first);
+                self.answers.refused = Some((first, why));
+                before.is_none()
             }
         }
     }
@@ -218,7 +223,7 @@ pub(crate) fn unix_seconds() -> u64 {
 const SHOWN_MAX: usize = 1_024;
 
 /// The others get so long to say something else.
-const REFUSED_FOR: Duration = Duration::from_secs(15);
+pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests;

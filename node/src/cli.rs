@@ -7,6 +7,7 @@
 pub(crate) mod admit;
 pub(crate) mod data;
 mod number;
+mod path;
 
 use std::{
     num::{NonZeroU64, NonZeroUsize},
@@ -28,7 +29,7 @@ use number::{bytes, file_bytes, from_one, peers};
 ///   intellect-node --bootstrap /ip4/…/tcp/…/p2p/12D3KooW…
 ///
 /// This machine then finds the other peers, fetches the current weights, trains, and averages what
-/// it learnt with everyone alive. Ctrl-C leaves; the same line comes back.
+/// it learnt with everyone alive. Ctrl-C leaves; `intellect-node` with the same --data-dir comes back.
 #[derive(Debug, Parser)]
 #[command(
     name = "intellect-node",
@@ -83,7 +84,9 @@ pub(crate) enum Verb {
     Bootstrap(BootstrapArgs),
 }
 
-/// Settings of one node; none of them changes what the run computes.
+/// Settings of one node; none of them changes what the run computes. What is typed of --bootstrap, --data,
+/// --listen, --rate and --threads is kept in the run's folder, and counts at the next start where it is not
+/// typed again.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
     /// Where to enter: the address of a peer, ending in /p2p/ and its id; may be given several
@@ -107,7 +110,7 @@ pub(crate) struct RunArgs {
     /// Where others reach this node, when a router forwards a port
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) external: Vec<String>,
-    /// What trains: auto, cpu or cuda:N
+    /// What trains: auto, cpu, cuda:N or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
     /// Threads that compute [default: all cores]
@@ -116,12 +119,16 @@ pub(crate) struct RunArgs {
     /// Sequences that the model takes at a time; less needs less memory [default: the whole batch]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) micro_batch: Option<NonZeroUsize>,
-    /// Most bulk bytes to send in a second, as in 500k or 10M; 0 is no limit
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
-    pub(crate) rate: u64,
+    /// Most bulk bytes to send in a second, as in 500k or 10M [default: 0, no limit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) rate: Option<u64>,
     /// The run's files, when it trains on some, or folders that hold them
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
+    /// Most bytes of the run's data to fetch in all, from other peers that may hand it out or from where its
+    /// organiser says, if it is not here; 0 is never [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) fetch_data: Option<u64>,
     /// The weights that the run begins with, from `manifest new --from-hf`; without the file they
     /// come from other peers
     #[arg(long, value_name = "FILE")]
@@ -139,12 +146,20 @@ pub(crate) struct RunArgs {
     /// is held names it: all 64 digits
     #[arg(long, value_name = "DIGEST")]
     pub(crate) follow: Option<String>,
-    /// How much to log on standard error: error, warn, info, debug, trace, or a list by module
-    #[arg(long, value_name = "LEVEL", default_value = "warn")]
-    pub(crate) log: String,
+    /// How much to log on standard error, of the libraries too: error, warn, info, debug, trace, or a list by
+    /// module [default: this program's own warnings]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
     /// Say only what goes wrong
     #[arg(long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+}
+
+/// What `sim` says to its processes.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(crate) struct PartArgs {
     /// A process of `sim`: takes its simulated key, and ends with its parent
     #[arg(long, hide = true)]
     pub(crate) simulated: bool,
@@ -163,7 +178,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epochs: Option<NonZeroU64>,
     /// Train on this text, or on token files or folders of them, instead of the synthetic source
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
     /// Use the settings of this manifest
     #[arg(long, value_name = "FILE")]
@@ -191,7 +206,7 @@ pub(crate) struct SimArgs {
     /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What the nodes train on: auto, cpu or cuda:N
+    /// What the nodes train on: cpu, cuda:N or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub(crate) device: String,
     /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
@@ -206,7 +221,7 @@ pub(crate) struct SimArgs {
     /// Seeds to try, half-open
     #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
     pub(crate) seeds: String,
-    /// What goes wrong: clean, lossy, churn, blackhole, partition or mixed [default: one after the
+    /// What goes wrong: clean, lossy, churn, blackhole, partition, mixed, nat, evening or liars [default: one after the
     /// other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,
@@ -301,8 +316,11 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) run: Option<String>,
     /// Train on this text or token file, or mix several token files, or folders of them; every peer
     /// needs the same
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
+    /// Let peers hand these files to whoever lacks them: say so only if they may be passed on
+    #[arg(long, requires = "data")]
+    pub(crate) share: bool,
     /// Take only peers with an invite, as `intellect-node invite new` makes them; else whoever comes is in
     #[arg(long)]
     pub(crate) invited: bool,
@@ -344,7 +362,7 @@ pub(crate) struct CheckpointArgs {
     /// The run's tokenizer, when it has a file [default: the one of the checkpoint's folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// What computes: auto, cpu or cuda:N
+    /// What computes: auto, cpu, cuda:N or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
 }
@@ -382,8 +400,9 @@ pub(crate) enum NumberFormat {
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
-    /// The run's files, when it trains on some, or folders that hold them
-    #[arg(long, value_name = "PATH", num_args = 1..)]
+    /// The run's files, when it trains on some, or folders that hold them [default: those that a node of
+    /// the checkpoint's folder was given or has fetched]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
 }
 

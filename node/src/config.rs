@@ -5,6 +5,7 @@
 //! what the run computes; what peers must share is in the manifest, and no setting is in both.
 
 pub(crate) mod code;
+pub(crate) mod options;
 
 use std::{
     env,
@@ -21,7 +22,7 @@ use intellect_protocol::{
 };
 
 use crate::{
-    cli::RunArgs,
+    cli::{PartArgs, RunArgs},
     identity::Origin,
     net::address::{self, Address, AddressError},
     os,
@@ -29,33 +30,27 @@ use crate::{
     store,
 };
 use code::GivenError;
+use options::Options;
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Local {
-    /// Where the run is entered, each with the peer that must answer; at least one, unless the data
-    /// folder has a run.
-    pub(crate) bootstrap: Vec<Address>,
+    /// What was typed of that which is kept for the next start; [`Local::with`] adds what an earlier one kept.
+    pub(crate) options: Options,
     /// Which run, when several are offered.
     pub(crate) run: Option<RunPrefix>,
     /// What lets this node into a run of invited peers, if it has not come in before.
     pub(crate) invite: Option<Code>,
     /// Folder of everything that this node keeps.
     pub(crate) data_dir: PathBuf,
-    /// Where to listen; at least one.
-    pub(crate) listen: Vec<Address>,
     /// Where others reach this node, if the user knows.
     pub(crate) external: Vec<Address>,
     /// What trains.
     pub(crate) device: Device,
-    /// Threads that compute.
-    pub(crate) threads: NonZeroUsize,
     /// Sequences that one pass of the model takes; absent: as many as the manifest's batch.
     pub(crate) micro_batch: Option<NonZeroUsize>,
-    /// Limit on all bulk that this node sends, in bytes a second.
-    pub(crate) rate: Option<NonZeroU64>,
-    /// The run's files of data, where the manifest names some, or folders that hold them.
-    pub(crate) data: Vec<PathBuf>,
+    /// Most bytes of the run's files that are fetched in all, where they may be; 0 is never.
+    pub(crate) fetch_data: u64,
     /// The weights that the run begins with, where its manifest names published ones.
     pub(crate) genesis: Option<PathBuf>,
     /// The file of the run's tokenizer, from whoever has it.
@@ -66,14 +61,12 @@ pub(crate) struct Local {
     pub(crate) epochs: Option<NonZeroU64>,
     /// The head that is followed whatever it undoes.
     pub(crate) follow: Option<Digest>,
-    /// How much is logged, as `tracing` filters it.
-    pub(crate) log: String,
+    /// How much is logged, as `tracing` filters it; unless it is said, what libraries log is nobody's business.
+    pub(crate) log: Option<String>,
     /// Whether sentences about progress are left out.
     pub(crate) voice: Voice,
-    /// Which kind of key is acceptable.
-    pub(crate) origin: Origin,
-    /// The line of a simulation (`intellect_bootstrap::shaper`).
-    pub(crate) line: Option<PathBuf>,
+    /// What a simulation says to its processes; their line is `intellect_bootstrap::shaper`'s.
+    pub(crate) part: PartArgs,
 }
 
 /// Whether the node tells a person what it does.
@@ -204,27 +197,25 @@ impl Local {
     pub(crate) fn new(args: RunArgs) -> Result<Self, LocalError> {
         let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
         let no_bootstrap = args.bootstrap.is_empty();
-        let listen = if args.listen.is_empty() {
-            LISTEN_DEFAULT.map(str::to_owned).to_vec()
-        } else {
-            args.listen
-        };
-        if !is_filter(&args.log) {
-            return Err(LocalError::Log { text: args.log });
+        if let Some(text) = args.log.clone().filter(|text| !is_filter(text)) {
+            return Err(LocalError::Log { text });
         }
-        let invite = given_invite(args.invite, args.simulated)?;
+        let invite = given_invite(args.invite, args.part.simulated)?;
         let local = Self {
-            bootstrap: addresses("bootstrap", &args.bootstrap, address::parse_entry)?,
+            options: Options {
+                bootstrap: addresses("bootstrap", &args.bootstrap, address::parse_entry)?,
+                data: args.data,
+                rate: args.rate,
+                threads: args.threads.map(threads).transpose()?,
+                listen: addresses("listen", &args.listen, address::parse_listen)?,
+            },
             run: run_of(args.run.as_deref(), invite.as_ref())?,
             invite,
             data_dir,
-            listen: addresses("listen", &listen, address::parse_transport)?,
-            external: addresses("external", &args.external, address::parse_transport)?,
+            external: addresses("external", &args.external, address::parse_external)?,
             device: parse_device(&args.device)?,
-            threads: threads(args.threads)?,
             micro_batch: args.micro_batch,
-            rate: NonZeroU64::new(args.rate),
-            data: args.data,
+            fetch_data: args.fetch_data.unwrap_or(FETCH_DATA_BYTES),
             genesis: args.genesis,
             tokenizer: args.tokenizer,
             events: args.events,
@@ -232,8 +223,7 @@ impl Local {
             follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,
             voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
-            line: args.line,
-            origin: if args.simulated { Origin::Simulated } else { Origin::Random },
+            part: args.part,
         };
         // This comes last, so that it hides no other mistake. A folder that cannot be read is named
         // where it is used.
@@ -241,6 +231,23 @@ impl Local {
             return Err(LocalError::NoBootstrap);
         }
         Ok(local)
+    }
+
+    /// Which kind of key is acceptable.
+    pub(crate) fn origin(&self) -> Origin {
+        if self.part.simulated { Origin::Simulated } else { Origin::Random }
+    }
+
+    /// The same, with what an earlier start kept where nothing was typed.
+    #[must_use]
+    pub(crate) fn with(&self, kept: &Options) -> Self {
+        Self { options: self.options.or(kept), ..self.clone() }
+    }
+}
+
+impl From<RunId> for RunPrefix {
+    fn from(run: RunId) -> Self {
+        Self(run.hex())
     }
 }
 
@@ -284,19 +291,22 @@ fn run_of(typed: Option<&str>, invite: Option<&Code>) -> Result<Option<RunPrefix
         (Some(typed), Some(run)) if !typed.matches(&run) => {
             Err(LocalError::InviteRun { prefix: typed.0, run })
         }
-        (_, Some(run)) => Ok(Some(RunPrefix(run.hex()))),
+        (_, Some(run)) => Ok(Some(run.into())),
         (typed, None) => Ok(typed),
     }
 }
 
-/// As many threads as there are cores, unless told; some more are harmless, thousands are not.
-fn threads(typed: Option<NonZeroUsize>) -> Result<NonZeroUsize, LocalError> {
-    let cores = NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN);
-    let most = cores.saturating_mul(THREADS_PER_CORE_MAX);
-    match typed.unwrap_or(cores) {
-        threads if threads > most => Err(LocalError::Threads { threads, cores, most }),
-        threads => Ok(threads),
+/// Threads that were asked for: some more than there are cores are harmless, thousands are not.
+fn threads(threads: NonZeroUsize) -> Result<NonZeroUsize, LocalError> {
+    let most = cores().saturating_mul(THREADS_PER_CORE_MAX);
+    if threads > most {
+        return Err(LocalError::Threads { threads, cores: cores(), most });
     }
+    Ok(threads)
+}
+
+fn cores() -> NonZeroUsize {
+    NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Whether `tracing` understands it: levels, and modules with a level. To `tracing` a word that is
@@ -353,14 +363,27 @@ fn xdg_folder(
 
 /// What to type so that the node of this folder goes on.
 pub(crate) fn command_for(folder: &Path) -> String {
+    format!("intellect-node{}", folder_flag(folder))
+}
+
+/// What to type so that another command is about this folder.
+pub(crate) fn command_of(verb: &str, folder: &Path) -> String {
+    format!("intellect-node {verb}{}", folder_flag(folder))
+}
+
+/// What a line says of a data folder, with a space before it.
+fn folder_flag(folder: &Path) -> String {
     if data_dir().is_ok_and(|default| default == folder) {
-        return "intellect-node".to_owned();
+        return String::new();
     }
     let folder = folder.display().to_string();
     let bare = !folder.contains(|c: char| c.is_whitespace() || "'\"$&;()*".contains(c));
     let quote = if bare { "" } else { "'" };
-    format!("intellect-node --data-dir {quote}{folder}{quote}")
+    format!(" --data-dir {quote}{folder}{quote}")
 }
+
+/// What is fetched of a run's data unless told: a text that a home line brings in a quarter of an hour.
+pub(crate) const FETCH_DATA_BYTES: u64 = 1_000_000_000;
 
 /// Holds an invite, where a command line would show it.
 const INVITE_VARIABLE: &str = "INTELLECT_INVITE";

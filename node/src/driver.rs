@@ -21,6 +21,7 @@ mod lobby;
 mod parts;
 mod questions;
 mod serve;
+mod shared;
 mod twins;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ use intellect_protocol::checkpoint::Table;
 use intellect_protocol::holdings::{self, Buffer, Input, Name};
 use intellect_protocol::id::PeerId;
 use intellect_protocol::peer;
+use intellect_protocol::roll::Seen;
 use intellect_protocol::sign::Keypair;
 use intellect_protocol::time::Time;
 use tokio::sync::{mpsc, watch};
@@ -40,11 +42,12 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::manifest::Manifest;
-use crate::net::{self, Net, Reachability};
+use crate::net::{self, Net};
 use crate::os::Interrupts;
 use crate::rings;
 use crate::store::{Journal, Saved, Store, StoreError};
 use crate::tell::Teller;
+use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
 pub(crate) use parts::Parts;
@@ -62,8 +65,8 @@ pub(crate) struct Driver {
     key: Keypair,
     holdings: holdings::State,
     clock: Clock,
-    /// When the open epoch began.
-    entered: Instant,
+    /// When this node last said that it is Ready, in whichever epoch.
+    readied: Option<Instant>,
     net: net::Handle,
     worker: worker::Orders,
     store: Arc<Store>,
@@ -81,6 +84,20 @@ pub(crate) struct Driver {
     twins: Twins,
     finish: Finish,
     stop: CancellationToken,
+}
+
+/// How a node ended that has nothing to complain of.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// As its user wanted, and it has said so.
+    Told,
+    /// The run has its last epoch.
+    Complete {
+        /// The last state.
+        newest: Arc<Snapshot>,
+        /// Whether it was here before this start.
+        before: bool,
+    },
 }
 
 /// Why a node that ran cannot go on.
@@ -147,7 +164,7 @@ enum Done {
     Saved(Result<Saved, StoreError>),
     /// A state was fetched; it contains our work in these blocks.
     Loaded(Table, Box<State>, Blocks),
-    /// An epoch that was trained faster than [`EPOCH_MIN`] has waited.
+    /// An epoch that was trained within [`EPOCH_MIN`] of the Ready before has waited for the rest of it.
     Trained {
         epoch: u64,
         tokens: u64,
@@ -165,7 +182,7 @@ impl Driver {
         mut reports: mpsc::Receiver<Report>,
         mut ring_events: mpsc::Receiver<rings::Event>,
         mut interrupts: Interrupts,
-    ) -> Result<(), DriverError> {
+    ) -> Result<Ended, DriverError> {
         if let Some(state) = self.store.partial() {
             self.input(Input::Peer(peer::Input::Partial(state)));
         }
@@ -209,14 +226,13 @@ impl Driver {
                 return Err(DriverError::Twin { since });
             }
         }
-        self.close(net).await;
-        Ok(())
+        Ok(self.close(net).await)
     }
 
     /// Goes on from the head, which is genesis or what an earlier start left.
     fn begin(&mut self) {
         let head = self.holdings.peer().head();
-        self.reach();
+        self.reach(true);
         self.ask_papers(None);
         self.train(head.epoch.saturating_add(1), head.tokens);
         self.input(Input::Start);
@@ -230,11 +246,24 @@ impl Driver {
     /// are ready the loop takes the first, so whoever sends without pause would keep it from its
     /// timers.
     fn keep_time(&mut self) {
+        if let Some(slept) = self.clock.turn() {
+            self.tell.woke(slept);
+        }
         let due = self.holdings.deadline().is_some_and(|at| at <= self.now());
         if due && self.clock.moves() {
             self.hear(peer::Input::Tick);
-            self.net.note_alive(self.holdings.peer().roll().live(self.now()).count());
+            self.note_who_lives();
         }
+    }
+
+    /// Tells the network how many live, and to whom it is to say nothing but that we do.
+    fn note_who_lives(&self) {
+        let (roll, now) = (self.holdings.peer().roll(), self.now());
+        self.net.note_alive(roll.live(now).count());
+        let silent = |(who, seen): (&PeerId, &Seen)| {
+            (!seen.has_left() && !roll.alive(who, now)).then_some(*who)
+        };
+        self.net.note_silent(roll.peers.iter().filter_map(silent).collect());
     }
 
     fn next_deadline(&self) -> Instant {
@@ -276,7 +305,8 @@ impl Driver {
                 self.hear(peer::Input::RoundTrip(peer, ms));
             }
             net::Event::Connected { peer, link } => {
-                self.tell.connected(peer, &link);
+                self.tell.connected(peer, link);
+                self.hear(peer::Input::Linked(peer, link == net::Link::Direct));
                 if link == net::Link::Direct {
                     self.ask_papers(Some(peer));
                 }
@@ -286,11 +316,12 @@ impl Driver {
             net::Event::Listening => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {
                 self.tell.reachability(&state);
-                let direct = !matches!(state, Reachability::Relayed | Reachability::Closed);
-                self.hear(peer::Input::Reachable(direct));
+                self.hear(peer::Input::Reachable(state.is_direct()));
             }
+            net::Event::Path(path) => self.tell.path(&path),
             net::Event::Incompatible { peer, version } => self.incompatible(peer, version),
             net::Event::Fault { peer, why } => self.tell.fault(peer, &why),
+            net::Event::Impostor { address, found } => self.tell.impostor(&address, &found),
         }
     }
 
@@ -302,7 +333,7 @@ impl Driver {
                     return Ok(());
                 }
                 self.bulk.delta = Some(delta);
-                let early = EPOCH_MIN.saturating_sub(self.entered.elapsed());
+                let early = self.early();
                 self.jobs.spawn(async move {
                     tokio::time::sleep(early).await;
                     Done::Trained { epoch, tokens, loss, norm }
@@ -315,10 +346,15 @@ impl Driver {
         Ok(())
     }
 
+    /// How long the next Ready must wait for [`EPOCH_MIN`]: whatever came between the two, the ring
+    /// included, counts.
+    fn early(&self) -> Duration {
+        self.readied.map_or(Duration::ZERO, |at| EPOCH_MIN.saturating_sub(at.elapsed()))
+    }
+
     fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: Option<holdings::Origin>) {
         let head = snapshot.head();
         (self.bulk.newest, self.bulk.delta) = (snapshot, None);
-        self.entered = Instant::now();
         if let Some(origin) = origin {
             self.input(Input::State(head, origin));
         }
@@ -371,6 +407,7 @@ impl Driver {
                 // Who catches up with the last epoch has begun to train before it knows.
                 let wanted = !self.finish.is_reached() && self.bulk.delta.is_some();
                 if wanted && epoch == self.holdings.peer().head().epoch + 1 {
+                    self.readied = Some(Instant::now());
                     self.tell.ready(epoch, tokens, loss, norm);
                     self.hear(peer::Input::Trained { tokens, norm });
                 }
@@ -381,20 +418,35 @@ impl Driver {
     }
 }
 
-/// The time of the state: milliseconds since the driver was made.
+/// The time of the state: milliseconds since the driver was made, but for those in which it did not run. A
+/// clock that jumped would show everybody else silent who was only not heard.
 struct Clock {
-    began: Instant,
+    /// What it showed at the last turn of the loop.
+    shown: Duration,
+    turned: Instant,
+    turns: Turns,
     /// When the state looked at it last.
     looked: Time,
 }
 
 impl Clock {
     fn new() -> Self {
-        Self { began: Instant::now(), looked: Time::ZERO }
+        let (shown, turned) = (Duration::ZERO, Instant::now());
+        Self { shown, turned, turns: Turns::new(), looked: Time::ZERO }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.shown + self.turned.elapsed().min(TURN_MAX)
     }
 
     fn now(&self) -> Time {
-        Time(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
+        Time(u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The loop turns: how long this process was asleep, if it was.
+    fn turn(&mut self) -> Option<Duration> {
+        (self.shown, self.turned) = (self.elapsed(), Instant::now());
+        self.turns.turn()
     }
 
     /// Whether it shows another time than when the state looked last; it has looked then.
@@ -410,13 +462,17 @@ fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
     job.map_err(|error| DriverError::Job(error.to_string()))
 }
 
-/// An epoch lasts at least so long: a peer's messages of one epoch, times two a second, stay well
-/// below [`budget::MESSAGES_PER_S`], so that no honest peer looks like a flood, however small its
-/// model.
+/// From one Ready of this node to its next one at least so much time passes: a peer's messages of one
+/// epoch, times two a second, stay well below [`budget::MESSAGES_PER_S`], so that no honest peer looks
+/// like a flood, however small its model. An epoch is decided by a majority of those who are Ready, and
+/// two majorities share a peer, so the run as a whole goes no faster either.
 const EPOCH_MIN: Duration = Duration::from_millis(500);
 
 /// The longest time between two turns of the loop.
 const IDLE: Duration = Duration::from_millis(500);
+
+/// What the clock of the state shows of it at most.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

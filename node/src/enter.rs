@@ -4,10 +4,13 @@
 //! the number that is missing.
 
 mod choose;
+mod complete;
+pub(crate) mod data;
 mod error;
 pub(crate) mod genesis;
 pub(crate) mod needs;
 mod recover;
+mod remember;
 mod tokenizer;
 
 use std::convert::Infallible;
@@ -17,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use intellect_model::outer::Outer;
+use intellect_model::arch;
+use intellect_model::data::Dataset;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
-use intellect_model::{arch, data};
 use intellect_protocol::admit::Denied;
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::checkpoint::Table;
@@ -35,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, unix_seconds};
 use crate::config::Local;
-use crate::driver::{Driver, DriverError, Parts};
+use crate::driver::{Driver, DriverError, Ended, Parts};
 use crate::figures;
 use crate::identity::{self, Home, Identity};
 use crate::manifest::Manifest;
@@ -44,15 +47,16 @@ use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
 use crate::papers::{Papers, Signers};
-use crate::store::{self, Begun, Store, contacts};
+use crate::store::{self, Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
 use crate::worker::{self, Report, Snapshot};
 pub(crate) use error::EnterError;
 use error::Shortage;
-use genesis::Found;
+use genesis::{Early, Found};
 use needs::Needs;
 use recover::{Recovery, Rules};
+use remember::{Earlier, known_peers, listen, remember};
 
 /// Runs a node until it is done.
 pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
@@ -86,40 +90,57 @@ async fn join(
     stop: &CancellationToken,
 ) -> Result<(), EnterError> {
     let known = known_peers(local, tell);
-    if known.is_empty() && local.bootstrap.is_empty() {
+    let before = Earlier::read(local, tell);
+    let with = local.with(&before.kept.options);
+    if known.is_empty() && with.options.bootstrap.is_empty() {
         tell.say("nobody else is known: waiting to be found; --bootstrap names an entry point");
     }
-    let mut net = net::start(net_config(local, home, known), stop.clone())?;
-    let (parts, reports, bring) = tokio::select! {
-        prepared = prepare(local, home, &mut net, tell, stop) => prepared?,
+    let config = net_config(&with, home, known, tell);
+    let mut net = net::start(config, stop.clone())?;
+    let (parts, source, reports, bring) = tokio::select! {
+        prepared = prepare((local, before), home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
+    let manifest = Arc::clone(&parts.manifest);
     let (driver, ring_events) = Driver::new(parts);
-    tokio::select! {
-        done = driver.run(net, reports, ring_events, interrupts) => Ok(done?),
+    let ended = tokio::select! {
+        ended = driver.run(net, reports, ring_events, interrupts) => ended?,
         never = async { bring.await; pending::<Infallible>().await } => match never {},
+    };
+    if let Ended::Complete { newest, before } = ended {
+        let run = complete::Complete { manifest, source, newest, before };
+        run.tell(local, tell).await;
     }
+    Ok(())
 }
+
+/// What [`prepare`] leaves to be run: the driver's parts, the data, what the worker reports, and who fetches
+/// the run's tokenizer meanwhile.
+type Prepared<B> = (Parts, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
 /// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
 /// device. Where it is dropped on the way, the next start mends what it leaves.
 async fn prepare(
-    local: &Local,
+    (typed, before): (&Local, Earlier),
     home: &Home,
     net: &mut Net,
     tell: &mut Teller,
     stop: &CancellationToken,
-) -> Result<(Parts, mpsc::Receiver<Report>, impl Future<Output = ()> + use<>), EnterError> {
+) -> Result<Prepared<impl Future<Output = ()> + use<>>, EnterError> {
     tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
-    let manifest = Arc::new(choose::manifest(net, local, tell).await?);
+    let known = before.run.filter(|_| !before.kept.options.bootstrap.is_empty());
+    let (manifest, reached) = choose::manifest(net, typed, known, tell).await?;
+    let manifest = Arc::new(manifest);
     tell.set_run(manifest.id);
+    let kept = before.of(typed, manifest.id, tell);
+    let local = &typed.with(&kept.options);
     check_machine(local, &manifest, tell)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
     let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
     let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
-    let source = open_data(local, &manifest).await?;
+    let data = data::look(local, &manifest, &store).await?;
     let identity = &home.identity;
     let ticket = ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.keypair(), ticket);
@@ -130,8 +151,24 @@ async fn prepare(
         net.handle.let_in(admission.let_in());
         net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
     }
-    let found = genesis::find(net, local, &manifest, &store, &mut admission, tell).await?;
+    let mut early = Early {
+        net: &mut *net,
+        manifest: &manifest,
+        admission: &mut admission,
+        tell,
+        reachability: None,
+        linked: std::collections::BTreeSet::new(),
+    };
+    let source = match data {
+        data::Files::All(source) => source,
+        data::Files::But(lacking) => {
+            let handle = early.net.handle.clone();
+            early.among_peers(data::bring(&handle, local, &manifest, &store, lacking, tell)).await?
+        }
+    };
+    let found = early.find_weights(local, &store).await?;
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
+    let measured = Arc::clone(&source);
     let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
     let (parts, reports) =
         opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
@@ -145,11 +182,17 @@ async fn prepare(
     tell.say(&format!(
         "ready to train {} parameters on {device} with {}",
         figures::count(manifest.work.model.parameter_count()),
-        figures::number_of(local.threads.get(), "thread")
+        figures::number_of(local.options.threads().get(), "thread")
     ));
+    let mut options = typed.options.clone();
+    if reached == choose::Reached::None && !kept.options.bootstrap.is_empty() {
+        // Those that were kept may be good.
+        options.bootstrap.clear();
+    }
+    remember(&options, &kept, &store, tell);
     let first = home.identity.peer().as_bytes()[0];
     let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
-    Ok((parts, reports, bring))
+    Ok((parts, measured, reports, bring))
 }
 
 /// Whether somebody can let in this node, which has not taken part yet.
@@ -197,7 +240,7 @@ pub(crate) struct Opened<'a> {
     pub(crate) home: &'a Home,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) store: Arc<Store>,
-    pub(crate) source: Arc<data::Dataset>,
+    pub(crate) source: Arc<Dataset>,
 }
 
 impl Opened<'_> {
@@ -212,6 +255,7 @@ impl Opened<'_> {
     ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
         let Self { local, home, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
+        let files = Arc::clone(&source);
         let (worker, mut reports) = start_worker(local, home, &manifest, source, theta)?;
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
@@ -234,8 +278,10 @@ impl Opened<'_> {
                 (vouch, credentials),
             ),
             manifest,
+            source: files,
             net,
             reachability: found.reachability,
+            linked: found.linked,
             worker,
             store,
             data_dir: local.data_dir.clone(),
@@ -255,33 +301,15 @@ impl Opened<'_> {
     }
 }
 
-fn net_config(local: &Local, home: &Home, contacts: Vec<Address>) -> net::Config {
+fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller) -> net::Config {
     net::Config {
         key_seed: home.identity.seed,
-        listen: local.listen.clone(),
+        listen: listen(local, tell),
         external: local.external.clone(),
-        bootstrap: local.bootstrap.clone(),
+        bootstrap: local.options.bootstrap.clone(),
         contacts,
-        rate: local.rate.map_or(0, Into::into),
-        line: local.line.clone(),
-    }
-}
-
-/// The addresses of the peers that an earlier start has met. They are no secret and prove nothing;
-/// without them the node has only its entry points.
-fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
-    match contacts::read(&local.data_dir) {
-        Ok(contacts) => {
-            if contacts.ignored > 0 {
-                let lines = figures::number_of(contacts.ignored, "line");
-                tell.say(&format!("ignored: {lines} of the file of peers that hold no address"));
-            }
-            contacts.addresses
-        }
-        Err(error) => {
-            tell.say(&format!("the file of peers cannot be read ({error}): doing without"));
-            Vec::new()
-        }
+        rate: local.options.rate.unwrap_or(0),
+        line: local.part.line.clone(),
     }
 }
 
@@ -295,6 +323,7 @@ fn micro_batch(local: &Local, manifest: &Manifest) -> usize {
 fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<(), EnterError> {
     let work = &manifest.work;
     let Needs { memory, disk } = Needs::of(&manifest.run, work, micro_batch(local, manifest));
+    let disk = disk.saturating_add(data::folder_bytes(local, manifest));
     let kept = store::kept_bytes(&local.data_dir, manifest.id);
     tell.say(&format!(
         "this run takes {} of memory and {} of disk; its state is {}",
@@ -313,16 +342,6 @@ fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<()
     Ok(())
 }
 
-/// Reads the files of a run whole, to compare their digests.
-pub(crate) async fn open_data(
-    local: &Local,
-    manifest: &Arc<Manifest>,
-) -> Result<Arc<data::Dataset>, EnterError> {
-    let (manifest, named) = (Arc::clone(manifest), local.data.clone());
-    let open = move || data::Dataset::open(&manifest.work, manifest.run.seed, &named);
-    Ok(Arc::new(off_loop(open).await??))
-}
-
 /// Does what takes long on a thread of its own.
 async fn off_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -335,7 +354,7 @@ fn start_worker(
     local: &Local,
     home: &Home,
     manifest: &Manifest,
-    source: Arc<data::Dataset>,
+    source: Arc<Dataset>,
     theta: Option<Vec<f32>>,
 ) -> Result<(worker::Orders, mpsc::Receiver<Report>), EnterError> {
     let seed = manifest.run.seed;
@@ -345,10 +364,10 @@ fn start_worker(
         epoch: manifest.run.epoch,
         weight_max: weight_max(manifest),
         codec: manifest.run.codec,
-        outer: outer(manifest),
+        outer: manifest.outer(),
     };
     let (work, device) = (manifest.work.clone(), local.device);
-    let (threads, micro_batch) = (local.threads.get(), local.micro_batch.map(Into::into));
+    let (threads, micro_batch) = (local.options.threads().get(), local.micro_batch.map(Into::into));
     let make = move || -> Result<(Box<dyn Trainer>, State), String> {
         intellect_model::use_threads(threads);
         let trainer = intellect_model::trainer(&work, source, device, micro_batch)
@@ -386,7 +405,7 @@ async fn recover(
     let rules = Rules {
         run: manifest.id,
         codec: manifest.run.codec,
-        outer: outer(manifest),
+        outer: manifest.outer(),
         genesis: Arc::clone(genesis),
     };
     let (store, tell) = (Arc::clone(store), tell.clone());
@@ -420,15 +439,6 @@ async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>,
     }
 }
 
-fn outer(manifest: &Manifest) -> Outer {
-    let outer = manifest.run.outer;
-    Outer {
-        lr: outer.lr,
-        momentum: outer.momentum,
-        momentum_ramp_epochs: outer.momentum_ramp_epochs,
-    }
-}
-
 fn unix_ms() -> Result<u64, EnterError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| EnterError::Clock)?;
     u64::try_from(since.as_millis()).map_err(|_| EnterError::Clock)
@@ -449,6 +459,7 @@ fn peer_config(
         Quorum::Available => Vec::new(),
         Quorum::Majority { founders } => founders.clone(),
     };
+    let unix = credentials.unix;
     let elements = genesis.state.theta().len();
     let start = recovery.journal.start();
     let key = home.identity.keypair();
@@ -474,6 +485,8 @@ fn peer_config(
             founders,
             replay_max: 8 * elements / run.codec.encoded_bytes(elements),
             undo_max: run.trust.undo_max,
+            undo_time: sync::UNDO_TIME,
+            unix,
             follow,
             organiser: run.organiser,
             vouch,

@@ -1,5 +1,6 @@
-//! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights and
-//! tokenizers, each believed only by what it hashes to.
+//! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights,
+//! tokenizers and files of data, each believed only by what it hashes to; and what a web server has of the
+//! last (`web`).
 //!
 //! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this
 //! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
@@ -7,6 +8,8 @@
 //! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
 
 mod asked;
+mod data;
+mod web;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +32,8 @@ use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
 use asked::Asked;
+pub(crate) use data::{Came, data_at_last, data_soon};
+pub(crate) use web::{WebError, data_from_web};
 
 /// Most bytes of an update, a chunk, a table or a file in one answer, and of a piece.
 pub(crate) const PART_BYTES: usize = 1 << 20;

@@ -3,7 +3,10 @@
 //! A gauge holds the run's model and its held-out data; to write text, the model is enough. It
 //! believes nobody: the numbers come from the bytes on disk.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use intellect_model::{
     Device, arch,
@@ -29,7 +32,7 @@ pub(crate) struct Loaded {
 /// A model and what it is measured on.
 pub(crate) struct Gauge {
     loaded: Loaded,
-    source: Dataset,
+    source: Arc<Dataset>,
 }
 
 /// Why nothing could be measured.
@@ -72,6 +75,15 @@ impl Gauge {
         device: Device,
     ) -> Result<Self, GaugeError> {
         let source = Dataset::open(&manifest.work, manifest.run.seed, named)?;
+        Self::on(manifest, source.into(), device)
+    }
+
+    /// Builds the model of a run whose data is open.
+    pub(crate) fn on(
+        manifest: Manifest,
+        source: Arc<Dataset>,
+        device: Device,
+    ) -> Result<Self, GaugeError> {
         Ok(Self { loaded: Loaded::new(manifest, device)?, source })
     }
 
@@ -91,6 +103,11 @@ impl Gauge {
     /// Loads the state in `path`.
     pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
         self.loaded.load(path)
+    }
+
+    /// Loads these parameters.
+    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), GaugeError> {
+        Ok(self.loaded.model.load(theta)?)
     }
 
     /// Measures what is loaded on at least `tokens` held-out tokens.

@@ -78,6 +78,14 @@ pub(crate) enum IdentityError {
         /// What is wrong in it.
         reason: String,
     },
+    /// The public settings of a run, for which `--manifest` or nothing was meant.
+    #[error(
+        "{} is a manifest, not a key: name the file that `intellect-node keygen` wrote", path.display()
+    )]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+    },
     /// The key of a simulated peer on a real network.
     #[error(
         "{} belongs to a simulated peer, whose key anybody can compute: use another --data-dir",
@@ -156,14 +164,18 @@ impl Identity {
         let file = File::open(path).map_err(&unreadable)?;
         // The mode of what was opened, not of what the name may mean a moment later.
         let mode = file.metadata().map_err(&unreadable)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(IdentityError::Exposed { path: path.to_owned(), mode });
-        }
         let mut text = String::new();
         match file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidData => text.clear(),
             Err(error) => return Err(unreadable(error).into()),
+        }
+        // What it is comes first: nobody shall delete a manifest that everybody may read.
+        if is_manifest(&text) {
+            return Err(IdentityError::Manifest { path: path.to_owned() });
+        }
+        if mode & 0o077 != 0 {
+            return Err(IdentityError::Exposed { path: path.to_owned(), mode });
         }
         Self::parse(&text)
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
@@ -245,8 +257,16 @@ impl Identity {
 
     /// Whether a text holds a secret key, whole or damaged: that of a node, or of a bootstrap.
     pub(crate) fn is_meant(text: &str) -> bool {
-        let begins = |word| text.lines().any(|line| line.trim_start().starts_with(word));
-        begins("log_id") && begins("seed") || blake3::Hash::from_hex(text.trim()).is_ok()
+        begins(text, "log_id") && begins(text, "seed")
+            || blake3::Hash::from_hex(text.trim()).is_ok()
+    }
+
+    /// Whether a file holds a secret key, as far as it can be read. What is no plain file is left alone: to
+    /// read from a pipe is to take from it.
+    pub(crate) fn is_in(path: &Path) -> bool {
+        let about = fs::metadata(path).ok();
+        let small = about.is_some_and(|about| about.is_file() && about.len() <= KEY_FILE_BYTES_MAX);
+        small && fs::read_to_string(path).is_ok_and(|text| Self::is_meant(&text))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -283,6 +303,16 @@ impl std::fmt::Debug for Identity {
             .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a text is a manifest, or the begin of one: a key of a run that no key file has.
+fn is_manifest(text: &str) -> bool {
+    begins(text, "organiser") && !begins(text, "log_id")
+}
+
+/// Whether a line begins so.
+fn begins(text: &str, word: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with(word))
 }
 
 /// Name of the key in a data folder.

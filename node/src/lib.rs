@@ -32,6 +32,7 @@ mod sim;
 mod store;
 mod tell;
 mod tools;
+mod wake;
 mod worker;
 
 use std::{
@@ -67,7 +68,7 @@ pub fn main() -> ExitCode {
 /// Runs `intellect-bootstrap` likewise.
 pub fn bootstrap_main() -> ExitCode {
     let args = BootstrapArgs::parse();
-    log_to_stderr(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned()));
+    log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
     ended(bootstrap::run(&args, &mut io::stdout()).map_err(Error::from))
 }
 
@@ -115,8 +116,8 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
 /// Prepares what a node needs before it speaks to anybody, then runs it.
 fn run(args: cli::RunArgs) -> Result<(), Error> {
     let local = config::Local::new(args)?;
-    log_to_stderr(&local.log);
-    if local.origin == identity::Origin::Simulated {
+    log_to_stderr(local.log.as_deref());
+    if local.origin() == identity::Origin::Simulated {
         os::die_with_parent();
     }
     // Before anything is made, so that a wrong name leaves nothing behind.
@@ -127,14 +128,18 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
         })?),
         None => None,
     };
-    let home = identity::Home::open(&local.data_dir, local.origin)?;
+    let home = identity::Home::open(&local.data_dir, local.origin())?;
     Ok(enter::run(&local, &home, events)?)
 }
 
-/// Sends what is logged to standard error, so that standard output stays readable.
-fn log_to_stderr(directives: &str) {
+/// Sends what is logged to standard error, so that standard output stays readable. What libraries warn of is told
+/// in sentences of our own, or helps nobody who did not ask for it.
+fn log_to_stderr(asked: Option<&str>) {
     // That nobody is known yet is told in a sentence; it is no warning.
-    let filter = tracing_subscriber::EnvFilter::new(format!("libp2p_kad=error,{directives}"));
+    let asked = asked.map(|directives| format!("libp2p_kad=error,{directives}"));
+    let filter =
+        asked.unwrap_or_else(|| "error,intellect_node=warn,intellect_bootstrap=warn".into());
+    let filter = tracing_subscriber::EnvFilter::new(filter);
     // A second call, in a test, changes nothing.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_model::config::{Vocabulary, Work, WorkError};
+use intellect_model::{
+    config::{Vocabulary, Work, WorkError},
+    outer::Outer,
+};
 use intellect_protocol::{
     id::{PeerId, RunId},
     manifest::{self, Budget, ManifestError, Run},
@@ -143,6 +146,12 @@ pub(crate) enum DraftError {
 }
 
 impl Manifest {
+    /// The outer optimiser, as the model crate computes it.
+    pub(crate) fn outer(&self) -> Outer {
+        let manifest::Outer { lr, momentum, momentum_ramp_epochs } = self.run.outer;
+        Outer { lr, momentum, momentum_ramp_epochs }
+    }
+
     /// Reads and verifies a manifest that anybody may have written.
     pub(crate) fn parse(text: &str) -> Result<Self, ReadError> {
         let unverified = manifest::parse(text)?;

@@ -31,14 +31,16 @@ mod members;
 mod mute;
 mod name;
 pub(crate) mod pace;
+mod path;
 mod peers;
+pub(crate) mod ports;
 mod reach;
 mod run;
 mod source;
 mod visit;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -71,6 +73,7 @@ pub(crate) use self::{
         ByteStream, Config, Event, GOSSIP_BYTES_MAX, GossipToken, Link, MESSAGE_BYTES_MAX,
         NetError, Reply, Ring, SendError, StreamError, Topic, Verdict, Via,
     },
+    path::Path,
     reach::Reachability,
 };
 
@@ -248,6 +251,12 @@ impl Handle {
         let _ = self.call(Call::Knock { beat });
     }
 
+    /// A peer has sent us its heartbeat beside gossip, so it is in the run, and should be a member.
+    pub(crate) fn spoke(&self, peer: PeerId) {
+        // It sends another one.
+        let _ = self.call(Call::Spoke { peer });
+    }
+
     /// Says what becomes of a gossiped message; without it, it is not passed on.
     pub(crate) fn verdict(&self, token: GossipToken, verdict: Verdict) {
         // A verdict that is lost costs one forwarding.
@@ -257,6 +266,25 @@ impl Handle {
     /// Says how many peers are heard in the run: the more there are, the more each may pass on.
     pub(crate) fn note_alive(&self, count: usize) {
         self.shared.alive.store(count, Ordering::Relaxed);
+    }
+
+    /// Says who is not heard any more: by gossip nothing goes to them, as far as they can be reached directly.
+    pub(crate) fn note_silent(&self, peers: BTreeSet<PeerId>) {
+        self.shared.silent.send_if_modified(|known| {
+            let changed = *known != peers;
+            *known = peers;
+            changed
+        });
+    }
+
+    /// Who that is.
+    pub(crate) fn silent(&self) -> BTreeSet<PeerId> {
+        self.shared.silent.borrow().clone()
+    }
+
+    /// Whether this node has ever met a peer, in an earlier start perhaps.
+    pub(crate) fn has_met_peers(&self) -> bool {
+        !self.shared.contacts.borrow().is_empty()
     }
 
     /// Opens a stream of bytes to a peer on a connection of its own, by TCP if that can be had. The
@@ -319,6 +347,11 @@ impl Handle {
     #[must_use]
     pub(crate) fn addresses(&self) -> Vec<Address> {
         self.shared.addresses.borrow().clone()
+    }
+
+    /// The ports of this node's sockets, each as an address of any host.
+    pub(crate) fn ports(&self) -> watch::Receiver<Vec<Address>> {
+        self.shared.ports.subscribe()
     }
 
     /// Where peers of the run are reached, `/p2p/…` included, the best first.

@@ -11,6 +11,7 @@ use std::{
     net::Ipv4Addr,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -192,6 +193,17 @@ pub(crate) fn die_with_parent() {
 /// Cores that this process may use; at least 1.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+/// The time since the machine started, in which its sleep counts; `None` where the system does not tell.
+pub(crate) fn since_boot() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        let passed = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::try_from(passed).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// Bytes of memory that this process can still take without driving others out, if known: the

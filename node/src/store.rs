@@ -1,16 +1,17 @@
-//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, papers, ticket, votes.log, receipts.log,
-//! checkpoints/<epoch>.ckpt, genesis.ckpt, damaged/}`.
+//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, node.toml, papers, ticket, votes.log,
+//! receipts.log, checkpoints/<epoch>.ckpt, genesis.ckpt, data/, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed, so that whoever
 //! looks finds the old one or the new one, whole, after a power cut too. Votes and receipts are
 //! appended to logs (`log`, `journal`), states are checkpoints (`checkpoints`), and beside the runs
-//! lies a list of addresses (`contacts`).
+//! lie lists of addresses (`contacts`).
 //!
 //! What makes no sense is moved into `damaged/`, where the last [`DAMAGED`] files lie for a person
 //! to look at. No name of a file comes from a peer. Reading a checkpoint for use is `checkpoint`'s.
 
 mod checkpoints;
 pub(crate) mod contacts;
+pub(crate) mod data;
 pub(crate) mod genesis;
 mod journal;
 pub(crate) mod links;
@@ -20,7 +21,7 @@ mod papers;
 use std::{
     ffi::OsStr,
     fs::{self, File, ReadDir},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::Mutex,
@@ -98,6 +99,17 @@ impl Store {
         Ok(store)
     }
 
+    /// Keeps what was typed for the next start (`config::options`).
+    pub(crate) fn save_options(&self, text: &str) -> Result<(), StoreError> {
+        let path = self.options_path();
+        Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
+    }
+
+    /// Where that is kept.
+    pub(crate) fn options_path(&self) -> PathBuf {
+        self.folder.join(OPTIONS)
+    }
+
     /// Keeps the signed manifest.
     pub(crate) fn save_manifest(&self, text: &str) -> Result<(), StoreError> {
         let path = self.folder.join("run.toml");
@@ -146,6 +158,15 @@ impl Store {
     }
 }
 
+/// What the file of options of the run in `folder` holds, if there is one; a byte more than
+/// [`OPTIONS_BYTES_MAX`] stands for all that are too many.
+pub(crate) fn options(folder: &Path) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = os::unless_missing(File::open(folder.join(OPTIONS)))? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    file.take(OPTIONS_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// The runs that a data folder holds.
 pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
     let runs = os::unless_missing(fs::read_dir(data_dir.join("runs")))?.into_iter().flatten();
@@ -156,15 +177,16 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
     Ok(runs)
 }
 
-/// Bytes that the states and updates of a run take already.
+/// Bytes that the states, updates and fetched data of a run take already.
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
+    let data = data::paths(data_dir, run);
     let run = run_folder(data_dir, run);
     let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
     let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
     // Published weights, and what a crash left of them: their momentum takes no room.
     let genesis = ["genesis.ckpt", "genesis.tmp"].map(|name| run.join(name));
     let taken = |path: PathBuf| Some(512 * fs::metadata(path).ok()?.blocks());
-    paths.chain(genesis).filter_map(taken).sum()
+    paths.chain(genesis).chain(data).filter_map(taken).sum()
 }
 
 /// The folder of a run.
@@ -209,6 +231,10 @@ fn part_of(path: &Path, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Name of the file of options in the run's folder.
+pub(crate) const OPTIONS: &str = "node.toml";
+/// Far more than anybody types.
+pub(crate) const OPTIONS_BYTES_MAX: usize = 64 << 10;
 /// Name of the run's tokenizer in the run's folder.
 pub(crate) const TOKENIZER: &str = "tokenizer";
 /// Extension of files that are being written.

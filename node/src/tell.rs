@@ -1,36 +1,43 @@
 //! What people and programs are told: sentences on standard output, events in the file.
 
 mod admission;
+mod asleep;
 mod disk;
+pub(crate) mod ending;
 pub(crate) mod events;
+mod forks;
 mod meter;
+mod reason;
 mod waiting;
+mod way;
 mod work;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::event::{Cause, Committed, Event};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::id::PeerId;
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::roll::{Roll, Seen};
 
-use crate::config::{self, Voice};
+use crate::config::Voice;
 use crate::figures::{self, number_of};
-use crate::name::{Hex, PeerName};
+use crate::name::PeerName;
 use crate::net;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use events::Sink;
+use forks::Forks;
 use meter::Standing;
 use waiting::Waiting;
 use work::{Brought, Trained};
 
 pub(crate) use meter::{Meter, Progress};
-pub(crate) use waiting::Missing;
+pub(crate) use reason::Reason;
 
 /// Said once, on standard error.
 const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
@@ -80,6 +87,10 @@ pub(crate) struct Teller {
     trained: Trained,
     brought: Brought,
     waiting: Waiting,
+    /// How each peer is connected that is.
+    links: Arc<Mutex<BTreeMap<PeerId, net::Link>>>,
+    forks: Forks,
+    asleep: Option<Duration>,
 }
 
 impl Teller {
@@ -102,6 +113,9 @@ impl Teller {
             trained: Trained::new(0),
             brought: Brought::default(),
             waiting: Waiting::default(),
+            links: Arc::default(),
+            forks: Forks::default(),
+            asleep: None,
         }
     }
 
@@ -158,23 +172,6 @@ impl Teller {
         }
     }
 
-    pub(crate) fn connected(&self, peer: PeerId, link: &net::Link) {
-        tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
-    }
-
-    pub(crate) fn disconnected(&self, peer: PeerId, cause: &str) {
-        tracing::info!(peer = %PeerName::from(peer), cause, "disconnected");
-    }
-
-    pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
-        let addresses = addresses.iter().map(ToString::to_string).collect();
-        self.emit(None, events::Event::Listening { addresses });
-    }
-
-    pub(crate) fn reachability(&self, state: &net::Reachability) {
-        self.say(&format!("network: {state}"));
-    }
-
     pub(crate) fn incompatible(&self, peer: PeerId, version: String) {
         let who = PeerName::from(peer);
         let remedy = "update the older of the two programs".to_owned();
@@ -187,6 +184,15 @@ impl Teller {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} is not let in: {why}", who.short()));
         self.emit(None, events::Event::Refused { who, why: why.to_owned() });
+    }
+
+    /// Somebody else answers where an entry point was named.
+    pub(crate) fn impostor(&self, address: &str, found: &str) {
+        self.say(&format!(
+            "at {address} somebody else answers, {found}: that entry point is an old one; type --bootstrap with \
+             the new address, or take it out of {}",
+            store::OPTIONS
+        ));
     }
 
     /// Two programs run with the key of `peer`.
@@ -243,35 +249,12 @@ impl Teller {
         self.spent = spent;
     }
 
-    pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
-        let peers = number_of(behind, "peer");
-        self.say(&format!(
-            "epoch {epoch} was the last one: serving {peers} still behind, while they get on \
-             (Ctrl-C leaves)"
-        ));
-    }
-
-    pub(crate) fn leaving(&self) {
-        self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
-    }
-
-    /// The last word: where the run is, what this start has brought, and how it goes on.
-    pub(crate) fn left(&self) {
-        self.say(&self.brought.last_word(self.epoch, &config::command_for(&self.data_dir)));
-    }
-
-    /// The last epoch that the user wished for, or the run has, is reached.
-    pub(crate) fn reached(&self, epoch: u64, last: Option<u64>) {
-        self.say(&match last.filter(|last| *last < epoch) {
-            Some(last) => format!("the run is past epoch {last} already: it is at epoch {epoch}"),
-            None => format!("epoch {epoch} is the last one: waiting for the others"),
-        });
-    }
-
     /// What the node waits for, if it does.
-    pub(crate) fn waiting(&mut self, missing: Option<Missing>) {
-        if let Some(sentence) = self.waiting.note(Instant::now(), missing) {
-            self.say(&sentence);
+    pub(crate) fn waiting(&mut self, reason: Option<Reason>) {
+        if let Some(reason) = self.waiting.note(Instant::now(), reason) {
+            self.say(&format!("{reason}; {}", reason.cure()));
+            let (reason, cure) = (reason.name().to_owned(), reason.cure().to_owned());
+            self.emit(None, events::Event::Waiting { reason, cure });
         }
     }
 
@@ -286,11 +269,6 @@ impl Teller {
 
     pub(crate) fn stopped(&self, code: u8) {
         self.emit(None, events::Event::Stopped { code });
-    }
-
-    /// Reports the progress of a transfer.
-    pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
-        Meter::new(self.clone(), from_epoch, to_epoch)
     }
 
     fn committed(&mut self, committed: &Committed) {
@@ -327,54 +305,22 @@ impl Teller {
         };
         self.emit(Some(head.epoch), event);
         (self.sent_bytes, self.received_bytes) = (0, 0);
+        self.awake(head.epoch);
     }
 
-    fn peer_lost(&self, who: PeerId, cause: Cause) {
-        let cause = match cause {
-            Cause::Silent => "silent",
-            Cause::Closed => "closed",
-            Cause::Left => "left",
-        };
-        let who = PeerName::from(who);
-        self.say(&format!("lost peer {}: {cause}", who.short()));
-        self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
-    }
-
-    fn regroup(&self, epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId>, roll: &Roll) {
+    fn regroup(
+        &self,
+        epoch: u64,
+        (number, proposer): (u64, PeerId),
+        (members, absent): (Vec<PeerId>, Vec<PeerId>),
+        roll: &Roll,
+    ) {
         let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
         let left = absent.iter().filter(has_left).count();
         self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
-        let (members, absent) = (names(members), names(absent));
-        self.emit(Some(epoch), events::Event::Regroup { members, absent });
-    }
-
-    fn fork(&self, first_epoch: u64, mine: Digest, theirs: Digest, undone: u64) {
-        let what = if undone == 0 {
-            "ours goes on".to_owned()
-        } else {
-            let undone = number_of(undone, "epoch");
-            format!("the other one is greater: {undone} of ours undone")
-        };
-        self.say(&format!(
-            "fork: from epoch {first_epoch} on two lineages ({mine} and {theirs}); {what}"
-        ));
-        let (mine, theirs) = (Hex::from(mine), Hex::from(theirs));
-        let held = false;
-        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone, held });
-    }
-
-    /// A greater lineage that too few have signed, and that would undo much: a person decides.
-    fn held(&self, first_epoch: u64, mine: Head, theirs: Head) {
-        let undone = number_of(mine.epoch.saturating_sub(first_epoch) + 1, "epoch");
-        self.say(&format!(
-            "fork: from epoch {first_epoch} on another lineage is greater, and would undo {undone}; \
-             few of those who voted before have signed it, so ours goes on. If it is the run's, \
-             start again with --follow {}",
-            theirs.state.hex()
-        ));
-        let (mine, theirs) = (Hex::from(mine.state), Hex::from(theirs.state));
-        let (undone, held) = (0, true);
-        self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone, held });
+        let (members, absent, proposer) = (names(members), names(absent), proposer.into());
+        let event = events::Event::Regroup { number, proposer, members, absent };
+        self.emit(Some(epoch), event);
     }
 }
 
@@ -401,13 +347,7 @@ impl Teller {
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into() };
         self.emit(Some(head.epoch), event);
-    }
-
-    fn peer_found(&self, who: PeerId, roll: &Roll) {
-        let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
-        let who = PeerName::from(who);
-        self.say(&format!("found peer {}", who.short()));
-        self.emit(None, events::Event::PeerFound { who, direct });
+        self.awake(head.epoch);
     }
 
     /// Tells of what the protocol reports, as far as the roll knows the peers that it is about.
@@ -420,6 +360,9 @@ impl Teller {
             Event::Replayed { head, to_epoch } => {
                 self.epoch = head.epoch;
                 self.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
+                if head.epoch >= to_epoch {
+                    self.awake(head.epoch);
+                }
             }
             Event::LeftOut { epoch } => {
                 self.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
@@ -438,8 +381,8 @@ impl Teller {
                 let event = events::Event::Roster { attempt, members, adopt, kept_chunks };
                 self.emit(Some(epoch), event);
             }
-            Event::Regroup { epoch, members, absent } => {
-                self.regroup(epoch, members, absent, roll);
+            Event::Regroup { epoch, number, proposer, members, absent } => {
+                self.regroup(epoch, (number, proposer), (members, absent), roll);
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_owned(), reason.to_owned());
@@ -451,11 +394,8 @@ impl Teller {
                 let (mine, theirs) = (mine.into(), theirs.into());
                 self.emit(None, events::Event::Diverged { who, mine, theirs });
             }
-            Event::Fork { first_epoch, mine, theirs, held: true, .. } => {
-                self.held(first_epoch, mine, theirs);
-            }
-            Event::Fork { first_epoch, mine, theirs, undone, .. } => {
-                self.fork(first_epoch, mine.state, theirs.state, undone);
+            Event::Fork { first_epoch, mine, theirs, undone, held } => {
+                self.fork(forks::Fork { first_epoch, mine, theirs, undone, held });
             }
             Event::ForkExcluded { first_epoch } => {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });

@@ -80,6 +80,8 @@ fn peer(index: u8) -> Peer {
             founders: Vec::new(),
             replay_max: 0,
             undo_max: 64,
+            undo_time: sync::UNDO_TIME,
+            unix: 0,
             follow: None,
             organiser: PeerId([9; 32]),
             vouch: None,

@@ -34,6 +34,9 @@ mod admission;
 mod trouble;
 mod guests;
 mod places;
+mod seats;
+mod reach;
+mod neighbours;
 mod enter;
 mod ready;
 mod standing;
@@ -70,6 +73,7 @@ pub use interface::{Config, Credentials, Durability, Input};
 use ballot::Ballot;
 use decrees::Admission;
 use guests::Guests;
+use reach::Reach;
 use slot::Slot;
 use term::Stage;
 use trouble::Trouble;
@@ -96,6 +100,8 @@ pub struct State {
     weight_max: u64,
     early: VecDeque<Arc<Verified<Message>>>,
     started: Time,
+    /// Whether this start goes on from a log in which we voted (R20).
+    restarted: bool,
     /// When the last input came.
     awake: Time,
     /// Who made trouble in past epochs (G13).
@@ -104,6 +110,8 @@ pub struct State {
     stalls: Trouble,
     /// Whether newcomers are waited for (G5).
     guests: Guests,
+    /// Whom direct connections join (R41, R42).
+    reach: Reach,
     /// Who may take part; `None` in open runs (T1).
     admission: Option<Admission>,
     behind: bool,
@@ -135,10 +143,12 @@ impl State {
             ready_median: None,
             early: VecDeque::new(),
             started: now,
+            restarted: false,
             awake: now,
             trouble: Trouble::new(trouble::OWN),
             stalls: Trouble::new(trouble::SHARED),
             guests: Guests::default(),
+            reach: Reach::default(),
             behind: false,
             ahead: false,
             leaving: None,
@@ -152,11 +162,13 @@ impl State {
             return;
         }
         self.wake(step);
+        self.follow_series(step);
         match input {
             Input::Tick => {}
             Input::Heard(peer) => {
                 self.learn_ticket(step, peer);
                 self.learn_ready(step, peer);
+                self.learn_links(step, peer);
             }
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
@@ -172,6 +184,8 @@ impl State {
             Input::Applied(state) => self.on_applied(step, state),
             Input::Lead(lead) => self.on_lead(step, lead),
             Input::Ahead(ahead) => self.ahead = ahead,
+            Input::Linked(peer, linked) => self.reach.set_linked(step, peer, linked),
+            Input::Reachable(dialable) => self.reach.set_dialable(dialable),
             Input::Decree(decree) => self.on_decree(step, &decree),
             Input::Leave => self.on_leave(step),
         }

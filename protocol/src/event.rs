@@ -24,7 +24,7 @@ pub enum Event {
     PeerFound { who: PeerId },
     PeerLost { who: PeerId, cause: Cause },
     Roster { epoch: u64, attempt: u64, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
-    Regroup { epoch: u64, members: Vec<PeerId>, absent: Vec<PeerId> },
+    Regroup { epoch: u64, number: u64, proposer: PeerId, members: Vec<PeerId>, absent: Vec<PeerId> },
     Committed(Arc<Committed>),
     Aborted { epoch: u64, attempt: u64, phase: &'static str, reason: &'static str },
     LeftOut { epoch: u64 },

@@ -52,6 +52,8 @@ pub struct State {
     without: Option<Rule>,
     /// The run's tokenizer, if there is one; it is on disk.
     file: Option<Digest>,
+    /// The files of the run's data that are handed out; they are on disk.
+    data: Vec<Digest>,
     outbox: Outbox,
     updates: Updates,
     /// Updates that go to disk.
@@ -78,7 +80,7 @@ impl State {
     /// A peer at the head that its disk has restored. [`Input::Start`] lets it begin.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
-        let Config { peer, codec, newest, saved, published, file, updates, held } = config;
+        let Config { peer, codec, newest, saved, published, file, data, updates, held } = config;
         let (elements, without) = (peer.law.elements, peer.epoch.without);
         Self {
             peer: peer::State::new(now, peer),
@@ -86,6 +88,7 @@ impl State {
             elements,
             without,
             file,
+            data,
             outbox: Outbox::default(),
             updates: Updates::new(updates),
             writing: BTreeMap::new(),
@@ -195,6 +198,7 @@ impl State {
         let held = std::mem::take(&mut self.held);
         let held = held.into_iter().map(|held| peer::Input::UpdateHeld(held, Durability::Flushed));
         self.inbox.extend(held);
+        self.inbox.push_back(peer::Input::Saved(self.checkpoints.whole()));
         self.inbox.push_back(peer::Input::Tick);
         self.save(out);
     }
@@ -448,6 +452,7 @@ impl State {
                 let retired = self.checkpoints.saved();
                 out.extend(retired.into_iter().map(Output::Retire));
                 self.outbox.saved(self.checkpoints.whole());
+                self.inbox.push_back(peer::Input::Saved(self.checkpoints.whole()));
                 self.note_loaded();
                 self.save(out);
             }
@@ -472,6 +477,9 @@ impl State {
                 part.map(Location::Memory)
             }
             Request::File { file, .. } => (self.file == Some(file)).then_some(Location::File),
+            Request::Tree { file, .. } | Request::Data { file, .. } => {
+                self.data.contains(&file).then_some(Location::Data)
+            }
             Request::Table { state, .. } | Request::Piece { state, .. } => {
                 self.checkpoints.ask(now, state)
             }

@@ -44,6 +44,7 @@ pub mod epoch;
 pub mod sync;
 pub mod exchange;
 pub mod crowd;
+pub mod tree;
 
 pub mod peer;
 pub mod holdings;

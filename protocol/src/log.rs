@@ -12,13 +12,15 @@
 //! | `Voted` | `Done(r)`; the update's bytes are flushed already |
 //! | `Joined` | `Join` |
 //! | `Opened` | anything in the series that a Regroup opens |
+//! | `Left` | `Leaving`, where it closes the series |
 //! | `Decided` | `Commit` |
 //! | `Committed`, `Rewound` | a heartbeat with that head, anything of the epoch after it |
+//! | `Marked` | nothing |
 //!
-//! The last three are of the lineage ([`Record::is_of_lineage`]), the others are votes; a log of each
+//! The last four are of the lineage ([`Record::is_of_lineage`]), the others are votes; a log of each
 //! kind is whole by itself. What this does not do: files, flushing, torn tails.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +65,11 @@ pub enum Record {
         /// The Regroup with all its Joins.
         opening: Opening,
     },
+    /// A goodbye that others may go on without us after: the series is left for ever (R29).
+    Left {
+        /// The series.
+        series: Series,
+    },
     /// An epoch is decided: its receipt, certificate and Regroups. The update is on disk.
     Decided {
         /// All that proves it.
@@ -72,6 +79,14 @@ pub enum Record {
     Committed {
         /// The new head.
         head: Head,
+    },
+    /// The head was at this epoch at that time: now and then, so that a restart does not forget how old is what
+    /// a greater head undoes (G11).
+    Marked {
+        /// The epoch.
+        epoch: u64,
+        /// Seconds since 1970.
+        unix: u64,
     },
     /// What lies beyond this epoch is given up for a greater head (R23), once its last epoch is
     /// committed: a log that ends before says that nothing was given up.
@@ -100,14 +115,27 @@ impl Record {
     #[must_use]
     pub fn is_of_lineage(&self) -> bool {
         match self {
-            Self::Decided { .. } | Self::Committed { .. } | Self::Rewound { .. } => true,
+            Self::Decided { .. }
+            | Self::Committed { .. }
+            | Self::Marked { .. }
+            | Self::Rewound { .. } => true,
             Self::Promised { .. }
             | Self::Accepted { .. }
             | Self::Voted { .. }
             | Self::Joined { .. }
-            | Self::Opened { .. } => false,
+            | Self::Opened { .. }
+            | Self::Left { .. } => false,
         }
     }
+}
+
+/// When our head was at an epoch, by the wall clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// The epoch.
+    pub epoch: u64,
+    /// Seconds since 1970.
+    pub unix: u64,
 }
 
 /// What a restarted peer still has.
@@ -115,6 +143,8 @@ impl Record {
 pub struct Recovered {
     /// The epochs up to the head of the restored state, from the first one on ([`lineage`]).
     pub lineage: Vec<(Head, Link)>,
+    /// When its head was where, the oldest first ([`marks`]).
+    pub marks: Vec<Mark>,
     /// Every record of its votes, in order, of epochs beyond that head too.
     pub votes: Vec<Record>,
 }
@@ -152,11 +182,32 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
             | Record::Accepted { .. }
             | Record::Voted { .. }
             | Record::Joined { .. }
-            | Record::Opened { .. } => {}
+            | Record::Opened { .. }
+            | Record::Left { .. }
+            | Record::Marked { .. } => {}
         }
     }
     leaving.map_or(lineage, |(stayed_on, _)| stayed_on)
 }
+
+/// The newest marks of a log on the lineage that it ends with, at most [`MARKS_MAX`]. Those beyond an epoch that
+/// was gone back to are left out, also where the log does not tell that the other lineage was reached.
+#[must_use]
+pub fn marks<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Mark> {
+    let mut marks: VecDeque<Mark> = VecDeque::new();
+    for record in records {
+        if let Record::Marked { epoch, unix } = *record {
+            marks.push_back(Mark { epoch, unix });
+            marks.drain(..marks.len().saturating_sub(MARKS_MAX));
+        } else if let Record::Rewound { epoch, .. } = record {
+            marks.retain(|mark| mark.epoch <= *epoch);
+        }
+    }
+    marks.into()
+}
+
+/// Marks that a log is asked for: those of a day, at the shortest interval between two.
+pub const MARKS_MAX: usize = 24 * 60 * 60 / 10;
 
 /// Whether a receipt leads from an epoch of the lineage to `head`.
 fn follows(genesis: Head, lineage: &[(Head, Link)], head: &Head, receipt: &Receipt) -> bool {
@@ -196,6 +247,7 @@ pub struct Votes(BTreeMap<Series, Bound>);
 pub struct Bound {
     promised: u64,
     closed: bool,
+    left: bool,
     accepted: BTreeMap<u64, (Digest, Arc<Roster>)>,
     dones: BTreeMap<u64, Receipt>,
     joined: Option<Joined>,
@@ -258,7 +310,14 @@ impl Votes {
                 self.close(opening.regroup.series);
                 self.of_mut(opening.regroup.series).opened = Some(opening.clone());
             }
-            Record::Decided { .. } | Record::Committed { .. } | Record::Rewound { .. } => {}
+            Record::Left { series } => {
+                self.close(*series);
+                self.of_mut(*series).left = true;
+            }
+            Record::Decided { .. }
+            | Record::Committed { .. }
+            | Record::Marked { .. }
+            | Record::Rewound { .. } => {}
         }
     }
 
@@ -314,6 +373,12 @@ impl Bound {
     #[must_use]
     pub fn highest_done(&self) -> Option<(u64, &Receipt)> {
         self.dones.last_key_value().map(|(attempt, receipt)| (*attempt, receipt))
+    }
+
+    /// Whether a goodbye of ours has closed it.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left
     }
 
     /// The last Regroup joined.

@@ -362,6 +362,7 @@ impl Run {
             stop_tokens: 0,
             genesis: None,
             epoch: Epoch { budget: Budget::Steps, amount: 15, tokens_max: None },
+            // MuLoCo's (arXiv 2505.23725); the ramp is a guess. docs/MATH.md has others'.
             outer: Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 },
             codec: Codec::Int8,
             members: Members {

@@ -53,6 +53,9 @@ pub struct Heartbeat {
     pub series: Series,
     /// A Regroup of that series which the author has joined and which has not opened.
     pub joined: Option<Digest>,
+    /// Whether a goodbye of the author has closed this very series for it, and it has joined no Regroup of it since
+    /// (R29).
+    pub closed: bool,
     /// The log that binds it.
     pub log: LogId,
     /// Which start of the author this is.
@@ -63,8 +66,12 @@ pub struct Heartbeat {
     pub attempt: u64,
     /// Weight of its frozen delta; 0 is not Ready.
     pub ready: u64,
-    /// Whether bulk can reach it without a relay.
+    /// Whether a ring can lead through it: anybody can dial it, or a direct connection joins it with somebody (R41).
     pub direct: bool,
+    /// A bit for each voter of `series`, in their order, the first one in the lowest bit of the first byte: set
+    /// where that voter is alive and no direct connection joins it with the author. Of another length than these
+    /// voters need, or longer than [`UNLINKED_BYTES_MAX`], it says nothing.
+    pub unlinked: Vec<u8>,
     /// Smoothed round-trip times in milliseconds, at most 16.
     pub round_trips: Vec<(PeerId, u32)>,
     /// Bytes per second of its last ring; 0 is unknown.
@@ -429,6 +436,20 @@ pub enum Request {
         /// The first byte wanted.
         offset: u64,
     },
+    /// Bytes of the chaining values of a file of the run's data from `offset` on.
+    Tree {
+        /// BLAKE3 of the whole file.
+        file: Digest,
+        /// The first byte wanted.
+        offset: u64,
+    },
+    /// One piece of a file of the run's data.
+    Data {
+        /// BLAKE3 of the whole file.
+        file: Digest,
+        /// Which piece.
+        index: u32,
+    },
 }
 
 /// One epoch of a chain.
@@ -457,6 +478,9 @@ pub enum Answer {
     /// At most [`CHAIN_MAX`] entries, oldest first.
     Chain(Vec<ChainLink>),
 }
+
+/// Bytes of [`Heartbeat::unlinked`]: a bit for each member that a roster may have.
+pub const UNLINKED_BYTES_MAX: usize = MEMBERS_MAX.div_ceil(8);
 
 /// Finished chunks in one `Report`: those of a ring of as many members as a roster may have.
 pub const CHUNKS_MAX: usize = MEMBERS_MAX;

@@ -47,8 +47,9 @@ pub struct State {
     last_beat: Option<News>,
     /// Whether somebody alive has a greater head that may be had.
     ahead: bool,
-    direct: bool,
     send_rate: u64,
+    /// The epoch of the newest checkpoint on disk.
+    serves: u64,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
     due: Option<Time>,
@@ -70,12 +71,13 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
         decided: epoch.decided().is_some(),
         applying: epoch.decided_for_good().is_some(),
         openings: epoch.openings(),
+        voters: epoch.voters(),
     }
 }
 
-/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined,
-/// whether we are behind, the weight that is ready, and the vouches that we know and lie on.
-type News = (Head, Series, Option<Digest>, bool, u64, (u64, u64));
+/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our goodbye,
+/// whether we are behind, the weight that is ready, the vouches that we know and lie on, and whom we are joined with.
+type News = ((Head, Series, Option<Digest>, bool), bool, u64, (u64, u64), (bool, Vec<u8>));
 
 /// The shortest interval between two heartbeats on news.
 const BEAT_GAP: Duration = Duration::from_millis(50);
@@ -91,9 +93,9 @@ impl State {
         let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
         assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
         let roll = Roll::new(heartbeat, minority_grace);
-        let Recovered { lineage, votes } = recovered;
+        let Recovered { lineage, marks, votes } = recovered;
         let votes = Votes::replay(&law.run, &votes);
-        let sync = sync::State::new(law.clone(), me, sync, lineage);
+        let sync = sync::State::new(now, law.clone(), me, sync, (lineage, marks));
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
         let epoch = epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger));
@@ -105,8 +107,8 @@ impl State {
             me,
             sync,
             queue: VecDeque::new(),
-            direct: true,
             send_rate: 0,
+            serves: 0,
             count: 0,
             beat_at: now,
             ahead: false,
@@ -144,14 +146,19 @@ impl State {
         let next = match input {
             Input::Tick => return self.see(now, view::Input::Tick, out),
             Input::Message(message) => return self.on_message(now, message, out),
-            Input::Unlinked(peer) => return self.see(now, view::Input::Unlinked(peer), out),
+            Input::Unlinked(peer) => {
+                self.see(now, view::Input::Unlinked(peer), out);
+                Next::Epoch(epoch::Input::Linked(peer, false))
+            }
+            Input::Linked(peer, linked) => Next::Epoch(epoch::Input::Linked(peer, linked)),
             Input::RoundTrip(peer, ms) => {
                 self.see(now, view::Input::RoundTrip(peer, ms), out);
                 return false;
             }
-            Input::Reachable(direct) => {
-                self.direct = direct;
-                return true;
+            Input::Reachable(dialable) => Next::Epoch(epoch::Input::Reachable(dialable)),
+            Input::Saved(epoch) => {
+                self.serves = epoch;
+                return false;
             }
             Input::Trained { tokens, norm } => {
                 self.run(now, Next::Sync(sync::Input::Frozen), out);
@@ -183,7 +190,7 @@ impl State {
             Input::Applied { state } => Next::Epoch(epoch::Input::Applied(state)),
             Input::Answer(from, answer) => {
                 let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
-                let majority = self.epoch.majority_present(step);
+                let majority = self.epoch.decides(step);
                 Next::Sync(sync::Input::Answer { from, answer, majority })
             }
             Input::Partial(state) => Next::Sync(sync::Input::Partial(state)),
@@ -294,6 +301,13 @@ impl State {
         self.sync.judged_bytes()
     }
 
+    /// R44: whether others have decided the open epoch, by what they say, and nobody has handed it out yet.
+    #[must_use]
+    pub fn is_passed_over(&self, now: Time) -> bool {
+        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        self.sync.is_passed_over(step, open(&self.epoch))
+    }
+
     /// The proof of an epoch that was committed lately.
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
@@ -302,7 +316,7 @@ impl State {
 
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
         let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
-        let ahead = self.sync.sees_ahead(step);
+        let ahead = self.sync.sees_ahead(step, open(&self.epoch));
         if ahead != std::mem::replace(&mut self.ahead, ahead) {
             self.run(now, Next::Epoch(epoch::Input::Ahead(ahead)), out);
         }
@@ -379,9 +393,12 @@ impl State {
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
         let (vouch, vouched) = (self.sync.vouch(), self.sync.vouched());
-        let news =
-            (head, series, self.epoch.joined(), phase == Phase::Behind, ready, (vouch, vouched));
-        if self.last_beat != Some(news) {
+        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
+        let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());
+        let (standing, links) = ((head, series, joined, closed), (direct, unlinked.clone()));
+        let news = (standing, phase == Phase::Behind, ready, (vouch, vouched), links);
+        if self.last_beat.as_ref() != Some(&news) {
             let last = self.beat_at - self.view.roll().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
         }
@@ -398,16 +415,18 @@ impl State {
             count: self.count,
             head,
             series,
-            joined: self.epoch.joined(),
+            joined,
+            closed,
             log: self.me.log,
             incarnation: self.me.incarnation,
             phase,
             attempt,
             ready,
-            direct: self.direct,
+            direct,
+            unlinked,
             round_trips: round_trips.take(view::ROUND_TRIPS_MAX).collect(),
             send_rate: self.send_rate,
-            serves: head.epoch,
+            serves: self.serves,
             vouch,
             vouched,
             ticket: self.epoch.ticket().cloned().map(Box::new),

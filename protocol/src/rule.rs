@@ -14,6 +14,8 @@ pub enum Rule {
     R19,
     R30,
     R34,
+    R42,
+    R44,
     G1,
     G2,
     G3,

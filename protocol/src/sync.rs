@@ -14,6 +14,7 @@
 mod whom;
 mod pursuit;
 mod judged;
+mod marks;
 mod fork;
 mod arrive;
 mod vouched;
@@ -28,7 +29,7 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Ledger, Ledgers};
 use crate::lineage::{Law, Me};
-use crate::log::Record;
+use crate::log::{Mark, Record};
 use crate::message::{
     Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Message, Opening,
     Phase, Rank, Receipt, Series, Voter, Vouch,
@@ -41,6 +42,7 @@ use crate::time::Time;
 use crate::vouch::Vouches;
 use crate::wire;
 
+use marks::Marks;
 use pursuit::{Before, Pursuit};
 
 /// What the machine must know.
@@ -55,6 +57,11 @@ pub struct Config {
     pub replay_max: usize,
     /// Epochs that a greater head may undo of ours, however few have signed what came instead (G11).
     pub undo_max: u64,
+    /// A greater head may undo of ours what we took within this time, however many epochs and however few
+    /// have signed ([`UNDO_TIME`]).
+    pub undo_time: Duration,
+    /// The wall clock at the start: seconds since 1970.
+    pub unix: u64,
     /// A head that is followed whatever it undoes, since a person says so.
     pub follow: Option<Digest>,
     /// Who vouches for states of the run.
@@ -76,7 +83,7 @@ pub enum Input {
         from: PeerId,
         /// `None` when there was none.
         answer: Option<Arc<Answer>>,
-        /// Whether a majority of the voters of the open epoch is present (R24).
+        /// Whether we may decide the open epoch: as one of a majority of its voters that is present (R24).
         majority: bool,
     },
     /// Our delta for the epoch after our head is frozen, and may be spent there.
@@ -108,6 +115,8 @@ pub struct Open<'a> {
     pub applying: bool,
     /// Its Regroups.
     pub openings: &'a [Opening],
+    /// Who decides it.
+    pub voters: &'a [Voter],
 }
 
 /// What stays in memory of an epoch of our lineage: 72 bytes, so a year of epochs of a minute is 38 MB.
@@ -171,12 +180,12 @@ pub struct State {
     ahead_since: Option<Time>,
     /// Changes with each question.
     draws: u64,
-    /// Some epochs at which our head was taken, and when.
-    taken: VecDeque<(u64, Time)>,
+    /// When our head was where.
+    marks: Marks,
     /// A state whose checkpoint has come in part.
     partial: Option<Digest>,
-    /// Whether we follow a greater head, and have not told yet that we are there.
-    catching_up: bool,
+    /// Until we tell that we are there: the most updates that the next way may have to be replayed.
+    catching_up: Option<usize>,
     /// The heads after which we froze what is still unspent here: a receipt of another lineage that
     /// follows one of them and names us has spent it.
     frozen_after: Vec<Digest>,
@@ -189,6 +198,9 @@ pub struct State {
     /// Who is in, epoch by epoch; `None` in open runs.
     ledgers: Option<Ledgers>,
 }
+
+/// [`Config::undo_time`] of every program; guess: two friends notice within it that they train apart.
+pub const UNDO_TIME: Duration = Duration::from_secs(marks::RECENT_S);
 
 /// Committed updates that a peer keeps for others to replay: a day away at an epoch of 45 minutes.
 pub const UPDATES_KEPT: usize = 32;
@@ -218,8 +230,15 @@ const REMEMBERED_MAX: usize = 1_024;
 impl State {
     /// A machine at the end of `lineage`, which starts at genesis.
     #[must_use]
-    pub fn new(law: Law, me: Me, config: Config, lineage: Vec<(Head, Link)>) -> Self {
-        let head = genesis(&config);
+    pub fn new(
+        now: Time,
+        law: Law,
+        me: Me,
+        config: Config,
+        (lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
+    ) -> Self {
+        let (head, clock) = (genesis(&config), (config.unix, now));
+        let reached = lineage.last().map_or(head, |(reached, _)| *reached);
         let mut vouches = Vouches::new(config.organiser, law.run);
         if let Some(vouch) = &config.vouch {
             // One that does not verify is as good as none.
@@ -240,9 +259,9 @@ impl State {
             aside: Aside::default(),
             ahead_since: None,
             draws: 0,
-            taken: VecDeque::new(),
+            marks: Marks::new(marks, reached.epoch, clock),
             partial: None,
-            catching_up: false,
+            catching_up: None,
             frozen_after: Vec::new(),
             told: Told::default(),
             forkable: BTreeMap::new(),
@@ -295,7 +314,7 @@ impl State {
         let attempt = link.certificate.roster.attempt;
         let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());
         self.push(Arc::from(link), head);
-        self.note_taken(step);
+        self.mark(step);
         self.note_returned(step);
         let forkable_since = self.forkable_since();
         let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };

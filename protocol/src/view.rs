@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::admit::TICKET_BYTES_MAX;
 use crate::event::{Cause, Event};
 use crate::id::PeerId;
-use crate::message::{Heartbeat, Leaving, Phase, Ticket};
+use crate::message::{Heartbeat, Leaving, Phase, Ticket, UNLINKED_BYTES_MAX};
 use crate::roll::{Roll, Seen};
 use crate::time::Time;
 
@@ -182,6 +182,9 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
     if beat.round_trips.len() > ROUND_TRIPS_MAX {
         beat.to_mut().round_trips.truncate(ROUND_TRIPS_MAX);
     }
+    if beat.unlinked.len() > UNLINKED_BYTES_MAX {
+        beat.to_mut().unlinked = Vec::new();
+    }
     if beat.ticket.as_deref().is_some_and(long) {
         beat.to_mut().ticket = None;
     }
@@ -190,10 +193,10 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
 
 /// What a heartbeat says that a decision may depend on.
 fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
-    let Heartbeat { log, incarnation, head, series, joined, phase, ready, direct, .. } = *beat;
+    let Heartbeat { log, incarnation, head, series, joined, closed, phase, ready, .. } = *beat;
     let shows = beat.ticket.is_some();
-    let says = (head, series, joined, phase == Phase::Behind, ready, direct, shows);
-    (log, incarnation, says, beat.vouch, beat.vouched)
+    let says = (head, series, joined, closed, phase == Phase::Behind, ready, shows);
+    (log, incarnation, says, (beat.direct, beat.unlinked.clone()), beat.vouch, beat.vouched)
 }
 
 /// Smoothed round trip: RFC 6298's gain of 1/8.

@@ -152,6 +152,38 @@ impl Story {
         self.start(name, self.programs.node, &all)
     }
 
+    /// Starts the node `name` by the line that it printed as its last word, and nothing else.
+    ///
+    /// # Errors
+    /// There is no such line, or it cannot be started.
+    pub fn go_on(&self, name: &str, left: &Done) -> Result<Process> {
+        let last = left.out.lines().last().unwrap_or_default();
+        let line =
+            last.split('`').nth(1).with_context(|| format!("no line to type in {last:?}"))?;
+        let mut words: Vec<&str> = line.split(' ').skip(1).collect();
+        let events = self.text(&format!("{name}/events.jsonl"));
+        words.extend(["--events", &events]);
+        self.start(name, self.programs.node, &words)
+    }
+
+    /// Starts `intellect-node run` as the node `name` under another command, as in `ip netns exec …`, where it
+    /// listens as it does by default.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_node_under(
+        &self,
+        name: &str,
+        command: &[&str],
+        arguments: &[&str],
+    ) -> Result<Process> {
+        let (data, events) =
+            (self.text(&format!("{name}/data")), self.text(&format!("{name}/events.jsonl")));
+        let fixed = ["--data-dir", &data, "--events", &events, "--threads", "1"];
+        let line = [command, &[self.programs.node], &fixed, arguments].concat();
+        self.start(name, line[0], &line[1..])
+    }
+
     /// Makes a key and a manifest: a small model on synthetic data, changed by `settings`.
     ///
     /// # Errors
@@ -192,14 +224,30 @@ impl Story {
         command: &[&str],
         manifests: &[PathBuf],
     ) -> Result<(Process, String)> {
-        let data = self.text("bootstrap/data");
+        self.start_bootstrap_at("bootstrap", command, &["/ip4/127.0.0.1/tcp/0"], manifests)
+    }
+
+    /// The same as `name`, at other addresses: in a network namespace, say, whose `ip netns exec …` is the command.
+    ///
+    /// # Errors
+    /// It says nothing for half a minute.
+    pub fn start_bootstrap_at(
+        &self,
+        name: &str,
+        command: &[&str],
+        listen: &[&str],
+        manifests: &[PathBuf],
+    ) -> Result<(Process, String)> {
+        let data = self.text(&format!("{name}/data"));
         let manifests: Vec<_> = manifests.iter().map(|path| path.to_string_lossy()).collect();
-        let mut line = [command, &[self.programs.bootstrap]].concat();
-        line.extend(["--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data]);
+        let mut line = [command, &[self.programs.bootstrap, "--data-dir", &data]].concat();
+        for address in listen {
+            line.extend(["--listen", address]);
+        }
         for manifest in &manifests {
             line.extend(["--manifest", manifest]);
         }
-        let mut process = self.start("bootstrap", line[0], &line[1..])?;
+        let mut process = self.start(name, line[0], &line[1..])?;
         let start = Instant::now();
         loop {
             let out = fs::read_to_string(&process.out)?;

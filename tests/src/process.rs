@@ -193,8 +193,9 @@ impl Process {
         self.wait_for(patience, |event| event["event"] == "committed" && event["epoch"] == epoch)
     }
 
-    /// All that it printed.
-    pub(super) fn said(&self) -> String {
+    /// All that it printed, of earlier starts too.
+    #[must_use]
+    pub fn said(&self) -> String {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         read(&self.out) + &read(&self.err)
     }

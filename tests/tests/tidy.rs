@@ -13,6 +13,8 @@
 mod graph;
 #[path = "tidy/read.rs"]
 mod read;
+#[path = "tidy/sentences.rs"]
+mod sentences;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -80,7 +82,17 @@ const RULES: &[(Rule, &[&str])] = &[
     (mentions, &["docs/A.md", "`model/src/gone.rs`"]),
     (mentions, &["docs/A.md", "`a_test_that_is_gone`", "model/src/a.rs", "fn a_test() {}"]),
     (mentions, &["model/src/a.rs", "//! As PROTOCOL-RULES has it."]),
+    (
+        said,
+        &[
+            "docs/OPERATING.md",
+            "# O\n\n### What it says, and what to do\n\n| it says | it means |\n|---|---|\n| `lost peer …: gone` | so |",
+            "node/src/a.rs",
+            "//! A.\nfn f() { say(\"found peer {}\") }",
+        ],
+    ),
     (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
+    (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
     (lock, &["Cargo.lock", "source = \"git+https://example.org/a\""]),
@@ -156,7 +168,7 @@ fn header(files: &[File]) -> Vec<String> {
 }
 
 /// `protocol` has an allow-list; nobody else names what another crate is the home of; versions stand
-/// in the workspace's table; `cuda` is the only feature.
+/// in the workspace's table; a feature is a backend.
 fn dependencies(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for f in files.iter().filter(|f| f.path.ends_with("/Cargo.toml")) {
@@ -173,8 +185,8 @@ fn dependencies(files: &[File]) -> Vec<String> {
                     } else if !may_depend(krate, name) {
                         out.push(format!("{}: {name} is not for {krate}", f.path));
                     }
-                } else if listed && section == "[features]" && name != "cuda" {
-                    out.push(format!("{}: feature {name}; `cuda` is the only one", f.path));
+                } else if listed && section == "[features]" && !FEATURES.contains(&name) {
+                    out.push(format!("{}: feature {name}; there are {FEATURES:?}", f.path));
                 }
             }
         }
@@ -350,6 +362,19 @@ fn words(files: &[File]) -> Vec<String> {
     out
 }
 
+/// Plain forms reduce by the helper that knows what CubeCL gets wrong.
+fn reduces(files: &[File]) -> Vec<String> {
+    let mut out = Vec::new();
+    let plain = |f: &&File| f.path.starts_with("model/src/ops/") && f.path != REDUCE;
+    for f in rust(files).filter(plain).filter(|f| !is_test(&f.path)) {
+        let code = code(&source(f));
+        for call in REDUCES.into_iter().filter(|call| code.contains(call)) {
+            out.push(format!("{}: `{call}` of burn; take that of {REDUCE}", f.path));
+        }
+    }
+    out
+}
+
 /// A document has one title, on top, and its relative links lead somewhere.
 fn markdown(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
@@ -413,6 +438,13 @@ fn mentions(files: &[File]) -> Vec<String> {
         }
     }
     out
+}
+
+/// The sentences that OPERATING.md explains are those that the programs say.
+fn said(files: &[File]) -> Vec<String> {
+    let Some(f) = files.iter().find(|f| f.path == "docs/OPERATING.md") else { return Vec::new() };
+    let unsaid = sentences::unsaid(&f.text, "### What it says, and what to do", files);
+    unsaid.into_iter().map(|cell| format!("{}: no program says `{cell}`", f.path)).collect()
 }
 
 /// PROTOCOL.md carries the hash of what it describes: the code, without comments and tests, of the
@@ -514,10 +546,13 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
 /// What `protocol` may depend on, for building and for testing.
 const PROTOCOL_MAY: [&str; 7] =
     ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
+/// Each compiles a backend in.
+const FEATURES: [&str; 2] = ["cuda", "wgpu"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("bincode", &["protocol/src/wire"]),
     ("burn", &["model/"]),
+    ("wgpu", &["model/src/device/"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
     ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars.rs"]),
@@ -552,6 +587,7 @@ const LAYERS: [&[&str]; 5] = [
         "repair",
         "ring",
         "step",
+        "tree",
         "vouch",
     ],
     &["view", "epoch", "sync", "exchange", "crowd"],
@@ -559,6 +595,17 @@ const LAYERS: [&[&str]; 5] = [
     &["holdings"],
 ];
 const MACHINE: usize = 2;
+const REDUCE: &str = "model/src/ops/reduce.rs";
+const REDUCES: [&str; 8] = [
+    ".sum_dim(",
+    ".mean_dim(",
+    ".max_dim(",
+    ".min_dim(",
+    ".argmax(",
+    ".argmin(",
+    "activation::softmax",
+    "activation::log_softmax",
+];
 const DRAWERS: [&str; 9] =
     ["util", "utils", "common", "core", "types", "helper", "helpers", "misc", "prelude"];
 const BANNED: [&str; 8] = [

@@ -24,7 +24,8 @@ table! {
         anneal_weights: Option<Vec<f64>>, 0.0..=1e6, "likewise from `anneal_from` on";
         anneal_from: Option<u64>, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
         names: Option<Vec<String>>, NAME, "what the files are called, one name for each, or absent; for people: a file is known by its digest";
-        url: Option<String>, URL, "where the files are to be had, or absent; with `names`";
+        url: Option<String>, URL, "where nodes fetch the file, or absent; with a '/' at its end a folder, in which each file lies under its name; with `names`";
+        share: bool, (), "or absent: peers hand the files to whoever lacks them; the organiser says that this is allowed";
     }
 }
 
@@ -38,6 +39,8 @@ pub struct Data {
     pub held_out: f64,
     /// Where whoever joins finds the files.
     pub hints: Hints,
+    /// Whether peers hand the files to whoever lacks them.
+    pub share: bool,
 }
 
 /// The kinds of source.
@@ -92,6 +95,12 @@ pub struct Component {
 }
 
 impl Data {
+    /// Whether a node that lacks the files fetches them, if it may: from peers, or where they are to be had.
+    #[must_use]
+    pub fn is_fetched(&self) -> bool {
+        self.share || self.hints.url.is_some()
+    }
+
     /// How many different tokens there are.
     #[must_use]
     pub fn tokens(&self) -> usize {
@@ -141,6 +150,9 @@ impl Data {
         } else if !fields.has("url") {
             fields.refuse("url", "")?;
         }
+        if !fields.has("share") {
+            fields.refuse("share", "")?;
+        }
         let written = Written::read(&fields)?;
         let file = || Fingerprint { digest: digest_of(&written.digest), bytes: written.bytes };
         let source = match kind {
@@ -157,13 +169,14 @@ impl Data {
             },
         };
         let hints = Hints::read(written.names, written.url, source.file_count())?;
-        Ok(Self { source, held_out: written.held_out, hints })
+        Ok(Self { source, held_out: written.held_out, hints, share: written.share })
     }
 
     /// The table as a manifest writes it.
     pub(super) fn written(&self) -> Written {
         let (names, url) = self.hints.written();
-        let none = Written { held_out: self.held_out, names, url, ..Written::NONE };
+        let (held_out, share) = (self.held_out, self.share);
+        let none = Written { held_out, names, url, share, ..Written::NONE };
         match &self.source {
             &Source::Synthetic { symbols, order } => Written { symbols, order, ..none },
             Source::Text(file) => Written {
@@ -249,10 +262,16 @@ impl Source {
     /// How many files every peer needs.
     #[must_use]
     pub fn file_count(&self) -> usize {
+        self.files().len()
+    }
+
+    /// The files that every peer needs, 64 at most.
+    #[must_use]
+    pub fn files(&self) -> Vec<Fingerprint> {
         match self {
-            Self::Synthetic { .. } => 0,
-            Self::Text(_) | Self::Tokens { .. } => 1,
-            Self::Mix { components, .. } => components.len(),
+            Self::Synthetic { .. } => Vec::new(),
+            Self::Text(file) | Self::Tokens { file, .. } => vec![*file],
+            Self::Mix { components, .. } => components.iter().map(|part| part.file).collect(),
         }
     }
 }
@@ -321,7 +340,7 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
         "digest" | "bytes" => Some(&[Kind::Text, Kind::Tokens]),
         "tokenizer_digest" | "tokens" | "bos" => Some(&[Kind::Tokens, Kind::Mix]),
         "digests" | "sizes" | "weights" | "anneal_weights" | "anneal_from" => Some(&[Kind::Mix]),
-        "names" | "url" => Some(&[Kind::Text, Kind::Tokens, Kind::Mix]),
+        "names" | "url" | "share" => Some(&[Kind::Text, Kind::Tokens, Kind::Mix]),
         _ => None,
     }
 }

@@ -2,15 +2,17 @@
 
 use std::path::PathBuf;
 
+use super::data::Fingerprint;
 use super::error::WorkError;
-use super::table::Pattern;
+use super::table::{Pattern, hex};
 
 /// What an organiser tells those who join about the files. A file is believed by its digest alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
     /// A name for each file, in their order; none if there are none.
     pub names: Vec<String>,
-    /// Where they are to be had.
+    /// Where they are to be had over https: the one file, or, with a '/' at its end, the folder in which
+    /// each lies under its name.
     pub url: Option<String>,
 }
 
@@ -39,6 +41,12 @@ impl Hints {
             let need = format!("the run has {files} files: write a name for each");
             return Err(WorkError::value("data.names", value, need));
         }
+        if let Some(url) = url.as_ref().filter(|url| files > 1 && !url.ends_with('/')) {
+            let need = format!(
+                "the run has {files} files: name the folder that holds all of them, with a '/' at its end"
+            );
+            return Err(WorkError::value("data.url", url, need));
+        }
         Ok(Self { names, url })
     }
 
@@ -47,13 +55,44 @@ impl Hints {
         ((!self.names.is_empty()).then(|| self.names.clone()), self.url.clone())
     }
 
-    /// What an error adds about file `index`, which is missing, after its digest; empty if the file
-    /// has no name.
-    pub(crate) fn told(&self, index: usize) -> String {
-        let Some(name) = self.names.get(index) else { return String::new() };
-        let url = self.url.as_ref().map(|url| format!(" and offers at {url}")).unwrap_or_default();
-        format!(", which its organiser calls {name}{url}")
+    /// Where file `index` is to be had.
+    #[must_use]
+    pub fn address(&self, index: usize) -> Option<String> {
+        let (url, name) = (self.url.as_ref()?, self.names.get(index)?);
+        Some(if url.ends_with('/') { format!("{url}{}", escaped(name)) } else { url.clone() })
     }
+
+    /// File `index` for a person, by its name or else its kind: "text.txt (311 688 bytes, BLAKE3 …)".
+    #[must_use]
+    pub fn described(&self, index: usize, kind: &str, file: Fingerprint) -> String {
+        let name = self.names.get(index).cloned().unwrap_or_else(|| format!("a {kind} file"));
+        format!("{name} ({} bytes, BLAKE3 {})", spaced(file.bytes), hex(&file.digest))
+    }
+
+    /// Where the files are to be had, as the begin of what to do about one that is missing.
+    pub(crate) fn remedy(&self) -> String {
+        match &self.url {
+            Some(url) => format!("get it: {url}, then"),
+            None => "get it from where its organiser says, then".to_owned(),
+        }
+    }
+}
+
+/// A number with a space between groups of three digits.
+fn spaced(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(" ")
+}
+
+/// A name as an address has it.
+fn escaped(name: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'.' | b'_' | b'-' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    name.bytes().map(letter).collect()
 }
 
 /// Whether a shell takes this name for one file of the folder at hand, as it is or in quotation
@@ -67,9 +106,16 @@ fn fits_name(letter: char) -> bool {
     letter.is_alphanumeric() || "._-+ ".contains(letter)
 }
 
+/// Whether this is an address of https with a host, maybe a port, and no more before its path.
 fn is_url(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"'`\\<>".contains(&byte);
-    text.len() <= URL_BYTES_MAX && text.contains("://") && text.bytes().all(fits)
+    let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"'`\\<>#".contains(&byte);
+    let Some(rest) = text.strip_prefix("https://") else { return false };
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let in_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    text.len() <= URL_BYTES_MAX
+        && text.bytes().all(fits)
+        && host.bytes().all(in_host)
+        && host.starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '[')
 }
 
 /// What a file may be called.
@@ -80,8 +126,8 @@ pub(super) const NAME: Pattern = Pattern {
 };
 /// Where files are to be had.
 pub(super) const URL: Pattern = Pattern {
-    told: "an address like https://example.org/corpus.tokens",
-    wanted: "an address like https://example.org/corpus.tokens",
+    told: "an address like https://example.org/corpus.tokens, of at most 500 bytes",
+    wanted: "an address like https://example.org/corpus.tokens, of https and at most 500 bytes",
     fits: is_url,
 };
 const NAME_LETTERS_MAX: usize = 100;

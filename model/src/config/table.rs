@@ -3,8 +3,10 @@
 //! Each line makes a field of the struct, its bounds, the answer to a wrong value, its canonical
 //! bytes and its line in docs/FORMATS.md. The lines have the order of the bytes. A key that does
 //! not apply is refused in a manifest; its field is then zero or empty, and so are its bytes. A key
-//! that is younger than the first manifests is an `Option`: where it does not apply it has no
-//! bytes, so that older runs keep their ids.
+//! that is younger than the first manifests is an `Option`, or a switch: where it does not apply it
+//! has no bytes, so that older runs keep their ids.
+
+mod switch;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -427,6 +429,8 @@ pub(crate) enum Field {
     Text(String),
     /// A name out of a closed list, and its number.
     Name(&'static str, u64),
+    /// A switch that is on.
+    On,
     /// Several values.
     List(Vec<Self>),
 }
@@ -438,16 +442,18 @@ impl Field {
             Self::Float(number) => (*number).into(),
             Self::Text(text) => text.clone().into(),
             Self::Name(name, _) => (*name).into(),
+            Self::On => true.into(),
             Self::List(fields) => fields.iter().map(Self::to_toml).collect::<Vec<_>>().into(),
         }
     }
 
-    /// Integers, float bits and numbers of names as u64 little endian, strings as u32 length and
-    /// bytes, lists as u64 length and values.
+    /// Integers, float bits and numbers of names as u64 little endian, a switch that is on as 1,
+    /// strings as u32 length and bytes, lists as u64 length and values.
     fn hash_into(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Integer(number) | Self::Name(_, number) => bytes.extend(number.to_le_bytes()),
             Self::Float(number) => bytes.extend(number.to_bits().to_le_bytes()),
+            Self::On => bytes.extend(1_u64.to_le_bytes()),
             Self::Text(text) => {
                 // Every text is bounded far below.
                 bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());

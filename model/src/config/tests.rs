@@ -220,10 +220,14 @@ fn hints_survive_being_written_and_change_the_canonical_bytes() {
     named.data.hints = Hints::of(&["/a/web pages.tokens".into(), "b/böse;\"$(x).tokens".into()]);
     assert_eq!(named.data.hints.names, ["web pages.tokens", "böse____x_.tokens"]);
     let mut found = named.clone();
-    found.data.hints.url = Some("https://example.org/corpus".to_owned());
+    found.data.hints.url = Some("https://example.org/corpus/".to_owned());
     for work in [&plain, &named, &found] {
         assert_eq!(Work::parse(&work.to_toml()).as_ref(), Ok(work));
     }
+    let at = |index| found.data.hints.address(index);
+    assert_eq!(at(0).unwrap(), "https://example.org/corpus/web%20pages.tokens");
+    assert_eq!(at(1).unwrap(), "https://example.org/corpus/b%C3%B6se____x_.tokens");
+    assert_eq!((at(2), named.data.hints.address(0)), (None, None));
     let bytes = [&plain, &named, &found].map(Work::canonical);
     assert!(bytes[0] != bytes[1] && bytes[1] != bytes[2]);
     assert!(Hints::of(&["..".into(), "-rf".into()]).names.iter().all(|name| name.starts_with('_')));
@@ -247,11 +251,33 @@ fn hints_that_a_shell_would_take_otherwise_are_refused() {
         assert!(names(&[name]).contains("a file's name"), "{name}");
     }
     assert!(names(&["a", "b"]).contains("the run has 1 files"), "{}", names(&["a", "b"]));
-    for url in ["corpus", "https://a b", "https://a\u{1b}[2J", "ftp://'"] {
+    let long = format!("https://a/{}", "x".repeat(500));
+    for url in [
+        "corpus",
+        "https://a b",
+        "https://a\u{1b}[2J",
+        "ftp://'",
+        "http://example.org/text",
+        "https://",
+        "https:///text",
+        "https://me:secret@example.org/text",
+        "https://example.org/text#part",
+        &long,
+    ] {
         let mut manifest = text.clone();
         put(&mut manifest, "data.url", url);
-        assert!(refusal(&manifest).contains("data.url"), "{url}");
+        let told = refusal(&manifest);
+        assert!(told.contains("data.url") && told.contains("https"), "{url}: {told}");
     }
+    for url in ["https://example.org:8443/a/b?c=d", "https://[2001:db8::1]/text", "https://a/"] {
+        let mut manifest = text.clone();
+        put(&mut manifest, "data.url", url);
+        assert!(Work::parse(&manifest).is_ok(), "{url}");
+    }
+    let mut of_files = mix();
+    of_files.data.hints = Hints::of(&["a.tokens".into(), "b.tokens".into()]);
+    of_files.data.hints.url = Some("https://example.org/a.tokens".to_owned());
+    assert!(refusal(&of_files.to_toml()).contains("'/' at its end"));
     let mut synthetic = Work::synthetic().to_toml();
     put(&mut synthetic, "data.url", "https://example.org");
     assert!(refusal(&synthetic).contains("\"mix\" only"), "{}", refusal(&synthetic));

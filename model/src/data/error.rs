@@ -1,6 +1,6 @@
 //! Why data cannot be opened or read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -12,18 +12,32 @@ use crate::config::table::hex;
 /// Why a source cannot be opened or read; whoever runs this peer must act.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// The run needs a file and none was given.
+    /// The run needs a file and none was given, or what was given holds none that can be it.
     #[error(
-        "this run trains on a {kind} file of {} bytes with BLAKE3 {}{hint}: name it with --data FILE",
-        file.bytes, hex(&file.digest)
+        "this run trains on {described}: {get} name it with --data FILE, or the folder that holds it"
     )]
     NoFile {
-        /// What is in it.
-        kind: &'static str,
-        /// Digest and length of the file that is needed.
+        /// Digest and length of the file.
         file: Fingerprint,
-        /// What its organiser says of it, if anything.
-        hint: String,
+        /// The same with its name, as [`Hints::described`](crate::config::Hints::described) has it.
+        described: String,
+        /// Where it is to be had, as an order.
+        get: String,
+    },
+    /// The file that was named is not there.
+    #[error(
+        "this run trains on {described}, which is not in {}; {get} type the line again, or --data FOLDER",
+        place(path)
+    )]
+    Missing {
+        /// The path that was given.
+        path: PathBuf,
+        /// Digest and length of the run's file.
+        file: Fingerprint,
+        /// The same with its name, as [`Hints::described`](crate::config::Hints::described) has it.
+        described: String,
+        /// Where it is to be had, as an order.
+        get: String,
     },
     /// A file was given and the run needs none.
     #[error("this run's data is synthetic: leave --data {} out", .0.display())]
@@ -126,25 +140,48 @@ pub enum DataError {
         /// Length of the file in bytes.
         bytes: u64,
     },
-    /// Not all files of a mix were named.
+    /// Not all files of a mix were named, or some of those are not there.
     #[error(
-        "this run mixes {count} token files and {missing} of them were not named, one with {} bytes and \
-         BLAKE3 {}{hint}: name each with --data, or the folder that holds them",
-        file.bytes, hex(&file.digest)
+        "this run mixes {count} token files and {} of them were not found, among them {described}: {get} \
+         name each with --data, or the folder that holds them",
+        lacking.len()
     )]
     MissingOfMix {
         /// How many files the run has.
         count: usize,
-        /// How many are missing.
-        missing: usize,
-        /// Digest and length of the first of them.
-        file: Fingerprint,
-        /// What its organiser says of it, if anything.
-        hint: String,
+        /// Digests and lengths of those that are missing.
+        lacking: Vec<Fingerprint>,
+        /// The first of them, as [`Hints::described`](crate::config::Hints::described) has it.
+        described: String,
+        /// Where it is to be had, as an order.
+        get: String,
     },
+    /// A number behind the last file.
+    #[error("the run has no file of this number")]
+    NoSuchFile,
     /// The manifest holds nothing out.
     #[error("nothing is held out to measure on: data.held_out is 0")]
     NothingHeldOut,
+}
+
+impl DataError {
+    /// The files that are not here, where that is what is wrong.
+    #[must_use]
+    pub fn lacking(&self) -> Vec<Fingerprint> {
+        match self {
+            Self::NoFile { file, .. } | Self::Missing { file, .. } => vec![*file],
+            Self::MissingOfMix { lacking, .. } => lacking.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Where a path leads that has nothing at its end.
+fn place(path: &Path) -> String {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.display().to_string(),
+        _ => "this folder".to_owned(),
+    }
 }
 
 fn list(named: &[PathBuf]) -> String {

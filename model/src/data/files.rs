@@ -4,7 +4,7 @@
 //! them. A folder may hold anything else: only its files of the right length are looked into.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::documents::sink::ReadError;
 use super::error::DataError;
@@ -62,16 +62,24 @@ pub(super) fn one(
     expected: Fingerprint,
     hints: &Hints,
 ) -> Result<PathBuf, DataError> {
-    if let [file] = named
-        && !file.is_dir()
-    {
+    let (described, get) = (hints.described(0, kind, expected), hints.remedy());
+    match named {
+        [path] if is_absent(path) => {
+            return Err(DataError::Missing { path: path.clone(), file: expected, described, get });
+        }
         // Whatever it is: whoever opens it says what is wrong.
-        return Ok(file.clone());
+        [path] if !path.is_dir() => return Ok(path.clone()),
+        _ => {}
     }
     for candidate in all(named)?.into_iter().filter(|file| file.bytes == expected.bytes) {
         if text::describe(&candidate.path)? == expected {
             return Ok(candidate.path);
         }
     }
-    Err(DataError::NoFile { kind, file: expected, hint: hints.told(0) })
+    Err(DataError::NoFile { file: expected, described, get })
+}
+
+/// Whether nothing lies at the end of this path, as far as that can be known.
+pub(super) fn is_absent(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
 }

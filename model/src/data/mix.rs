@@ -21,6 +21,7 @@ use super::draw::Draw;
 use super::entropy::Entropies;
 use super::error::DataError;
 use super::files;
+use super::steady::Steady;
 use super::tokens::{self, Requirements, Tokens};
 use crate::config::{Component, Hints};
 
@@ -43,7 +44,10 @@ impl Mix {
         requirements: Requirements,
     ) -> Result<Self, DataError> {
         let mut found: Vec<Option<Tokens>> = parts.iter().map(|_| None).collect();
-        for candidate in files::all(named)? {
+        // One that is not there is one of the run's that is missing, or a slip that is told last.
+        let (absent, here): (Vec<_>, Vec<_>) =
+            named.iter().cloned().partition(|path| files::is_absent(path));
+        for candidate in files::all(&here)? {
             let path = candidate.path;
             let none_of = || {
                 let (path, count) = (path.clone(), parts.len());
@@ -67,16 +71,24 @@ impl Mix {
             }
         }
         if let Some(index) = found.iter().position(Option::is_none) {
-            let missing = found.iter().filter(|file| file.is_none()).count();
-            let (count, file, hint) = (parts.len(), parts[index].file, hints.told(index));
-            return Err(DataError::MissingOfMix { count, missing, file, hint });
+            let lacking = parts.iter().zip(&found).filter(|(_, file)| file.is_none());
+            let lacking = lacking.map(|(part, _)| part.file).collect();
+            let (count, get) = (parts.len(), hints.remedy());
+            let described = hints.described(index, "token", parts[index].file);
+            return Err(DataError::MissingOfMix { count, lacking, described, get });
         }
+        files::all(&absent)?;
         Ok(Self {
             files: found.into_iter().flatten().collect(),
             stable: Shares::new(parts.iter().map(|part| part.weight)),
             anneal: Shares::new(parts.iter().map(|part| part.anneal_weight)),
             anneal_from,
         })
+    }
+
+    /// The file of this number.
+    pub(super) fn file(&self, number: usize) -> Option<&Steady> {
+        self.files.get(number).map(Tokens::file)
     }
 
     /// The file of a row in an epoch that began with so many committed tokens.

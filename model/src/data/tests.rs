@@ -115,16 +115,24 @@ fn an_absent_needless_or_unreadable_file_is_told() {
     assert_eq!(
         told(&work, &[]),
         format!(
-            "this run trains on a text file of 1000 bytes with BLAKE3 {digest}: \
-             name it with --data FILE"
+            "this run trains on a text file (1 000 bytes, BLAKE3 {digest}): get it from where its \
+             organiser says, then name it with --data FILE, or the folder that holds it"
         )
     );
     let mut known = work.clone();
     known.data.hints = crate::config::Hints::of(&["my.txt".into()]);
     known.data.hints.url = Some("https://example.org/".to_owned());
     let hinted = told(&known, &[]);
-    let words = "which its organiser calls my.txt and offers at https://example.org/: name it";
+    let words = "get it: https://example.org/, then name it with --data FILE";
+    assert!(hinted.starts_with("this run trains on my.txt (1 000 bytes,"), "{hinted}");
     assert!(hinted.contains(words), "{hinted}");
+    assert_eq!(
+        told(&known, &[Path::new("my.txt")]),
+        format!(
+            "this run trains on my.txt (1 000 bytes, BLAKE3 {digest}), which is not in this folder; \
+             get it: https://example.org/, then type the line again, or --data FOLDER"
+        )
+    );
     let synthetic = Work::synthetic();
     let needless = told(&synthetic, &[file.path()]);
     assert!(needless.starts_with("this run's data is synthetic: leave --data "), "{needless}");
@@ -132,9 +140,10 @@ fn an_absent_needless_or_unreadable_file_is_told() {
     let folder = TempDir::new().expect("a folder");
     let missing = folder.path().join("missing.txt");
     let missing = told(&work, &[&missing]);
-    assert!(missing.contains("missing.txt: No such file"), "{missing}");
+    let place = format!("which is not in {}; get it from where", folder.path().display());
+    assert!(missing.contains(&place), "{missing}");
     let nothing = told(&work, &[folder.path()]);
-    assert!(nothing.starts_with("this run trains on a text file of 1000 bytes"), "{nothing}");
+    assert!(nothing.starts_with("this run trains on a text file (1 000 bytes,"), "{nothing}");
     assert!(text::describe(folder.path()).is_err());
     // A folder may hold it, beside others of its length.
     fs::write(folder.path().join("a"), [1; 1000]).expect("written");

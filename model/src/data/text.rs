@@ -87,6 +87,11 @@ impl Text {
         Ok(Self { file, split, entropies })
     }
 
+    /// The file itself.
+    pub(super) fn file(&self) -> &Steady {
+        &self.file
+    }
+
     /// `length` bytes from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
         let mut bytes = vec![0; length];

@@ -135,6 +135,11 @@ impl Tokens {
         scanned.accept(required)
     }
 
+    /// The file itself.
+    pub(super) fn file(&self) -> &Steady {
+        &self.file
+    }
+
     /// The token that begins each document.
     pub(super) fn bos(&self) -> i32 {
         // Below 2^20.

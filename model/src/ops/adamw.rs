@@ -10,6 +10,7 @@ use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, fma, simd};
 use super::operator::{Untracked, primitive, tensor};
+use super::reduce;
 
 /// Σ x². // `y [1]`
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ pub struct SquareSum;
 impl Untracked<1, 1> for SquareSum {
     fn plain<B: Backend>(&self, [x]: [FloatTensor<B>; 1]) -> [FloatTensor<B>; 1] {
         let x = tensor::<B, 1>(flat::<B>(x));
-        [primitive((x.clone() * x).sum())]
+        [primitive(reduce::sum(x.clone() * x))]
     }
 
     /// The same for every number of threads.
@@ -104,8 +105,8 @@ const ELEMENTS: usize = 1 << 15;
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Tensor, TensorData};
     use burn_flex::Flex;
+    use burn_tensor::{Tensor, TensorData};
 
     use super::super::FusedOps;
     use super::super::tests::{distance, random};

@@ -1,10 +1,9 @@
 //! Attention of the newest tokens from a cache of keys and values, for going on with a text.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Bool, Tensor};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::{Bool, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
 
@@ -13,6 +12,7 @@ use super::buf::{floats, make};
 use super::clock;
 use super::lanes::{dot_lanes, exp_lanes, fma, max_lanes, simd};
 use super::operator::{Untracked, primitive, tensor};
+use super::reduce;
 
 /// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and
 /// v.
@@ -35,7 +35,8 @@ impl Untracked<3, 1> for Attend {
         let scores = q.matmul(k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, S, T]
         let past = (tokens - new) as i64;
         let later = Tensor::<B, 2, Bool>::tril_mask([new, tokens], past, &scores.device());
-        let weights = softmax(scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY), 3);
+        let weights =
+            reduce::softmax(scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY), 3);
         [primitive(weights.matmul(v).swap_dims(1, 2).reshape([rows, width]))]
     }
 
@@ -93,9 +94,9 @@ simd! {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
     use burn_backend::ops::FloatTensorOps;
     use burn_flex::Flex;
+    use burn_tensor::TensorData;
 
     use super::super::FusedOps;
     use super::super::buf::contiguous;

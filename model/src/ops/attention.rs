@@ -26,11 +26,10 @@
 
 use std::sync::Arc;
 
-use burn::tensor::activation;
-use burn::tensor::{Bool, Int, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::{Bool, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
@@ -38,6 +37,7 @@ use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{dot_lanes, exp, fma, simd};
 use super::operator::{Operator, primitive, tensor};
+use super::reduce;
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
 /// K wide.
@@ -85,7 +85,11 @@ impl Heads {
     /// Each key-value head once for every query head of its group. // x [B, T, G, K] → [B, H, T, K]
     pub(super) fn shared<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let Self { sequences, tokens, query, kv, size } = *self;
-        let x = x.swap_dims(1, 2).reshape([sequences, kv, 1, tokens, size]);
+        let x = x.swap_dims(1, 2);
+        if self.group() == 1 {
+            return x;
+        }
+        let x = x.reshape([sequences, kv, 1, tokens, size]);
         x.repeat_dim(2, self.group()).reshape([sequences, query, tokens, size])
     }
 }
@@ -148,7 +152,7 @@ impl Operator<1> for Attention {
         let starts = Tensor::<B, 4, Int>::from_data(starts, &qkv.device()).repeat_dim(3, tokens);
         let keys = Tensor::<B, 1, Int>::arange(0..tokens as i64, &qkv.device());
         let earlier = keys.reshape([1, 1, 1, tokens as i32]).lower(starts); // [B, 1, T, T]
-        let weights = activation::softmax(scores.mask_fill(earlier, f32::NEG_INFINITY), 3);
+        let weights = reduce::softmax(scores.mask_fill(earlier, f32::NEG_INFINITY), 3);
         primitive(weights.matmul(v).swap_dims(1, 2).reshape([sequences * tokens, query * size]))
     }
 

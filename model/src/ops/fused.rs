@@ -77,10 +77,18 @@ impl FusedOps for Autodiff<Flex> {
 /// hand against.
 impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 
-/// CUDA runs the plain form.
+/// GPUs run the plain form.
 #[cfg(feature = "cuda")]
 impl FusedOps for burn_cuda::Cuda<f32, i32> {}
 
-/// CUDA runs the plain form, and burn differentiates it.
+/// GPUs run the plain form, and burn differentiates it.
 #[cfg(feature = "cuda")]
 impl FusedOps for Autodiff<burn_cuda::Cuda<f32, i32>> {}
+
+/// GPUs run the plain form.
+#[cfg(feature = "wgpu")]
+impl FusedOps for burn_wgpu::Wgpu<f32, i32> {}
+
+/// GPUs run the plain form, and burn differentiates it.
+#[cfg(feature = "wgpu")]
+impl FusedOps for Autodiff<burn_wgpu::Wgpu<f32, i32>> {}

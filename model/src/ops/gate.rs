@@ -1,9 +1,9 @@
 //! Gates and other elementwise maps of the RWKV families and GoldFinch.
 
-use burn::tensor::activation;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::activation;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};

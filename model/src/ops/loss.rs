@@ -7,17 +7,17 @@
 
 use std::sync::Arc;
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp_lanes, max_lanes, simd};
 use super::operator::{Operator, primitive, tensor};
+use super::reduce;
 use super::rows::{ELEMENTS, ROWS};
 
 /// Which number the z-loss pulls towards zero.
@@ -53,20 +53,20 @@ impl Operator<1> for CrossEntropy {
         let logits = tensor::<B, 2>(logits);
         let targets = TensorData::new(self.targets.to_vec(), [self.targets.len(), 1]);
         let targets = Tensor::<B, 2, Int>::from_data(targets, &logits.device());
-        let log_p = log_softmax(logits.clone(), 1);
-        let loss = log_p.clone().gather(1, targets).mean().neg();
+        let log_p = reduce::log_softmax(logits.clone(), 1);
+        let loss = reduce::mean(log_p.clone().gather(1, targets)).neg();
         if self.z_loss.weight == 0.0 {
             return primitive(loss);
         }
         let z = match self.z_loss.form {
             ZForm::Max => {
-                let at = logits.clone().detach().argmax(1); // [N, 1]
+                let at = reduce::argmax(logits.clone().detach(), 1); // [N, 1]
                 logits.gather(1, at)
             }
             // log softmax(x) = x − lse, in any column.
             ZForm::LogSumExp => logits.narrow(1, 0, 1) - log_p.narrow(1, 0, 1),
         };
-        primitive(loss + (z.clone() * z).mean() * self.z_loss.weight)
+        primitive(loss + reduce::mean(z.clone() * z) * self.z_loss.weight)
     }
 
     /// The gradient of the logits, in their place: it costs nothing more while the loss is

@@ -2,10 +2,10 @@
 //!
 //! Their matrices are [in, out], as RWKV-LM has them.
 
-use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::Tensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};

@@ -14,10 +14,10 @@
 //! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
 //! do not depend on the number of threads.
 
-use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::Tensor;
 use rayon::prelude::*;
 
 use super::buf::{contiguous, floats, floats_mut, make};

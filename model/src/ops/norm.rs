@@ -7,11 +7,11 @@
 //!        dx = (dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂))/σ with dx̂ = w∘dy,  dw = Σ dy∘x̂,  db = Σ dy
 //! ```
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::silu;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::Tensor;
+use burn_tensor::activation::silu;
 use pulp::Simd;
 use rayon::prelude::*;
 
@@ -19,6 +19,7 @@ use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, each, fma, sigmoid, simd, sum_lanes};
 use super::operator::{Operator, primitive, tensor};
+use super::reduce;
 use super::rows::{ROWS, add_up};
 
 /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
@@ -31,7 +32,7 @@ pub struct RmsNorm {
 impl Operator<2> for RmsNorm {
     fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let (x, w) = (tensor::<B, 2>(x), tensor::<B, 1>(w));
-        let mean = (x.clone() * x.clone()).mean_dim(1); // [N, 1]
+        let mean = reduce::mean_dim(x.clone() * x.clone(), 1); // [N, 1]
         primitive(x / (mean + self.eps).sqrt() * w.unsqueeze())
     }
 
@@ -182,8 +183,8 @@ impl Operator<4> for NormGate {
 
 /// x̂ over the last dimension.
 fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
-    let x = x.clone() - x.mean_dim(D - 1);
-    let variance = (x.clone() * x.clone()).mean_dim(D - 1);
+    let x = x.clone() - reduce::mean_dim(x, D - 1);
+    let variance = reduce::mean_dim(x.clone() * x.clone(), D - 1);
     x / (variance + eps).sqrt()
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use burn::tensor::{Tensor, TensorPrimitive};
 use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
+use burn_tensor::{Tensor, TensorPrimitive};
 
 /// A function of `N` tensors. What is no float tensor stands in the operator itself.
 pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {

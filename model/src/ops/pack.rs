@@ -1,9 +1,9 @@
 //! Three matrices side by side, as attention reads them.
 
-use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::Tensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};

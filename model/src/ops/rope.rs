@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
 use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
+use burn_tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::attention::Heads;

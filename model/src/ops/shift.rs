@@ -9,10 +9,10 @@
 //! dx_t = dy_t∘(1 − p) + dy_{t+1}∘p,  dp = Σ_t dy_t∘(x_{t−1} − x_t)
 //! ```
 
-use burn::tensor::Tensor;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::Tensor;
 use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};

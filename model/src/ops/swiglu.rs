@@ -1,9 +1,9 @@
 //! SwiGLU: y = silu(gate)∘up, silu(g) = g·s, s = 1/(1 + e⁻ᵍ) (Shazeer 2020, arXiv 2002.05202).
 
-use burn::tensor::activation::silu;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
+use burn_tensor::activation::silu;
 use rayon::prelude::*;
 
 use super::buf::{floats, make};

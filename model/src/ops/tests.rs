@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 use burn_autodiff::Autodiff;
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::Flex;
+use burn_tensor::{Tensor, TensorData, TensorPrimitive};
 
 use super::*;
 

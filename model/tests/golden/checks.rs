@@ -28,13 +28,17 @@ type Fused = Autodiff<Flex>;
 /// The operators as burn's tensor code, differentiated by burn.
 type Plain = Autodiff<Flex, BalancedCheckpointing>;
 
-/// A backend that a form of the operators trains on, on the CPU.
-pub(crate) trait Form: FusedOps + AutodiffBackend<InnerBackend = Flex> {}
-impl<A: FusedOps + AutodiffBackend<InnerBackend = Flex>> Form for A {}
+/// A backend that a form of the operators trains on.
+pub(crate) trait Form: FusedOps + AutodiffBackend<InnerBackend: FusedOps> {}
+impl<A: FusedOps + AutodiffBackend<InnerBackend: FusedOps>> Form for A {}
+
+/// A form's tensors without gradients.
+pub(crate) type Inner<A> = <A as AutodiffBackend>::InnerBackend;
 
 /// One comparison.
 #[derive(Debug)]
 pub(crate) struct Check {
+    #[allow(dead_code, reason = "some only print it")]
     pub(crate) name: String,
     pub(crate) error: f64,
     pub(crate) bound: f64,
@@ -47,18 +51,18 @@ impl Check {
     }
 }
 
-/// Everything that a file allows to check, with both forms of the operators.
+/// Everything that a file allows to check of one form of the operators on its default device.
+#[allow(dead_code, reason = "not every test that includes this file has a device")]
+pub(crate) fn checks_of<A: Form>(vectors: &Vectors) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    Subject::new(vectors)?.check_form::<A>("on the device:", &mut checks)?;
+    Ok(checks)
+}
+
+/// Everything that a file allows to check on the CPU, with both forms of the operators.
+#[allow(dead_code, reason = "not every test that includes this file checks the CPU")]
 pub(crate) fn checks(vectors: &Vectors) -> Result<Vec<Check>> {
-    let model = match vectors.family()? {
-        "llama" => llama::model(vectors)?,
-        "rwkv5" => rwkv::model(vectors, Family::Eagle)?,
-        "rwkv6" => rwkv::model(vectors, Family::Finch)?,
-        "goldfinch" => rwkv::model(vectors, Family::GoldFinch)?,
-        other => bail!(
-            "unknown family \"{other}\": known are \"llama\", \"rwkv5\", \"rwkv6\", \"goldfinch\""
-        ),
-    };
-    let subject = Subject::new(vectors, Arch::new(&model))?;
+    let subject = Subject::new(vectors)?;
     let mut checks = Vec::new();
     subject.check_form::<Fused>("fused", &mut checks)?;
     subject.check_form::<Plain>("plain", &mut checks)?;
@@ -84,7 +88,17 @@ pub(crate) struct Pass {
 }
 
 impl<'a> Subject<'a> {
-    fn new(vectors: &'a Vectors, arch: Arch) -> Result<Self> {
+    fn new(vectors: &'a Vectors) -> Result<Self> {
+        let model = match vectors.family()? {
+            "llama" => llama::model(vectors)?,
+            "rwkv5" => rwkv::model(vectors, Family::Eagle)?,
+            "rwkv6" => rwkv::model(vectors, Family::Finch)?,
+            "goldfinch" => rwkv::model(vectors, Family::GoldFinch)?,
+            other => bail!(
+                "unknown family \"{other}\": known are \"llama\", \"rwkv5\", \"rwkv6\", \"goldfinch\""
+            ),
+        };
+        let arch = Arch::new(&model);
         let [sequences, length] = vectors.ints("in/ids")?.shape[..] else {
             bail!("in/ids is not of shape [B, T]");
         };
@@ -102,7 +116,7 @@ impl<'a> Subject<'a> {
     }
 
     fn check_form<A: Form>(&self, form: &str, checks: &mut Vec<Check>) -> Result<()> {
-        let parameters = self.parameters()?;
+        let parameters = self.parameters::<Inner<A>>()?;
         let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
         let mut add = |name: &str, error, bound| {
             checks.push(Check { name: format!("{form} {name}"), error, bound });
@@ -140,12 +154,12 @@ impl<'a> Subject<'a> {
             let values = expected[key].as_array().context("train.json has no such curve")?;
             values.iter().map(|v| v.as_f64().context("no number")).collect::<Result<Vec<_>>>()
         };
-        let mut optimizer = Optimizer::<Flex>::new(&train, self.arch.groups());
-        let mut parameters = self.parameters()?;
+        let mut optimizer = Optimizer::<Inner<A>>::new(&train, self.arch.groups());
+        let mut parameters = self.parameters::<Inner<A>>()?;
         let (mut losses, mut norms) = (0.0_f64, 0.0_f64);
         for (loss, norm) in curve("loss")?.into_iter().zip(curve("grad_norm")?) {
             let pass = self.pass::<A>(&parameters, &self.rows, NO_Z)?;
-            let gradients = self.upload(&pass.gradient)?;
+            let gradients = self.upload::<Inner<A>>(&pass.gradient)?;
             let found = optimizer.step(&mut parameters, gradients, lr)?;
             losses = losses.max((f64::from(pass.loss) - loss).abs());
             norms = norms.max((found - norm).abs() / norm.max(1.0));
@@ -213,39 +227,43 @@ impl<'a> Subject<'a> {
     /// Forward and back over the file's batch.
     pub(crate) fn pass<A: Form>(
         &self,
-        parameters: &[FloatTensor<Flex>],
+        parameters: &[FloatTensor<Inner<A>>],
         rows: &Rows,
         z_loss: ZLoss,
     ) -> Result<Pass> {
         let leaf =
-            |p: &FloatTensor<Flex>| A::float_set_require_grad(A::from_inner(p.clone()), true);
+            |p: &FloatTensor<Inner<A>>| A::float_set_require_grad(A::from_inner(p.clone()), true);
         let leaves: Vec<_> = parameters.iter().map(leaf).collect();
         let logits = self.arch.logits::<A>(&leaves, self.ids::<A>()?, rows);
-        let seen = values(&[A::inner(logits.clone())])?;
+        let seen = values::<Inner<A>>(&[A::inner(logits.clone())])?;
         let targets = self.vectors.ints("in/targets")?.values.as_slice().into();
         let loss = A::run(CrossEntropy { targets, z_loss }, [logits]);
-        let loss_seen = values(&[A::inner(loss.clone())])?[0];
+        let loss_seen = values::<Inner<A>>(&[A::inner(loss.clone())])?[0];
         let mut gradients = A::backward(loss);
         // A parameter that takes no part has no gradient.
-        let none = |p: &FloatTensor<Flex>| {
-            Flex::float_zeros(p.shape(), &Default::default(), p.dtype().into())
+        let none = |p: &FloatTensor<Inner<A>>| {
+            Inner::<A>::float_zeros(p.shape(), &Default::default(), p.dtype().into())
         };
         let gradient = leaves.iter().zip(parameters);
         let gradient = gradient
             .map(|(leaf, p)| A::grad_remove(leaf, &mut gradients).unwrap_or_else(|| none(p)));
-        Ok(Pass { logits: seen, loss: loss_seen, gradient: values(&gradient.collect::<Vec<_>>())? })
+        Ok(Pass {
+            logits: seen,
+            loss: loss_seen,
+            gradient: values::<Inner<A>>(&gradient.collect::<Vec<_>>())?,
+        })
     }
 
-    fn parameters(&self) -> Result<Vec<FloatTensor<Flex>>> {
+    fn parameters<B: FusedOps>(&self) -> Result<Vec<FloatTensor<B>>> {
         let mut theta = Vec::new();
         for spec in &self.specs {
             theta.extend_from_slice(&self.floats(&format!("param/{}", spec.name))?.values);
         }
-        self.upload(&theta)
+        self.upload::<B>(&theta)
     }
 
-    fn upload(&self, theta: &[f32]) -> Result<Vec<FloatTensor<Flex>>> {
-        Ok(params::upload::<Flex>(&self.arch.shapes(), theta, &Default::default())?)
+    fn upload<B: FusedOps>(&self, theta: &[f32]) -> Result<Vec<FloatTensor<B>>> {
+        Ok(params::upload::<B>(&self.arch.shapes(), theta, &Default::default())?)
     }
 
     /// The part of each parameter in a slice in canonical order.
@@ -272,10 +290,10 @@ impl<'a> Subject<'a> {
     }
 }
 
-pub(crate) fn values(tensors: &[FloatTensor<Flex>]) -> Result<Vec<f32>> {
+pub(crate) fn values<B: FusedOps>(tensors: &[FloatTensor<B>]) -> Result<Vec<f32>> {
     let count = tensors.iter().map(|tensor| tensor.shape().num_elements()).sum();
     let mut values = vec![0.0; count];
-    params::download::<Flex>(tensors, &mut values)?;
+    params::download::<B>(tensors, &mut values)?;
     Ok(values)
 }
 

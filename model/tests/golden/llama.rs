@@ -2,12 +2,11 @@
 
 use anyhow::{Result, ensure};
 use burn_backend::tensor::FloatTensor;
-use burn_flex::Flex;
 use intellect_model::arch::Rows;
 use intellect_model::config::{Model, Work};
 use intellect_model::ops::{Documents, ZForm, ZLoss};
 
-use crate::checks::{Form, LOGITS, LOSS, NO_Z, Pass, Subject, difference, distance};
+use crate::checks::{Form, Inner, LOGITS, LOSS, NO_Z, Pass, Subject, difference, distance};
 use crate::vectors::{Vectors, number, size};
 
 /// From the words of transformers' `LlamaConfig`.
@@ -37,7 +36,7 @@ pub(crate) fn model(vectors: &Vectors) -> Result<Model> {
 
 pub(crate) fn check<A: Form>(
     subject: &Subject<'_>,
-    parameters: &[FloatTensor<Flex>],
+    parameters: &[FloatTensor<Inner<A>>],
     pass: &Pass,
     add: &mut dyn FnMut(&str, f64, f64),
 ) -> Result<()> {

@@ -4,14 +4,13 @@
 use anyhow::{Context, Result, bail, ensure};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{TensorData, TensorMetadata};
-use burn_flex::Flex;
 use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
 use intellect_model::arch::{Arch, Pass, State};
 use intellect_model::config::{Family, Model};
 use intellect_model::ops::{Wkv, ZForm, ZLoss};
 
-use crate::checks::{Form, LOGITS, Subject, difference, distance, values};
+use crate::checks::{Form, Inner, LOGITS, Subject, difference, distance, values};
 use crate::vectors::{Vectors, size};
 
 /// From the words of RWKV-LM and GoldFinch-paper.
@@ -55,7 +54,7 @@ pub(crate) fn model(vectors: &Vectors, family: Family) -> Result<Model> {
 
 pub(crate) fn check<A: Form>(
     subject: &Subject<'_>,
-    parameters: &[FloatTensor<Flex>],
+    parameters: &[FloatTensor<Inner<A>>],
     add: &mut dyn FnMut(&str, f64, f64),
 ) -> Result<()> {
     check_states::<A>(subject, parameters, add)?;
@@ -78,7 +77,7 @@ pub(crate) fn check<A: Form>(
 /// The state after the batch, and the scores of what comes then: at once and token by token.
 fn check_states<A: Form>(
     subject: &Subject<'_>,
-    parameters: &[FloatTensor<Flex>],
+    parameters: &[FloatTensor<Inner<A>>],
     add: &mut dyn FnMut(&str, f64, f64),
 ) -> Result<()> {
     let (vectors, arch) = (subject.vectors, &subject.arch);
@@ -99,7 +98,7 @@ fn check_states<A: Form>(
             let Some(found) = found else { continue };
             let name = format!("state/blocks.{i}.{name}");
             if vectors.has(&name) {
-                let found = values(&[A::inner(found.clone())])?;
+                let found = values::<Inner<A>>(&[A::inner(found.clone())])?;
                 let (error, bound) = distance(&found, &vectors.floats(&name)?.values)?;
                 add(&name, error, bound);
             }
@@ -110,7 +109,7 @@ fn check_states<A: Form>(
         let keys = GoldFinch::<A>::new(arch, &parameters).shared_keys(cache);
         for (name, found) in [("compressed_cache", cache.compressed.clone()), ("k_cache", keys)] {
             let expected = &vectors.floats(&format!("out/{name}"))?.values;
-            add(name, difference(&values(&[A::inner(found)])?, expected)?, LOGITS);
+            add(name, difference(&values::<Inner<A>>(&[A::inner(found)])?, expected)?, LOGITS);
         }
     }
     if !vectors.has("in/ids_cont") {
@@ -150,7 +149,7 @@ fn read<A: Form>(
     let ids: Vec<i32> = rows.flat_map(|row| row[range.clone()].to_vec()).collect();
     let count = ids.len();
     let ids = A::int_from_data(TensorData::new(ids, [count]), &Default::default());
-    values(&[A::inner(arch.extend::<A>(parameters, ids, state))])
+    values::<Inner<A>>(&[A::inner(arch.extend::<A>(parameters, ids, state))])
 }
 
 /// The recurrence alone: y, the last state, and the gradients for the gradient `gy` of y.
@@ -172,10 +171,10 @@ fn check_operator<A: Form>(vectors: &Vectors, add: &mut dyn FnMut(&str, f64, f64
     }
     let inputs: [FloatTensor<A>; 6] = leaves.clone().try_into().ok().context("six inputs")?;
     let [y, last] = A::run_multi(Wkv, inputs);
-    let mut compare = |name: &str, found: FloatTensor<Flex>| {
+    let mut compare = |name: &str, found: FloatTensor<Inner<A>>| {
         let expected = &vectors.floats(&format!("op/{name}"))?.values;
         let largest = expected.iter().fold(0.0, |most, x| f64::from(x.abs()).max(most));
-        let error = difference(&values(&[found])?, expected)? / largest;
+        let error = difference(&values::<Inner<A>>(&[found])?, expected)? / largest;
         add(&format!("op/{name}"), error, OPERATOR);
         Ok::<_, anyhow::Error>(())
     };

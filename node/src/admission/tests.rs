@@ -112,10 +112,12 @@ fn only_the_word_of_those_who_are_let_in_ends_a_node_and_one_welcome_is_enough()
     let (manifest, now) = (manifest(), Instant::now());
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let member = key(3).peer();
-    here.answered(now, &key(9).peer(), refusal("a stranger says so"));
+    assert!(!here.answered(now, &key(9).peer(), refusal("a stranger says so")));
     assert_eq!(here.refused(now + 2 * REFUSED_FOR), None);
     here.enter(member, Some(named(&manifest, 3))).unwrap();
-    here.answered(now, &member, refusal("this invite has been used 1 of 1 times"));
+    let used = || refusal("this invite has been used 1 of 1 times");
+    assert!(here.answered(now, &member, used()), "the first one is told at once");
+    assert!(!here.answered(now, &member, used()));
     assert_eq!(here.refused(now), None, "others may say something else");
     let told = here.refused(now + REFUSED_FOR).unwrap();
     assert!(told.contains("used 1 of 1"), "{told}");

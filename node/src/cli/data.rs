@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use intellect_model::data::documents::Format;
 
+use super::path;
+
 /// What `data` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DataCommand {
@@ -25,7 +27,7 @@ pub(crate) enum DataCommand {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TokenizeArgs {
     /// Files of documents, in this order
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required = true, value_parser = path::data())]
     pub(crate) inputs: Vec<PathBuf>,
     /// Where to write it; an existing file is never overwritten
     #[arg(long, value_name = "FILE")]

@@ -17,11 +17,11 @@ fn local(extra: &[&str]) -> Result<Local, LocalError> {
 #[test]
 fn one_flag_is_enough() {
     let local = local(&[]).unwrap();
-    assert_eq!(local.bootstrap.len(), 1);
-    assert_eq!(local.listen.len(), 4);
+    assert_eq!(local.options.bootstrap.len(), 1);
+    assert_eq!(local.options.listen().len(), 4);
     assert!(matches!(local.device, Device::Cpu | Device::Cuda(0)));
-    assert_eq!(local.rate, None);
-    assert_eq!(local.origin, Origin::Random);
+    assert_eq!(local.options.rate, None);
+    assert_eq!(local.origin(), Origin::Random);
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn levels_and_modules_with_levels_are_filters() {
 #[test]
 fn devices_runs_and_rates_are_typed() {
     assert_eq!(local(&["--device", "cpu"]).unwrap().device, Device::Cpu);
-    assert_eq!(local(&["--rate", "0"]).unwrap().rate, None);
-    assert_eq!(local(&["--rate", "5000"]).unwrap().rate, NonZeroU64::new(5_000));
+    assert_eq!(local(&["--rate", "0"]).unwrap().options.rate, Some(0));
+    assert_eq!(local(&["--rate", "5k"]).unwrap().options.rate, Some(5_000));
     let prefix = local(&["--run", "ABcd"]).unwrap().run.unwrap();
     let mut run = [0; 32];
     run[..2].copy_from_slice(&[0xab, 0xcd]);

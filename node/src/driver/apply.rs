@@ -69,6 +69,10 @@ impl Driver {
         let beat = matches!(message.body(), Message::Heartbeat(_));
         if beat {
             self.net.knock(wire::envelope(message));
+            // Gossip says nothing to them, and of two that are silent to each other one has to begin.
+            for peer in self.net.silent() {
+                let _ = self.net.send(peer, wire::envelope(message));
+            }
         }
         let topic = if beat { net::Topic::Beat } else { net::Topic::Ctl };
         if let Err(error) = self.net.gossip(topic, wire::gossip(repeat, message)) {

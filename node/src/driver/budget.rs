@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((read, long), (64, 8));
     }
 
-    /// N1: a thousand keys are no more than one.
+    /// A thousand keys are no more than one.
     #[test]
     fn strangers_share_what_is_passed_on() {
         let now = Instant::now();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use intellect_protocol::holdings::{Buffer, Slice};
 use intellect_protocol::id::Digest;
 
+use super::shared::SharedData;
 use crate::store::{Journal, Saved};
 use crate::worker::Snapshot;
 
@@ -18,6 +19,8 @@ pub(super) struct Bulk {
     /// The newest state, and those on disk that are served.
     pub(super) newest: Arc<Snapshot>,
     pub(super) saved: BTreeMap<Digest, Saved>,
+    /// The files of data that are handed out.
+    pub(super) shared: Arc<SharedData>,
     /// Absent while records are being written.
     pub(super) journal: Option<Journal>,
     /// Whether the disk refused the last records, and the last update: that is told once.
@@ -30,12 +33,14 @@ impl Bulk {
         newest: Arc<Snapshot>,
         saved: impl Iterator<Item = Saved>,
         journal: Journal,
+        shared: SharedData,
     ) -> Self {
         Self {
             bytes: BTreeMap::new(),
             delta: None,
             newest,
             saved: saved.map(|saved| (saved.state, saved)).collect(),
+            shared: Arc::new(shared),
             journal: Some(journal),
             refused_log: false,
             refused_update: false,

@@ -1,39 +1,56 @@
-//! Keeps the file `peers` up to date. It is written soon after the first peer was reached, and
-//! again when the list has changed.
+//! Keeps the files `peers` and `ports` up to date. They are written soon after the first peer was reached and
+//! this node listened, and again when that has changed.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::{Done, Driver};
-use crate::net;
+use crate::net::address::Address;
 use crate::store::contacts;
 
 /// The pause between two writings: peers come and go, and an old list is nearly as good.
-const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the job that does it.
-    pub(super) fn keep_contacts(&mut self, data_dir: PathBuf) {
-        let net = self.net.clone();
-        self.jobs.spawn(async move {
-            keep(net, data_dir).await;
-            Done::Nothing
-        });
+    /// Starts the jobs that do it.
+    pub(super) fn keep_contacts(&mut self, data_dir: &Path) {
+        let lists = [
+            (self.net.contacts(), contacts::write as Write),
+            (self.net.ports(), contacts::write_ports as Write),
+        ];
+        for (list, write) in lists {
+            let data_dir = data_dir.to_owned();
+            self.jobs.spawn(async move {
+                keep(list, write, data_dir).await;
+                Done::Nothing
+            });
+        }
     }
 }
 
-/// Writes where peers are reached whenever that has changed, until the network ends. A list that
-/// cannot be written costs nobody anything before the next start.
-async fn keep(net: net::Handle, data_dir: PathBuf) {
-    let mut contacts = net.contacts();
-    while contacts.changed().await.is_ok() {
-        let list = contacts.borrow_and_update().clone();
-        let folder = data_dir.clone();
-        let written = tokio::task::spawn_blocking(move || contacts::write(&folder, &list)).await;
-        if let Ok(Err(error)) = written {
-            // A full disk is told of where it matters.
-            tracing::info!(%error, "the addresses of peers cannot be written");
+type Write = fn(&Path, &[Address]) -> io::Result<()>;
+
+/// Writes a list now, if it is not empty, and whenever it has changed, until the network ends. One that cannot
+/// be written costs nobody anything before the next start.
+async fn keep(mut list: watch::Receiver<Vec<Address>>, write: Write, data_dir: PathBuf) {
+    let mut written = Vec::new();
+    loop {
+        let now = list.borrow_and_update().clone();
+        if now != written {
+            let (folder, lines) = (data_dir.clone(), now.clone());
+            let done = tokio::task::spawn_blocking(move || write(&folder, &lines)).await;
+            if let Ok(Err(error)) = done {
+                // A full disk is told of where it matters.
+                tracing::info!(%error, "addresses cannot be written");
+            }
+            written = now;
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
+        if list.changed().await.is_err() {
+            return;
+        }
     }
 }

@@ -18,12 +18,23 @@ const LINGER_MAX: Duration = Duration::from_mins(10);
 /// How long the open ring or vote is waited for after Ctrl-C; the state gives up before.
 const LEAVE: Duration = Duration::from_millis(4_300);
 
+/// What is fulfilled at the last epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The run has the tokens that its manifest asks for (`stop_tokens`): it is complete for everybody.
+    Tokens,
+    /// The epoch at which this node's user wants it to stop (`--epochs`).
+    Epochs,
+}
+
 /// Where the end stands.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
     /// The head at which the run, or the user's wish, is fulfilled.
     pub(super) epochs: Option<u64>,
     stop_tokens: Option<u64>,
+    /// What was fulfilled first, and whether it was before this start.
+    reached: Option<(Goal, bool)>,
     lingering: Option<Linger>,
     leaving: Option<Instant>,
     over: bool,
@@ -82,15 +93,33 @@ impl Finish {
         }
     }
 
-    /// Notes the head; true once, when it is the last one.
-    pub(super) fn reach(&mut self, epoch: u64, tokens: u64, now: Instant) -> bool {
-        let done = self.epochs.is_some_and(|last| epoch >= last)
-            || self.stop_tokens.is_some_and(|last| tokens >= last);
-        if done && !self.is_reached() {
-            self.lingering = Some(Linger::new(now));
-            return true;
+    /// Notes the head, of an earlier start where `before`. Returns once what is fulfilled, when it is the
+    /// last one.
+    pub(super) fn reach(
+        &mut self,
+        epoch: u64,
+        tokens: u64,
+        before: bool,
+        now: Instant,
+    ) -> Option<Goal> {
+        let goal = if self.stop_tokens.is_some_and(|last| tokens >= last) {
+            Goal::Tokens
+        } else if self.epochs.is_some_and(|last| epoch >= last) {
+            Goal::Epochs
+        } else {
+            return None;
+        };
+        if self.is_reached() {
+            return None;
         }
-        false
+        self.lingering = Some(Linger::new(now));
+        self.reached = Some((goal, before));
+        Some(goal)
+    }
+
+    /// What was fulfilled, and whether it was before this start.
+    pub(super) fn reached(&self) -> Option<(Goal, bool)> {
+        self.reached
     }
 
     /// Begins to take leave; false if that has begun.
@@ -136,12 +165,16 @@ mod tests {
     fn the_last_epoch_is_an_absolute_number_and_is_reached_once() {
         let now = Instant::now();
         let mut finish = Finish::new(Some(3), None);
-        assert!(!finish.reach(2, 0, now));
-        assert!(finish.reach(5, 0, now) && finish.is_reached());
-        assert!(!finish.reach(6, 0, now));
+        assert_eq!(finish.reach(2, 0, false, now), None);
+        assert_eq!(finish.reach(5, 0, false, now), Some(Goal::Epochs));
+        assert!(finish.is_reached());
+        assert_eq!(finish.reach(6, 0, false, now), None);
+        assert_eq!(finish.reached(), Some((Goal::Epochs, false)));
         let mut endless = Finish::new(None, None);
-        assert!(!endless.reach(u64::MAX, u64::MAX, now));
-        assert!(Finish::new(None, Some(100)).reach(1, 100, now));
+        assert_eq!(endless.reach(u64::MAX, u64::MAX, false, now), None);
+        let mut both = Finish::new(Some(1), Some(100));
+        assert_eq!(both.reach(1, 100, true, now), Some(Goal::Tokens), "complete for everybody");
+        assert_eq!(both.reached(), Some((Goal::Tokens, true)));
     }
 
     #[test]
@@ -150,7 +183,7 @@ mod tests {
         let mut finish = Finish::new(Some(3), None);
         finish.helps(now);
         assert_eq!(finish.deadline(), None);
-        assert!(finish.reach(3, 0, now));
+        assert_eq!(finish.reach(3, 0, false, now), Some(Goal::Epochs));
         assert_eq!(finish.deadline(), Some(now + LINGER));
         finish.helps(now + LINGER / 2);
         assert_eq!(finish.deadline(), Some(now + LINGER / 2 + LINGER));

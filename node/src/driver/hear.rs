@@ -41,6 +41,9 @@ impl Driver {
         if author != from && !self.budgets.is_read(author, bytes, now) {
             return self.verdict(via, Verdict::Ignore);
         }
+        if author == from && via == Via::Direct && matches!(message.body(), Message::Heartbeat(_)) {
+            self.net.spoke(from);
+        }
         // A repeat of ours that somebody else made: passed on by us, it would count as ours.
         let ours = author == self.key.peer();
         if matches!(via, Via::Gossip(_)) {

@@ -2,6 +2,7 @@
 //! and what it tells of the way there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::event::Event;
@@ -10,9 +11,10 @@ use intellect_protocol::lobby::Paper;
 use intellect_protocol::message::{Decree, Phase};
 use intellect_protocol::peer;
 
-use super::{Done, Driver};
+use super::finish::Goal;
+use super::{Done, Driver, Ended};
 use crate::net::Net;
-use crate::tell::Missing;
+use crate::tell::Reason;
 
 /// For the last bytes to leave, and the last checkpoint to be written.
 const CLOSE: Duration = Duration::from_millis(500);
@@ -31,15 +33,18 @@ impl Driver {
         }
         self.tell.event(event, self.holdings.peer().roll());
         if moved {
-            self.reach();
+            self.reach(false);
         }
     }
 
-    /// Notes the head, and whether it is the last one.
-    pub(super) fn reach(&mut self) {
+    /// Notes the head, of an earlier start where `before`, and whether it is the last one.
+    pub(super) fn reach(&mut self, before: bool) {
         let head = self.holdings.peer().head();
-        if self.finish.reach(head.epoch, head.tokens, Instant::now()) {
-            self.tell.reached(head.epoch, self.finish.epochs);
+        match self.finish.reach(head.epoch, head.tokens, before, Instant::now()) {
+            Some(Goal::Epochs) => self.tell.reached(head.epoch, self.finish.epochs),
+            Some(Goal::Tokens) if !before => self.tell.reached(head.epoch, None),
+            // What there is to say of a run that has ended comes last.
+            Some(Goal::Tokens) | None => {}
         }
     }
 
@@ -47,16 +52,29 @@ impl Driver {
     pub(super) fn tell_waiting(&mut self) {
         let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
         let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
-        let missing = || Missing::of(me, peer.series(), peers_min, peer.roll(), now);
+        let met = self.net.has_met_peers() || !peer.roll().peers.is_empty();
+        let reason = || {
+            let passed = peer.is_passed_over(now).then_some(Reason::PassedOver);
+            let absent = || Reason::absent(me, peer.series(), (peers_min, met), peer.roll(), now);
+            passed.or_else(absent)
+        };
         let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
-        self.tell.waiting(if moves { None } else { missing() });
+        self.tell.waiting(if moves { None } else { reason() });
     }
 
     /// Ctrl-C: takes leave; false at the second one, which ends it now.
     pub(super) fn interrupt(&mut self) -> bool {
-        let begins = self.finish.leave(Instant::now());
+        let begins = self.take_leave();
         if begins {
             self.tell.leaving();
+        }
+        begins
+    }
+
+    /// Says goodbye; false if that has been said.
+    fn take_leave(&mut self) -> bool {
+        let begins = self.finish.leave(Instant::now());
+        if begins {
             self.hear(peer::Input::Leave);
         }
         begins
@@ -77,12 +95,13 @@ impl Driver {
             self.tell.lingering(epoch, far);
         }
         if all_there || self.finish.has_lingered(Instant::now()) == Some(true) {
-            self.interrupt();
+            self.take_leave();
         }
     }
 
-    /// Lets the last messages leave and the last checkpoint be written.
-    pub(super) async fn close(mut self, net: Net) {
+    /// Lets the last messages leave and the last checkpoint be written. Says how this node ends, but for
+    /// the run's own end.
+    pub(super) async fn close(mut self, net: Net) -> Ended {
         let until = tokio::time::Instant::now() + CLOSE;
         while self.holdings.is_saving() || self.holdings.is_logging() {
             match tokio::time::timeout_at(until, self.jobs.join_next()).await {
@@ -98,6 +117,13 @@ impl Driver {
         }
         self.stop.cancel();
         drop(tokio::time::timeout(CLOSE, net.task).await);
-        self.tell.left();
+        match self.finish.reached() {
+            Some((Goal::Tokens, before)) => {
+                return Ended::Complete { newest: Arc::clone(&self.bulk.newest), before };
+            }
+            Some((Goal::Epochs, _)) => self.tell.done(),
+            None => self.tell.left(),
+        }
+        Ended::Told
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::gate::{Gate, Saving};
 use super::{Done, Driver, DriverError};
+use crate::admission::REFUSED_FOR;
 use crate::papers::PaperError;
 use crate::store::StoreError;
 
@@ -55,8 +56,11 @@ impl Driver {
 
     /// A peer has answered to what we show.
     pub(super) fn on_received(&mut self, peer: PeerId, reception: Reception) {
-        if let Some(admission) = &mut self.gate.admission {
-            admission.answered(Instant::now(), &peer, reception);
+        let Some(admission) = &mut self.gate.admission else { return };
+        let outcome = reception.outcome.clone();
+        let first = admission.answered(Instant::now(), &peer, reception);
+        if let (true, Outcome::Refused(why)) = (first, outcome) {
+            self.tell.turned_away(peer, &why, REFUSED_FOR);
         }
     }
 

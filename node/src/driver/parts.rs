@@ -1,12 +1,14 @@
 //! What a driver is made of.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use intellect_model::data::Dataset;
 use intellect_protocol::holdings::{self, Name};
-use intellect_protocol::id::Digest;
+use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::peer;
 use intellect_protocol::time::Time;
 use tokio::sync::{mpsc, watch};
@@ -18,6 +20,7 @@ use super::bulk::Bulk;
 use super::finish::Finish;
 use super::gate::Gate;
 use super::questions::Questions;
+use super::shared::SharedData;
 use super::twins::Twins;
 use super::{Clock, Driver};
 use crate::admission::Admission;
@@ -42,10 +45,14 @@ pub(crate) struct Parts {
     pub(crate) net: net::Handle,
     /// The last that the network said of this node before the loop.
     pub(crate) reachability: Option<Reachability>,
+    /// The peers with whom it had a direct connection then.
+    pub(crate) linked: BTreeSet<PeerId>,
     /// The thread that computes.
     pub(crate) worker: worker::Orders,
     /// The files of the run.
     pub(crate) store: Arc<Store>,
+    /// Its data.
+    pub(crate) source: Arc<Dataset>,
     /// Where the addresses of peers are kept.
     pub(crate) data_dir: PathBuf,
     /// The log of votes.
@@ -82,6 +89,7 @@ impl Driver {
         let key = parts.peer.law.key.clone();
         let signers = Signers::new(&parts.manifest, key.clone());
         parts.net.serve_papers(parts.papers.all());
+        let shared = SharedData::new(&parts.manifest, parts.source);
         let holdings = holdings::Config {
             peer: parts.peer,
             codec: run.codec,
@@ -89,6 +97,7 @@ impl Driver {
             saved: parts.saved.as_ref().map(|saved| saved.table.head()),
             published: parts.published.as_ref().map(|published| published.state),
             file: parts.manifest.vocabulary().map(|vocabulary| Digest(vocabulary.digest)),
+            data: shared.files(),
             updates: parts.updates,
             held: parts.held,
         };
@@ -97,13 +106,13 @@ impl Driver {
             key,
             holdings: holdings::State::new(Time::ZERO, holdings),
             clock: Clock::new(),
-            entered: Instant::now(),
+            readied: None,
             rings: rings::Rings::new(parts.net.clone(), ring_outbox),
             net: parts.net,
             worker: parts.worker,
             store: parts.store,
             tell: parts.tell,
-            bulk: Bulk::new(parts.newest, saved, parts.journal),
+            bulk: Bulk::new(parts.newest, saved, parts.journal, shared),
             questions: Questions::default(),
             donors: watch::Sender::default(),
             jobs: JoinSet::new(),
@@ -115,10 +124,15 @@ impl Driver {
             stop: parts.stop,
             manifest: parts.manifest,
         };
+        // Until the network says more, nobody is known to reach this node.
+        driver.hear(peer::Input::Reachable(false));
         if let Some(reachability) = parts.reachability {
             driver.on_net(net::Event::Reachability(reachability));
         }
-        driver.keep_contacts(parts.data_dir);
+        for peer in parts.linked {
+            driver.hear(peer::Input::Linked(peer, true));
+        }
+        driver.keep_contacts(&parts.data_dir);
         (driver, ring_events)
     }
 }

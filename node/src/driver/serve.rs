@@ -78,6 +78,14 @@ impl Driver {
                 let store = Arc::clone(&self.store);
                 self.read_for(reply, move || store.tokenizer_part(offset, PART_BYTES).ok());
             }
+            (Location::Data, Request::Tree { file, offset }) => {
+                let shared = Arc::clone(&self.bulk.shared);
+                self.read_for(reply, move || shared.tree_part(&file, offset));
+            }
+            (Location::Data, Request::Data { file, index }) => {
+                let shared = Arc::clone(&self.bulk.shared);
+                self.read_for(reply, move || shared.piece(&file, index));
+            }
             (place, request) => tracing::error!(?place, ?request, "an answer that does not fit"),
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use clap::Parser as _;
 use intellect_bootstrap::frame::Place;
 use intellect_model::config::Work;
+use intellect_model::data::Dataset;
 use intellect_protocol::holdings::Output;
 use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::manifest::Run;
@@ -15,7 +16,7 @@ use intellect_protocol::wire;
 use super::*;
 use crate::cli::{Cli, RunArgs};
 use crate::config::{Local, Voice};
-use crate::enter::{self, Opened, genesis::Found};
+use crate::enter::{Opened, genesis::Found};
 use crate::identity::{Home, Origin};
 use crate::manifest::Draft;
 use crate::tell::events::Sink;
@@ -35,13 +36,13 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let manifest = Arc::new(draft.sign(&identity.keypair()).unwrap());
     let store = Arc::new(Store::open(folder, manifest.id).unwrap());
     let begun = store.begin(None, Origin::Random, 1).unwrap();
-    let source = enter::open_data(&local, &manifest).await.unwrap();
+    let source = Dataset::open(&manifest.work, manifest.run.seed, &[]).unwrap().into();
     let stop = CancellationToken::new();
     let config = net::Config {
         key_seed: identity.seed,
-        listen: local.listen.clone(),
+        listen: local.options.listen(),
         external: Vec::new(),
-        bootstrap: local.bootstrap.clone(),
+        bootstrap: local.options.bootstrap.clone(),
         contacts: Vec::new(),
         rate: 0,
         line: None,
@@ -83,6 +84,20 @@ async fn an_update_is_fetched_checked_and_kept() {
     assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == other));
 }
 
+/// The ring and the next state lie between two Readys, and count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_least_time_of_an_epoch_is_from_ready_to_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut driver, _reports) = driver(folder.path()).await;
+    assert_eq!(driver.early(), Duration::ZERO, "the first Ready waits for nothing");
+    driver.bulk.delta = Some(Arc::new(vec![0.0; driver.bulk.newest.state.theta().len()]));
+    driver.on_done(Done::Trained { epoch: 1, tokens: 64, loss: 3.0, norm: 1.0 }).unwrap();
+    assert!(driver.readied.is_some());
+    driver.readied = Instant::now().checked_sub(EPOCH_MIN);
+    driver.on_state(Arc::clone(&driver.bulk.newest), None);
+    assert_eq!(driver.early(), Duration::ZERO, "a new state begins no wait");
+}
+
 /// A heartbeat at genesis.
 fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     let (series, _) = driver.holdings.peer().series();
@@ -91,12 +106,14 @@ fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
         head: driver.holdings.peer().head(),
         series,
         joined: None,
+        closed: false,
         log: LogId([1; 16]),
         incarnation: 1,
         phase: Phase::Train,
         attempt: 0,
         ready: 0,
         direct: true,
+        unlinked: Vec::new(),
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
@@ -107,7 +124,7 @@ fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))
 }
 
-/// N6: whoever writes another's name on what it sends spends nothing of what that one may say.
+/// Whoever writes another's name on what it sends spends nothing of what that one may say.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_author_is_not_charged_for_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +140,7 @@ async fn a_forged_author_is_not_charged_for_it() {
     assert!(driver.holdings.peer().roll().peers.contains_key(&honest.peer()));
 }
 
-/// N2: the loop takes what has come before it sleeps until its next heartbeat.
+/// The loop takes what has come before it sleeps until its next heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_sends_without_pause_does_not_stop_the_clock() {
     let folder = tempfile::tempdir().unwrap();

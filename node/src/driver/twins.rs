@@ -4,7 +4,8 @@
 //! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own,
 //! and has one conversation of gossip with a key. So each program knocks at peers that it is
 //! connected to, first at those who do not listen to it (`net::Handle::knock`), and whoever hears
-//! both tells them.
+//! both tells them. When the first of the two has ended, the other one begins its connections anew
+//! (`net::Handle::spoke`).
 //!
 //! What proves it to oneself is one heartbeat of one's own key that this start has not said and no
 //! earlier one can have: with a *greater* incarnation, or with the same one and another log. Each
@@ -140,12 +141,14 @@ mod tests {
             head,
             series: Series::after(&head),
             joined: None,
+            closed: false,
             log: LogId([log; 16]),
             incarnation,
             phase: Phase::Train,
             attempt: 0,
             ready: 0,
             direct: true,
+            unlinked: Vec::new(),
             round_trips: Vec::new(),
             send_rate: 0,
             serves: 0,
@@ -160,7 +163,7 @@ mod tests {
         Twins::new(key(1).peer(), Start { log: LogId([1; 16]), incarnation: 100 })
     }
 
-    /// N3: from a copy of the folder, or with a copy of the key and a log of its own.
+    /// From a copy of the folder, or with a copy of the key and a log of its own.
     #[test]
     fn a_later_start_with_our_key_is_another_program() {
         for (log, incarnation) in [(1, 101), (2, 101), (2, 100)] {

@@ -1,8 +1,9 @@
 //! Which run: the one that this folder holds, or one that the network offers.
 //!
 //! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out:
-//! not where no entry point is given, not where `--run` names a run of the folder, and not where
-//! none of the entry points answers. Every manifest is verified, whoever offers it; its RunId is
+//! not where no entry point is typed, not where `--run` names a run of the folder, and not where
+//! none of the entry points answers; one that comes for the first time asks them for a minute. Where that file is gone
+//! or damaged, those that an earlier start kept hand it out again. Every manifest is verified, whoever offers it; its RunId is
 //! its own.
 //!
 //! Anybody can make a run and sign its manifest. So without `--run` only what the entry points of the
@@ -10,8 +11,10 @@
 //! one organiser's runs are offered it must be long.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use intellect_protocol::id::RunId;
+use tokio::time::sleep;
 
 use super::EnterError;
 use crate::config::{Local, RunPrefix};
@@ -27,25 +30,44 @@ use crate::tell::events;
 /// Manifests, and who hands each out.
 type Found = BTreeMap<RunId, (Manifest, String)>;
 
-/// The manifest of the run.
+/// What became of the entry points that were typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// One has answered, or none had to.
+    One,
+    /// None answers.
+    None,
+}
+
+/// The manifest of the run. `before` is the one run that is meant as far as the folder tells, where an earlier
+/// start kept its entry points.
 pub(crate) async fn manifest(
     net: &Net,
     local: &Local,
+    before: Option<RunId>,
     tell: &Teller,
-) -> Result<Manifest, EnterError> {
+) -> Result<(Manifest, Reached), EnterError> {
     let prefix = local.run.as_ref();
     let (mut stored, wrong) = stored(local, tell)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
-    let (manifest, from) = if local.bootstrap.is_empty() || named {
-        match (pick(stored, prefix), wrong) {
+    let mut reached = Reached::One;
+    let (manifest, from) = if local.options.bootstrap.is_empty() || named {
+        match (pick(stored, prefix), before, wrong) {
+            (Err(EnterError::Offers(_)), Some(run), _) => {
+                let whole = RunPrefix::from(run);
+                pick(offered(net, Some(&whole), PATIENCE, tell).await?, Some(&whole))?
+            }
             // What the folder holds is what the user meant.
-            (Err(EnterError::Offers(_)), Some(wrong)) => return Err(wrong),
-            (picked, _) => picked?,
+            (Err(EnterError::Offers(_)), None, Some(wrong)) => return Err(wrong),
+            (picked, ..) => picked?,
         }
     } else {
-        match offered(net, prefix, tell).await {
+        let spare = pick_fits(&stored, prefix) > 0;
+        let patience = if spare { Duration::ZERO } else { PATIENCE };
+        match offered(net, prefix, patience, tell).await {
             Ok(found) => pick(found, prefix)?,
-            Err(EnterError::Offers(error)) if pick_fits(&stored, prefix) > 0 => {
+            Err(EnterError::Offers(error)) if spare => {
+                reached = Reached::None;
                 stored.retain(|run, _| fits(prefix, run));
                 tell.say(&format!("{error}"));
                 tell.say("going on with the run of this folder and the peers that it knows");
@@ -62,7 +84,7 @@ pub(crate) async fn manifest(
     ));
     let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
     tell.emit(None, events::Event::Manifest { name, organiser, from });
-    Ok(manifest)
+    Ok((manifest, reached))
 }
 
 fn fits(prefix: Option<&RunPrefix>, run: &RunId) -> bool {
@@ -99,13 +121,11 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
 async fn offered(
     net: &Net,
     prefix: Option<&RunPrefix>,
+    patience: Duration,
     tell: &Teller,
 ) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
-    let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
-    // An entry point may hand out a run only to who names it.
-    let named = prefix.and_then(RunPrefix::whole);
-    for net::Offer { from, bytes } in net.handle.manifests(named, of).await? {
+    for net::Offer { from, bytes } in asked(net, prefix, patience, tell).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),
@@ -122,6 +142,41 @@ async fn offered(
         }
     }
 }
+
+/// Asks whoever may hand out the run; where no bootstrap can be reached, again while `patience` lasts:
+/// it may be starting, or crowded, or the line may be down for a moment.
+async fn asked(
+    net: &Net,
+    prefix: Option<&RunPrefix>,
+    patience: Duration,
+    tell: &Teller,
+) -> Result<Vec<net::Offer>, net::OfferError> {
+    let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
+    // An entry point may hand out a run only to who names it.
+    let named = prefix.and_then(RunPrefix::whole);
+    let (began, mut told) = (Instant::now(), false);
+    loop {
+        let answer = net.handle.manifests(named, of).await;
+        let left = patience.saturating_sub(began.elapsed());
+        match answer {
+            Err(error @ net::OfferError::Unreachable(_)) if left >= AGAIN => {
+                if !std::mem::replace(&mut told, true) {
+                    tell.say(&error.to_string());
+                }
+                let left = left.as_secs();
+                tell.say(&format!("trying again for {left} s, then this node ends"));
+            }
+            answer => return answer,
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// How long a node without a run looks for one where nobody answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Whether the prefix cannot have been met on purpose by another organiser.
 fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> {
@@ -177,7 +232,7 @@ mod tests {
         (manifest.id, (manifest, String::new()))
     }
 
-    /// N14: a second organiser tries keys until a few digits are the same.
+    /// A second organiser tries keys until a few digits are the same.
     #[test]
     fn a_short_prefix_is_not_enough_where_several_organisers_offer_runs() {
         let prefix = |digits: usize, (run, _): &(RunId, _)| -> RunPrefix {

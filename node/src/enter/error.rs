@@ -2,11 +2,12 @@
 
 use std::io;
 
-use intellect_model::data;
+use intellect_model::data::DataError;
 use intellect_model::tokenizer::OpenError;
 use intellect_protocol::admit::Denied;
 
 use crate::driver::DriverError;
+use crate::fetch::WebError;
 use crate::figures;
 use crate::manifest::{LoadError, ReadError};
 use crate::net::{self, NetError};
@@ -63,7 +64,7 @@ pub(crate) enum EnterError {
     Memory(Shortage),
     /// Too little disk.
     #[error(
-        "{folder} needs {} for checkpoints and has {}: {} are missing; free some space, or name \
+        "{folder} needs {} for checkpoints and data and has {}: {} are missing; free some space, or name \
          another folder with --data-dir",
         short.needed, short.available, short.missing
     )]
@@ -81,7 +82,24 @@ pub(crate) enum EnterError {
     Drawn,
     /// The run's data.
     #[error(transparent)]
-    Data(#[from] data::DataError),
+    Data(#[from] DataError),
+    /// It is more than this node may fetch.
+    #[error(
+        "this run's data is not here: it has {bytes}, and --fetch-data allows {most}; allow more, as in \
+         --fetch-data 20G, or get it elsewhere and name it with --data FILE"
+    )]
+    MuchData {
+        /// How much that is, in words.
+        bytes: String,
+        /// How much may be fetched, in words.
+        most: String,
+    },
+    /// It could not be kept as it came.
+    #[error("{0}: free some space and start again; what has come of the run's data is kept")]
+    FetchedData(#[source] StoreError),
+    /// It is not to be had where its organiser says.
+    #[error(transparent)]
+    Web(#[from] WebError),
     /// The run's tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] OpenError),

@@ -5,12 +5,13 @@
 //! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves
 //! nothing, and what others say is not heard.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_protocol::checkpoint::Header;
-use intellect_protocol::id::Digest;
+use intellect_protocol::id::{Digest, PeerId};
 
 use super::{EnterError, off_loop};
 use crate::admission::Admission;
@@ -18,7 +19,7 @@ use crate::config::Local;
 use crate::driver::DriverError;
 use crate::fetch;
 use crate::manifest::Manifest;
-use crate::net::{Event, Net, Reachability, Verdict, Via};
+use crate::net::{Event, Link, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
 use crate::tell::Teller;
@@ -34,67 +35,102 @@ pub(crate) struct Found {
     pub(crate) published: Option<Published>,
     /// The last that the network said of this node meanwhile.
     pub(crate) reachability: Option<Reachability>,
+    /// The peers with whom there is a direct connection.
+    pub(crate) linked: BTreeSet<PeerId>,
 }
 
-/// Finds published weights in the file that `--genesis` names, in the folder of the run, or with
-/// other peers.
-///
-/// # Cancel safety
-/// Cancel safe; what has come is kept.
-pub(crate) async fn find(
-    net: &mut Net,
-    local: &Local,
-    manifest: &Manifest,
-    store: &Arc<Store>,
-    admission: &mut Option<Admission>,
-    tell: &Teller,
-) -> Result<Found, EnterError> {
-    let Some(state) = manifest.run.genesis else {
-        return match local.genesis {
-            Some(_) => Err(EnterError::Drawn),
-            None => Ok(Found::default()),
-        };
-    };
-    let parameters = manifest.work.model.parameter_count();
-    let stored = match &local.genesis {
-        Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
-        None => kept(store, state, parameters, tell).await?,
-    };
-    if stored.is_some() {
-        return Ok(Found { published: stored, reachability: None });
-    }
-    net.handle
-        .join(manifest.id, manifest.text.clone().into_bytes())
-        .await
-        .map_err(|_| DriverError::Network)?;
-    tell.say("this run begins with published weights: looking for peers that have them");
-    let mut reachability = None;
-    let handle = net.handle.clone();
-    let fetched = async {
-        let meter = &mut tell.meter(0, 0);
-        let in_vain = || tell.say(WAITING);
-        let header = Header::published(parameters);
-        let found = fetch::checkpoint_at_last(&handle, store, header, state, meter, in_vain).await;
-        let useless = |why| EnterError::Genesis(PublishedError::Useless { state, why });
-        let (table, weights) = found.map_err(useless)?;
-        let store = Arc::clone(store);
-        let save = move || store.save_genesis(table, weights.into_theta());
-        Ok::<_, EnterError>(off_loop(save).await??)
-    };
-    tokio::pin!(fetched);
-    let published = loop {
-        tokio::select! {
-            biased;
-            published = &mut fetched => break published?,
-            Some(stream) = net.rings.recv() => drop(stream),
-            event = net.events.recv() => match event {
-                Some(Event::Reachability(now)) => reachability = Some(now),
-                Some(event) => note(net, event, admission, tell)?,
-                None => return Err(DriverError::Network.into()),
-            },
+/// A node before its loop, which already looks for the peers of its run.
+pub(super) struct Early<'a> {
+    pub(super) net: &'a mut Net,
+    pub(super) manifest: &'a Manifest,
+    pub(super) admission: &'a mut Option<Admission>,
+    pub(super) tell: &'a Teller,
+    /// The last that the network said of this node meanwhile.
+    pub(super) reachability: Option<Reachability>,
+    /// The peers with whom there is a direct connection.
+    pub(super) linked: BTreeSet<PeerId>,
+}
+
+impl Early<'_> {
+    /// Does `work`, which needs peers of the run; they are let in, and else nothing is heard of them.
+    ///
+    /// # Cancel safety
+    /// As `work`.
+    pub(super) async fn among_peers<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, EnterError>>,
+    ) -> Result<T, EnterError> {
+        let Self { net, manifest, admission, tell, reachability, linked } = self;
+        let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
+        joined.map_err(|_| DriverError::Network)?;
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                Some(stream) = net.rings.recv() => drop(stream),
+                event = net.events.recv() => match event {
+                    Some(Event::Reachability(now)) => *reachability = Some(now),
+                    Some(event) => {
+                        note_link(&event, linked);
+                        note(net, event, admission, tell)?;
+                    }
+                    None => return Err(DriverError::Network.into()),
+                },
+            }
         }
-    };
-    Ok(Found { published: Some(published), reachability })
+    }
+
+    /// Finds published weights in the file that `--genesis` names, in the folder of the run, or with
+    /// other peers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; what has come is kept.
+    pub(super) async fn find_weights(
+        mut self,
+        local: &Local,
+        store: &Arc<Store>,
+    ) -> Result<Found, EnterError> {
+        let (manifest, tell) = (self.manifest, self.tell);
+        let Some(state) = manifest.run.genesis else {
+            return match local.genesis {
+                Some(_) => Err(EnterError::Drawn),
+                None => Ok(Found {
+                    published: None,
+                    reachability: self.reachability,
+                    linked: self.linked,
+                }),
+            };
+        };
+        let parameters = manifest.work.model.parameter_count();
+        let stored = match &local.genesis {
+            Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
+            None => kept(store, state, parameters, tell).await?,
+        };
+        if stored.is_some() {
+            return Ok(Found {
+                published: stored,
+                reachability: self.reachability,
+                linked: self.linked,
+            });
+        }
+        tell.say("this run begins with published weights: looking for peers that have them");
+        let handle = self.net.handle.clone();
+        let fetched = async {
+            let meter = &mut tell.meter(0, 0);
+            let in_vain = || tell.say(WAITING);
+            let header = Header::published(parameters);
+            let found =
+                fetch::checkpoint_at_last(&handle, store, header, state, meter, in_vain).await;
+            let useless = |why| EnterError::Genesis(PublishedError::Useless { state, why });
+            let (table, weights) = found.map_err(useless)?;
+            let store = Arc::clone(store);
+            let save = move || store.save_genesis(table, weights.into_theta());
+            Ok::<_, EnterError>(off_loop(save).await??)
+        };
+        let published = Some(self.among_peers(fetched).await?);
+        Ok(Found { published, reachability: self.reachability, linked: self.linked })
+    }
 }
 
 /// Takes over the file that was named.
@@ -146,6 +182,15 @@ async fn kept(
     }
 }
 
+/// Keeps who has a direct connection with this node.
+fn note_link(event: &Event, linked: &mut BTreeSet<PeerId>) {
+    match event {
+        Event::Connected { peer, link: Link::Direct } => _ = linked.insert(*peer),
+        Event::Connected { peer, .. } | Event::Disconnected { peer, .. } => _ = linked.remove(peer),
+        _ => {}
+    }
+}
+
 /// Tells of peers that come and go, since they may have the weights; for all else it is too early.
 fn note(
     net: &Net,
@@ -168,11 +213,13 @@ fn note(
                 }
             }
         }
-        Event::Connected { peer, link } => tell.connected(peer, &link),
+        Event::Connected { peer, link } => tell.connected(peer, link),
         Event::Disconnected { peer, cause } => tell.disconnected(peer, &cause),
+        Event::Path(path) => tell.path(&path),
         Event::Listening => tell.listening(&net.handle.addresses()),
         Event::Incompatible { peer, version } => tell.incompatible(peer, version),
         Event::Fault { peer, why } => tell.fault(peer, &why),
+        Event::Impostor { address, found } => tell.impostor(&address, &found),
         Event::Message { via: Via::Gossip(token), .. } => {
             net.handle.verdict(token, Verdict::Ignore);
         }

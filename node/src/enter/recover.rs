@@ -61,11 +61,12 @@ pub(crate) fn recover(
 ) -> Result<Recovery, StoreError> {
     let Begun { mut journal, votes, receipts, damaged } = begun;
     damaged.iter().for_each(|path| tell.damaged(path, "a record does not fit its check"));
+    let marks = log::marks(&receipts);
     let lineage = log::lineage(rules.genesis.head(), receipts);
     let (from, saved) = newest(store, rules, &lineage, tell)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
-        lineage,
+        (lineage, marks),
         (from.table.header().epoch, from),
         votes,
         journal.forgotten(),

@@ -15,8 +15,11 @@ use tokio::time::{Instant, sleep_until};
 use super::PART_BYTES;
 use crate::net::Handle;
 
-/// The answer to the question of that number.
-type Answered<'a> = BoxFuture<'a, (u64, Result<Vec<u8>, Failure>)>;
+/// The answer to the question of the first number, which was about the part of the second.
+type Answered<'a> = BoxFuture<'a, (u64, usize, Result<Vec<u8>, Failure>)>;
+
+/// What names the bytes of a part.
+type Hash = Box<dyn Fn(usize, &[u8]) -> Digest + Send>;
 
 /// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
 pub(super) struct Asked<'a, D> {
@@ -29,6 +32,7 @@ pub(super) struct Asked<'a, D> {
     out: VecDeque<Output>,
     /// The bytes of the last answer.
     answer: Vec<u8>,
+    hash: Hash,
 }
 
 impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
@@ -37,9 +41,16 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         let config = Config { part_bytes, without: None };
         let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
         let (crowd, began) = (State::new(config), Instant::now());
-        let mut asked = Self { net, donors, crowd, began, open, out, answer };
+        let hash: Hash = Box::new(|_, bytes| super::blake3_of(bytes));
+        let mut asked = Self { net, donors, crowd, began, open, out, answer, hash };
         asked.input(Input::Donors((asked.donors)()));
         asked
+    }
+
+    /// From now on the bytes of a part are named by `hash` of its number and them, and no longer by their
+    /// BLAKE3.
+    pub(super) fn hash_by(&mut self, hash: impl Fn(usize, &[u8]) -> Digest + Send + 'static) {
+        self.hash = Box::new(hash);
     }
 
     /// Gives one input to the crowd.
@@ -75,11 +86,13 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
             while let Some(output) = self.out.pop_front() {
                 let Output::Ask { number, peer, part, offset, .. } = output else { return output };
                 let answer = self.net.fetch(peer, wire::request(&request(part, offset)));
-                self.open.push(answer.map(move |answer| (number, answer)).boxed());
+                self.open.push(answer.map(move |answer| (number, part, answer)).boxed());
             }
             let due = self.crowd.deadline().unwrap_or_default().since(Time::ZERO);
             tokio::select! {
-                Some((number, answer)) = self.open.next() => self.on_answer(number, answer),
+                Some((number, part, answer)) = self.open.next() => {
+                    self.on_answer(number, part, answer);
+                }
                 () = sleep_until(self.began + due + MOMENT) => {
                     self.input(Input::Donors((self.donors)()));
                     self.input(Input::Tick { line_full: self.net.is_line_full() });
@@ -88,9 +101,9 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         }
     }
 
-    fn on_answer(&mut self, number: u64, answer: Result<Vec<u8>, Failure>) {
+    fn on_answer(&mut self, number: u64, part: usize, answer: Result<Vec<u8>, Failure>) {
         let answer = answer.map(|bytes| {
-            let digest = Digest(*blake3::hash(&bytes).as_bytes());
+            let digest = (self.hash)(part, &bytes);
             self.answer = bytes;
             Bytes { length: self.answer.len() as u64, digest }
         });

@@ -34,6 +34,20 @@ fn a_key_that_others_can_read_is_refused_with_the_command_to_type() {
     Identity::load(&path).unwrap();
 }
 
+/// A slip of two arguments: no order to delete the manifest, whoever may read it.
+#[test]
+fn a_manifest_that_is_named_as_a_key_is_called_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    fs::write(&path, "name = \"demo\"\norganiser = \"00\"\n[model]\n").unwrap();
+    for mode in [0o644, 0o600] {
+        chmod(&path, mode);
+        let error = Identity::load(&path).unwrap_err().to_string();
+        assert!(error.contains("run.toml is a manifest, not a key"), "{error}");
+        assert!(!error.contains("delete"), "{error}");
+    }
+}
+
 #[test]
 fn a_key_is_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,16 +9,18 @@
 
 mod dials;
 mod hall;
+mod turn;
+mod way;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{address, discovery::DiscoveryEvent, manifest, streams::Incoming};
-use intellect_protocol::id::RunId;
+use intellect_protocol::id::{PeerId as Peer, RunId};
 use libp2p::{
     PeerId, autonat, gossipsub, identify,
     identity::Keypair,
@@ -34,18 +36,20 @@ use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken
 
 use super::behaviour::{CONTROL, NodeEvent, RING};
 use super::carrier::Carrier;
-use super::dial::RingDial;
+use super::dial::{Dialled, RingDial};
 use super::door::Door;
 use super::enter::{Ask, Entries};
 use super::inbox::{Call, Gravity, Note, Shared};
 use super::interface::{Config, Event, GossipToken, NetError, Ring};
 use super::lobby::Lobby;
 use super::members::{Members, Output};
+use super::path::Trail;
 use super::peers::{Connection, Peers, Purpose};
 use super::reach::{Evidence, Reachability};
 use super::run::Run;
 use super::visit::ADMIT;
 use super::{contacts, name};
+use crate::wake::Turns;
 
 /// The task that owns the swarm, and all that the node knows of the network.
 pub(super) struct Actor {
@@ -54,14 +58,21 @@ pub(super) struct Actor {
     entries: Entries,
     lobby: Lobby,
     door: watch::Receiver<Door>,
+    silent: watch::Receiver<BTreeSet<Peer>>,
+    turns: Turns,
     run: Option<Run>,
     /// Dials of connections for bulk that are under way.
     dials: HashMap<ConnectionId, RingDial>,
+    /// Dials that no ring waits for.
+    trials: HashSet<ConnectionId>,
+    reached: Dialled,
     evidence: Evidence,
     /// What the driver was told last.
     reachability: Reachability,
+    /// What was told of the way to others.
+    trail: Trail,
     /// When to look for relays again.
-    relay_at: Instant,
+    relays: dials::Retry,
     notes: mpsc::Receiver<Note>,
     calls: mpsc::Receiver<Call>,
     events: mpsc::Sender<Event>,
@@ -81,10 +92,8 @@ impl Actor {
         let now = Instant::now();
         let far = config.is_far();
         let (noting, notes) = mpsc::channel(NOTES);
-        let carrier = Carrier::new(&config, key, far, shared, noting)?;
-        let mut evidence = Evidence::new(far, now);
-        // The owner's word: libp2p confirms it to its own behaviours only.
-        config.external.iter().for_each(|address| evidence.confirmed(address));
+        let carrier = Carrier::new(&config, key, shared, noting)?;
+        let evidence = Evidence::new(far, now);
         let mut peers = Peers::new(key.public().to_peer_id(), config.jitter_seed());
         for contact in &config.contacts {
             if let Some(peer) = address::peer(contact) {
@@ -93,17 +102,23 @@ impl Actor {
         }
         carrier.shared.contacts.send_replace(config.contacts);
         let door = carrier.shared.door.subscribe();
+        let silent = carrier.shared.silent.subscribe();
         Ok(Self {
             carrier,
             members: Members::new(peers, now),
             entries: Entries::new(config.bootstrap, now),
             lobby: Lobby::new(now),
             door,
+            silent,
+            turns: Turns::new(),
             run: None,
             dials: HashMap::new(),
+            trials: HashSet::new(),
+            reached: Dialled::default(),
             evidence,
             reachability: Reachability::Unknown,
-            relay_at: now,
+            trail: Trail::new(far, now),
+            relays: dials::Retry::new(now),
             notes,
             calls,
             events,
@@ -130,14 +145,17 @@ impl Actor {
                     Err(_) => break,
                 },
                 call = self.calls.recv() => match call {
-                    Some(call) => self.on_call(call, Instant::now()),
+                    Some(call) => self.turn(|all, now| all.on_call(call, now)),
                     None => break,
                 },
-                Ok(()) = self.door.changed() => self.on_door(Instant::now()),
-                Some(note) = self.notes.recv(), if room => self.on_note(note, Instant::now()),
-                _ = tick.tick() => self.on_tick(Instant::now()),
+                Ok(()) = self.door.changed() => self.turn(Self::on_door),
+                Ok(()) = self.silent.changed() => self.turn(|all, _| all.hush()),
+                Some(note) = self.notes.recv(), if room => {
+                    self.turn(|all, now| all.on_note(note, now));
+                }
+                _ = tick.tick() => self.turn(Self::on_tick),
                 event = self.carrier.swarm.select_next_some(), if room => {
-                    self.on_event(event, Instant::now());
+                    self.turn(|all, now| all.on_event(event, now));
                 }
             }
         }
@@ -206,8 +224,8 @@ impl Actor {
             }
             Call::Fetch { peer, request, reply } => {
                 let peer = name::to_libp2p(peer);
-                let control = self.members.peers.control(&peer);
-                return self.carrier.fetch(peer, control, request, reply);
+                let used = self.members.peers.used(&peer);
+                return self.carrier.fetch(peer, used, request, reply);
             }
             Call::Knock { beat } => {
                 let spared = |peer: &_| self.entries.contains(peer) || !self.lobby.lets_in(peer);
@@ -217,6 +235,7 @@ impl Actor {
                 let peer = Some(name::to_libp2p(peer)).filter(|peer| self.lobby.lets_in(peer));
                 peer.into_iter().flat_map(|peer| self.members.send_to_all(peer, &bytes)).collect()
             }
+            Call::Spoke { peer } => self.members.spoke(name::to_libp2p(peer), now),
             Call::Fault { peer, why } => {
                 self.members.fault(name::to_libp2p(peer), why, Gravity::Minor, now)
             }
@@ -276,6 +295,7 @@ impl Actor {
             self.carrier.find(run, now);
         }
         self.attend(now);
+        self.hush();
         self.redial(now);
         let outputs = self.members.tick(now);
         self.carry_out(outputs);
@@ -292,21 +312,6 @@ impl Actor {
         });
     }
 
-    fn settle_reachability(&mut self, now: Instant) {
-        let state = self.evidence.conclude(now);
-        let enclosed = matches!(state, Reachability::Closed | Reachability::Relayed);
-        if enclosed && !self.carrier.is_at_relay() && self.relay_at <= now {
-            self.relay_at = now + RELAY_WAIT;
-            self.carrier.listen_at_relays(self.entries.addresses());
-        }
-        if state == self.reachability {
-            return;
-        }
-        self.reachability = state.clone();
-        self.carrier.swarm.behaviour_mut().discovery.serve_table(state.is_direct());
-        self.emit(Event::Reachability(state));
-    }
-
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
         match event {
             SwarmEvent::Behaviour(NodeEvent::Discovery(event)) => self.on_discovery(event, now),
@@ -314,7 +319,7 @@ impl Actor {
             SwarmEvent::Behaviour(NodeEvent::Streams(incoming)) => self.on_stream(incoming, now),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 self.carrier.swarm.behaviour_mut().discovery.connected(peer_id);
-                let ring = self.dials.contains_key(&connection_id);
+                let ring = self.on_ring_connection(peer_id, connection_id);
                 let purpose = if ring { Purpose::Ring } else { Purpose::Control };
                 let connection = Connection::new(connection_id, purpose, &endpoint, now);
                 self.on_connected(peer_id, connection);
@@ -325,6 +330,7 @@ impl Actor {
                 let last = !self.members.peers.is_connected(&peer_id);
                 self.lobby.closed(&peer_id, connection_id, last);
                 if last {
+                    self.reached.forget(&peer_id);
                     self.entries.down(&peer_id, now);
                 }
                 self.carry_out(outputs);
@@ -382,6 +388,7 @@ impl Actor {
     }
 
     fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
+        self.trace(&event, now);
         match event {
             DiscoveryEvent::Identify(identify::Event::Received {
                 peer_id: peer,
@@ -392,7 +399,7 @@ impl Actor {
                 let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
                 let discovery = &mut self.carrier.swarm.behaviour_mut().discovery;
                 let addresses = discovery.learn(peer, &info, seen);
-                let output = self.members.identified(peer, addresses, &info.protocol_version);
+                let output = self.members.identified(peer, addresses, &info.protocol_version, now);
                 self.carry_out(output);
             }
             DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
@@ -463,7 +470,8 @@ impl Actor {
         } else if protocol == CONTROL {
             self.carrier.serve_control(peer, entry, stream);
         } else {
-            self.carrier.serve_fetch(peer, entry, stream);
+            let link = entry.link_of(connection);
+            self.carrier.serve_fetch(peer, entry, (stream, link));
         }
     }
 }
@@ -471,7 +479,6 @@ impl Actor {
 /// How long the last messages get to leave.
 pub(super) const FLUSH: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_millis(250);
-const RELAY_WAIT: Duration = Duration::from_secs(30);
 /// Notes of tasks that wait; a task whose note finds no room reads no further.
 const NOTES: usize = 256;
 /// Events that wait for room in the driver's queue: what one poll of the swarm and one note of

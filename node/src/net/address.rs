@@ -1,5 +1,7 @@
 //! Addresses as people type them.
 
+use std::net::{IpAddr, SocketAddr};
+
 use intellect_bootstrap::address;
 use libp2p::{Multiaddr, multiaddr::Protocol};
 
@@ -12,13 +14,24 @@ pub(crate) enum AddressError {
     /// No address, or one that anybody could answer.
     #[error(transparent)]
     Entry(#[from] address::AddressError),
-    /// Where a node listens, and no address.
-    #[error("'{text}' is not a multiaddress ({cause}); it looks like /ip4/0.0.0.0/tcp/4001")]
+    /// Where a node listens, or is reached, and no address.
+    #[error("'{text}' is not a multiaddress ({cause}); it looks like {example}")]
     Malformed {
         /// The address as it was typed.
         text: String,
         /// What the parser says.
         cause: String,
+        /// What may have been meant.
+        example: String,
+    },
+    /// Where others reach a node, and nobody can.
+    #[error(
+        "'{text}' is no address that others can dial: name the one of your router or server, and \
+         its port, as in /ip4/203.0.113.7/tcp/4001"
+    )]
+    Nowhere {
+        /// The address as it was typed.
+        text: String,
     },
     /// Where a node listens, with the peer that is there.
     #[error("'{text}': leave /p2p/… at its end out, this program puts its own id there")]
@@ -42,15 +55,55 @@ pub(crate) fn parse_entry(text: &str) -> Result<Address, AddressError> {
     with_transport(address::entry(text.trim())?, text)
 }
 
-/// Parses where this node listens, or where others reach it: a transport.
-pub(crate) fn parse_transport(text: &str) -> Result<Address, AddressError> {
+/// Parses where this node listens: a transport.
+pub(crate) fn parse_listen(text: &str) -> Result<Address, AddressError> {
+    parse_transport(text, "/ip4/0.0.0.0/tcp/4001")
+}
+
+/// Parses where others reach this node: a transport at one host and port.
+pub(crate) fn parse_external(text: &str) -> Result<Address, AddressError> {
+    let address = parse_transport(text, "/ip4/203.0.113.7/tcp/4001")?;
+    let leads_nowhere = |part| match part {
+        Protocol::Ip4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
+        Protocol::Ip6(ip) => ip.is_unspecified() || ip.is_multicast(),
+        Protocol::Tcp(port) | Protocol::Udp(port) => port == 0,
+        _ => false,
+    };
+    if address.iter().any(leads_nowhere) {
+        return Err(AddressError::Nowhere { text: text.to_owned() });
+    }
+    Ok(address)
+}
+
+fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
     let address = text.trim().parse().map_err(|error: libp2p::multiaddr::Error| {
-        AddressError::Malformed { text: text.to_owned(), cause: error.to_string() }
+        let example = meant(text.trim()).unwrap_or_else(|| example.to_owned());
+        AddressError::Malformed { text: text.to_owned(), cause: error.to_string(), example }
     })?;
     match address::peer(&address) {
         Some(_) => Err(AddressError::Peer { text: text.to_owned() }),
         None => with_transport(address, text),
     }
+}
+
+/// The multiaddress of what others write as `host`, `host:port` or a number of an interface.
+fn meant(text: &str) -> Option<String> {
+    const PORT: u16 = 4001;
+    let (host, port) = match text.parse::<SocketAddr>() {
+        Ok(socket) => (socket.ip().to_string(), socket.port()),
+        Err(_) => match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') => (host.to_owned(), port.parse().ok()?),
+            _ => (text.to_owned(), PORT),
+        },
+    };
+    let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let kind = match host.parse() {
+        Ok(IpAddr::V4(_)) => "ip4",
+        Ok(IpAddr::V6(_)) => "ip6",
+        Err(_) if host.contains(char::is_alphabetic) && host.chars().all(name) => "dns",
+        Err(_) => return None,
+    };
+    Some(format!("/{kind}/{host}/tcp/{port}"))
 }
 
 fn with_transport(address: Address, text: &str) -> Result<Address, AddressError> {
@@ -86,12 +139,40 @@ mod tests {
 
     #[test]
     fn a_listen_address_needs_no_peer() {
-        parse_transport("/ip4/0.0.0.0/tcp/0").unwrap();
-        parse_transport("/ip6/::/udp/0/quic-v1").unwrap();
-        assert!(parse_transport("/ip4/0.0.0.0").is_err());
-        let error = parse_transport("0.0.0.0:4001").unwrap_err().to_string();
+        parse_listen("/ip4/0.0.0.0/tcp/0").unwrap();
+        parse_listen("/ip6/::/udp/0/quic-v1").unwrap();
+        assert!(parse_listen("/ip4/0.0.0.0").is_err());
+        let error = parse_listen("0.0.0.0:4001").unwrap_err().to_string();
         assert!(error.contains("/ip4/0.0.0.0/tcp/4001") && !error.contains("p2p"), "{error}");
-        let error = parse_transport(&format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}")).unwrap_err();
+        let error = parse_listen(&format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}")).unwrap_err();
         assert!(matches!(error, AddressError::Peer { .. }), "{error}");
+    }
+
+    /// 0.0.0.0 was taken without a word, and advised.
+    #[test]
+    fn an_external_address_is_one_that_others_can_dial() {
+        for good in ["/ip4/203.0.113.7/tcp/4001", "/dns/home.example/udp/4001/quic-v1"] {
+            parse_external(good).unwrap();
+        }
+        for nowhere in [
+            "/ip4/0.0.0.0/tcp/4001",
+            "/ip6/::/udp/4001/quic-v1",
+            "/ip4/203.0.113.7/tcp/0",
+            "/ip4/224.0.0.1/tcp/1",
+        ] {
+            let error = parse_external(nowhere).unwrap_err();
+            assert!(matches!(error, AddressError::Nowhere { .. }), "{nowhere}: {error}");
+        }
+        for (typed, example) in [
+            ("1.2.3.4", "/ip4/1.2.3.4/tcp/4001"),
+            ("1.2.3.4:5001", "/ip4/1.2.3.4/tcp/5001"),
+            ("[2001:db8::1]:5001", "/ip6/2001:db8::1/tcp/5001"),
+            ("2001:db8::1", "/ip6/2001:db8::1/tcp/4001"),
+            ("home.example:5001", "/dns/home.example/tcp/5001"),
+            ("4001", "/ip4/203.0.113.7/tcp/4001"),
+        ] {
+            let error = parse_external(typed).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("looks like {example}")), "{error}");
+        }
     }
 }

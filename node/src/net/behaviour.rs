@@ -7,6 +7,7 @@
 use std::{collections::HashSet, net::IpAddr, time::Duration};
 
 use intellect_bootstrap::{
+    address::Scope,
     discovery::{Discovery, Role},
     manifest, streams,
 };
@@ -46,10 +47,10 @@ impl Node {
     pub(super) fn new(
         key: &Keypair,
         relay: relay::client::Behaviour,
-        far: bool,
+        scope: Scope,
     ) -> Result<Self, &'static str> {
         Ok(Self {
-            discovery: Discovery::new(key, relay, Role::Node { far }),
+            discovery: Discovery::new(key, relay, Role::Node { scope }),
             gossip: Mute::new(gossip()?),
             streams: streams::Behaviour::new(&[
                 CONTROL,
@@ -75,13 +76,14 @@ fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
         .mesh_n(6)
         .mesh_n_high(12)
         .flood_publish(true)
+        .prune_backoff(PRUNE_BACKOFF)
         .connection_handler_queue_len(QUEUE_MESSAGES)
         .build()
         .map_err(|_| "the gossip settings contradict one another")?;
     let mut gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config)?;
     let thresholds = PeerScoreThresholds {
         gossip_threshold: -50.0,
-        publish_threshold: -100.0,
+        publish_threshold: PUBLISH,
         graylist_threshold: GRAYLIST,
         ..PeerScoreThresholds::default()
     };
@@ -124,10 +126,21 @@ pub(super) fn topic_score() -> TopicScoreParams {
 }
 
 /// Gossipsub squares the count and halves it all: a peer whose eighth invalid message costs it its
-/// connection (`FAULTS_MAX`) has 192 against it by then. From [`GRAYLIST`] on nobody would see it
-/// any more, so that it was neither named nor dropped.
+/// connection (`FAULTS_MAX`) has 192 against it by then, and one that is hushed 110 more. From [`GRAYLIST`] on
+/// nobody would see it any more, so that it was neither named nor dropped.
 const INVALID_WEIGHT: f64 = -6.0;
-const GRAYLIST: f64 = -200.0;
+const GRAYLIST: f64 = -320.0;
+
+/// Below this score nothing is sent to a peer.
+const PUBLISH: f64 = -100.0;
+
+/// The word about a peer that is not heard any more. Gossipsub takes it ten times, which is below [`PUBLISH`],
+/// and still hears the peer, whose first word ends it.
+pub(super) const HUSHED: f64 = -11.0;
+
+/// Who is hushed leaves the mesh; after this time it may be in it again. What we say ourselves does not wait for
+/// that.
+const PRUNE_BACKOFF: Duration = Duration::from_secs(10);
 
 /// A whole RPC, which may hold one of our largest messages and its gossip (docs/FORMATS.md).
 const TRANSMIT_BYTES_MAX: usize = 128 * 1024;

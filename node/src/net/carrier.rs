@@ -16,7 +16,10 @@ use libp2p::{
     gossipsub::{MessageAcceptance, TopicHash},
     identity::Keypair,
     multiaddr::Protocol,
-    swarm::{ConnectionId, DialError, dial_opts::DialOpts},
+    swarm::{
+        ConnectionId, DialError, FromSwarm, NetworkBehaviour as _, NewExternalAddrCandidate,
+        dial_opts::DialOpts,
+    },
 };
 use tokio::{
     sync::mpsc,
@@ -25,13 +28,16 @@ use tokio::{
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
-use super::behaviour::{CONTROL, FETCH, Node, RING, topic_score};
+use super::behaviour::{CONTROL, FETCH, HUSHED, Node, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
-use super::interface::{ByteStream, Config, GossipToken, NetError, StreamError, Topic, Verdict};
+use super::interface::{
+    ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
+};
 use super::lobby::Due;
 use super::peers::Peer;
+use super::ports::port;
 use super::run::Run;
 use super::visit::ADMIT;
 use super::{fetch, line, visit};
@@ -44,26 +50,32 @@ pub(super) struct Carrier {
     notes: mpsc::Sender<Note>,
     /// Listeners at relays.
     circuits: HashSet<ListenerId>,
+    /// To whom nothing goes by gossip.
+    hushed: HashSet<PeerId>,
 }
 
 impl Carrier {
-    /// Listens as `config` says; `far`: an entry point is on the internet.
+    /// Listens as `config` says.
     pub(super) fn new(
         config: &Config,
         key: &Keypair,
-        far: bool,
         shared: Arc<Shared>,
         notes: mpsc::Sender<Note>,
     ) -> Result<Self, NetError> {
         let (transport, relay) = transport::build(key, config.line.as_deref())?;
-        let node = Node::new(key, relay, far).map_err(NetError::Gossip)?;
+        let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
         let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
         for address in &config.external {
+            // Others may try it at once; whether it leads here an entry point is asked to find out.
             swarm.add_external_address(address.clone());
+            let candidate = NewExternalAddrCandidate { addr: address };
+            let reach = &mut swarm.behaviour_mut().discovery.reach;
+            reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
-        Ok(Self { swarm, tasks: JoinSet::new(), shared, notes, circuits: HashSet::new() })
+        let (tasks, circuits, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
+        Ok(Self { swarm, tasks, shared, notes, circuits, hushed })
     }
 
     /// Listens to the gossip of a run. Returns the peers that are known to listen to its
@@ -96,12 +108,25 @@ impl Carrier {
     /// Gives a message to everybody who listens to a topic, at once; it counts against the rate.
     pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        let listeners = gossip.all_peers().filter(|(_, topics)| topics.contains(&&topic)).count();
+        let hears = |(peer, topics): &(&PeerId, Vec<&TopicHash>)| {
+            topics.contains(&&topic) && !self.hushed.contains(*peer)
+        };
+        let listeners = gossip.all_peers().filter(hears).count();
         self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
         // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
         if let Err(error) = gossip.publish(topic, bytes) {
             tracing::debug!(%error, "not gossiped");
         }
+    }
+
+    /// From now on nothing goes by gossip to these, and to nobody else. What waited for a peer that reads
+    /// nothing would be old when it does; and it would be told of as if it were ours to mend.
+    pub(super) fn hush(&mut self, peers: HashSet<PeerId>) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        for peer in peers.symmetric_difference(&self.hushed) {
+            gossip.set_application_score(peer, if peers.contains(peer) { HUSHED } else { 0.0 });
+        }
+        self.hushed = peers;
     }
 
     /// Says what becomes of a gossiped message. What is passed on counts against the rate, of which a
@@ -168,15 +193,15 @@ impl Carrier {
         self.tasks.spawn(line::send_once(opening, bytes));
     }
 
-    /// Asks a peer over its control connection, if there is one.
+    /// Asks a peer over the connection that messages take, which may lead through a relay.
     pub(super) fn fetch(
         &mut self,
         peer: PeerId,
-        control: Option<ConnectionId>,
+        used: Option<ConnectionId>,
         request: Vec<u8>,
         mut reply: Responder<Vec<u8>, Failure>,
     ) {
-        let refusal = match control {
+        let refusal = match used {
             Some(connection) if self.tasks.len() < TASKS_MAX => {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
                 let shared = Arc::clone(&self.shared);
@@ -266,10 +291,15 @@ impl Carrier {
     }
 
     /// Answers a request of a peer, unless it has too many.
-    pub(super) fn serve_fetch(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+    pub(super) fn serve_fetch(
+        &mut self,
+        id: PeerId,
+        peer: &Peer,
+        (stream, link): (libp2p::Stream, Link),
+    ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
             let (notes, shared) = (self.notes.clone(), self.shared.clone());
-            self.tasks.spawn(fetch::answer(id, stream, notes, shared, permit));
+            self.tasks.spawn(fetch::answer(id, stream, notes, (shared, link), permit));
         }
     }
 
@@ -315,6 +345,14 @@ impl Carrier {
     /// Tells handles where this node listens and is reached.
     pub(super) fn publish_addresses(&self) {
         let me = *self.swarm.local_peer_id();
+        let mut ports: Vec<_> = self.swarm.listeners().filter_map(port).collect();
+        ports.sort();
+        ports.dedup();
+        self.shared.ports.send_if_modified(|known| {
+            let changed = *known != ports;
+            *known = ports;
+            changed
+        });
         let mut all: Vec<_> = self.swarm.external_addresses().cloned().collect();
         for address in self.swarm.listeners() {
             if !all.contains(address) {
@@ -323,6 +361,14 @@ impl Carrier {
         }
         let all = all.into_iter().map(|address| address::with_peer(address, me)).collect();
         self.shared.addresses.send_replace(all);
+    }
+
+    /// Whether this node listens, and on no address that all the internet can reach.
+    pub(super) fn listens_privately(&self) -> bool {
+        let is_public =
+            |address: &&Multiaddr| address::scope(address) == Some(address::Scope::Public);
+        let own = || self.swarm.listeners().filter(|address| !address::is_relayed(address));
+        own().next().is_some() && !own().any(|address| is_public(&address))
     }
 
     /// Whether this node listens at a relay.

@@ -87,6 +87,8 @@ struct Entry {
     state: State,
     wait: Duration,
     dial_at: Instant,
+    /// Whether it was told that somebody else answers where it was named.
+    told: bool,
 }
 
 /// All entry points, and who waits for them.
@@ -109,6 +111,7 @@ impl Entries {
                     state: State::Down(Vec::new()),
                     wait: WAIT_MIN,
                     dial_at: now,
+                    told: false,
                 }),
             }
         }
@@ -149,11 +152,24 @@ impl Entries {
         self.fail(peer, Vec::new(), now);
     }
 
-    /// A dial has failed.
-    pub(super) fn failed(&mut self, peer: &PeerId, error: DialError, now: Instant) {
-        let Some(entry) = self.all.iter().find(|entry| entry.peer == *peer) else { return };
+    /// A dial has failed. Returns where somebody else answered, and who, if that is news.
+    pub(super) fn failed(
+        &mut self,
+        peer: &PeerId,
+        error: DialError,
+        now: Instant,
+    ) -> Option<(Multiaddr, PeerId)> {
+        let entry = self.all.iter_mut().find(|entry| entry.peer == *peer)?;
+        let impostor = match &error {
+            DialError::WrongPeerId { obtained, address } if !entry.told => {
+                entry.told = true;
+                Some((address.clone(), *obtained))
+            }
+            _ => None,
+        };
         let attempts = attempts(error, &entry.addresses);
         self.fail(peer, attempts, now);
+        impostor
     }
 
     fn fail(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
@@ -337,7 +353,7 @@ mod tests {
         }
     }
 
-    /// N14: who is connected besides may have made up a run, and may be many.
+    /// Who is connected besides may have made up a run, and may be many.
     #[test]
     fn entry_points_are_asked_first_and_without_a_run_nobody_else() {
         let named = PeerId::random();
@@ -358,7 +374,7 @@ mod tests {
         let mut now = start;
         for wait in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
             assert_eq!(entries.due(now).len(), 1);
-            entries.failed(&peer, DialError::Aborted, now);
+            assert_eq!(entries.failed(&peer, DialError::Aborted, now), None);
             assert!(entries.due(now + wait - Duration::from_millis(1)).is_empty());
             now += wait;
         }

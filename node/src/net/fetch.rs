@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     inbox::{Gravity, Note, Shared},
-    interface::{ANSWER_BYTES_MAX, Event, REQUEST_BYTES_MAX, Reply},
+    interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
     name,
     pace::{Inflow, Urgency},
 };
@@ -75,7 +75,7 @@ pub(super) async fn answer(
     peer: PeerId,
     mut stream: Stream,
     notes: mpsc::Sender<Note>,
-    shared: Arc<Shared>,
+    (shared, link): (Arc<Shared>, Link),
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
@@ -93,7 +93,7 @@ pub(super) async fn answer(
         let from = name::from_libp2p(&peer)?;
         notes.send(Note::Tell(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
-        write(stream, &answer, urgency, &shared).await
+        write(stream, &answer, (urgency, link), &shared).await
     };
     // Whatever went wrong, the asker sees that its stream has ended.
     let _ = timeout(TIMEOUT, exchange).await;
@@ -103,12 +103,19 @@ pub(super) async fn answer(
 pub(super) async fn write(
     mut stream: Stream,
     answer: &[u8],
-    urgency: Urgency,
+    (urgency, link): (Urgency, Link),
     shared: &Shared,
 ) -> Option<()> {
     let length = u32::try_from(answer.len()).ok()?;
     stream.write_all(&length.to_le_bytes()).await.ok()?;
-    for slice in answer.chunks(shared.limiter.slice(SLICE_BYTES)) {
+    let slice_bytes = match link {
+        Link::Direct => shared.limiter.slice(SLICE_BYTES),
+        Link::Relayed => shared.relayed.slice(SLICE_BYTES),
+    };
+    for slice in answer.chunks(slice_bytes) {
+        if link == Link::Relayed {
+            shared.relayed.take(slice.len(), urgency).await;
+        }
         shared.limiter.take(slice.len(), urgency).await;
         stream.write_all(slice).await.ok()?;
     }

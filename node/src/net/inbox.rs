@@ -2,7 +2,7 @@
 //! what handles and tasks read without asking it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{PoisonError, RwLock, RwLockReadGuard, atomic::AtomicUsize},
     time::Duration,
 };
@@ -45,6 +45,8 @@ pub(super) enum Call {
     SendToAll { peer: Peer, bytes: Vec<u8> },
     /// See [`super::Handle::knock`].
     Knock { beat: Vec<u8> },
+    /// See [`super::Handle::spoke`].
+    Spoke { peer: Peer },
     /// See [`super::Handle::open_ring`].
     OpenRing { peer: Peer, reply: Responder<ByteStream, StreamError> },
     /// See [`super::Handle::fetch`].
@@ -82,14 +84,20 @@ pub(super) enum Gravity {
 pub(super) struct Shared {
     /// The limit on all that is sent.
     pub(super) limiter: RateLimiter,
+    /// The limit on all answers that go through relays, which are others' lines.
+    pub(super) relayed: RateLimiter,
     /// Where frames are read, of all control streams and requests together.
     pub(super) room: Room,
     /// How fast answers come in, of all fetches together.
     pub(super) inflow: Inflow,
     /// How many peers are heard in the run, as far as the driver has said.
     pub(super) alive: AtomicUsize,
+    /// Who is not heard any more, as far as the driver has said.
+    pub(super) silent: watch::Sender<BTreeSet<Peer>>,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,
+    /// The ports of this node's sockets.
+    pub(super) ports: watch::Sender<Vec<Address>>,
     /// Where peers of the run are reached.
     pub(super) contacts: watch::Sender<Vec<Address>>,
     /// Whom this node lets in.
@@ -105,10 +113,13 @@ impl Shared {
     pub(super) fn new(rate: u64) -> Self {
         Self {
             limiter: RateLimiter::new(rate),
+            relayed: RateLimiter::new(RELAYED_RATE),
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
             alive: AtomicUsize::new(0),
+            silent: watch::Sender::default(),
             addresses: watch::Sender::default(),
+            ports: watch::Sender::default(),
             contacts: watch::Sender::default(),
             door: watch::Sender::default(),
             papers: watch::Sender::default(),
@@ -135,6 +146,9 @@ impl Shared {
         self.lines.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
+
+/// Bytes per second (R45): a model of ten million numbers follows a run whose epochs last some minutes.
+const RELAYED_RATE: u64 = 64_000;
 
 /// Bytes of long frames that are in memory at once, half read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;

@@ -17,7 +17,7 @@ use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;
 use tokio_util::compat::Compat;
 
-use super::{address::Address, pace::Urgency, reach::Reachability};
+use super::{address::Address, pace::Urgency, path::Path, reach::Reachability};
 
 /// A stream of bytes to or from one peer. The end of it means nothing: whoever reads knows what is
 /// due. Dropped, it is reset.
@@ -48,9 +48,14 @@ pub(crate) struct Config {
 impl Config {
     /// Whether a way in, or this node, is on the internet.
     pub(super) fn is_far(&self) -> bool {
+        self.scope() == Scope::Public
+    }
+
+    /// How far the farthest way in is, or this node.
+    pub(super) fn scope(&self) -> Scope {
         let ways_in = if self.bootstrap.is_empty() { &self.contacts } else { &self.bootstrap };
-        let mut known = ways_in.iter().chain(&self.external);
-        known.any(|address| address::scope(address) == Some(Scope::Public))
+        let known = ways_in.iter().chain(&self.external);
+        known.filter_map(address::scope).max().unwrap_or(Scope::Loopback)
     }
 
     /// A number that differs from node to node, for jitter only.
@@ -119,7 +124,7 @@ pub(crate) enum Verdict {
 pub(crate) enum Link {
     /// By a connection of its own: messages can be sent to it alone.
     Direct,
-    /// Through a relay: gossip reaches it, nothing else does.
+    /// Through a relay: gossip reaches it, and a few answers; rings do not.
     Relayed,
 }
 
@@ -130,6 +135,9 @@ pub(crate) enum Event {
     Listening,
     /// Whether others can reach the node has changed; `Display` is a sentence for its owner.
     Reachability(Reachability),
+    /// A step on the way to others or of theirs to this node; `Display` is a sentence. At most one a
+    /// second for long.
+    Path(Path),
     /// A peer of the run is there, or its link has changed.
     Connected {
         /// The peer that is there.
@@ -193,6 +201,13 @@ pub(crate) enum Event {
         peer: PeerId,
         /// What it speaks.
         version: String,
+    },
+    /// Where an entry point was named somebody else answers; once for each.
+    Impostor {
+        /// Where.
+        address: String,
+        /// Who, as libp2p prints it.
+        found: String,
     },
     /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
     Fault {

@@ -162,7 +162,7 @@ const STALL: Duration = Duration::from_secs(10);
 mod tests {
     use super::*;
 
-    /// N5: what is too long stays with its sender; nobody is blamed for it.
+    /// What is too long stays with its sender; nobody is blamed for it.
     #[test]
     fn long_messages_are_read_at_a_pace_and_many_are_a_fault() {
         let start = Instant::now();

@@ -53,12 +53,14 @@ pub(super) struct Members {
     /// Who is kept out, and until when.
     blocked: HashMap<PeerId, Instant>,
     knock_at: Instant,
+    /// Until then nobody is at fault for what a machine may have piled up while it slept.
+    lenient: Instant,
 }
 
 impl Members {
     /// Of no run yet.
     pub(super) fn new(peers: Peers, now: Instant) -> Self {
-        Self { peers, beat: None, blocked: HashMap::new(), knock_at: now }
+        Self { peers, beat: None, blocked: HashMap::new(), knock_at: now, lenient: now }
     }
 
     /// This node has joined a run; `listeners` have told before that they listen to its heartbeats.
@@ -70,6 +72,12 @@ impl Members {
     ) -> Vec<Output> {
         self.beat = Some(beat.clone());
         listeners.iter().flat_map(|peer| self.subscribed(*peer, &beat, true, now)).collect()
+    }
+
+    /// This process has slept: what comes for a while is what lay in its sockets. As much as at any time is read,
+    /// the rest is dropped.
+    pub(super) fn woke(&mut self, now: Instant) {
+        self.lenient = now + LENIENT_FOR;
     }
 
     /// A connection is there.
@@ -97,9 +105,10 @@ impl Members {
         peer: PeerId,
         addresses: Vec<Multiaddr>,
         version: &str,
+        now: Instant,
     ) -> Option<Output> {
+        self.peers.listens(&peer, addresses, now);
         let entry = self.peers.get_mut(&peer)?;
-        entry.addresses = addresses;
         let other = version.starts_with("/intellect/") && version != IDENTIFY;
         let told = std::mem::replace(&mut entry.incompatible, other);
         let peer = name::from_libp2p(&peer).filter(|_| other && !told)?;
@@ -295,6 +304,19 @@ impl Members {
         out
     }
 
+    /// A peer of the run has sent us its heartbeat beside gossip. If it is no member long after it has connected,
+    /// its gossip goes to another program with our key, or went to one that has ended: a conversation begins with
+    /// the first connection to a key, and ends with the last. Its connections are closed, so that another begins.
+    pub(super) fn spoke(&mut self, peer: PeerId, now: Instant) -> Vec<Output> {
+        let strangers = self.peers.get(&peer).filter(|entry| !entry.member);
+        let connections = strangers.map(|entry| &entry.connections[..]).unwrap_or_default();
+        let young = |c: &Connection| now.saturating_duration_since(c.since) < STRANGE_AFTER;
+        if connections.iter().any(young) {
+            return Vec::new();
+        }
+        connections.iter().map(|connection| Output::Close(connection.id)).collect()
+    }
+
     /// Sends a message over each control connection of a peer.
     pub(super) fn send_to_all(&self, peer: PeerId, bytes: &[u8]) -> Vec<Output> {
         let connections = self.peers.get(&peer).into_iter().flat_map(|p| p.of(Purpose::Control));
@@ -312,6 +334,9 @@ impl Members {
         now: Instant,
     ) -> Vec<Output> {
         let blocked = self.blocked.contains_key(&peer);
+        if gravity == Gravity::Minor && now < self.lenient {
+            return Vec::new();
+        }
         let Some(entry) = self.peers.get_mut(&peer).filter(|_| !blocked) else {
             return Vec::new();
         };
@@ -356,6 +381,9 @@ fn explain(cause: Option<ConnectionError>) -> String {
 const KNOCK_AFTER: Duration = Duration::from_secs(3);
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 const KNOCKS_MAX: usize = 16;
+/// Several knocks.
+const STRANGE_AFTER: Duration = Duration::from_secs(8);
+const LENIENT_FOR: Duration = Duration::from_secs(10);
 const LINE_WAIT: Duration = Duration::from_secs(1);
 const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Identities are cheap: whoever is kept out can come back under another one, so the list need not
@@ -433,6 +461,22 @@ mod tests {
         assert!(out.is_empty() && members.due(now + BLOCKED_FOR).is_empty());
         let out = members.tick(now + BLOCKED_FOR);
         assert!(matches!(out[..], [Output::Unblock(let_in)] if let_in == peer), "{out:?}");
+    }
+
+    /// A machine that has slept reads at once what was sent to it all the while.
+    #[test]
+    fn who_has_just_woken_blames_nobody_for_what_has_piled_up() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let (peer, _) = member(1, &mut members, now);
+        members.woke(now);
+        for _ in 0..100 {
+            assert!(members.fault(peer, "too much".into(), Gravity::Minor, now).is_empty());
+        }
+        let later = now + LENIENT_FOR;
+        assert_eq!(members.fault(peer, "too much".into(), Gravity::Minor, later).len(), 1);
+        members.woke(later);
+        assert!(members.fault(peer, "a length".into(), Gravity::Grave, later).len() > 1);
     }
 
     #[test]

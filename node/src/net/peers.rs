@@ -134,10 +134,21 @@ impl Peer {
         self.of(Purpose::Control).min_by_key(|connection| connection.since)
     }
 
-    /// Whether a connection is the one that messages take; on one for bulk a ping queues behind it.
-    pub(super) fn uses(&self, id: ConnectionId) -> bool {
+    /// The connection that messages and questions take: through a relay, where no direct one is.
+    pub(super) fn used(&self) -> Option<ConnectionId> {
         let used = self.control().or_else(|| self.connections.iter().find(|c| c.relayed));
-        used.is_some_and(|connection| connection.id == id)
+        used.map(|connection| connection.id)
+    }
+
+    /// Whether a connection is that one; on one for bulk a ping queues behind it.
+    pub(super) fn uses(&self, id: ConnectionId) -> bool {
+        self.used() == Some(id)
+    }
+
+    /// How a connection leads to it.
+    pub(super) fn link_of(&self, id: ConnectionId) -> Link {
+        let relayed = self.connections.iter().any(|c| c.id == id && c.relayed);
+        if relayed { Link::Relayed } else { Link::Direct }
     }
 
     /// A bulk stream has come on a connection: from now on it is not for messages, unless it is the
@@ -179,11 +190,12 @@ impl Peer {
         found.into_iter().partition(address::is_tcp)
     }
 
-    /// Where to dial it next: by TCP, and every second time by whatever there is.
+    /// Where to dial it next: by TCP, and every second time, or where only a relay leads to it, by whatever there is.
     pub(super) fn next_addresses(&self) -> Vec<Multiaddr> {
         let (tcp, rest): (Vec<_>, Vec<_>) =
             self.addresses.iter().cloned().partition(address::is_tcp);
-        let only_tcp = !tcp.is_empty() && self.failures.is_multiple_of(2);
+        let relayed = self.connections.iter().any(|connection| connection.relayed);
+        let only_tcp = !tcp.is_empty() && !relayed && self.failures.is_multiple_of(2);
         if only_tcp { tcp } else { [tcp, rest].concat() }
     }
 
@@ -243,6 +255,11 @@ impl Peers {
         self.get(peer)?.control().map(|connection| connection.id)
     }
 
+    /// The connection to a peer that messages and questions take.
+    pub(super) fn used(&self, peer: &PeerId) -> Option<ConnectionId> {
+        self.get(peer)?.used()
+    }
+
     /// Whether there is a connection to a peer.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.get(peer).is_some_and(|peer| !peer.connections.is_empty())
@@ -261,14 +278,20 @@ impl Peers {
         self.table.iter()
     }
 
-    /// Notes a peer of our run; false when it was known or there is no room.
+    /// Notes a peer of our run; false when it was known, and is dialled a little sooner, or there is no room.
     pub(super) fn want(&mut self, peer: PeerId, now: Instant) -> bool {
         if peer == self.me {
             return false;
         }
         let wanted = self.table.values().filter(|peer| peer.wanted).count();
-        let known = self.table.get(&peer).is_some_and(|peer| peer.wanted);
-        if known || wanted >= WANTED_MAX {
+        if let Some(known) = self.table.get_mut(&peer).filter(|peer| peer.wanted) {
+            // Whoever has just started was not to be found a moment ago.
+            if known.failures < HASTY_FAILURES {
+                known.dial_at = known.dial_at.min(now + REDIAL_MIN);
+            }
+            return false;
+        }
+        if wanted >= WANTED_MAX {
             return false;
         }
         let patience = if self.me.to_bytes() < peer.to_bytes() { Duration::ZERO } else { COURTESY };
@@ -293,6 +316,9 @@ impl Peers {
         let now = connection.since;
         let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
         entry.failures = 0;
+        if connection.relayed && entry.connections.is_empty() {
+            entry.dial_at = now + spread(&mut self.rng, PUNCHED);
+        }
         entry.connections.push(connection);
         entry
     }
@@ -328,12 +354,12 @@ impl Peers {
         }
     }
 
-    /// Peers to dial now. Each is put off, so that asking again does not dial it twice.
+    /// Peers to dial now: whoever is not reached directly. Through a relay a new connection is a new chance
+    /// to punch a hole. Each is put off, so that asking again does not dial it twice.
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
         let mut due = Vec::new();
         for (peer, entry) in &mut self.table {
-            let apart = entry.connections.iter().all(|c| c.purpose == Purpose::Ring);
-            let waits = entry.wanted && apart && entry.dial_at <= now;
+            let waits = entry.wanted && entry.control().is_none() && entry.dial_at <= now;
             if waits && due.len() < DIALS_PER_TICK {
                 entry.dial_at = now + REDIAL_MAX;
                 due.push(*peer);
@@ -342,15 +368,29 @@ impl Peers {
         due
     }
 
-    /// Control connections that are one too many, and are ours to close.
+    /// A peer listens at these addresses. One that is reached through a relay only is dialled at once at new ones.
+    pub(super) fn listens(&mut self, peer: &PeerId, addresses: Vec<Multiaddr>, now: Instant) {
+        let Some(entry) = self.table.get_mut(peer) else { return };
+        let is_new = |a: &Multiaddr| !address::is_relayed(a) && !entry.addresses.contains(a);
+        if entry.control().is_none() && addresses.iter().any(is_new) {
+            entry.dial_at = entry.dial_at.min(now);
+        }
+        entry.addresses = addresses;
+    }
+
+    /// Connections for messages that are one too many, and are ours to close.
     pub(super) fn duplicates(&self, now: Instant) -> Vec<ConnectionId> {
         let mine = |peer: &PeerId| self.me.to_bytes() < peer.to_bytes();
         let settled = |connection: &Connection| now - connection.since >= SETTLED;
         let mut found = Vec::new();
         for (_, peer) in self.table.iter().filter(|(peer, _)| mine(peer)) {
-            let Some(used) = peer.control() else { continue };
-            let spare = peer.of(Purpose::Control).filter(|c| c.id != used.id && settled(c));
+            let spare =
+                peer.of(Purpose::Control).filter(|c| Some(c.id) != peer.used() && settled(c));
             found.extend(spare.map(|connection| connection.id));
+            // A hole is punched by then, or not.
+            let relayed = peer.connections.iter().filter(|c| c.relayed).skip(1);
+            let over = relayed.filter(|c| now - c.since >= 2 * PUNCHED);
+            found.extend(over.map(|connection| connection.id));
         }
         found
     }
@@ -363,8 +403,12 @@ fn spread(rng: &mut Rng, wait: Duration) -> Duration {
 
 /// How long the greater peer id waits for the smaller one's dial.
 const COURTESY: Duration = Duration::from_millis(500);
+/// How long it takes to punch a hole, or to find that it cannot be; guess: libp2p tries three times.
+const PUNCHED: Duration = Duration::from_secs(10);
 const REDIAL_MIN: Duration = Duration::from_secs(1);
 const REDIAL_MAX: Duration = Duration::from_secs(60);
+/// So often in vain a peer is dialled again as soon as it is named again.
+const HASTY_FAILURES: u32 = 6;
 /// Half an hour of dials.
 const FAILURES_MAX: u32 = 30;
 /// A second connection may still turn out to be for a ring, whose stream is opened at once: five
@@ -426,6 +470,30 @@ mod tests {
         peers.want(small, start);
         assert!(peers.due(start).is_empty());
         assert_eq!(peers.due(start + COURTESY), [small]);
+    }
+
+    /// A hole that could not be punched is tried again, and a port that a router forwards later is used.
+    #[test]
+    fn who_is_reached_through_a_relay_only_is_dialled_again() {
+        let (me, other) = pair();
+        let start = Instant::now();
+        let mut peers = Peers::new(me, 1);
+        peers.want(other, start);
+        assert_eq!(peers.due(start), [other]);
+        let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit");
+        peers.connected(other, connection(1, &circuit, start));
+        assert!(peers.due(start + SECOND).is_empty(), "a hole is being punched");
+        peers.listens(&other, vec!["/ip4/203.0.113.9/tcp/1".parse().unwrap()], start + SECOND);
+        assert_eq!(peers.due(start + SECOND), [other], "there is a new way");
+        peers.listens(&other, vec!["/ip4/203.0.113.9/tcp/1".parse().unwrap()], start + SECOND);
+        assert!(peers.due(start + 2 * SECOND).is_empty());
+        let again = start + SECOND + REDIAL_MAX;
+        assert_eq!(peers.due(again), [other]);
+        peers.connected(other, connection(2, &circuit, again));
+        assert!(peers.duplicates(again + PUNCHED).is_empty());
+        assert_eq!(peers.duplicates(again + 2 * PUNCHED), [ConnectionId::new_unchecked(2)]);
+        peers.connected(other, connection(3, "/ip4/203.0.113.9/tcp/1", again));
+        assert!(peers.due(again + 2 * REDIAL_MAX).is_empty(), "reached");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Whether others can reach this node, as a state and as a sentence for its owner.
 //!
 //! Where all entry points are on this machine or network, everybody can reach everybody. Else a
-//! confirmed external address (from the owner, from the router through UPnP, or from AutoNAT: an
-//! entry point that dialled us back) is the proof. Without one after [`PATIENCE`], or after
+//! confirmed external address (from the router through UPnP, or from AutoNAT: an entry point that
+//! dialled us back) is the proof; one that its owner names is tried like any other. Without one after [`PATIENCE`], or after
 //! [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and looks for a relay.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
@@ -46,10 +46,14 @@ impl fmt::Display for Reachability {
             }
             Self::Relayed => write!(
                 f,
-                "others reach this node only through a relay, so it follows the run without a \
-                 place in the ring; to take part: {REMEDY}"
+                "nobody can dial this node: peers come through a relay, and take part with it where \
+                 a hole is punched; better: {REMEDY}"
             ),
-            Self::Closed => write!(f, "others cannot reach this node; to take part: {REMEDY}"),
+            Self::Closed => write!(
+                f,
+                "nobody can dial this node: it takes part with peers that it can dial; better: \
+                 {REMEDY}"
+            ),
         }
     }
 }

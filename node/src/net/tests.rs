@@ -2,6 +2,7 @@
 //! system. Every wait has a deadline.
 
 mod invited;
+mod silent;
 
 use std::{collections::HashSet, io::ErrorKind, sync::atomic::AtomicUsize, time::Duration};
 
@@ -31,6 +32,28 @@ pub(crate) fn counted() -> (Handle, Arc<AtomicUsize>) {
         }
     });
     (Handle { calls, shared: Arc::new(Shared::new(0)) }, count)
+}
+
+/// A handle to a network whose members are these, and answer what they are asked so; and who was blamed.
+pub(crate) fn played(
+    members: &[PeerId],
+    answer: impl Fn(PeerId, &[u8]) -> Result<Vec<u8>, Failure> + Send + 'static,
+) -> (Handle, Arc<std::sync::Mutex<Vec<PeerId>>>) {
+    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let blamed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let named = Arc::clone(&blamed);
+    tokio::spawn(async move {
+        while let Some(call) = inbox.recv().await {
+            match call {
+                Call::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
+                Call::Fault { peer, .. } => named.lock().unwrap().push(peer),
+                _ => {}
+            }
+        }
+    });
+    let shared = Shared::new(0);
+    members.iter().for_each(|member| shared.set_line(*member, Some(mpsc::channel(1).0)));
+    (Handle { calls, shared: Arc::new(shared) }, blamed)
 }
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -67,7 +90,11 @@ async fn entry(seed: u8, listen: &str) -> Entry {
     let stop = CancellationToken::new();
     let (guard, stopped) = (stop.clone().drop_guard(), stop.cancelled_owned());
     let task = tokio::spawn(async move {
-        let announce = move |address| announce.try_send(address).unwrap();
+        let announce = move |event| {
+            if let server::Event::Address { address, .. } = event {
+                announce.try_send(address).unwrap();
+            }
+        };
         server::serve(config, announce, stopped).await.unwrap();
     });
     let address = soon("listening", announced.recv()).await.unwrap();
@@ -360,7 +387,7 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     assert_eq!(offers[0].bytes, b"a manifest");
 }
 
-/// N14: a peer that has dialled us and hands out a run of its own making is not asked.
+/// A peer that has dialled us and hands out a run of its own making is not asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_run_only_what_the_named_entry_points_hand_out_counts() {
     let entry = entry(110, "/ip4/127.0.0.1/tcp/0").await;
@@ -406,6 +433,37 @@ async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
         let heard = soon("the word to each of the two", work.join_next()).await;
         assert_eq!(heard.unwrap().unwrap(), Via::Direct);
     }
+}
+
+/// The copy came while the original was connected, and was told of no topic: its connections begin anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_taken_for_another_program_is_in_the_gossip_once_that_has_ended() {
+    let entry = entry(108, "/ip4/127.0.0.1/tcp/0").await;
+    let mut nodes = run_of(2, &entry).await;
+    let original = nodes.pop().unwrap();
+    let mut third = nodes.pop().unwrap();
+    let mut copy = Node::new(2, std::slice::from_ref(&entry.address));
+    copy.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
+    let (thirds, copies) = (third.net.handle.clone(), copy.net.handle.clone());
+    let mut work = JoinSet::new();
+    work.spawn(async move {
+        loop {
+            thirds.knock(b"a third".to_vec());
+            copies.gossip(Topic::Ctl, b"at last".to_vec()).unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(copy.hears(b"a third").await, (third.id, Via::Direct));
+    original.stop.cancel();
+    let (id, handle) = (third.id, copy.net.handle.clone());
+    work.spawn(async move {
+        copy.until("no end", |event| {
+            let knocked = matches!(event, Event::Message { via: Via::Direct, .. });
+            knocked.then(|| handle.spoke(id)).and(None::<()>)
+        })
+        .await;
+    });
+    assert!(matches!(third.hears(b"at last").await.1, Via::Gossip(_)));
 }
 
 /// As a node listens by default: every interface, TCP and QUIC, IPv6 where there is any.

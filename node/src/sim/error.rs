@@ -86,7 +86,9 @@ pub(crate) enum SimError {
         text: String,
     },
     /// No class of faults.
-    #[error("--faults {text}: choose clean, lossy, churn, blackhole, partition or mixed")]
+    #[error(
+        "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening or liars"
+    )]
     Faults {
         /// The class as it was typed.
         text: String,

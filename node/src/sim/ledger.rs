@@ -177,7 +177,7 @@ impl Ledger {
             Event::Aborted { attempt, .. } => {
                 self.tally.aborted.insert((epoch, attempt));
             }
-            Event::Regroup { members, absent } if epoch > 1 => {
+            Event::Regroup { members, absent, .. } if epoch > 1 => {
                 self.regroup(epoch, members, &absent);
             }
             Event::LeftOut { .. } => self.tally.left_out += 1,

@@ -52,7 +52,7 @@ const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  f
 /// One class: its row, the seeds that failed, and what it never showed, which fails it where there
 /// were `enough` seeds.
 fn row(summary: &Summary, enough: bool) -> String {
-    let Summary { faults, held, total, failures } = summary;
+    let Summary { faults, peers: _, held, total, failures } = summary;
     let seeds = format!("{held} of {}", held + failures.len() as u64);
     let (class, commits) = (faults.to_string(), figures::count(total.of(Count::Commits)));
     let restarts = total.of(Count::Resumed) + total.of(Count::Blank);
@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn a_class_is_a_row_that_fits_a_terminal_and_names_what_it_never_showed() {
         let total = sim::report::Report::default();
-        let summary = Summary { faults: Faults::Clean, held: 4, total, failures: Vec::new() };
+        let summary =
+            Summary { faults: Faults::Clean, peers: 16, held: 4, total, failures: Vec::new() };
         let few = row(&summary, false);
         assert!(few.contains("4 of 4") && few.contains("more seeds would show: commits"), "{few}");
         assert!(row(&summary, true).contains("failed: never seen: commits"));

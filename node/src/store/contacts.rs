@@ -1,7 +1,8 @@
-//! Where peers were reached: the file `peers` of the data folder, an address a line, the best
-//! first.
+//! Where peers were reached, and where this node listened: the files `peers` and `ports` of the data
+//! folder, an address a line, the best first.
 //!
-//! A node that comes back dials them beside its entry points, so it needs none. What stands there
+//! A node that comes back dials `peers` beside its entry points, so it needs none; and it listens at the same
+//! `ports`, or where all come back at once each would dial where nobody is any more. What stands there
 //! is no secret and proves nothing: who answers is known by its key, and a line that makes no sense
 //! is left out.
 
@@ -13,7 +14,7 @@ use std::{
 
 use super::replace;
 use crate::{
-    net::address::{self, Address},
+    net::address::{self, Address, AddressError},
     os::unless_missing,
 };
 
@@ -32,15 +33,27 @@ pub(crate) struct Contacts {
     pub(crate) ignored: usize,
 }
 
-/// Reads the list; none is an empty one.
+/// Reads where peers were reached; no file is an empty list.
 pub(crate) fn read(data_dir: &Path) -> io::Result<Contacts> {
+    read_list(&data_dir.join(PEERS), address::parse_entry)
+}
+
+/// Reads where this node listened; no file is an empty list.
+pub(crate) fn read_ports(data_dir: &Path) -> io::Result<Contacts> {
+    read_list(&data_dir.join(PORTS), address::parse_listen)
+}
+
+fn read_list(
+    path: &Path,
+    parse: fn(&str) -> Result<Address, AddressError>,
+) -> io::Result<Contacts> {
     let mut bytes = Vec::new();
-    if let Some(file) = unless_missing(File::open(data_dir.join(FILE_NAME)))? {
+    if let Some(file) = unless_missing(File::open(path))? {
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     }
     let mut contacts = Contacts::default();
     for line in String::from_utf8_lossy(&bytes).lines().filter(|line| !line.trim().is_empty()) {
-        match address::parse_entry(line) {
+        match parse(line) {
             Ok(address) if contacts.addresses.contains(&address) => {}
             Ok(address) if contacts.addresses.len() < CONTACTS => contacts.addresses.push(address),
             Ok(_) | Err(_) => contacts.ignored += 1,
@@ -49,14 +62,24 @@ pub(crate) fn read(data_dir: &Path) -> io::Result<Contacts> {
     Ok(contacts)
 }
 
-/// Replaces the list.
+/// Replaces the list of peers.
 pub(crate) fn write(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
-    let lines: Vec<String> =
-        addresses.iter().take(CONTACTS).map(|address| format!("{address}\n")).collect();
-    replace(&data_dir.join(FILE_NAME), lines.concat().as_bytes())
+    write_list(&data_dir.join(PEERS), addresses)
 }
 
-const FILE_NAME: &str = "peers";
+/// Replaces the list of ports.
+pub(crate) fn write_ports(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
+    write_list(&data_dir.join(PORTS), addresses)
+}
+
+fn write_list(path: &Path, addresses: &[Address]) -> io::Result<()> {
+    let lines: Vec<String> =
+        addresses.iter().take(CONTACTS).map(|address| format!("{address}\n")).collect();
+    replace(path, lines.concat().as_bytes())
+}
+
+const PEERS: &str = "peers";
+const PORTS: &str = "ports";
 
 #[cfg(test)]
 mod tests {
@@ -92,14 +115,14 @@ mod tests {
             peer(2),
             peer(1)
         );
-        fs::write(folder.path().join(FILE_NAME), text).unwrap();
+        fs::write(folder.path().join(PEERS), text).unwrap();
         let found = read(folder.path()).unwrap();
         let good: Vec<Address> = [1, 2].iter().map(|n| peer(*n).parse().unwrap()).collect();
         assert_eq!(found, Contacts { addresses: good, ignored: 3 });
-        fs::write(folder.path().join(FILE_NAME), [0xff; 1000]).unwrap();
+        fs::write(folder.path().join(PEERS), [0xff; 1000]).unwrap();
         assert_eq!(read(folder.path()).unwrap().ignored, 1);
         let endless = "/".repeat(1 << 20);
-        fs::write(folder.path().join(FILE_NAME), endless).unwrap();
+        fs::write(folder.path().join(PEERS), endless).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Contacts { addresses: Vec::new(), ignored: 1 });
     }
 }

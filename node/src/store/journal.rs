@@ -295,12 +295,17 @@ impl Kept {
 /// The epoch that a vote is about.
 fn epoch_of(vote: &Record) -> u64 {
     match vote {
-        Record::Promised { series, .. } | Record::Voted { series, .. } => series.epoch,
+        Record::Promised { series, .. }
+        | Record::Voted { series, .. }
+        | Record::Left { series } => series.epoch,
         Record::Accepted { roster } => roster.series.epoch,
         Record::Joined { regroup, .. } => regroup.series.epoch,
         Record::Opened { opening } => opening.regroup.series.epoch,
         // Of the lineage: never forgotten.
-        Record::Decided { .. } | Record::Committed { .. } | Record::Rewound { .. } => u64::MAX,
+        Record::Decided { .. }
+        | Record::Committed { .. }
+        | Record::Marked { .. }
+        | Record::Rewound { .. } => u64::MAX,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is told of who is in: who came, who was revoked or refused, and what the authorities decreed.
 
+use std::time::Duration;
+
 use intellect_protocol::id::PeerId;
 use intellect_protocol::message::Decree;
 
@@ -13,6 +15,15 @@ impl Teller {
         let by = if invite.is_some() { "by an invite" } else { "by name" };
         self.say(&format!("peer {} is admitted {by}", who.short()));
         self.emit(Some(epoch), events::Event::Admitted { who, invite });
+    }
+
+    /// A peer does not let this node in, and nobody else does: it ends then, unless another one does.
+    pub(crate) fn turned_away(&self, peer: PeerId, why: &str, patience: Duration) {
+        let (peer, patience) = (PeerName::from(peer), patience.as_secs());
+        self.say(&format!(
+            "peer {} does not let this node in: {why}; asking others for {patience} s",
+            peer.short()
+        ));
     }
 
     /// A peer is out.

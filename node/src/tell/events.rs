@@ -59,6 +59,29 @@ pub(crate) enum Event {
         /// With real ports and the peer at the end.
         addresses: Vec<String>,
     },
+    /// What was tried to reach others, or to be reached, and what came of it.
+    Path {
+        /// `punched`, `mapped`, `gateway`, `reserved`, `tested`, or `observed`.
+        step: String,
+        /// The other end, if there is one: a peer, a relay, who observed.
+        who: Option<String>,
+        /// The address that it is about, if it is about one.
+        address: Option<String>,
+        /// What went wrong, if something did.
+        error: Option<String>,
+    },
+    /// The node does not get on, or goes on alone.
+    Waiting {
+        /// `founders`, `goes-on-alone`, `alone`, `voters`, or `passed-over`.
+        reason: String,
+        /// What a person can do.
+        cure: String,
+    },
+    /// This process did not run for a while: it was stopped, or the machine slept.
+    Woke {
+        /// How long, in milliseconds.
+        slept_ms: u64,
+    },
     /// A peer of the run has been heard for the first time, or again.
     PeerFound {
         /// The peer.
@@ -88,6 +111,19 @@ pub(crate) enum Event {
         from_epoch: u64,
         /// Head that is fetched.
         to_epoch: u64,
+        /// Verified so far.
+        have_bytes: u64,
+        /// Size of all.
+        want_bytes: u64,
+        /// Peers that serve it.
+        donors: Vec<PeerName>,
+        /// Bytes per second.
+        rate: f64,
+    },
+    /// A file of the run's data is being fetched.
+    Data {
+        /// BLAKE3 of it, 64 hex digits.
+        file: Hex,
         /// Verified so far.
         have_bytes: u64,
         /// Size of all.
@@ -128,6 +164,10 @@ pub(crate) enum Event {
     },
     /// This peer has joined a Regroup.
     Regroup {
+        /// Which one of the series that is left it is, from 1.
+        number: u64,
+        /// Who proposed it.
+        proposer: PeerName,
         /// Voters of the new series.
         members: Vec<PeerName>,
         /// Voters that it does without.

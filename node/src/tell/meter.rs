@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::PeerId;
+use intellect_model::config::Fingerprint;
+use intellect_protocol::id::{Digest, PeerId};
 
 use super::Teller;
 use super::events;
 use crate::figures::{bytes, number_of};
+use crate::name::Hex;
 use crate::os;
 
 /// How often the line is written over, and the event written.
@@ -46,19 +48,39 @@ pub(crate) struct Progress {
     pub(crate) donors: Vec<PeerId>,
 }
 
+/// What is on its way.
+#[derive(Clone, Debug)]
+enum Subject {
+    /// The state of the second epoch, to whom has that of the first.
+    State(u64, u64),
+    /// A file of the run's data: its digest, and what people call it.
+    Data(Hex, String),
+}
+
 /// Tells how a transfer goes on, from the job that runs it.
 pub(crate) struct Meter {
     pub(crate) tell: Teller,
-    from_epoch: u64,
-    to_epoch: u64,
+    subject: Subject,
     rate: Rate,
     told: Option<Instant>,
     said: Option<Instant>,
 }
 
+impl Teller {
+    /// Reports the progress of a transfer.
+    pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
+        Meter::new(self.clone(), Subject::State(from_epoch, to_epoch))
+    }
+
+    /// The same for a file of the run's data, which people call `name`.
+    pub(crate) fn meter_of_data(&self, name: &str, file: &Fingerprint) -> Meter {
+        Meter::new(self.clone(), Subject::Data(Digest(file.digest).into(), name.to_owned()))
+    }
+}
+
 impl Meter {
-    pub(crate) fn new(tell: Teller, from_epoch: u64, to_epoch: u64) -> Self {
-        Self { tell, from_epoch, to_epoch, rate: Rate::default(), told: None, said: None }
+    fn new(tell: Teller, subject: Subject) -> Self {
+        Self { tell, subject, rate: Rate::default(), told: None, said: None }
     }
 
     /// More has come.
@@ -76,7 +98,7 @@ impl Meter {
         let terminal = std::io::stdout().is_terminal();
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
             self.said = Some(now);
-            let sentences = sentences(self.to_epoch, &progress, rate);
+            let sentences = sentences(&self.subject, &progress, rate);
             let [sentence, ..] = &sentences;
             if terminal && !end {
                 // What wraps cannot be written over.
@@ -89,9 +111,14 @@ impl Meter {
         }
         let Progress { have_bytes, want_bytes, donors } = progress;
         let donors = donors.into_iter().map(Into::into).collect();
-        let (from_epoch, to_epoch) = (self.from_epoch, self.to_epoch);
-        let event =
-            events::Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors, rate };
+        let event = match self.subject.clone() {
+            Subject::State(from_epoch, to_epoch) => {
+                events::Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors, rate }
+            }
+            Subject::Data(file, _) => {
+                events::Event::Data { file, have_bytes, want_bytes, donors, rate }
+            }
+        };
         self.tell.emit(None, event);
     }
 }
@@ -116,7 +143,11 @@ impl Rate {
 }
 
 /// How far it is, in full, without bar and donors, and in short.
-fn sentences(epoch: u64, progress: &Progress, rate: f64) -> [String; 3] {
+fn sentences(subject: &Subject, progress: &Progress, rate: f64) -> [String; 3] {
+    let (what, short) = match subject {
+        Subject::State(_, epoch) => (format!("weights of epoch {epoch}"), format!("epoch {epoch}")),
+        Subject::Data(_, name) => (name.clone(), name.clone()),
+    };
     let Progress { have_bytes, want_bytes, donors } = progress;
     let share = |of: u64| {
         u64::try_from(u128::from(*have_bytes) * u128::from(of) / u128::from((*want_bytes).max(1)))
@@ -126,7 +157,11 @@ fn sentences(epoch: u64, progress: &Progress, rate: f64) -> [String; 3] {
     let empty = usize::try_from(CELLS).unwrap_or(0).saturating_sub(full);
     let bar = format!("[{}{}] ", "#".repeat(full), ".".repeat(empty));
     let have = format!("{} % of {}", share(100), bytes(*want_bytes));
-    let donors = number_of(donors.len(), "donor");
+    // A web server is no peer.
+    let donors = match donors.len() {
+        0 => String::new(),
+        count => format!(" from {}", number_of(count, "donor")),
+    };
     let pace = (rate >= 1.0).then(|| {
         #[expect(
             clippy::cast_precision_loss,
@@ -140,9 +175,9 @@ fn sentences(epoch: u64, progress: &Progress, rate: f64) -> [String; 3] {
     });
     let (per_s, left) = pace.unwrap_or_default();
     [
-        format!("fetching weights of epoch {epoch}: {bar}{have} from {donors}{per_s}{left}"),
-        format!("fetching weights of epoch {epoch}: {have}{per_s}{left}"),
-        format!("epoch {epoch}: {have}{left}"),
+        format!("fetching {what}: {bar}{have}{donors}{per_s}{left}"),
+        format!("fetching {what}: {have}{per_s}{left}"),
+        format!("{short}: {have}{left}"),
     ]
 }
 
@@ -154,7 +189,7 @@ fn fitting(sentences: &[String; 3], columns: usize) -> String {
 }
 
 /// Seconds as a person says them.
-fn length(seconds: u64) -> String {
+pub(super) fn length(seconds: u64) -> String {
     match seconds {
         0..100 => format!("{seconds} s"),
         100..6_000 => format!("{} min", seconds / 60),
@@ -170,14 +205,14 @@ mod tests {
     fn a_sentence_has_bar_percent_donors_rate_and_time_left() {
         let donors = vec![PeerId([1; 32]); 5];
         let progress = Progress { have_bytes: 516_000_000, want_bytes: 1_200_000_000, donors };
-        let [full, ..] = sentences(118, &progress, 12e6);
+        let [full, ..] = sentences(&Subject::State(0, 118), &progress, 12e6);
         assert_eq!(
             full,
             "fetching weights of epoch 118: [########............] 43 % of 1.2 GB from 5 donors, \
              12 MB/s, 57 s left"
         );
         let begun = Progress { have_bytes: 0, want_bytes: 8, donors: vec![PeerId([1; 32])] };
-        let [full, ..] = sentences(2, &begun, 0.0);
+        let [full, ..] = sentences(&Subject::State(0, 2), &begun, 0.0);
         assert_eq!(
             full,
             "fetching weights of epoch 2: [....................] 0 % of 8 B from 1 donor"
@@ -188,12 +223,22 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_file_of_data_goes_by_its_name() {
+        let progress = Progress { have_bytes: 3 << 20, want_bytes: 4 << 20, donors: Vec::new() };
+        let subject = Subject::Data(Digest([1; 32]).into(), "corpus.txt".to_owned());
+        let [full, middle, short] = sentences(&subject, &progress, 1e6);
+        assert!(full.ends_with("75 % of 4.2 MB, 1.0 MB/s, 2 s left"), "{full}");
+        assert_eq!(middle, "fetching corpus.txt: 75 % of 4.2 MB, 1.0 MB/s, 2 s left");
+        assert_eq!(short, "corpus.txt: 75 % of 4.2 MB, 2 s left");
+    }
+
     /// What wraps stays behind when the next sentence is written over it.
     #[test]
     fn a_line_that_is_written_over_fits_the_terminal() {
         let donors = vec![PeerId([1; 32]); 2];
         let progress = Progress { have_bytes: 330_000_000, want_bytes: 756_000_000, donors };
-        let sentences = sentences(199, &progress, 181e3);
+        let sentences = sentences(&Subject::State(198, 199), &progress, 181e3);
         assert!(fitting(&sentences, 120).contains("[####"));
         assert_eq!(
             fitting(&sentences, 79),

@@ -59,12 +59,12 @@ pub(super) struct Brought {
 }
 
 impl Brought {
-    /// The last sentence of a node that goes on when `command` is typed.
-    pub(super) fn last_word(self, epoch: u64, command: &str) -> String {
+    /// The last sentence of a node that goes on when `command` is typed; `what` it has, as in "left".
+    pub(super) fn last_word(self, what: &str, epoch: u64, command: &str) -> String {
         let Self { epochs, tokens } = self;
         let (epochs, tokens) = (number_of(epochs, "epoch"), figures::count(tokens));
         format!(
-            "left at epoch {epoch}: took part in {epochs} with {tokens} tokens; `{command}` goes on"
+            "{what} at epoch {epoch}: took part in {epochs} with {tokens} tokens; `{command}` goes on"
         )
     }
 }
@@ -84,7 +84,7 @@ mod tests {
     fn the_last_word_says_what_was_brought_and_how_it_goes_on() {
         let brought = Brought { epochs: 24, tokens: 920 };
         assert_eq!(
-            brought.last_word(25, "intellect-node --data-dir na"),
+            brought.last_word("left", 25, "intellect-node --data-dir na"),
             "left at epoch 25: took part in 24 epochs with 920 tokens; \
              `intellect-node --data-dir na` goes on"
         );

@@ -15,14 +15,17 @@ use std::{
 };
 
 use intellect_bootstrap::{
+    address::Scope,
+    discovery::Gateway,
     key::{self, KeyError},
     manifest::FILES_MAX,
-    server::{self, ServerError},
+    server::{self, ServerError, Way},
 };
+use intellect_model::config::Work;
 
 use crate::{
     cli::BootstrapArgs,
-    config::{self, LocalError},
+    config::{self, FETCH_DATA_BYTES, LocalError},
     figures::count,
     manifest::{LoadError, Manifest},
     net::address::{self, Address},
@@ -61,8 +64,8 @@ pub(crate) enum BootstrapError {
 /// Serves until Ctrl-C or another signal that asks it to stop.
 pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), BootstrapError> {
     let offers = load(&args.manifests)?;
-    let listen = config::addresses("listen", &args.listen, address::parse_transport)?;
-    let external = config::addresses("external", &args.external, address::parse_transport)?;
+    let listen = config::addresses("listen", &args.listen, address::parse_listen)?;
+    let external = config::addresses("external", &args.external, address::parse_external)?;
     let key = key::load_or_create(&folder(args.data_dir.as_deref())?)?;
     let config = server::Config {
         key: key.pair.clone(),
@@ -78,12 +81,20 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         let mut interrupts = os::Interrupts::new()?;
         // Whoever closed the pipe does not want to read it.
         let mut runs = Some(offers.iter().map(Offer::describe).collect::<String>());
-        let announce = |address: Address| {
-            let told =
-                runs.take().unwrap_or_default() + &join_lines(&offers, args.unlisted, &address);
+        let mut known = false;
+        let tell = |event: server::Event| {
+            let told = match &event {
+                server::Event::Address { address, way } => {
+                    known |= is_known(address, *way);
+                    format!("{}\n{}", heading(*way), join_lines(&offers, args.unlisted, address))
+                }
+                server::Event::Gateway(_) if known => return,
+                event => news(event),
+            };
+            let told = runs.take().unwrap_or_default() + &told;
             let _ = out.write_all(told.as_bytes()).and_then(|()| out.flush());
         };
-        server::serve(config, announce, interrupts.next()).await?;
+        server::serve(config, tell, interrupts.next()).await?;
         Ok(())
     })
 }
@@ -127,6 +138,55 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
     paths.iter().map(load).collect()
 }
 
+/// What stands above the lines for an address: whom they are for.
+fn heading(way: Way) -> &'static str {
+    match way {
+        Way::Own(Scope::Loopback) => "only on this machine:",
+        Way::Own(Scope::Private) => "only in this network:",
+        Way::Own(Scope::Public) => "to hand out, unless a firewall is in the way:",
+        Way::Named => "to hand out, as --external says:",
+        Way::Mapped => "to hand out, by a port that the router forwards to this machine:",
+    }
+}
+
+/// Whether an address can be handed out to somebody who has IPv4 only.
+fn is_known(address: &Address, way: Way) -> bool {
+    let far = matches!(way, Way::Own(Scope::Public) | Way::Named | Way::Mapped);
+    far && !address.to_string().starts_with("/ip6/")
+}
+
+/// A sentence about the way to this entry point.
+fn news(event: &server::Event) -> String {
+    match event {
+        server::Event::Address { .. } => String::new(),
+        server::Event::Unmapped(address) => {
+            format!("network: the router no longer forwards a port to {address}\n")
+        }
+        server::Event::Gateway(gateway) => {
+            let remedy = match gateway {
+                Gateway::Silent => {
+                    "switch on UPnP there, or forward the port of --listen to this machine and name \
+                     the router's address with --external; or start this program on a machine with \
+                     an address of the internet"
+                }
+                Gateway::Nested => {
+                    "start this program on a machine with an address of the internet, such as a \
+                     small server; or listen on IPv6 too, with --listen /ip6/::/tcp/4001"
+                }
+            };
+            format!(
+                "network: over IPv4 only this network reaches it: {gateway}. Remedy: {remedy}\n"
+            )
+        }
+        server::Event::Reached { from, at: Some(at) } => {
+            format!("network: a peer has come in from {from} by {at}: anybody can dial it\n")
+        }
+        server::Event::Reached { from, at: None } => {
+            format!("network: a peer has come in from {from}: anybody can dial this bootstrap\n")
+        }
+    }
+}
+
 /// What a contributor types to join each run at `address`.
 fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     let line = |Offer { manifest, .. }: &Offer| {
@@ -144,9 +204,16 @@ fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
 pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
     match work.data.hints.names.as_slice() {
         _ if work.data.source.file_count() == 0 => String::new(),
+        // Whoever lacks it fetches it.
+        _ if work.data.is_fetched() && data_bytes(work) <= FETCH_DATA_BYTES => String::new(),
         [] => " --data FILE".to_owned(),
         names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
     }
+}
+
+/// Bytes of all files of the run's data.
+fn data_bytes(work: &Work) -> u64 {
+    work.data.source.files().iter().map(|file| file.bytes).sum()
 }
 
 /// A name as a shell takes it for one word; a manifest's have neither quotation marks nor commands.

@@ -35,7 +35,7 @@ use crate::{
     tools::stored::StoredError,
 };
 use begin::{Before, Begin, Weights};
-use describe::describe;
+use describe::{describe, warn_of_gain};
 
 /// Why one of these commands did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -162,8 +162,10 @@ pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), O
     match command {
         ManifestCommand::New(args) => make(&args, out),
         ManifestCommand::Show { file } => {
-            let lines = describe(&Manifest::load(&file)?);
-            Ok(lines.into_iter().try_for_each(|line| write_line(out, line))?)
+            let manifest = Manifest::load(&file)?;
+            let warning = warn_of_gain(&manifest).map(|warning| ("warning", warning));
+            let mut lines = describe(&manifest).into_iter().chain(warning);
+            Ok(lines.try_for_each(|line| write_line(out, line))?)
         }
     }
 }
@@ -194,8 +196,11 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     for line in describe(&manifest).into_iter().filter(|(key, _)| TOLD.contains(key)) {
         write_line(out, line)?;
     }
-    if let Some(warning) = warn_of_little_data(&manifest) {
+    for warning in warn_of_little_data(&manifest).into_iter().chain(warn_of_gain(&manifest)) {
         write_line(out, ("warning", warning))?;
+    }
+    if let Some(told) = tell_of_sharing(&manifest) {
+        write_line(out, ("sharing", told))?;
     }
     let file = args.out.display();
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
@@ -261,6 +266,17 @@ fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     ))
 }
 
+/// What is said where every peer has to get the files by itself.
+fn tell_of_sharing(manifest: &Manifest) -> Option<String> {
+    let data = &manifest.work.data;
+    let alone = data.source.file_count() > 0 && !data.is_fetched();
+    alone.then(|| {
+        "every peer must get the data itself; if it may be passed on, --share lets peers hand it to whoever \
+         lacks it, and --set data.url=https://… names where they fetch it"
+            .to_owned()
+    })
+}
+
 fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
@@ -313,7 +329,8 @@ fn propose(
     let mut run = Run::new(organiser, seed >> 1);
     run.trust.level = level(args, organiser)?.unwrap_or(Level::Open);
     let preset = config::parse_preset(&args.preset)?;
-    let work = work(&args.data)?;
+    let mut work = work(&args.data)?;
+    work.data.share = args.share;
     let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
     draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
     if let Some(model) = model {

@@ -18,7 +18,7 @@ use intellect_protocol::{codec, id::RunId};
 
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
-    config::{self, LocalError, RunPrefix},
+    config::{self, LocalError, RunPrefix, options::Kept},
     figures::count,
     gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{LoadError, Manifest},
@@ -91,7 +91,8 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
     };
-    let mut gauge = Gauge::open(manifest.clone(), &args.data, device)?;
+    let data = if args.data.is_empty() { kept_data(&path, &manifest) } else { args.data.clone() };
+    let mut gauge = Gauge::open(manifest.clone(), &data, device)?;
     let checkpoint = gauge.load(&path)?;
     let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
     let entropies = gauge.entropies();
@@ -261,6 +262,23 @@ fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
 fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
     let folders = checkpoint.ancestors().skip(1).take(2);
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// The files that a node of the checkpoint's folder was given, and those that it has fetched.
+fn kept_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+    let file = beside(checkpoint, store::OPTIONS);
+    let kept = file.as_deref().and_then(Path::parent).map(Kept::read);
+    let mut named = kept.unwrap_or_default().options.data;
+    let folders = || checkpoint.ancestors().skip(1).take(2);
+    let in_folder =
+        |file| folders().map(|at| store::data::path_in(at, file)).find(|at| at.is_file());
+    let fetched: Vec<_> = manifest.work.data.source.files().iter().filter_map(in_folder).collect();
+    if !fetched.is_empty() {
+        // What was given was not there then.
+        named.retain(|path| path.exists());
+    }
+    named.extend(fetched);
+    named
 }
 
 fn list(folder: &Path, runs: &[RunId]) -> String {

@@ -13,6 +13,7 @@
 //! where all of them are honest and compute well.
 
 mod lineage;
+mod links;
 mod rights;
 mod votes;
 
@@ -35,7 +36,7 @@ use intellect_protocol::wire;
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: `S1` … `S13`, `R5`, `R19`, `L1`, `L2`, `L3`, `durable`, `serve`, `fault` or `diverged`.
+    /// Which: `S1` … `S13`, `R5`, `R19`, `R42`, `L1`, `L2`, `L3`, `durable`, `serve`, `fault` or `diverged`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,
@@ -187,7 +188,10 @@ pub(super) struct Check {
     said: BTreeMap<PeerId, Head>,
     /// The ledger after each state, as the first one who had it told.
     ledgers: BTreeMap<Digest, Digest>,
+    links: links::Neighbours,
     forgone: u64,
+    /// Whether nothing that two have committed may be undone (S14).
+    pub(super) together: bool,
 }
 
 impl Check {
@@ -195,8 +199,8 @@ impl Check {
     pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
         let lineage = lineage::History::new(genesis, founders);
         let (votes, said) = (votes::Votes::default(), BTreeMap::new());
-        let ledgers = BTreeMap::new();
-        Self { run, grace_ms, votes, lineage, said, ledgers, forgone: 0 }
+        let (ledgers, links) = (BTreeMap::new(), links::Neighbours::default());
+        Self { run, grace_ms, votes, lineage, said, ledgers, links, forgone: 0, together: false }
     }
 
     /// Voters that a Regroup leaves behind as mute.
@@ -372,6 +376,13 @@ impl Check {
         let vouches = &who.vouches[..who.set_out];
         self.lineage.on_loaded(peer, vouches, &who.head, &head)?;
         let extends = self.lineage.descends(&head.state, &who.head.state);
+        if let (true, Some(undone)) =
+            (self.together, self.lineage.undone_together(&who.head, &head))
+        {
+            return require(false, "S14", || {
+                format!("{peer} goes from {:?} to {head:?}, and undoes {undone:?}", who.head)
+            });
+        }
         if unspent.iter().any(|unspent| !unspent.is_empty()) {
             let forgone = self.lineage.on_settled(peer, incarnation, &head, spent, unspent)?;
             require(!extends || forgone == 0, "S4", || {

@@ -343,12 +343,14 @@ impl Disk {
         run: &RunId,
         genesis: &Arc<Anchor>,
     ) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>) {
-        let lineage = log::lineage(genesis.head(), reread(&self.receipts));
+        let receipts = reread(&self.receipts);
+        let marks = log::marks(&receipts);
+        let lineage = log::lineage(genesis.head(), receipts);
         let on_it = |anchor: &&Arc<Anchor>| lineage.iter().any(|(head, _)| *head == anchor.head());
         let saved = self.checkpoints.values().rfind(on_it);
         let from = Arc::clone(saved.unwrap_or(genesis));
         let restored = holdings::restore(
-            lineage,
+            (lineage, marks),
             (from.epoch, from),
             reread(&self.votes),
             0,

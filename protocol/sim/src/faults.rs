@@ -24,6 +24,8 @@ const PATIENCE_MS: u64 = 40_000;
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Start(usize),
+    Leave(usize),
+    Kill(usize),
     Strike {
         planned: usize,
         target: usize,
@@ -40,6 +42,8 @@ enum Act {
     Join,
     Calm(usize),
     Mend(usize, usize),
+    /// A direct connection joins two hosts again.
+    Link(usize, usize),
 }
 
 /// Carries a plan of faults out.
@@ -58,7 +62,11 @@ impl Director {
     /// Plans the faults of a seed, and the starts of its first `peers` hosts.
     pub(super) fn new(faults: Faults, seed: u64, peers: usize) -> Self {
         let mut rng = Rng::new(seed ^ 0x6661_756c_7473);
-        let count = if faults == Faults::Clean { 0 } else { 3 + rng.below(4) };
+        let count = match faults {
+            Faults::Clean => 0,
+            Faults::Evening => 1,
+            _ => 3 + rng.below(4),
+        };
         let planned = (0..count).filter_map(|_| Planned::draw(faults, &mut rng)).collect();
         let (agenda, damage) = (BTreeMap::new(), Damage::None);
         let mut director = Self { planned, agenda, number: 0, last_ms: 0, damage, rng };
@@ -130,6 +138,8 @@ impl Director {
     fn act(&mut self, world: &mut World, act: Act) {
         match act {
             Act::Start(host) => world.boot(host),
+            Act::Leave(host) => world.leave(host),
+            Act::Kill(host) => world.stop(host),
             Act::Strike { planned, target } => {
                 let planned = self.planned[planned];
                 *world.report.faults.entry(planned.moment).or_default() += 1;
@@ -153,6 +163,7 @@ impl Director {
                 apart.for_each(|side| *side = 0);
             }
             Act::Join => world.network.side.fill(0),
+            Act::Link(a, b) => world.link(a, b),
             Act::Calm(host) => {
                 world.network.slow_ms[host] = 0;
                 world.network.deaf[host] = 0.0;
@@ -210,12 +221,37 @@ impl Director {
                     self.restart_later(now_ms, host, Damage::None);
                 }
             }
+            Kind::Evening => self.evening(world, &running),
             Kind::Pause(length_ms) => {
                 world.pause(target);
                 self.put(end_ms(length_ms), Act::Resume(target));
             }
             Kind::Leap(length_ms) => world.leap(target, length_ms),
             Kind::Disturb(trouble, length_ms) => self.disturb(world, trouble, target, length_ms),
+        }
+    }
+
+    /// All leave one after the other, or are killed, until nobody is there; then all come back, in another order.
+    fn evening(&mut self, world: &mut World, running: &[usize]) {
+        let gap_ms = *self.rng.pick(&[100, 3_000, 15_000]).unwrap_or(&100);
+        let back_ms = *self.rng.pick(&[500, 5_000, 25_000]).unwrap_or(&500);
+        let some_die = self.rng.chance(0.25);
+        let mut at_ms = world.now_ms;
+        for host in self.some(running, running.len()) {
+            at_ms += self.rng.below(gap_ms);
+            let dies = some_die && self.rng.chance(0.5);
+            self.put(at_ms, if dies { Act::Kill(host) } else { Act::Leave(host) });
+        }
+        at_ms += NIGHT_MS;
+        let first_ms = at_ms;
+        for host in self.some(running, running.len()) {
+            at_ms += self.rng.below(back_ms);
+            self.put(at_ms, Act::Restart(host, Damage::None));
+        }
+        // Whoever is back first waits so long for the others, and then goes on without them (R20, R29).
+        let waits_ms = if some_die { DEAD_WAITS_MS } else { GOODBYE_WAITS_MS };
+        if at_ms - first_ms < waits_ms {
+            world.keep_together();
         }
     }
 
@@ -248,12 +284,25 @@ impl Director {
                 world.network.slow_ms[target] = 200 + self.rng.below(1_500);
                 self.put(end_ms, Act::Calm(target));
             }
+            Trouble::Unlink => {
+                let others: Vec<usize> = running
+                    .iter()
+                    .copied()
+                    .filter(|host| *host != target && world.network.joins(*host, target))
+                    .collect();
+                for other in self.some(&others, others.len() / 2) {
+                    world.unlink(target, other);
+                    self.put(end_ms, Act::Link(target, other));
+                }
+            }
             Trouble::Deaf => {
                 world.network.deaf[target] = 0.7;
                 self.put(end_ms, Act::Calm(target));
             }
             Trouble::OneWay => {
-                for other in self.some(&running, running.len() / 2) {
+                let others: Vec<usize> =
+                    running.iter().copied().filter(|host| *host != target).collect();
+                for other in self.some(&others, running.len() / 2) {
                     world.break_link(target, other);
                     self.put(end_ms, Act::Mend(target, other));
                 }
@@ -303,6 +352,12 @@ fn restart(world: &mut World, host: usize, damage: Damage) {
     }
 }
 
+/// How long nobody is there, in milliseconds: longer than anybody takes to leave.
+const NIGHT_MS: u64 = 8_000;
+/// For how long, in milliseconds, a peer that is back waits for those who were there as it died, and as it
+/// said goodbye; a little less.
+const DEAD_WAITS_MS: u64 = 7_000;
+const GOODBYE_WAITS_MS: u64 = 58_000;
 /// A crash strikes at one of this many points at which something could be lost: those of a vote or
 /// two.
 const CRASH_POINTS: u64 = 12;

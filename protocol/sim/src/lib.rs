@@ -47,6 +47,10 @@ pub enum Faults {
     Partition,
     /// All of that, slow peers, peers that stop for a while, clocks that leap.
     Mixed,
+    /// Some peers can be dialled by nobody, some pairs are joined by a relay only, and that changes; some peers restart.
+    Nat,
+    /// All leave or are killed, in any order, until nobody is there; then all come back, in any order.
+    Evening,
     /// Fewer than half of the peers lie, and up to 64 strangers beside them; some messages are lost, and some
     /// peers restart.
     Liars,
@@ -54,13 +58,15 @@ pub enum Faults {
 
 impl Faults {
     /// Every class, in the order in which they are run.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Clean,
         Self::Lossy,
         Self::Churn,
         Self::Blackhole,
         Self::Partition,
         Self::Mixed,
+        Self::Nat,
+        Self::Evening,
         Self::Liars,
     ];
 }
@@ -74,6 +80,8 @@ impl fmt::Display for Faults {
             Self::Blackhole => "blackhole",
             Self::Partition => "partition",
             Self::Mixed => "mixed",
+            Self::Nat => "nat",
+            Self::Evening => "evening",
             Self::Liars => "liars",
         })
     }
@@ -96,6 +104,9 @@ pub struct Config {
 
 /// Hosts beyond the first peers, for those that are started later.
 pub const SPARE: usize = 4;
+
+/// `members.min_peers` of the run.
+const PEERS_MIN: usize = 2;
 
 /// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
 const HEARTBEAT_MS: u64 = 500;
@@ -143,7 +154,7 @@ pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) ->
             .collect()
     });
     results.sort_by_key(|(seed, _)| *seed);
-    Summary::new(faults, results.into_iter().map(|(_, result)| result))
+    Summary::new((faults, peers), results.into_iter().map(|(_, result)| result))
 }
 
 /// One seed, from the first start to the last epoch.
@@ -168,7 +179,7 @@ impl Story {
         let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
         let mut world = World::new(Setup {
             hosts: peers + spare + strangers,
-            peers_min: peers.min(2),
+            peers_min: peers.min(PEERS_MIN),
             founders,
             heartbeat_ms: slower * HEARTBEAT_MS,
             grace_ms: slower * GRACE_MS,
@@ -188,6 +199,9 @@ impl Story {
                 world.set_training(host, training_ms);
             }
         }
+        if faults == Faults::Nat {
+            world.draw_routers(peers);
+        }
         let mut liars = 0;
         if faults == Faults::Liars {
             world.network.loss = 0.05 * world.rng.unit();
@@ -196,6 +210,7 @@ impl Story {
         if matches!(faults, Faults::Churn | Faults::Partition | Faults::Mixed) {
             world.draw_vouches(seed, faults != Faults::Partition);
         }
+        world.undo_as_nodes();
         let clean = faults == Faults::Clean;
         Self { clean, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
@@ -207,6 +222,10 @@ impl Story {
         }
         self.heal();
         let healed_ms = self.world.now_ms;
+        if self.world.running().len() < self.peers.min(PEERS_MIN) {
+            // Nobody is left who could go on.
+            return Ok(());
+        }
         let before = self.greatest();
         let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
         let before = before.map(|head| self.world.rank(&head));

@@ -36,6 +36,10 @@ pub(crate) struct Network {
     pub(crate) broken: BTreeSet<(usize, usize)>,
     /// Links that stay open and swallow whatever is sent in this direction.
     pub(crate) swallows: BTreeSet<(usize, usize)>,
+    /// Hosts that nobody can dial; `None`: processes are told of no connections.
+    pub(crate) enclosed: Option<BTreeSet<usize>>,
+    /// Pairs, the smaller one first, that no direct connection joins: no ring goes over such a pair.
+    pub(crate) unlinked: BTreeSet<(usize, usize)>,
     /// Chance that a message is lost.
     pub(crate) loss: f64,
     /// Chance that a message arrives twice.
@@ -56,6 +60,8 @@ impl Network {
             side: vec![0; peers],
             broken: BTreeSet::new(),
             swallows: BTreeSet::new(),
+            enclosed: None,
+            unlinked: BTreeSet::new(),
             loss: 0.0,
             duplicate: 0.0,
             spike: 0.0,
@@ -89,6 +95,11 @@ impl Network {
     /// Whether the link carries both ways, as a stream needs.
     pub(crate) fn linked(&self, a: usize, b: usize) -> bool {
         self.carries(a, b) && self.carries(b, a)
+    }
+
+    /// Whether a ring can go over the pair: the link carries both ways, and a connection joins them.
+    pub(crate) fn joins(&self, a: usize, b: usize) -> bool {
+        self.linked(a, b) && !self.unlinked.contains(&(a.min(b), a.max(b)))
     }
 
     /// How many links gossip takes from one peer to another, by way of one of `relays` at most.

@@ -12,6 +12,7 @@
 //! | blackhole | epochs mended, attempts from the second on, two proposers at one attempt, commits by gossip |
 //! | partition | epochs mended, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
+//! | nat | attempts from the second on, heartbeats that name whom no connection joins with their author |
 //! | liars | what lossy must, refusals, attempts in vain, minted heads, liars that are held back, left behind, found out |
 //!
 //! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
@@ -109,6 +110,8 @@ pub enum Count {
     Exposed,
     /// Series that decided two values, of which every common voter lies.
     Split,
+    /// Heartbeats that name somebody whom no connection joins with their author.
+    Unlinked,
     /// Messages that arrived.
     Messages,
     /// Bytes of messages sent, each counted once.
@@ -294,11 +297,16 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// From so many peers on a class must show all that it is for.
+const MANY: usize = 16;
+
 /// What the seeds of one class did together.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The class.
     pub faults: Faults,
+    /// Peers of each seed.
+    pub peers: usize,
     /// Seeds that held.
     pub held: u64,
     /// The sum of what they did.
@@ -309,11 +317,11 @@ pub struct Summary {
 
 impl Summary {
     pub(super) fn new(
-        faults: Faults,
+        (faults, peers): (Faults, usize),
         results: impl IntoIterator<Item = Result<Report, Failure>>,
     ) -> Self {
         let (total, failures) = (Report::default(), Vec::new());
-        let mut summary = Self { faults, held: 0, total, failures };
+        let mut summary = Self { faults, peers, held: 0, total, failures };
         for result in results {
             match result {
                 Ok(report) => {
@@ -326,9 +334,12 @@ impl Summary {
         summary
     }
 
-    /// What the class should have shown and did not.
+    /// What the class should have shown and did not; of runs of a few peers nothing is asked.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
+        if self.peers < MANY {
+            return Vec::new();
+        }
         let total = &self.total;
         let each = [
             ("commits", total.of(Count::Commits)),
@@ -362,8 +373,10 @@ impl Summary {
             ("lies found out", total.of(Count::Exposed)),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;
+        let unlinked = ("peers without a connection", total.of(Count::Unlinked));
         let wanted: Vec<(&'static str, u64)> = match self.faults {
-            Faults::Clean => each.to_vec(),
+            Faults::Clean | Faults::Evening => each.to_vec(),
+            Faults::Nat => [each.as_slice(), &[attempts, unlinked]].concat(),
             Faults::Lossy => [each.as_slice(), &disturbed].concat(),
             Faults::Churn => {
                 [each.as_slice(), &disturbed, &[mended], &parted[1..], &restarted].concat()
@@ -375,7 +388,8 @@ impl Summary {
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);
         let struck = |moment: &Moment| total.faults.contains_key(moment);
-        let unhit = self.faults != Faults::Clean && !Moment::REGULAR.iter().all(struck);
+        let aimed = !matches!(self.faults, Faults::Clean | Faults::Evening);
+        let unhit = aimed && !Moment::REGULAR.iter().all(struck);
         zero.chain(unhit.then_some("faults at each moment of an epoch")).collect()
     }
 

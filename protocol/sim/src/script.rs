@@ -1,6 +1,7 @@
 //! What a director has in mind for a simulated world: fates of messages, lies, crashes, and what people decide.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use crate::disk::Doom;
 use crate::liars::Lying;
@@ -51,12 +52,14 @@ pub(crate) struct Vouching {
 pub(crate) struct Script {
     pub(crate) filter: Option<Filter>,
     pub(crate) forger: Option<Forger>,
+    /// A host whose questions reach nobody.
+    pub(crate) unheard: Option<usize>,
     pub(crate) doom: Option<Doom>,
     pub(crate) lying: Lying,
     /// Who signs, and who has a ticket, in a run of invited peers.
     pub(crate) invited: Option<Invited>,
-    /// Epochs that a greater head may undo, for those who start from now on.
-    pub(crate) undo_max: Option<u64>,
+    /// Epochs that a greater head may undo, and within which time any number, for those who start from now on.
+    pub(crate) undo: Option<(u64, Duration)>,
     /// The head that a person has decided for, on each host, once it starts.
     pub(crate) follow: BTreeMap<usize, Digest>,
     pub(crate) vouching: Vouching,

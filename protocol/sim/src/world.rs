@@ -14,6 +14,7 @@ mod work;
 mod fetch;
 mod ring;
 mod say;
+mod links;
 mod lie;
 pub mod invited;
 mod organiser;

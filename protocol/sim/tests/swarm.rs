@@ -75,6 +75,61 @@ fn mixed_seeds_hold() {
     class(Faults::Mixed);
 }
 
+/// Runs of friends: what 16 peers never come to, since some majority of them is nearly always there.
+fn few(peers: usize) {
+    let classes = [
+        Faults::Evening,
+        Faults::Lossy,
+        Faults::Churn,
+        Faults::Blackhole,
+        Faults::Partition,
+        Faults::Mixed,
+    ];
+    for faults in classes {
+        let summary = sim::swarm(peers, SEEDS, faults, threads());
+        println!("{summary}");
+        assert!(summary.holds(), "{summary}");
+    }
+}
+
+#[test]
+fn two_peers_hold() {
+    few(2);
+}
+
+#[test]
+fn three_peers_hold() {
+    few(3);
+}
+
+#[test]
+fn evenings_of_four_hold() {
+    let summary = sim::swarm(4, SEEDS, Faults::Evening, threads());
+    println!("{summary}");
+    assert!(summary.holds(), "{summary}");
+}
+
+/// Nothing else here notices when the exceptions for foundings (R15) and for whoever may be led into a series (R12)
+/// are missing.
+#[test]
+fn seeds_that_showed_a_rule_hold() {
+    let seeds = [
+        (2, Faults::Lossy, 132),
+        (2, Faults::Lossy, 140),
+        (4, Faults::Evening, 455),
+        (4, Faults::Evening, 548),
+    ];
+    for (peers, faults, seed) in seeds {
+        let summary = sim::swarm(peers, seed..seed + 1, faults, threads());
+        assert!(summary.holds(), "{summary}");
+    }
+}
+
+#[test]
+fn nat_seeds_hold() {
+    class(Faults::Nat);
+}
+
 #[test]
 fn two_hundred_peers_commit_three_epochs() {
     let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
@@ -123,6 +178,15 @@ fn r19_is_missed() {
 #[test]
 fn g11_is_missed() {
     missed(Rule::G11, Faults::Partition);
+}
+
+/// Neighbours of a ring are not joined.
+#[test]
+fn r42_is_missed() {
+    let config =
+        |seed| Config { peers: 7, epochs: 6, seed, faults: Faults::Nat, without: Some(Rule::R42) };
+    let failure = (0..200).filter_map(|seed| sim::run(&config(seed)).err());
+    assert!(failure.map(|failure| failure.violation.invariant).any(|invariant| invariant == "R42"));
 }
 
 /// A vote that was said is not on disk.

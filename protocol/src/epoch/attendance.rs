@@ -23,7 +23,8 @@ pub(super) enum Place {
     Behind,
     /// A voter of this series that was heard in it lately, and has gone on.
     Ahead,
-    /// In this series, and it has joined a Regroup of it: it has left it for ever (R13).
+    /// In this series, and it has joined a Regroup of it, or has said goodbye in it: it has left it for ever
+    /// (R13, R29).
     Closed,
     /// It has joined a Regroup of this series, or of one before, that does not lead here.
     Elsewhere,
@@ -94,7 +95,7 @@ impl State {
     /// The place of a peer with that log.
     pub(super) fn place(&self, step: &Step<'_>, who: &Voter) -> Place {
         if *who == self.me.voter() {
-            return Place::Here;
+            return if self.said_goodbye() { Place::Closed } else { Place::Here };
         }
         let series = self.series();
         let silent = step.roll.silent(who, series, self.slot.term.entered, step.now);
@@ -156,7 +157,7 @@ impl State {
     }
 
     fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
-        seen.beat.joined.is_some() || self.slot.term.closed.contains(&who.peer)
+        seen.beat.joined.is_some() || seen.beat.closed || self.slot.term.closed.contains(&who.peer)
     }
 
     /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
@@ -172,7 +173,7 @@ impl State {
         let ours = chain.get(index + 1).and_then(|next| next.regroup);
         // A peer that joined ours may have said before that it had joined one that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
-        beat.joined.is_some() && beat.joined != ours && news
+        (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
     }
 }
 

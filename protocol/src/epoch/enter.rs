@@ -22,6 +22,8 @@ impl State {
         self.votes.forget(self.slot.head.epoch);
         self.limit_weight(median);
         self.resume(step);
+        // A peer with another log has left nobody behind.
+        self.restarted = self.is_voter();
         self
     }
 

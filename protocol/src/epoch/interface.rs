@@ -79,6 +79,10 @@ pub enum Input {
     Lead(Lead),
     /// Whether somebody alive has a greater head that we have not given up.
     Ahead(bool),
+    /// Whether a direct connection joins a peer with us.
+    Linked(PeerId, bool),
+    /// Whether anybody can dial us.
+    Reachable(bool),
     /// A decree that somebody brought, who need not be in the run.
     Decree(Box<Decree>),
     /// The user wants to leave.

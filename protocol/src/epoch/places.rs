@@ -22,6 +22,7 @@ use crate::time::Time;
 
 use super::attendance::{Place, Question};
 use super::ballot::Ballot;
+use super::seats::has_seat;
 use super::{Rule, State, ready};
 
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
@@ -310,10 +311,14 @@ impl State {
             return Err(Refusal::Lacks(**peer));
         }
         let me = self.me.peer;
-        let excused = |peer: &PeerId, seen: &Seen| !self.is_able(step, peer, seen);
+        let ring: Vec<Member> = roster.ring().copied().collect();
+        let apart = self.apart(step, &roster.members);
+        let seatless = |peer: &PeerId| !has_seat(&ring, *peer, &apart);
+        let excused =
+            |peer: &PeerId, seen: &Seen| !self.is_able(step, peer, seen) || seatless(peer);
         if let Some(left) = self.patience_left(step) {
             let mut all = alive.iter().filter(|(peer, seen)| !excused(peer, seen));
-            let own = has_place(&me) || self.leaving.is_some();
+            let own = has_place(&me) || self.leaving.is_some() || seatless(&me);
             if !own || !all.all(|(peer, _)| has_place(peer)) {
                 let left_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
                 return Err(Refusal::Early(left_ms));

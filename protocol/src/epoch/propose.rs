@@ -1,7 +1,7 @@
 //! Proposing: turns, the question before a higher attempt, the choice of the value, the roster
 //! (R7–R9, R35, R36).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::sign::Verified;
 use crate::step::{Decision, Step};
 
 use super::attendance::Question;
+use super::seats::seat;
 use super::slot::Declared;
 use super::term::{Adopted, Asking, Stage};
 use super::{Rule, State};
@@ -31,6 +32,7 @@ impl State {
         let votes = self.is_voter() || !self.keeps(Rule::G1);
         // The cheapest first: most messages come while somebody still trains.
         let due = idle && able && votes && !self.is_too_early(step) && self.majority_present(step);
+        let due = due && !self.awaits_news(step);
         if !due {
             self.slot.term.turn_since = None;
             return false;
@@ -49,7 +51,12 @@ impl State {
         let able = !self.behind && self.leaving.is_none() && self.slot.term.asking.is_none();
         // G1: nobody reads a question of who has no vote.
         let able = able && (self.is_voter() || !self.keeps(Rule::G1));
-        if !able || self.voters().is_empty() || !self.majority_present(step) {
+        if !able
+            || self.voters().is_empty()
+            || !self.majority_present(step)
+            || self.said_goodbye()
+            || self.awaits_news(step)
+        {
             return false;
         }
         // G6: a high number is no reason to hurry.
@@ -277,7 +284,8 @@ impl State {
         let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
         ring.extend(guests);
         ring.sort_by_cached_key(key);
-        let (mut ring, without_place) = separate(ring, &self.slot.broken);
+        let apart = self.apart(step, &ring);
+        let (mut ring, without_place) = seat(ring, |member| !is_voter(member), &apart);
         idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
         idle.sort_by_cached_key(key);
         match ring.iter().position(is_voter) {
@@ -309,65 +317,6 @@ struct Value {
     keep: Vec<Keep>,
 }
 
-/// R35: reorders the ring so that no broken pair are neighbours. Where that cannot be, or is not
-/// found within [`SEPARATE_STEPS`], who is in most broken pairs has no place, of equals the later one:
-/// when a ring stalls, its other members blame a neighbour of the broken link.
-fn separate(
-    mut ring: Vec<Member>,
-    broken: &BTreeSet<(PeerId, PeerId)>,
-) -> (Vec<Member>, Vec<Member>) {
-    let apart = |a: &Member, b: &Member| !broken.contains(&pair(a.peer, b.peer));
-    let mut without_place = Vec::new();
-    loop {
-        let mut steps = SEPARATE_STEPS;
-        let mut found = ring.iter().take(1).copied().collect();
-        if arrange(&ring, &mut found, &apart, &mut steps) {
-            return (found, without_place);
-        }
-        let breaks = |m: &Member| ring.iter().filter(|other| !apart(m, other)).count();
-        let most = (0..).zip(&ring).map(|(index, m)| (breaks(m), index)).max();
-        match most {
-            Some((1.., index)) => without_place.push(ring.remove(index)),
-            _ => return (ring, without_place),
-        }
-    }
-}
-
-/// Extends `found` to a ring of all, keeping the given order where it can.
-fn arrange(
-    all: &[Member],
-    found: &mut Vec<Member>,
-    apart: &impl Fn(&Member, &Member) -> bool,
-    steps: &mut u32,
-) -> bool {
-    let (Some(first), Some(last)) = (found.first().copied(), found.last().copied()) else {
-        return true;
-    };
-    if found.len() == all.len() {
-        return all.len() == 1 || apart(&last, &first);
-    }
-    for next in all {
-        if found.iter().any(|m| m.peer == next.peer) || !apart(&last, next) {
-            continue;
-        }
-        if *steps == 0 {
-            return false;
-        }
-        *steps -= 1;
-        found.push(*next);
-        if arrange(all, found, apart, steps) {
-            return true;
-        }
-        found.pop();
-    }
-    false
-}
-
-/// An unordered pair.
-pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
-    if a < b { (a, b) } else { (b, a) }
-}
-
 /// A higher attempt that finds nobody Ready waits this long; guess: a few turns.
 const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 
@@ -376,54 +325,3 @@ const ATTEMPTS_MAX: u64 = 256;
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: usize = 2;
-
-/// Steps of the search for a ring without broken links; a ring of 256 needs as many when nothing
-/// is broken.
-const SEPARATE_STEPS: u32 = 20_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::LogId;
-
-    fn member(n: u8) -> Member {
-        Member { peer: PeerId([n; 32]), log: LogId([n; 16]), incarnation: 1, weight: 1 }
-    }
-
-    fn names(ring: &[Member]) -> Vec<u8> {
-        ring.iter().map(|m| m.peer.0[0]).collect()
-    }
-
-    #[test]
-    fn r35_a_broken_pair_are_no_neighbours() {
-        let ring: Vec<_> = (0..5).map(member).collect();
-        let broken = BTreeSet::from([pair(PeerId([1; 32]), PeerId([0; 32]))]);
-        let (found, without) = separate(ring, &broken);
-        assert!(without.is_empty());
-        let n = names(&found);
-        let neighbours = |a, b| (0..5).any(|i| [n[i], n[(i + 1) % 5]] == [a, b]);
-        assert!(!neighbours(0, 1) && !neighbours(1, 0), "{n:?}");
-    }
-
-    #[test]
-    fn r35_in_a_ring_of_three_the_later_of_a_broken_pair_has_no_place() {
-        let broken = BTreeSet::from([pair(PeerId([0; 32]), PeerId([2; 32]))]);
-        let (found, without) = separate((0..3).map(member).collect(), &broken);
-        assert_eq!((names(&found), names(&without)), (vec![0, 1], vec![2]));
-        let (found, without) = separate(vec![member(0), member(2)], &broken);
-        assert_eq!((names(&found), names(&without)), (vec![0], vec![2]));
-    }
-
-    #[test]
-    fn r35_who_is_in_most_broken_pairs_has_no_place() {
-        let broken = [(0, 1), (0, 2)].map(|(a, b)| pair(PeerId([a; 32]), PeerId([b; 32])));
-        let (found, without) = separate((0..3).map(member).collect(), &BTreeSet::from(broken));
-        assert_eq!((names(&found), names(&without)), (vec![1, 2], vec![0]));
-    }
-
-    #[test]
-    fn an_unbroken_ring_keeps_its_order() {
-        let ring: Vec<_> = (0..200).map(member).collect();
-        assert_eq!(separate(ring.clone(), &BTreeSet::new()).0, ring);
-    }
-}

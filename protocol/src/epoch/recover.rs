@@ -11,7 +11,7 @@ use crate::step::Step;
 use super::State;
 use super::attendance::Question;
 use super::ballot::RingState;
-use super::propose::pair;
+use super::seats::pair;
 use super::term::{Progress, Stage};
 
 /// How far above what a majority has come to the word of one voter may raise the next attempt: less than what

@@ -54,7 +54,7 @@ impl State {
         let number = self.slot.term.gathering.number_seen.saturating_add(1);
         self.wait_for_founders(step);
         match self.slot.term.gathering.turn.filter(|turn| turn.number == number) {
-            Some(turn) if step.now < turn.due => return false,
+            Some(turn) if step.now < turn.due || self.awaits_links(step) => return false,
             Some(_) => {}
             None => {
                 let due = step.now + self.founding_wait(step) + self.turn(step, number);
@@ -108,6 +108,8 @@ impl State {
             && !self.behind
             && !self.ahead
             && self.leaving.is_none()
+            && !self.awaits_news(step)
+            && !self.may_be_led(step)
             && !self.majority_present(step)
             && (self.is_voter() || !self.is_any_voter_here(step))
             && (!self.voters().is_empty() || self.candidates(step).len() >= self.law.peers_min)
@@ -115,12 +117,17 @@ impl State {
     }
 
     /// The peers that would take part beside us: everyone alive in this very series, except those
-    /// without a vote here that have let several Regroups pass.
-    fn candidates_beside<'a>(
+    /// without a vote here that have let several Regroups pass. A founding that needs these as well waits
+    /// for them all the same: on a lossy line two peers may have missed each other's Joins.
+    pub(super) fn candidates_beside<'a>(
         &'a self,
         step: &'a Step<'_>,
     ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        self.live(step, Question::MayRegroup).filter(|(peer, _)| !self.keeps_away(peer))
+        let steady = |peer: &PeerId| !self.keeps_away(peer);
+        let others = || self.live(step, Question::MayRegroup);
+        let enough = !self.voters().is_empty()
+            || others().filter(|(peer, _)| steady(peer)).count() + 1 >= self.law.peers_min;
+        others().filter(move |(peer, _)| !enough || steady(peer))
     }
 
     /// Whether a peer has not joined several Regroups that named it and that we have joined.
@@ -356,9 +363,11 @@ impl State {
 
     fn open(&mut self, step: &mut Step<'_>, opening: Opening) {
         self.log(step, Record::Opened { opening: opening.clone() });
-        let Regroup { members, absent, .. } = &opening.regroup;
+        let Regroup { number, proposer, members, absent, .. } = &opening.regroup;
         step.put(Output::Event(Event::Regroup {
             epoch: self.series().epoch,
+            number: *number,
+            proposer: *proposer,
             members: members.iter().map(|v| v.peer).collect(),
             absent: absent.iter().map(|(v, _)| v.peer).collect(),
         }));
@@ -412,7 +421,8 @@ impl State {
             let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
-            let free = !member && (!self.is_voter() || !self.majority_present(step));
+            let bound = self.is_voter() && self.majority_present(step) && !self.awaits_news(step);
+            let free = !member && !bound;
             if !(last == Some(digest) || free) {
                 return;
             }

@@ -89,10 +89,15 @@ impl State {
         }
     }
 
+    /// R24: whether we are one of a majority of voters that is present, and so may decide the open epoch.
+    #[must_use]
+    pub fn decides(&self, step: &Step<'_>) -> bool {
+        self.is_voter() && self.majority_present(step)
+    }
+
     /// Whether a majority of voters is present to us.
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
-        let me = self.me.voter();
-        majority(self.voters(), |voter| *voter == me || self.present(step, voter))
+        majority(self.voters(), |voter| self.present(step, voter))
     }
 }

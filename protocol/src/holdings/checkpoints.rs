@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::interface::{Location, Name};
 use crate::id::Digest;
-use crate::log::{self, Record, Recovered};
+use crate::log::{self, Mark, Record, Recovered};
 use crate::message::{Head, Link};
 use crate::time::Time;
 
@@ -129,7 +129,7 @@ pub struct Restored<S> {
     pub is_lost: bool,
 }
 
-/// What `votes` and a `lineage` lead to from the newest whole checkpoint on it, which is `from`, of
+/// What `votes` and a `lineage`, with its marks, lead to from the newest whole checkpoint on it, which is `from`, of
 /// `epoch`: the state after all later updates, each the one that its receipt names. `step` gives the
 /// state after one more epoch, if its update is there and leads to that head; where one is missing, the
 /// head is the one before, and others are asked for the rest (R21).
@@ -138,7 +138,7 @@ pub struct Restored<S> {
 /// that it cannot be read and applied, or the head lies behind `forgotten`, up to which the log of votes
 /// has dropped epochs: then the log is lost (R19).
 pub fn restore<S>(
-    mut lineage: Vec<(Head, Link)>,
+    (mut lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
     (mut epoch, from): (u64, S),
     votes: Vec<Record>,
     forgotten: u64,
@@ -165,7 +165,7 @@ pub fn restore<S>(
     let held = named.into_iter().filter(|name| reads(*name)).map(|name| name.digest).collect();
     let is_lost = log::unreadable(&votes, epoch, &held).is_some() || epoch < forgotten;
     let votes = if is_lost { Vec::new() } else { votes };
-    Restored { state, recovered: Recovered { lineage, votes }, known, held, is_lost }
+    Restored { state, recovered: Recovered { lineage, marks, votes }, known, held, is_lost }
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct Config {
     pub published: Option<Digest>,
     /// The run's tokenizer, if there is one; it is on disk.
     pub file: Option<Digest>,
+    /// The files of the run's data that are handed out, where its manifest allows it; they are on disk.
+    pub data: Vec<Digest>,
     /// Every update on disk, the oldest first.
     pub updates: Vec<Name>,
     /// The updates of the open epoch that the log of votes names.
@@ -83,6 +85,8 @@ pub enum Location {
     Checkpoint(Digest),
     /// The file of the run's tokenizer.
     File,
+    /// A file of the run's data.
+    Data,
     /// In our lineage, as it is now ([`peer::State::answer`]).
     Lineage,
 }

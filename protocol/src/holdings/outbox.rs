@@ -247,12 +247,14 @@ fn is_told(record: &Record) -> bool {
     match record {
         Record::Joined { .. }
         | Record::Opened { .. }
+        | Record::Left { .. }
         | Record::Committed { .. }
         | Record::Rewound { .. } => true,
         Record::Promised { .. }
         | Record::Accepted { .. }
         | Record::Voted { .. }
-        | Record::Decided { .. } => false,
+        | Record::Decided { .. }
+        | Record::Marked { .. } => false,
     }
 }
 

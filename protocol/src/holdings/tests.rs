@@ -10,6 +10,9 @@ use crate::log::Recovered;
 use crate::sign::Keypair;
 use crate::{epoch, sync};
 
+/// A file of data that is handed out.
+const FILE: Digest = Digest([7; 32]);
+
 const NAME: Name = Name { epoch: 1, digest: Digest([5; 32]) };
 
 /// A peer at genesis that is alone.
@@ -38,6 +41,8 @@ fn state() -> State {
             founders: Vec::new(),
             replay_max: 7,
             undo_max: 64,
+            undo_time: Duration::ZERO,
+            unix: 0,
             follow: None,
             organiser: PeerId([9; 32]),
             vouch: None,
@@ -56,6 +61,7 @@ fn state() -> State {
             saved: None,
             published: None,
             file: None,
+            data: vec![FILE],
             updates: Vec::new(),
             held: Vec::new(),
         },
@@ -101,6 +107,23 @@ fn a_decided_update_that_is_not_here_is_fetched_and_then_applied() {
     assert_eq!(step(&mut state, now + FETCH_PAUSE, Input::UpdateCame(NAME)), ["keep 1"]);
     let kept = Input::Kept(NAME, Disk::Took);
     assert_eq!(step(&mut state, now + FETCH_PAUSE, kept), ["apply 1"]);
+}
+
+#[test]
+fn the_files_that_a_manifest_lets_hand_out_are_served_and_no_others() {
+    let mut state = state();
+    let mut ask = |request| {
+        let mut out = Vec::new();
+        state.handle(Time::ZERO, Input::Asked(Inquiry(1), request), &mut out);
+        let served = |output: &Output| matches!(output, Output::Serve(_, Location::Data));
+        assert!(out.iter().any(|o| served(o) || matches!(o, Output::Refuse(_))), "{out:?}");
+        out.iter().any(served)
+    };
+    for (file, served) in [(FILE, true), (Digest([8; 32]), false)] {
+        assert_eq!(ask(Request::Tree { file, offset: 0 }), served);
+        assert_eq!(ask(Request::Data { file, index: 3 }), served);
+        assert!(!ask(Request::File { file, offset: 0 }), "it is no tokenizer");
+    }
 }
 
 /// Who restarts fetches the state instead.

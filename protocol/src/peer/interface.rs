@@ -38,11 +38,13 @@ pub enum Input {
     Tick,
     /// A control message, whichever way it came.
     Message(Arc<Verified<Message>>),
-    /// The last direct connection to a peer closed.
+    /// The last connection to a peer closed, whichever way it led.
     Unlinked(PeerId),
     /// A round trip to a peer was measured, in milliseconds.
     RoundTrip(PeerId, u32),
-    /// Whether bulk can reach us without a relay; until told, it can.
+    /// Whether a direct connection joins a peer with us, whoever dialled it.
+    Linked(PeerId, bool),
+    /// Whether anybody can dial us. Until this or [`Input::Linked`] is told, everybody is joined with us.
     Reachable(bool),
     /// The epoch's budget is used up, and the delta is frozen until [`crate::output::Output::Apply`].
     Trained {
@@ -89,6 +91,8 @@ pub enum Input {
     /// Some of the checkpoint of this state is on disk, from before a restart: if it lies on the way, the
     /// rest of it is fetched rather than a newer one.
     Partial(Digest),
+    /// The newest checkpoint on disk, which others may fetch, is of this epoch.
+    Saved(u64),
     /// The checkpoint of an [`crate::output::Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
     /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::pursuit::Pursuit;
 use super::{
     Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Receipt,
-    Record, Seen, State, Time, Vouch,
+    Record, Seen, State, Time, UPDATES_KEPT, Vouch,
 };
 use crate::output::{Apply, Output};
 use crate::rule::Rule;
@@ -59,22 +59,36 @@ impl Way {
     fn bare(&self) -> usize {
         self.entries.len().saturating_sub(self.links.len())
     }
+
+    /// The head after so many epochs of it.
+    fn head_after(&self, count: usize) -> Option<Head> {
+        let Entry { state, tokens, .. } = *self.entries.get(count.checked_sub(1)?)?;
+        Some(Head { epoch: self.base.saturating_add(count as u64), tokens, state })
+    }
 }
+
+/// So many donors may all skip a state when they write checkpoints; guess.
+const FEW_DONORS: usize = 3;
 
 impl State {
     /// Sets out: by updates if the way extends our head and is short, else by a checkpoint.
     pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
-        self.catching_up = true;
+        let most = self.catching_up.unwrap_or(self.config.replay_max);
         step.lead(Lead::Behind(true));
         step.put(Output::Event(Event::Behind {
             from_epoch: self.head.epoch,
             to_epoch: way.target.epoch,
             donors: self.serving(step, &way),
         }));
-        let short = way.links.len() <= self.config.replay_max && way.bare() == 0;
+        let short = way.links.len() <= most && way.bare() == 0;
         if way.base == self.head.epoch && short {
+            // The next way must be shorter, or the run is faster than its updates come here.
+            let fewer = way.links.len().saturating_sub(1);
+            self.catching_up = Some(fewer.max(self.config.replay_max));
             self.replay(step, way);
         } else {
+            // After another checkpoint the run would be as far away again.
+            self.catching_up = Some(UPDATES_KEPT);
             self.load(step, way);
         }
     }
@@ -157,7 +171,7 @@ impl State {
     }
 
     fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
-        self.shorten(&mut way);
+        self.shorten(step, &mut way);
         if way.bare() > 0 {
             step.put(Output::Log(Record::Rewound { epoch: way.base, to: way.target }));
         }
@@ -229,29 +243,54 @@ impl State {
 
     /// Where the target stands by the vouches that are known by now.
     fn rank_of(&self, way: &Way) -> Rank {
-        let Way { target, base, entries, .. } = way;
+        self.rank_within(way, &way.target, way.entries.len())
+    }
+
+    /// Where a head stands that lies on the way after so many epochs.
+    fn rank_within(&self, way: &Way, target: &Head, count: usize) -> Rank {
+        let Way { base, entries, .. } = way;
         let lies = |vouch: &Vouch| match vouch.epoch.checked_sub(*base).map(usize::try_from) {
             None | Some(Ok(0)) => self.is_on_ours(vouch),
             Some(after) => after
                 .ok()
+                .filter(|after| *after <= count)
                 .and_then(|after| entries.get(after - 1))
                 .is_some_and(|entry| vouch.names(&entry.r, &entry.state)),
         };
         target.rank(self.highest(lies))
     }
 
-    /// Ends the way at the state whose checkpoint has come in part, if that lies on the way, which
-    /// the receipts after it prove. It is tried once.
-    fn shorten(&mut self, way: &mut Way) {
-        let Some(state) = self.partial.take() else { return };
-        let Some(last) = way.entries.iter().position(|entry| entry.state == state) else { return };
-        let (count, bare) = (last + 1, way.bare());
-        let Some(Entry { tokens, .. }) = way.entries.get(last).copied() else { return };
+    /// R28: ends the way earlier: at the state whose checkpoint has come in part, which is tried once; else at
+    /// the newest one that a donor has on disk, since a state that is only in memory may be gone before it is
+    /// fetched. What is left of the way must still lead to a greater head than ours (S3).
+    fn shorten(&mut self, step: &Step<'_>, way: &mut Way) {
+        let count = match self.partial.take() {
+            Some(state) => {
+                way.entries.iter().position(|entry| entry.state == state).map(|at| at + 1)
+            }
+            None => self.count_served(step, way),
+        };
+        let Some(count) = count else { return };
+        let Some(target) = way.head_after(count) else { return };
+        let rank = self.rank_within(way, &target, count);
+        if !self.is_greater(&rank) {
+            return;
+        }
+        way.links.truncate(count.saturating_sub(way.bare()));
         way.entries.truncate(count);
-        way.links.truncate(count.saturating_sub(bare));
-        let epoch = way.base.saturating_add(count as u64);
-        way.target = Head { epoch, tokens, state };
-        way.rank = way.target.rank(way.rank.vouch);
+        (way.target, way.rank) = (target, rank);
+    }
+
+    /// How many epochs of the way lead to the newest checkpoint that a donor has on disk. Of many donors some
+    /// have written the target itself by the time it is asked for, while one alone may skip it.
+    fn count_served(&self, step: &Step<'_>, way: &Way) -> Option<usize> {
+        let donors = self.serving(step, way);
+        if donors.len() > FEW_DONORS {
+            return None;
+        }
+        let serves = |peer| step.roll.peers.get(peer).map(|seen| seen.beat.serves);
+        let newest = donors.iter().filter_map(serves).max()?.min(way.target.epoch);
+        usize::try_from(newest.checked_sub(way.base)?).ok()
     }
 
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
@@ -294,7 +333,7 @@ impl State {
 
     /// Goes on from the head that is reached.
     fn arrive(&mut self, step: &mut Step<'_>) {
-        self.note_taken(step);
+        self.mark(step);
         let (head, voters, median) = self.tip();
         let ledger = self.ledgers.as_ref().map(|ledgers| Arc::clone(ledgers.newest()));
         step.lead(Lead::Enter { head, voters, median, ledger });
@@ -315,7 +354,7 @@ impl State {
         self.links.truncate(usize::try_from(stay).unwrap_or(usize::MAX));
         self.entries.truncate(usize::try_from(base).unwrap_or(usize::MAX));
         self.forkable.retain(|epoch, _| *epoch <= base);
-        self.taken.retain(|(epoch, _)| *epoch <= base);
+        self.marks.rewind(base);
         self.ledgers.iter_mut().for_each(|ledgers| ledgers.truncate(base));
         self.head = self.head_at(base).unwrap_or(self.head);
     }
@@ -355,7 +394,7 @@ impl State {
     }
 
     fn give_up(&mut self, way: &Way, until: Time) {
-        self.catching_up = false;
+        self.catching_up = None;
         self.put_aside(way.from, way.target.state, until);
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::marks::DAY;
 use super::pursuit::Judged;
 use super::{
     Arc, CHAIN_MAX, ChainLink, Digest, Event, Fault, Head, LINKS_KEPT, Link, PeerId,
@@ -162,8 +163,10 @@ impl State {
         let chosen = self.follows(&target.state)
             || self.proven(&target, judged).vouch > self.vouched()
             || judged.entries.iter().any(|entry| self.follows(&entry.state));
-        let believed = base > 0 && judged.is_signed && self.is_recent(step, base);
-        if undone <= self.config.undo_max || chosen || believed || !self.keeps(Rule::G11) {
+        let believed = base > 0 && judged.is_signed && self.marks.is_recent(step.now, base, DAY);
+        let small = undone <= self.config.undo_max
+            || self.marks.is_recent(step.now, base, self.config.undo_time);
+        if small || chosen || believed || !self.keeps(Rule::G11) {
             return false;
         }
         let (mine, theirs, first_epoch) = (self.head, target, base.saturating_add(1));

@@ -3,20 +3,12 @@
 //! Of each link an [`Entry`] stays, and of the last ones as many as fit [`LINKS_BYTES_MAX`]. Whoever follows
 //! a longer lineage is served its earlier links again, and knows them by their digests (`arrive`).
 
-use std::time::Duration;
-
 use super::pursuit::{Before, Judged};
 use super::{Digest, Entry, Fault, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
+use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::Step;
 use crate::wire;
-
-/// A parting this old is no hiccup of the network (G11).
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The most times at which a head was taken that are remembered, and the least time between two.
-const TAKEN_MAX: usize = 64;
-const TAKEN_GAP: Duration = Duration::from_secs(24 * 60 * 60 / TAKEN_MAX as u64);
 
 impl State {
     /// Checks the next link of a lineage, and adds it. `ours` are the Regroups of our open epoch.
@@ -87,19 +79,10 @@ impl State {
         count
     }
 
-    /// Notes when our head was taken, with whoever was there.
-    pub(super) fn note_taken(&mut self, step: &Step<'_>) {
-        let last = self.taken.back().map(|(_, at)| *at);
-        if last.is_none_or(|at| step.now.since(at) >= TAKEN_GAP) {
-            self.taken.push_back((self.head.epoch, step.now));
+    /// Notes when our head is where, now and then.
+    pub(super) fn mark(&mut self, step: &mut Step<'_>) {
+        if let Some(mark) = self.marks.mark(step.now, self.head.epoch) {
+            step.put(Output::Log(mark));
         }
-        if self.taken.len() > TAKEN_MAX {
-            self.taken.pop_front();
-        }
-    }
-
-    /// Whether we have taken this epoch within a day, by our own record since this start.
-    pub(super) fn is_recent(&self, step: &Step<'_>, epoch: u64) -> bool {
-        self.taken.iter().any(|(taken, at)| *taken <= epoch && step.now.since(*at) < DAY)
     }
 }

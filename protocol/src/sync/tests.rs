@@ -51,13 +51,15 @@ fn state() -> (State, Vec<(Head, Link)>) {
         founders: Vec::new(),
         replay_max: 0,
         undo_max: 64,
+        undo_time: Duration::ZERO,
+        unix: 0,
         follow: None,
         organiser: PeerId([9; 32]),
         vouch: None,
         without: None,
     };
     let lineage = lineage(genesis(&config));
-    (State::new(law, me, config, lineage.clone()), lineage)
+    (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use super::{
     ASK_INTERVAL, Asked, Digest, Event, Head, Heartbeat, Open, PeerId, Phase, REMEMBERED_MAX, Rank,
-    Seen, State, Time, USUAL_WAIT,
+    Seen, State, Time, USUAL_WAIT, Voter,
 };
+use crate::message::majority;
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::Step;
@@ -129,7 +130,10 @@ impl State {
     /// Whether somebody alive has a greater head, and has not wasted a question since it was of use: of a few
     /// that never answer one would always be next, and hold up each Regroup (G12).
     #[must_use]
-    pub fn sees_ahead(&self, step: &Step<'_>) -> bool {
+    pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> bool {
+        if self.keeps(Rule::R44) && self.is_passed_over(step, open) {
+            return true;
+        }
         let wasted = |peer: &PeerId| match self.keeps(Rule::G12) {
             true => self.asked.get(peer).is_some_and(|asked| asked.failures > 0),
             false => self.is_silent(step, peer),
@@ -138,13 +142,31 @@ impl State {
         live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer))
     }
 
+    /// R44: whether so many voters of the open epoch have gone on that they have decided it, by their last words, and
+    /// one of them lives who could hand it out. A head that was verified and refused leads nowhere.
+    #[must_use]
+    pub fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
+        let gone_on = |voter: &Voter| {
+            let seen =
+                step.roll.peers.get(&voter.peer).filter(|seen| seen.beat.log == voter.log)?;
+            let head = seen.beat.head;
+            let refused = || self.aside.heads.get(&self.pair(voter.peer, head.state));
+            let leads =
+                || refused() != Some(&Time(u64::MAX)) && self.is_greater(&self.claimed_by(seen));
+            (head.epoch >= open.series.epoch && leads()).then_some(voter.peer)
+        };
+        let gone: Vec<PeerId> = open.voters.iter().filter_map(gone_on).collect();
+        let decided = || majority(open.voters, |voter| gone.contains(&voter.peer));
+        gone.iter().any(|peer| step.roll.alive(peer, step.now)) && decided()
+    }
+
     /// Whether a peer says that its head is greater than ours. That is a claim, and all that there is to go by
     /// before its links are here.
     pub(super) fn is_ahead(&self, peer: &PeerId, seen: &Seen) -> bool {
         let Heartbeat { phase, head, .. } = &seen.beat;
         *phase != Phase::Behind
-            && !self.is_aside(*peer, head.state)
             && self.is_greater(&self.claimed_by(seen))
+            && !self.is_aside(*peer, head.state)
     }
 
     /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
@@ -179,8 +201,8 @@ impl State {
         let further = step.roll.live(step.now).any(|(peer, seen)| {
             seen.beat.head.epoch > next && self.is_ahead(peer, seen) && !self.is_silent(step, peer)
         });
-        if self.catching_up && !further {
-            self.catching_up = false;
+        if self.catching_up.is_some() && !further {
+            self.catching_up = None;
             step.put(Output::Event(Event::CaughtUp { head: self.head }));
         }
     }

@@ -11,12 +11,14 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
         head: Head { epoch: 0, tokens: 0, state: Digest::ZERO },
         series: Series { epoch: 1, parent: Digest::ZERO, regroup: None },
         joined: None,
+        closed: false,
         log: LogId([0; 16]),
         incarnation,
         phase: Phase::Train,
         attempt: 0,
         ready: 0,
         direct: true,
+        unlinked: Vec::new(),
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
@@ -54,9 +56,11 @@ fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     };
     let of = |ticket: Ticket| Heartbeat { ticket: Some(Box::new(ticket)), ..beat(1, 1) };
     let round_trips = vec![(PeerId([9; 32]), 1); 1_000];
-    run(&mut view, 0, Input::Heartbeat(A, &Heartbeat { round_trips, ..of(long) }));
+    let unlinked = vec![1; UNLINKED_BYTES_MAX + 1];
+    run(&mut view, 0, Input::Heartbeat(A, &Heartbeat { round_trips, unlinked, ..of(long) }));
     let kept = &view.roll().peers[&A].beat;
     assert_eq!((kept.round_trips.len(), &kept.ticket), (ROUND_TRIPS_MAX, &None));
+    assert!(kept.unlinked.is_empty());
     let next = Heartbeat { count: 2, ..of(named.clone()) };
     run(&mut view, 0, Input::Heartbeat(A, &next));
     assert_eq!(view.roll().peers[&A].beat.ticket.as_deref(), Some(&named));

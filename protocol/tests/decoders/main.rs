@@ -34,6 +34,7 @@ use intellect_protocol::ring::Half;
 use intellect_protocol::rng::Rng;
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Keypair;
+use intellect_protocol::tree::Tree;
 use intellect_protocol::wire::{self, DIRECT_BYTES_MAX};
 
 /// Mutants that each decoder gets.
@@ -236,6 +237,20 @@ fn seals() {
 fn tables() {
     let take = |bytes: &[u8]| Table::from_bytes(bytes, &Table::digest_of(bytes)).is_ok();
     attack(&[table().to_bytes()], take, |bytes| 2 * bytes + 64);
+}
+
+/// The values of a file's pieces: those of another file, or of one of another length, are refused.
+#[test]
+fn trees() {
+    fn tree() -> Tree {
+        Tree::new(5 << 20, (0..5).map(|seed| Digest([seed; 32])).collect()).unwrap()
+    }
+    let take = |bytes: &[u8]| {
+        let taken = Tree::from_bytes(bytes, 5 << 20, &tree().digest());
+        taken.is_some_and(|taken| taken.to_bytes() == bytes)
+    };
+    assert!(!take(&tree().to_bytes()[1..]));
+    attack(&[tree().to_bytes()], take, |bytes| 4 * bytes + 1_024);
 }
 
 #[test]

@@ -119,12 +119,14 @@ fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
         head: head(),
         series: series(),
         joined,
+        closed: false,
         log: LogId([0x5a; 16]),
         incarnation: 1,
         phase,
         attempt: 2,
         ready: 300,
         direct: true,
+        unlinked: Vec::new(),
         round_trips: vec![(peer(0xb), 20)],
         send_rate: 1 << 33,
         serves: 4,
@@ -247,6 +249,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             let Message::Heartbeat(beat) = heartbeat(Phase::Train, None) else { unreachable!() };
             Message::Heartbeat(Heartbeat { ticket: Some(Box::new(ticket())), ..beat })
         }),
+        ("heartbeat, closed and unlinked", {
+            let Message::Heartbeat(beat) = heartbeat(Phase::Train, None) else { unreachable!() };
+            Message::Heartbeat(Heartbeat { closed: true, unlinked: vec![0xa5, 0x03], ..beat })
+        }),
         ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
         ("status, nothing", status(None, false)),
@@ -310,6 +316,8 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("piece", Request::Piece { state, index: 7 }),
         ("chunk", Request::Chunk { roster: digest(0x71), chunk: 1, offset }),
         ("file", Request::File { file: digest(0x72), offset }),
+        ("tree", Request::Tree { file: digest(0x73), offset }),
+        ("data", Request::Data { file: digest(0x73), index: 300 }),
     ]
 }
 

@@ -25,25 +25,32 @@ pub(crate) const TAGS: [&str; 16] = [
 pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
         "heartbeat",
-        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 14 fd \
-         00*4 02 00 00 00 04 02 01 00",
-        "26f55b689cb63b9a79c87769c4b756e3042ec0a1885fa0243def95b6d5e6d709 \
-         07e5d90dcc0f96c09de2f0eb591961f255f6de82e995cfabc7eb0c85dd2c8f06",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 00 5a*16 01 01 02 fb 2c 01 01 00 01 0b*32 \
+         14 fd 00*4 02 00 00 00 04 02 01 00",
+        "6cfd8cd06eb553e42f08b314418430665701dd398d7a54de4576c42c617416fa \
+         8c74ee3521347c255b6ca8f62551e077cb587ec70fa90055feb2cd9d2f11fb04",
     ),
     (
         "heartbeat, joined",
-        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 01 67*32 5a*16 01 07 02 fb 2c 01 01 01 0b*32 \
-         14 fd 00*4 02 00 00 00 04 02 01 00",
-        "4ec6288e1caa60954059829d55bcc1173fe7fcf9e0b4cd7da83a1880b312170e \
-         f45295450a2291e6c2949a67d76a5b939f3fe7a039c5a1a27111f011dd666f09",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 01 67*32 00 5a*16 01 07 02 fb 2c 01 01 00 01 \
+         0b*32 14 fd 00*4 02 00 00 00 04 02 01 00",
+        "b2cf1ff3b81af38c221f06c1e897e29ee6d0d79bc7dbbcfd66bd80ad8e4f46e2 \
+         e76cd60f55d834eb3724ae7945347f16132e3492777b671bd6297a0d9d67d309",
     ),
     (
         "heartbeat, with a ticket",
-        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 5a*16 01 01 02 fb 2c 01 01 01 0b*32 14 fd \
-         00*4 02 00 00 00 04 02 01 01 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f 62 \
-         01*33 51*64 01 1f*32 01 00*4 53*64 0a*32 54*64",
-        "2fea7a04328b8da8bfa138a1fe7564fb5dc97dbfd5a34dc95f910471a98442f2 \
-         9dc81676790b0895bd93cd7d43dab20ff25bcdebdf1946b338455cddc8828d00",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 00 5a*16 01 01 02 fb 2c 01 01 00 01 0b*32 \
+         14 fd 00*4 02 00 00 00 04 02 01 01 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f \
+         62 01*33 51*64 01 1f*32 01 00*4 53*64 0a*32 54*64",
+        "f93ae9cbb75f1a74e86bc4483a8a79d4b77adf7f6afd9c8ad7259d8ec5fe5699 \
+         3abaca8dfdf78440c926f6286bdfd677e6ed814f5d082dc5b3ba1950edf01504",
+    ),
+    (
+        "heartbeat, closed and unlinked",
+        "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 01 5a*16 01 01 02 fb 2c 01 01 02 a5 03 01 \
+         0b*32 14 fd 00*4 02 00 00 00 04 02 01 00",
+        "5c247b500c80bf11bfbfcffde0df2c1fbef5e3047156a0bab620643cf54a4ef8 \
+         bb5524a7247a2d9edc7a4f133ffc6e8ea4e57a8a01b584e73d62dc4c7f9ad903",
     ),
     (
         "ready",
@@ -290,6 +297,8 @@ pub(crate) const REQUESTS: &[(&str, &str)] = &[
     ("piece", "03 e4*32 07"),
     ("chunk", "04 71*32 01 fc 00 00 10 00"),
     ("file", "05 72*32 fc 00 00 10 00"),
+    ("tree", "06 73*32 fc 00 00 10 00"),
+    ("data", "07 73*32 fb 2c 01"),
 ];
 
 pub(crate) const ANSWERS: &[(&str, &str)] = &[

@@ -150,9 +150,10 @@ fn one_that_leaves_in_the_middle_of_a_ring_costs_no_attempt() {
     }
 }
 
+/// Later than updates are replayed (R28).
 #[test]
 fn a_late_peer_fetches_the_state_and_takes_part() {
-    let steps = "[[step]]\ndo = \"start\"\npeer = 2\nepoch = 2\n";
+    let steps = "[[step]]\ndo = \"start\"\npeer = 2\nepoch = 12\n";
     let sim = simulate(steps, &SMALL, &["--peers", "3", "--epochs", "40"]);
     assert_eq!(last_epoch(&sim, &[0, 1, 2]), 40);
     let events = sim.events(2).unwrap();

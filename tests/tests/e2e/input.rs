@@ -25,13 +25,13 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", "/ip4/127.0.0.1/tcp/4001"], vec!["/p2p/"]),
         (vec!["--bootstrap", "example.org:4001"], vec!["/ip4/"]),
         (vec![], vec!["--bootstrap", "intellect-node sim"]),
-        (vec!["--bootstrap", &entry, "--device", "gpu"], vec!["cuda:N"]),
+        (vec!["--bootstrap", &entry, "--device", "tpu"], vec!["cuda:N", "gpu:N"]),
         (vec!["--bootstrap", &entry, "--run", "xyz"], vec!["--run", "hex"]),
         (vec!["--bootstrap", &entry, "--listen", "4001"], vec!["--listen"]),
         (vec!["--bootstrap", &entry, "--log", "in=fo=?"], vec!["--log", "debug"]),
         (vec!["--bootstrap", &entry, "--epochs", "0"], vec!["--epochs"]),
         (vec!["--boot", &entry], vec!["--bootstrap"]),
-        (vec!["--device", "gpu"], vec!["cuda:N"]),
+        (vec!["--device", "tpu"], vec!["cuda:N", "gpu:N"]),
         (vec!["--bootstrap", &entry, "--log", "nonsense"], vec!["--log", "debug"]),
         (vec!["--bootstrap", &entry, "--threads", "100000000"], vec!["--threads", "cores"]),
         (vec!["--bootstrap", &entry, "--threads", "0"], vec!["--threads", "1 or more"]),
@@ -48,10 +48,12 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
 }
 
 #[test]
-fn cuda_in_a_build_without_it_says_how_to_get_it() {
+fn a_gpu_in_a_build_without_it_says_how_to_get_it() {
     let story = story();
-    let done = story.node(&["--bootstrap", &entry(), "--device", "cuda:0"]).unwrap();
-    done.expect_failure(2, &["--features cuda"]).unwrap();
+    for (device, words) in [("cuda:0", "--features cuda"), ("gpu", "--features wgpu")] {
+        let done = story.node(&["--bootstrap", &entry(), "--device", device]).unwrap();
+        done.expect_failure(2, &[words]).unwrap();
+    }
 }
 
 #[test]

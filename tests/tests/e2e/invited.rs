@@ -93,11 +93,11 @@ fn decrees_and_vouches_are_handed_to_the_members() {
     let revoke =
         |extra: &[&str]| story.node(&[&line[..], &["--wait", "8s"], extra].concat()).unwrap().out;
     let first = revoke(&["--invite", "bob"]);
-    assert!(first.contains("decree 1 is kept in") && first.contains("know it"), "{first}");
+    assert!(first.contains("decree 1 is kept in") && first.contains("handed to"), "{first}");
     // Nothing but the run knows of the first.
     fs::remove_file(story.path("run.papers")).unwrap();
     let second = revoke(&["--invite", "bob", "--lift"]);
-    assert!(second.contains("decree 2 is kept in") && second.contains("know it"), "{second}");
+    assert!(second.contains("decree 2 is kept in") && second.contains("handed to"), "{second}");
     let unknown = story.node(&[&line[..], &["--invite", "eve"]].concat()).unwrap();
     unknown.expect_failure(1, &["--invite eve", "but bob"]).unwrap();
 
@@ -142,7 +142,9 @@ fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
 
     let second = story.start_node("second", &entry, &["--invite", &single]).unwrap();
     let done = second.wait(2 * PATIENCE).unwrap();
-    done.expect_failure(1, &["this invite has been used 1 of 1 times"]).unwrap();
+    let done = done.expect_failure(1, &["this invite has been used 1 of 1 times"]).unwrap();
+    let at_once = "does not let this node in: this invite has been used 1 of 1 times";
+    assert!(done.out.contains(at_once), "{}", done.out);
 }
 
 /// The organiser hands the decree to whoever is there; it holds for all from one epoch on, also for who was
@@ -189,4 +191,43 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
         let after = |event: &&Value| is_commit(event) && event["epoch"].as_u64() > Some(epochs[0]);
         assert!(all.iter().filter(after).all(|event| !has_it(event)), "{all:#?}");
     }
+}
+
+/// The one that is out never knows the decree: nobody waits for its word. It is told by whoever refuses it.
+#[test]
+fn of_two_one_is_revoked_and_told_and_the_command_returns() {
+    let story = story();
+    let organiser = organise(&story);
+    let [key, out] = &organiser;
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
+    let code = invite(&story, &organiser, "2");
+    let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
+    let (mut one, mut two) = (start("one"), start("two"));
+    let who = name(&mut two);
+    for node in [&mut one, &mut two] {
+        node.wait_for_commit(2, PATIENCE).unwrap();
+    }
+    let line = ["invite", "revoke", "--peer", &who, "--key", key, "--manifest", out];
+    let line = [&line[..], &["--bootstrap", &entry]].concat();
+    let told = story.node_within(&line, PATIENCE).unwrap().expect_success().unwrap().out;
+    assert!(told.contains("as 1 of 1 member say"), "{told}");
+    let done = two.wait(PATIENCE).unwrap();
+    done.expect_failure(1, &["this peer was revoked by decree 1 in epoch"]).unwrap();
+    let out = |event: &Value| event["event"] == "revoked" && event["who"] == *who;
+    let epoch = one.wait_for(PATIENCE, out).unwrap()["epoch"].as_u64().unwrap();
+    one.wait_for_commit(epoch + 2, PATIENCE).unwrap();
+}
+
+/// Whoever names an address at which nobody is sees for how long it is still looked for, and --wait ends it.
+#[test]
+fn where_nobody_is_a_revoke_counts_down_and_keeps_its_time() {
+    let story = story();
+    let [key, out] = organise(&story);
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let peer = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let line = ["invite", "revoke", "--peer", peer, "--key", &key, "--manifest", &out];
+    let line = [&line[..], &["--bootstrap", entry, "--wait", "14s"]].concat();
+    let done = story.node_within(&line, PATIENCE).unwrap();
+    let done = done.expect_failure(1, &["no member of run", "was reached"]).unwrap();
+    assert!(done.out.contains("no member of the run has answered: looking for "), "{}", done.out);
 }

@@ -11,7 +11,7 @@ use std::{
 
 use e2e::{Process, SMALL};
 use intellect_bootstrap::server;
-use libp2p::{Multiaddr, identity::Keypair};
+use libp2p::identity::Keypair;
 use serde_json::Value;
 
 use crate::story;
@@ -58,10 +58,15 @@ fn a_lone_node_says_what_it_waits_for() {
     let waits = "waiting: 1 of the 2 peers that the run needs to begin is here";
     one.wait_until_it_said("ready to train", PATIENCE).unwrap();
     one.wait_until_it_said(waits, PATIENCE).unwrap();
+    let waiting = one.wait_for(PATIENCE, |event| event["event"] == "waiting").unwrap();
+    assert_eq!(waiting["reason"], "founders");
     one.interrupt().unwrap();
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
 
     drop(bootstrap);
+    // What it was told is lost.
+    let run = fs::read_dir(story.path("one/data/runs")).unwrap().next().unwrap().unwrap();
+    fs::remove_file(run.path().join("node.toml")).unwrap();
     let mut again = story.resume_node("one", &[]).unwrap();
     again.wait_until_it_said("nobody else is known", PATIENCE).unwrap();
     again.interrupt().unwrap();
@@ -136,11 +141,11 @@ fn several_runs_at_one_bootstrap_are_told_apart() {
 }
 
 /// An entry point that verifies nothing: where nodes enter there, until the tests end.
-fn hand_out(file: &[u8]) -> String {
+fn hand_out(listen: &str, file: &[u8]) -> String {
     let (tell, told) = mpsc::channel();
     let config = server::Config {
         key: Keypair::ed25519_from_bytes([9; 32]).unwrap(),
-        listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
+        listen: vec![listen.parse().unwrap()],
         external: Vec::new(),
         offers: vec![server::Offer {
             run: [9; 32],
@@ -151,7 +156,11 @@ fn hand_out(file: &[u8]) -> String {
         line: None,
     };
     thread::spawn(move || {
-        let announce = |address: Multiaddr| drop(tell.send(address.to_string()));
+        let announce = |event| {
+            if let server::Event::Address { address, .. } = event {
+                drop(tell.send(address.to_string()));
+            }
+        };
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(server::serve(config, announce, std::future::pending())).unwrap();
     });
@@ -163,7 +172,7 @@ fn a_manifest_that_was_changed_on_the_way_is_refused() {
     let story = story();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let text = fs::read_to_string(&manifest).unwrap().replace("amount = 10", "amount = 11");
-    let entry = hand_out(text.as_bytes());
+    let entry = hand_out("/ip4/127.0.0.1/tcp/0", text.as_bytes());
     let node = story.start_node("node", &entry, &[]).unwrap();
     node.wait(PATIENCE).unwrap().expect_failure(1, &["signature"]).unwrap();
 }
@@ -176,11 +185,29 @@ fn a_dead_bootstrap_is_named_with_what_to_do() {
     let entry = format!(
         "/ip4/127.0.0.1/tcp/{port}/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
     );
-    let node = story.start_node("node", &entry, &[]).unwrap();
-    let done = node.wait(PATIENCE).unwrap();
-    let address = format!("/ip4/127.0.0.1/tcp/{port}");
+    let mut node = story.start_node("node", &entry, &[]).unwrap();
+    node.wait_until_it_said("trying again for", PATIENCE).unwrap();
+    node.interrupt().unwrap();
+    let said = node.wait(PATIENCE).unwrap().expect_success().unwrap().out;
     let remedy = "Check that it runs and that its port is open";
-    done.expect_failure(1, &[&address, "no bootstrap could be reached", remedy]).unwrap();
+    let cause = format!("\n  /ip4/127.0.0.1/tcp/{port}");
+    for words in ["no bootstrap could be reached", &cause, "Connection refused", remedy] {
+        assert!(said.contains(words), "{words} is missing in: {said}");
+    }
+}
+
+/// Whoever is first need not type the line again.
+#[test]
+fn a_bootstrap_that_starts_after_the_node_is_found() {
+    let story = story();
+    let manifest = fs::read(story.manifest("run.toml", &[]).unwrap()).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("/ip4/127.0.0.1/tcp/{port}");
+    let peer = Keypair::ed25519_from_bytes([9; 32]).unwrap().public().to_peer_id();
+    let mut node = story.start_node("node", &format!("{listen}/p2p/{peer}"), &[]).unwrap();
+    node.wait_until_it_said("trying again for", PATIENCE).unwrap();
+    hand_out(&listen, &manifest);
+    node.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
 }
 
 #[test]

@@ -14,14 +14,22 @@
 
 mod arrive;
 mod churn;
+mod ending;
+mod evening;
 mod goodbye;
+mod home;
 mod hostile;
 mod input;
 mod invited;
 mod join;
 mod partition;
 mod published;
+mod readme;
+mod remember;
 mod resume;
+mod shared;
+mod silent;
+mod sleep;
 mod train;
 mod twins;
 

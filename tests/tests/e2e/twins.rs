@@ -43,7 +43,7 @@ fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
 }
 
-/// N3: an honest mistake. Only the key was copied, so the other folder has a log of votes of its own.
+/// An honest mistake. Only the key was copied, so the other folder has a log of votes of its own.
 #[test]
 fn one_key_on_two_machines_is_two_voters_and_ends_the_first_with_an_error() {
     let story = story();

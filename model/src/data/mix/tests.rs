@@ -178,15 +178,17 @@ fn every_file_must_be_named_and_no_other() {
     let told = refusal(&work, &[path("0.tokens"), path("2.tokens")]);
     let digest = text::describe(&path("1.tokens")).expect("readable").digest;
     assert!(
-        told.starts_with("this run mixes 3 token files and 1 of them were not named"),
+        told.starts_with("this run mixes 3 token files and 1 of them were not found"),
         "{told}"
     );
     assert!(
-        told.contains(&format!("1328 bytes and BLAKE3 {}", crate::config::table::hex(&digest))),
+        told.contains(&format!("1 328 bytes, BLAKE3 {})", crate::config::table::hex(&digest))),
         "{told}"
     );
-    assert!(refusal(&work, &[]).contains("3 of them were not named"));
-    assert!(refusal(&work, &[path("absent")]).contains("absent: No such file"));
+    assert!(refusal(&work, &[]).contains("3 of them were not found"));
+    assert!(refusal(&work, &[path("absent")]).contains("3 of them were not found"));
+    let all = ["0.tokens", "1.tokens", "2.tokens", "absent"].map(path);
+    assert!(refusal(&work, &all).contains("absent: No such file"), "a slip beside all of them");
 
     // What lies beside them in a folder may be anything.
     fs::write(path("notes.txt"), "of something else").expect("written");
@@ -202,7 +204,7 @@ fn every_file_must_be_named_and_no_other() {
     assert!(Dataset::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
     fs::remove_file(path("copy.tokens")).expect("removed");
     let told = refusal(&work, &[folder.0.path().to_owned()]);
-    assert!(told.contains("1 of them were not named"), "{told}");
+    assert!(told.contains("1 of them were not found"), "{told}");
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn another_file_or_tokenizer_than_the_run_s_is_refused() {
 
     let work = work(&folder);
     let told = Dataset::open(&work, 1, &[]).expect_err("refused").to_string();
-    assert!(told.starts_with("this run trains on a token file of 528 bytes"), "{told}");
+    assert!(told.starts_with("this run trains on a token file (528 bytes, BLAKE3 "), "{told}");
     let mut bytes = fs::read(folder.path()).expect("readable");
     bytes[HEADER_BYTES + 10] = 4;
     fs::write(folder.path(), &bytes).expect("written");

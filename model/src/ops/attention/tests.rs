@@ -1,7 +1,7 @@
 //! Attention against its plain form, and what a query must not see.
 
-use burn::tensor::{Tensor, TensorPrimitive};
 use burn_backend::ops::FloatTensorOps;
+use burn_tensor::{Tensor, TensorPrimitive};
 
 use super::super::FusedOps;
 use super::super::tests::{

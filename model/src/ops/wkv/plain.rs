@@ -1,11 +1,12 @@
 //! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
 //! chunk that carries the state.
 
-use burn::tensor::{Bool, Tensor, TensorData};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
+use burn_tensor::{Bool, Tensor, TensorData};
 
 use crate::ops::operator::{primitive, tensor};
+use crate::ops::reduce;
 
 /// Tokens between two carried states.
 const CHUNK: usize = 64;
@@ -46,7 +47,7 @@ impl<B: Backend> Decays<B> {
         let [chunks, blocks, tokens, size] = log.dims();
         let sum = |one| pattern::<B>(tokens, &device, one).unsqueeze::<4>().matmul(log.clone());
         let (with, before, after) = (sum(|i, j| j <= i), sum(|i, j| j < i), sum(|i, j| j > i));
-        let total = log.sum_dim(2).reshape([chunks, blocks, size]);
+        let total = reduce::sum_dim(log, 2).reshape([chunks, blocks, size]);
         Self { with, before, after, total }
     }
 
@@ -87,7 +88,9 @@ pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [F
     let flat = |x: Tensor<B, 4>| x.reshape([heads_in_all * chunks, CHUNK, size]);
     let stored = k.clone() * (decays.after.clone() + decays.blocks(|i, j| j > i)).exp();
     let added = flat(stored).swap_dims(1, 2).matmul(flat(v.clone())); // [G, K, K]
-    let kept = decays.total.clone().sum_dim(1).exp().swap_dims(1, 2); // [G, K, 1]
+    let kept = reduce::sum_dim(decays.total.clone(), 1).exp();
+    // Swapped and reshaped it would be wrong on CubeCL: burn-std 0.21's `split_strides` trips over the unit dimension.
+    let kept = kept.reshape([heads_in_all * chunks, size, 1]); // [G, K, 1]
     let by_head = |x: Tensor<B, 3>, columns| x.reshape([heads_in_all, chunks, size, columns]);
     let (added, kept) = (by_head(added, size), by_head(kept, 1));
     let mut state = state.reshape([heads_in_all, 1, size, size]);
@@ -100,7 +103,7 @@ pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [F
 
     let reading = r.clone() * (decays.before.clone() + decays.blocks(|i, j| j < i)).exp();
     let from_state = flat(reading).matmul(states).reshape(v.dims());
-    let bonus = (r.clone() * u * k.clone()).sum_dim(3) * v.clone();
+    let bonus = reduce::sum_dim(r.clone() * u * k.clone(), 3) * v.clone();
     let y = from_state + within_chunks(r, k, v, &decays) + bonus;
     let y = y.reshape([sequences, heads, chunks * CHUNK, size]).narrow(2, 0, tokens);
     let state = state.reshape([sequences, heads, size, size]).detach();

@@ -1,7 +1,7 @@
 //! The recurrence against its plain form, and against its definition in f64, token by token.
 
-use burn::tensor::{Tensor, TensorPrimitive};
 use burn_backend::ops::FloatTensorOps;
+use burn_tensor::{Tensor, TensorPrimitive};
 
 use super::super::FusedOps;
 use super::super::tests::{

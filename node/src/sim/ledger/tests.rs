@@ -56,6 +56,10 @@ fn judge(ledger: &Ledger, outcomes: &[Outcome]) -> Vec<String> {
     judge::reasons(ledger, outcomes, &Scenario::default(), 2)
 }
 
+fn regroup(members: Vec<PeerName>, absent: Vec<PeerName>) -> Event {
+    Event::Regroup { number: 1, proposer: name(0), members, absent }
+}
+
 fn scenario(text: &str) -> Scenario {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.toml");
@@ -199,8 +203,7 @@ fn what_does_not_go_smoothly_is_counted_once() {
         let mut members = vec![name(0), name(1)];
         members.rotate_left(peer);
         for epoch in [1, 3] {
-            let regroup = Event::Regroup { members: members.clone(), absent: Vec::new() };
-            ledger.record(peer, record(peer, epoch, regroup));
+            ledger.record(peer, record(peer, epoch, regroup(members.clone(), Vec::new())));
         }
         ledger.record(peer, record(peer, 3, Event::LeftOut { carried_tokens: 1 }));
     }
@@ -229,10 +232,7 @@ fn goodput_is_beside_the_last_calm_epoch() {
 #[test]
 fn who_goes_on_without_whom_is_told_once() {
     let mut ledger = good();
-    let regroup = |peer| {
-        let (members, absent) = (vec![name(0)], vec![name(1)]);
-        record(peer, 3, Event::Regroup { members, absent })
-    };
+    let regroup = |peer| record(peer, 3, regroup(vec![name(0)], vec![name(1)]));
     ledger.record(0, regroup(0));
     ledger.record(0, regroup(0));
     let fork =

@@ -74,7 +74,7 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
 }
 
-/// N3: a key that was copied to another machine is another voter there.
+/// A key that was copied to another machine is another voter there.
 #[test]
 fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
     let begin = |store: &Store| store.begin(None, Origin::Random, 1_000).unwrap().journal.start();

@@ -119,7 +119,7 @@ fn an_append_of_which_some_pages_are_missing_is_cut() {
     }
 }
 
-/// N15: whichever bit of whichever byte, of the last batch too, and also where the length reaches
+/// Whichever bit of whichever byte, of the last batch too, and also where the length reaches
 /// beyond the end afterwards. A vote that was sent is read, or the log is known to be damaged.
 #[test]
 fn a_bit_that_is_damaged_anywhere_is_noticed_or_costs_no_record() {

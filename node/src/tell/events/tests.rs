@@ -65,6 +65,17 @@ fn names_are_kebab_case_and_an_event_without_epoch_has_no_such_key() {
     assert_eq!(value["event"], "left-out");
     assert_eq!(value["run"], Value::Null);
     assert!(value.get("epoch").is_none());
+    let value = serde_json::to_value(Event::Path {
+        step: "mapped".to_owned(),
+        who: None,
+        address: Some("/ip4/203.0.113.7/tcp/4001".to_owned()),
+        error: None,
+    });
+    let address = "/ip4/203.0.113.7/tcp/4001";
+    let expected = serde_json::json!({
+        "event": "path", "step": "mapped", "who": null, "address": address, "error": null
+    });
+    assert_eq!(value.unwrap(), expected);
     let value = serde_json::to_value(Event::Leaving).unwrap();
     assert_eq!(value, serde_json::json!({ "event": "leaving" }));
     let value = serde_json::to_value(Event::ForkExcluded { first_epoch: 9 }).unwrap();

@@ -13,13 +13,19 @@ use std::{
 use intellect_bootstrap::manifest::PAPER_BYTES_MAX;
 use intellect_protocol::{
     admit::DecreeError,
-    id::{PeerId, RunId},
-    lobby::{Outcome, Paper, Visit},
+    id::{Digest, PeerId, RunId},
+    lobby::{Outcome, Paper, Reception, Visit},
     message::{Clause, Decree},
     sign::Keypair,
 };
 
-use super::{AdmitError, book::Book, chain::Chain, papers, visitor::Visitor};
+use super::{
+    AdmitError,
+    book::Book,
+    chain::Chain,
+    papers,
+    visitor::{Countdown, Visitor},
+};
 use crate::{
     cli::admit::{DecreeArgs, RevokeArgs},
     config,
@@ -52,9 +58,10 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Admit
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(AdmitError::Runtime)?;
+    let (start, wait) = (Instant::now(), Duration::from_secs(*wait));
     let decided = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, bootstrap)?;
-        let (mut known, why) = visitor.papers().await;
+        let (mut known, why) = visitor.papers(wait, out).await?;
         known.extend(kept);
         let (decrees, vouch) = papers::sorted(known, &manifest);
         let chain = Chain::of(decrees, &key, &manifest.id, authorities);
@@ -70,7 +77,7 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Admit
         }
         papers::write(&papers, chain.decrees.iter().chain([&next]), vouch.as_ref())?;
         writeln!(out, "decree {} is kept in {}", next.number, papers.display())?;
-        let handing = Handing { decree: next, papers, why, wait: Duration::from_secs(*wait) };
+        let handing = Handing { decree: next, papers, why, until: start + wait };
         handing.hand_over(&mut visitor, out).await
     });
     runtime.shutdown_background();
@@ -178,60 +185,105 @@ struct Handing {
     papers: PathBuf,
     /// Why the entry points have said nothing.
     why: Option<String>,
-    wait: Duration,
+    /// When --wait is over.
+    until: Instant,
+}
+
+/// What the members say of a decree who have answered in one round, without those whom it revokes: they
+/// are closed out before they can know it.
+struct Round {
+    answers: Vec<Reception>,
+    /// The greatest epoch that any of them is at.
+    epoch: u64,
+}
+
+impl Round {
+    fn of(visitor: &Visitor, since: Instant, decree: &Decree) -> Self {
+        let revoked = |peer: &PeerId| decree.clauses.contains(&Clause::RevokePeer(*peer));
+        let others = visitor.answers_since(since).filter(|(peer, _)| !revoked(peer));
+        let answers: Vec<_> = others.map(|(_, reception)| reception.clone()).collect();
+        let epoch = answers.iter().map(|answer| answer.epoch).max().unwrap_or_default();
+        Self { answers, epoch }
+    }
+
+    fn is_taken(&self) -> bool {
+        self.answers.iter().any(|answer| answer.outcome == Outcome::Welcome)
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.answers.iter().find_map(|answer| match &answer.outcome {
+            Outcome::Welcome => None,
+            Outcome::Refused(why) => Some(why.clone()),
+        })
+    }
+
+    /// Since when it holds, once more than half say that it or a later one does.
+    fn in_force(&self, number: u64, digest: Digest) -> Result<Option<String>, AdmitError> {
+        let known = self.answers.iter().filter_map(|answer| answer.decree);
+        let known: Vec<_> = known.filter(|last| last.number >= number).collect();
+        if 2 * known.len() <= self.answers.len() {
+            return Ok(None);
+        }
+        let ours = known.iter().find(|last| last.number == number && last.digest == digest);
+        if ours.is_none() && known.iter().all(|last| last.number == number) {
+            return Err(AdmitError::Overtaken { number });
+        }
+        let since = ours.map_or_else(
+            || "in force, and so is a later one".to_owned(),
+            |ours| format!("in force from epoch {}", ours.since),
+        );
+        Ok(Some(format!(
+            "decree {number} is {since}, as {} of {} say",
+            known.len(),
+            self.members()
+        )))
+    }
+
+    fn members(&self) -> String {
+        number_of(self.answers.len(), "member")
+    }
 }
 
 impl Handing {
     /// Hands it over, and waits until most members who answer say from when on it holds.
     async fn hand_over(self, visitor: &mut Visitor, out: &mut dyn Write) -> Result<(), AdmitError> {
-        let Self { decree, papers, why, wait } = self;
+        let Self { decree, papers, why, until } = self;
         let (number, digest) = (decree.number, decree.digest());
         let (start, hand) = (Instant::now(), Visit::Hand(Paper::Decree(decree.clone())));
         let (mut taken, mut told) = (false, None::<Instant>);
-        let mut refused = None;
+        let mut looking =
+            Countdown::new(start, ANSWER_PATIENCE.min(until.saturating_duration_since(start)));
         loop {
             // Who has it already takes it again.
             let asked = Instant::now();
             visitor.say(if taken { &Visit::Ask } else { &hand }).await;
-            visitor.listen(OFTEN).await;
-            let answers: Vec<_> = visitor.answers_since(asked).collect();
-            let epoch = answers.iter().map(|answer| answer.epoch).max().unwrap_or_default();
-            for answer in &answers {
-                match &answer.outcome {
-                    Outcome::Welcome => taken = true,
-                    Outcome::Refused(why) => refused = Some(why.clone()),
-                }
-            }
-            let known = answers.iter().filter_map(|answer| answer.decree);
-            let known: Vec<_> = known.filter(|last| last.number >= number).collect();
-            if 2 * known.len() > answers.len() {
-                let ours = known.iter().find(|last| last.number == number && last.digest == digest);
-                let since = ours.map(|last| last.since);
-                if since.is_none() && known.iter().all(|last| last.number == number) {
-                    return Err(AdmitError::Overtaken { number });
-                }
-                let since = since.map_or_else(
-                    || "in force, and so is a later one".to_owned(),
-                    |since| format!("in force from epoch {since}"),
-                );
-                let of = number_of(answers.len(), "member");
-                writeln!(out, "decree {number} is {since}, as {} of {of} say", known.len())?;
-                return Ok(());
+            visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
+            let round = Round::of(visitor, asked, &decree);
+            taken |= round.is_taken();
+            if let Some(since) = round.in_force(number, digest)? {
+                return Ok(writeln!(out, "{since}")?);
             }
             if taken && told.is_none_or(|at| at.elapsed() >= TOLD_AGAIN) {
                 told = Some(Instant::now());
-                let of = number_of(answers.len(), "member");
-                writeln!(out, "{of} know it; the run is at epoch {epoch}, a later one carries it")?;
+                let (members, epoch) = (round.members(), round.epoch);
+                writeln!(
+                    out,
+                    "handed to {members}; the run is at epoch {epoch}, a later one carries it"
+                )?;
                 out.flush()?;
             }
-            let gone = start.elapsed();
-            match refused.take().filter(|_| !taken && gone >= ANSWER_PATIENCE) {
-                Some(why) => return Err(AdmitError::Refused { number, why }),
-                None if !taken && gone >= ANSWER_PATIENCE => {
-                    return Err(AdmitError::Nobody { run: decree.run, number, why, papers });
+            match (taken, looking.left().is_none()) {
+                (false, true) => {
+                    return Err(match round.refusal() {
+                        Some(why) => AdmitError::Refused { number, why },
+                        None => AdmitError::Nobody { run: decree.run, number, why, papers },
+                    });
                 }
-                None if gone >= wait => return Err(AdmitError::Waited { number, epoch }),
-                None => {}
+                (false, false) => looking.tell("no member has taken it", out)?,
+                (true, _) if Instant::now() >= until => {
+                    return Err(AdmitError::Waited { number, epoch: round.epoch });
+                }
+                (true, _) => {}
             }
         }
     }
@@ -239,6 +291,8 @@ impl Handing {
 
 /// How often members are asked: each listens to a few questions of a visitor only.
 const OFTEN: Duration = Duration::from_secs(3);
+/// An answer gets so long, also where --wait is all but over.
+const LEAST: Duration = Duration::from_secs(1);
 /// How often it is told that it is not in force yet.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
 /// How long somebody is looked for who takes it.

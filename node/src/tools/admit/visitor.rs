@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::{self, Write},
     time::{Duration, Instant},
 };
 
@@ -49,31 +50,45 @@ impl Visitor {
     }
 
     /// Every paper that an entry point or a member hands out, unverified, and why the entry points say
-    /// nothing, if so. Waits for the first members for a while.
-    pub(super) async fn papers(&mut self) -> (Vec<Paper>, Option<String>) {
-        let (mut files, mut why) = (Vec::new(), None);
-        match self.net.handle.entry_papers(self.run).await {
-            Ok(offers) => files.extend(offers.into_iter().map(|offer| offer.bytes)),
-            // Most runs have none.
-            Err(error) => why = Some(error.to_string()),
-        }
+    /// nothing, if so. Waits for the first members, at most half of `patience`; to `out` it says for how
+    /// long, where nobody is there.
+    pub(super) async fn papers(
+        &mut self,
+        patience: Duration,
+        out: &mut dyn Write,
+    ) -> io::Result<(Vec<Paper>, Option<String>)> {
+        let start = Instant::now();
+        let patience = SEEK_PATIENCE.min(patience / 2);
         // The network ends only with this.
         let _ = self.net.handle.seek(self.run).await;
         self.say(&Visit::Ask).await;
-        let start = Instant::now();
-        while start.elapsed() < SEEK_PATIENCE {
-            self.listen(MOMENT).await;
-            if self.heard_since(start) > 0 && start.elapsed() >= SEEK_LEAST {
-                break;
+        let (mut files, mut why) = (Vec::new(), None);
+        match timeout(patience, self.net.handle.entry_papers(self.run)).await {
+            Ok(Ok(offers)) => files.extend(offers.into_iter().map(|offer| offer.bytes)),
+            // Most runs have none.
+            Ok(Err(error)) => why = Some(error.to_string()),
+            Err(_) => why = Some("no entry point has answered".to_owned()),
+        }
+        let mut countdown = Countdown::new(start, patience);
+        while let Some(left) = countdown.left() {
+            self.listen(MOMENT.min(left)).await;
+            if self.heard_since(start) > 0 {
+                if start.elapsed() >= SEEK_LEAST.min(patience / 2) {
+                    break;
+                }
+            } else {
+                countdown.tell("no member of the run has answered", out)?;
             }
         }
         let members: Vec<PeerId> = self.answers.keys().take(MEMBERS_ASKED).copied().collect();
         for member in members {
-            if let Ok(papers) = self.net.handle.papers(member, self.run).await {
+            // Whoever hands out none, or too slowly, is one of several.
+            let asked = timeout(PAPERS_PATIENCE, self.net.handle.papers(member, self.run));
+            if let Ok(Ok(papers)) = asked.await {
                 files.extend(papers.into_iter().take(PAPERS_MAX));
             }
         }
-        (files.iter().filter_map(|bytes| Paper::from_bytes(bytes)).collect(), why)
+        Ok((files.iter().filter_map(|bytes| Paper::from_bytes(bytes)).collect(), why))
     }
 
     /// Says this to every member that is connected now or later, instead of what was said before.
@@ -103,9 +118,13 @@ impl Visitor {
         let _ = timeout(length, hear).await;
     }
 
-    /// What members have answered since.
-    pub(super) fn answers_since(&self, since: Instant) -> impl Iterator<Item = &Reception> {
-        self.answers.values().filter(move |(at, _)| *at >= since).map(|(_, reception)| reception)
+    /// Which members have answered since, and what.
+    pub(super) fn answers_since(
+        &self,
+        since: Instant,
+    ) -> impl Iterator<Item = (&PeerId, &Reception)> {
+        let fresh = self.answers.iter().filter(move |(_, (at, _))| *at >= since);
+        fresh.map(|(peer, (_, reception))| (peer, reception))
     }
 
     fn heard_since(&self, since: Instant) -> usize {
@@ -113,6 +132,38 @@ impl Visitor {
     }
 }
 
+/// A wait for somebody, of which a person is told how long it may still take.
+pub(super) struct Countdown {
+    end: Instant,
+    /// When it is told next.
+    due: Instant,
+}
+
+impl Countdown {
+    /// It began then, and lasts for `patience` at most.
+    pub(super) fn new(start: Instant, patience: Duration) -> Self {
+        Self { end: start + patience, due: start + TOLD_EVERY }
+    }
+
+    /// What is left of it; nothing at its end.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Says every few seconds that `what` is so, and for how long it is still waited.
+    pub(super) fn tell(&mut self, what: &str, out: &mut dyn Write) -> io::Result<()> {
+        let Some(left) = self.left().filter(|_| Instant::now() >= self.due) else { return Ok(()) };
+        self.due += TOLD_EVERY;
+        writeln!(out, "{what}: looking for {} s more", left.as_secs().max(1))?;
+        out.flush()
+    }
+}
+
+/// How often somebody who waits is told so.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// What the papers of one member may take.
+const PAPERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long members are looked for, and how long at least, so that not the first one alone is asked.
 const SEEK_PATIENCE: Duration = Duration::from_secs(30);
 const SEEK_LEAST: Duration = Duration::from_secs(3);

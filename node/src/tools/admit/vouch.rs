@@ -11,7 +11,10 @@ use intellect_protocol::{
     wire,
 };
 
-use super::{AdmitError, papers, visitor::Visitor};
+use super::{
+    AdmitError, papers,
+    visitor::{Countdown, Visitor},
+};
 use crate::{
     cli::admit::VouchArgs,
     config,
@@ -50,7 +53,7 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitEr
         let mut visitor = Visitor::start(manifest.id, entries)?;
         writeln!(out, "asking run {} for the vouch before", manifest.id)?;
         out.flush()?;
-        kept.extend(visitor.papers().await.0);
+        kept.extend(visitor.papers(2 * PATIENCE, out).await?.0);
         let (decrees, before) = papers::sorted(kept, &manifest);
         let epoch = args.epoch.map_or(u64::MAX, Into::into);
         let (head, link) = place(&lineage, epoch, before.as_ref(), &manifest)?;
@@ -100,9 +103,10 @@ async fn hand_over(
     let (number, start) = (vouch.number, Instant::now());
     visitor.say(&Visit::Hand(Paper::Vouch(vouch))).await;
     let mut refused = None;
-    while start.elapsed() < PATIENCE {
+    let mut looking = Countdown::new(start, PATIENCE);
+    while looking.left().is_some() {
         visitor.listen(MOMENT).await;
-        let answers: Vec<_> = visitor.answers_since(start).collect();
+        let answers: Vec<_> = visitor.answers_since(start).map(|(_, answer)| answer).collect();
         let takes = answers.iter().filter(|answer| answer.outcome == Outcome::Welcome).count();
         if takes > 0 {
             let of = number_of(takes, "member");
@@ -112,6 +116,7 @@ async fn hand_over(
             Outcome::Refused(why) => Some(why.clone()),
             Outcome::Welcome => None,
         });
+        looking.tell("no member has taken it", out)?;
     }
     match refused {
         Some(why) => Err(AdmitError::VouchRefused { number, why }),

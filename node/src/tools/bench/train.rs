@@ -152,7 +152,7 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
 /// The work that is measured.
 fn work(family: Family) -> Work {
     let source = Source::Synthetic { symbols: 256, order: 1 };
-    let data = Data { source, held_out: 0.0, hints: Hints::default() };
+    let data = Data { source, held_out: 0.0, hints: Hints::default(), share: false };
     let train = Train { batch: 8, lr: 3e-4, ..Work::synthetic().train };
     Work { model: family.bench_model(), data, train }
 }

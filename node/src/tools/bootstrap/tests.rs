@@ -52,10 +52,14 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
 fn a_line_names_the_files() {
     let mut work = Work::text(FILE);
     work.data.hints = Hints::of(&["/home/me/my text.txt".into()]);
+    let line = |work: &Work| {
+        join_lines(&offers(&[&manifest(work)]).unwrap(), false, &ADDRESS.parse().unwrap())
+    };
+    let named = format!("intellect-node --bootstrap {ADDRESS} --data 'my text.txt'\n");
+    assert_eq!(line(&work), named);
     work.data.hints.url = Some("https://example.org/text".to_owned());
+    assert_eq!(line(&work), format!("intellect-node --bootstrap {ADDRESS}\n"));
     let offers = offers(&[&manifest(&work)]).unwrap();
-    let line = format!("intellect-node --bootstrap {ADDRESS} --data 'my text.txt'\n");
-    assert_eq!(join_lines(&offers, false, &ADDRESS.parse().unwrap()), line);
     let told = offers[0].describe();
     assert!(told.ends_with("parameters; its data is at https://example.org/text\n"), "{told}");
 }

@@ -2,7 +2,7 @@
 
 use intellect_model::{
     arch::Arch,
-    config::{Component, Source, Vocabulary, Work},
+    config::{Component, Data, Hints, Source, Vocabulary, Work},
 };
 use intellect_protocol::{
     admit::Authorities,
@@ -30,7 +30,7 @@ pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 14] {
         ("weights", genesis),
         ("data", describe_data(work)),
         ("training", describe_training(work)),
-        ("epoch", describe_epoch(run, work)),
+        ("epoch", describe_epoch(manifest)),
         ("ring", describe_ring(run)),
         ("traffic", describe_traffic(run, work)),
         ("members", describe_members(run)),
@@ -85,32 +85,49 @@ fn describe_data(work: &Work) -> String {
             "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
         ),
         Source::Text(file) => format!(
-            "a text of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs it",
+            "a text of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs it{}",
             count(file.bytes),
             blake3::Hash::from_bytes(file.digest),
-            100.0 * work.data.held_out
+            name(&work.data.hints, 0),
+            100.0 * work.data.held_out,
+            place(&work.data)
         ),
         Source::Tokens { file, vocabulary } => format!(
-            "a token file of {} bytes with BLAKE3 {}, of which {} % are held out; every peer needs \
-             it; its tokenizer is {} with {} tokens",
+            "a token file of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs \
+             it{}; its tokenizer is {} with {} tokens",
             count(file.bytes),
             blake3::Hash::from_bytes(file.digest),
+            name(&work.data.hints, 0),
             100.0 * work.data.held_out,
+            place(&work.data),
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)
         ),
         Source::Mix { vocabulary, components: parts, anneal_from } => {
-            describe_mix(vocabulary, parts, *anneal_from, work.data.held_out)
+            describe_mix(&work.data, vocabulary, parts, *anneal_from)
         }
     }
 }
 
-fn describe_mix(vocabulary: &Vocabulary, parts: &[Component], from: u64, held_out: f64) -> String {
+/// What file `index` is called, behind its digest.
+fn name(hints: &Hints, index: usize) -> String {
+    hints.names.get(index).map_or_else(String::new, |name| format!(", called {name}"))
+}
+
+/// Where the files are to be had, behind who needs them.
+fn place(data: &Data) -> String {
+    let from = data.hints.url.as_ref().map_or_else(String::new, |url| format!(", from {url}"));
+    let shared = if data.share { ", and fetches it from the others" } else { "" };
+    format!("{from}{shared}")
+}
+
+fn describe_mix(data: &Data, vocabulary: &Vocabulary, parts: &[Component], from: u64) -> String {
     let mut text = format!(
-        "{} token files, of which {} % are held out; every peer needs all of them; their tokenizer \
+        "{} token files, of which {} % are held out; every peer needs all of them{}; their tokenizer \
          is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
         parts.len(),
-        100.0 * held_out,
+        100.0 * data.held_out,
+        place(data),
         vocabulary.scheme.name(),
         count(vocabulary.tokens as u64),
         count(from)
@@ -119,12 +136,15 @@ fn describe_mix(vocabulary: &Vocabulary, parts: &[Component], from: u64, held_ou
         let sum: f64 = parts.iter().map(weight).sum();
         100.0 * weight(part) / sum
     };
-    for part in parts {
+    for (index, part) in parts.iter().enumerate() {
         let (first, then) =
             (share(|part| part.weight, part), share(|part| part.anneal_weight, part));
         let (bytes, digest) = (count(part.file.bytes), blake3::Hash::from_bytes(part.file.digest));
-        text +=
-            &format!("\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}", "");
+        let name = name(&data.hints, index);
+        text += &format!(
+            "\n{:10}{first:5.1} % {then:5.1} %  {bytes} bytes with BLAKE3 {digest}{name}",
+            ""
+        );
     }
     text
 }
@@ -150,7 +170,8 @@ fn describe_training(work: &Work) -> String {
     )
 }
 
-fn describe_epoch(run: &Run, work: &Work) -> String {
+fn describe_epoch(manifest: &Manifest) -> String {
+    let Manifest { run, work, .. } = manifest;
     let amount = count(run.epoch.amount);
     let budget = match run.epoch.budget {
         Budget::Steps => format!("{amount} steps"),
@@ -166,7 +187,24 @@ fn describe_epoch(run: &Run, work: &Work) -> String {
         0 => String::new(),
         epochs => format!(" reached over {epochs} epochs"),
     };
-    format!("{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}")
+    format!(
+        "{budget}{tokens} per peer, then one outer step: rate {lr}, momentum {momentum}{ramp}, a \
+         steady gain of {:.2}",
+        manifest.outer().gain()
+    )
+}
+
+/// What is said where the outer step is likely to go too far.
+pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
+    // As it is shown, so that no rounding of a decimal decides.
+    let gain = (100.0 * manifest.outer().gain()).round() / 100.0;
+    (gain > GAIN_ADVISED_MAX).then(|| {
+        format!(
+            "the outer step has a steady gain of {gain:.2}, which is outer.lr / (1 - outer.momentum); above \
+             {GAIN_ADVISED_MAX} the agreed weights may overshoot. Public runs use 1 to 3, INTELLECT-1 and DiLoCo \
+             7; --set outer.momentum=0.6 --set outer.momentum_ramp_epochs=10 is what other presets have"
+        )
+    })
 }
 
 fn describe_ring(run: &Run) -> String {
@@ -226,6 +264,10 @@ fn describe_compute(run: &Run, work: &Work) -> String {
     };
     format!("{} per token, forward and back{epoch}", flops(per_token as f64))
 }
+
+/// The greatest steady gain that is shown without a warning: above what public runs use now (docs/MATH.md), below
+/// DiLoCo's 7. A guess.
+const GAIN_ADVISED_MAX: f64 = 4.0;
 
 /// A number of floating-point operations, with its unit.
 pub(super) fn flops(number: f64) -> String {

@@ -184,9 +184,15 @@ fn names_that_are_taken_are_refused_before_a_model_is_read() {
 fn a_run_on_a_text_names_the_file_by_digest() {
     let folder = Folder::new();
     std::fs::write(folder.path("text"), "x".repeat(4_321)).unwrap();
-    folder.new_manifest(&["--data", &folder.path("text")]).unwrap();
+    let url = "data.url=https://example.org/text";
+    let made = folder.new_manifest(&["--data", &folder.path("text"), "--set", url]).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
-    assert!(shown.contains("4 321 bytes"), "{shown}");
+    for text in [&made, &shown] {
+        for words in ["4 321 bytes", ", called text, of", "needs it, from https://example.org/text"]
+        {
+            assert!(text.contains(words), "no {words} in {text}");
+        }
+    }
     let missing = Folder::new().new_manifest(&["--data", "/absent"]).unwrap_err();
     assert!(missing.to_string().contains("/absent"), "{missing}");
 }
@@ -224,9 +230,13 @@ fn a_run_on_several_token_files_mixes_them() {
     let line = settings.iter().flat_map(|setting| ["--set", setting]);
     folder.new_manifest(&line.chain(["--data", &corpus]).collect::<Vec<_>>()).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
-    for words in
-        ["2 token files", "75.0 %   0.0 %  2 130 bytes", "25.0 % 100.0 %", "with 4 000 tokens"]
-    {
+    for words in [
+        "2 token files",
+        "75.0 %   0.0 %  2 130 bytes",
+        "25.0 % 100.0 %",
+        "with 4 000 tokens",
+        ", called b",
+    ] {
         assert!(shown.contains(words), "no {words} in {shown}");
     }
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
@@ -272,6 +282,31 @@ fn llama_10b_is_intellect_1() {
     }
     let error = Folder::new().new_manifest(&["--preset", "huge"]).unwrap_err();
     assert!(error.to_string().contains("llama-10b"), "{error}");
+}
+
+/// The paper's step is kept, and said to be a large one; no other preset goes that far.
+#[test]
+fn only_llama_10b_has_a_large_gain_and_says_so() {
+    for preset in Preset::ALL {
+        let folder = Folder::new();
+        let made = folder.new_manifest(&["--preset", preset.name]).unwrap();
+        let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
+        let large = preset.name == "llama-10b";
+        for text in [&made, &shown] {
+            let warned = text.contains("warning   the outer step has a steady gain of 7.00");
+            assert_eq!(warned, large, "{}: {text}", preset.name);
+        }
+        let gain = if large { "a steady gain of 7.00" } else { "a steady gain of 1.75" };
+        assert!(shown.contains(gain), "{}: {shown}", preset.name);
+        let run = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap().run;
+        assert_eq!(run.outer.momentum_ramp_epochs, if large { 0 } else { 10 }, "{}", preset.name);
+    }
+    let gain = |lr: &str, momentum: &str| {
+        let line =
+            ["--set", &format!("outer.lr={lr}"), "--set", &format!("outer.momentum={momentum}")];
+        Folder::new().new_manifest(&line).unwrap().contains("steady gain")
+    };
+    assert!(!gain("0.8", "0.8") && gain("0.81", "0.8"), "four is as much as is advised");
 }
 
 #[test]

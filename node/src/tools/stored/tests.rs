@@ -71,6 +71,24 @@ fn the_newest_state_of_the_only_run_is_measured() {
     assert_eq!(typed(&["eval", "--data-dir", data_dir, "--run", prefix]).unwrap(), text);
 }
 
+/// Also where what it was given is not there any more.
+#[test]
+fn a_text_that_a_node_has_fetched_is_measured_on() {
+    let text = "The peers agree. ".repeat(2_000);
+    let digest = *blake3::hash(text.as_bytes()).as_bytes();
+    let file = Fingerprint { digest, bytes: text.len() as u64 };
+    let (folder, manifest) = folder_of(&Work::text(file));
+    let data_dir = folder.path().to_str().unwrap();
+    assert!(typed(&["eval", "--data-dir", data_dir]).unwrap_err().to_string().contains("--data"));
+    let home = folder.path().join("runs").join(manifest.id.hex());
+    fs::create_dir(home.join("data")).unwrap();
+    fs::write(store::data::path_in(&home, &file), &text).unwrap();
+    let measured = typed(&["eval", "--data-dir", data_dir]).unwrap();
+    assert!(measured.contains("held-out loss"), "{measured}");
+    fs::write(home.join(store::OPTIONS), "data = [\"/absent/text\"]\n").unwrap();
+    assert_eq!(typed(&["eval", "--data-dir", data_dir]).unwrap(), measured);
+}
+
 #[test]
 fn a_checkpoint_knows_its_manifest_by_its_folder() {
     let (folder, manifest) = folder();

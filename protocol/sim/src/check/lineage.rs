@@ -22,6 +22,8 @@ struct Node {
     r: Digest,
     regrouped: bool,
     voters: Vec<Voter>,
+    /// How many had a place in its ring.
+    places: usize,
     rights: Rights,
     /// Up to which of its tokens each process is in the lineage, block by block.
     spent: BTreeMap<Start, Vec<u64>>,
@@ -40,7 +42,7 @@ impl History {
     pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
         let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
         let (rights, spent) = (Rights::default(), BTreeMap::new());
-        let node = Node { parent, head: genesis, r, regrouped, voters, rights, spent };
+        let node = Node { parent, head: genesis, r, regrouped, voters, places: 0, rights, spent };
         let (frozen, liars) = (BTreeMap::new(), BTreeSet::new());
         Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen, liars }
     }
@@ -119,7 +121,9 @@ impl History {
         let rights = before.rights.after(receipt)?;
         let voters = receipt.members.iter().filter(|m| rights.votes(&m.peer));
         let voters = voters.map(Member::voter).collect();
-        self.nodes.insert(head.state, Node { parent, head, r, regrouped, voters, rights, spent });
+        let places = receipt.members.iter().filter(|member| member.weight > 0).count();
+        let node = Node { parent, head, r, regrouped, voters, places, rights, spent };
+        self.nodes.insert(head.state, node);
         Ok(())
     }
 
@@ -136,6 +140,19 @@ impl History {
         })?;
         let greater = self.rank(vouches, new) > self.rank(vouches, old);
         require(greater, "S3", || format!("{peer} goes from {old:?} to {new:?}"))
+    }
+
+    /// The first epoch, back from `old`, that is not on the lineage of `new` and in whose ring more than one
+    /// had a place; of two lineages that were founded apart, nothing.
+    pub(super) fn undone_together(&self, old: &Head, new: &Head) -> Option<Head> {
+        let (mut at, mut together) = (self.nodes.get(&old.state), None);
+        while let Some(node) = at.filter(|node| !self.descends(&new.state, &node.head.state)) {
+            if node.places > 1 {
+                together = together.or(Some(node.head));
+            }
+            at = self.nodes.get(&node.parent);
+        }
+        together.filter(|_| at.is_some_and(|node| node.head.epoch > 0))
     }
 
     /// Where a head stands, if the organiser has vouched for so much.

@@ -26,16 +26,24 @@ pub(super) enum Kind {
     Leap(u64),
     /// Something is done to the network, for so long.
     Disturb(Trouble, u64),
+    /// All end, and all come back.
+    Evening,
 }
 
 /// What is wrong with the network for a while.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trouble {
-    Split { sides: u64, nested: bool, met: bool },
+    Split {
+        sides: u64,
+        nested: bool,
+        met: bool,
+    },
     Slow,
     Deaf,
     OneWay,
     Swallow(Links),
+    /// Half of its direct connections are gone.
+    Unlink,
 }
 
 /// Which links of a peer are a black hole.
@@ -99,10 +107,16 @@ impl Kind {
                 let met = rng.chance(0.4);
                 Self::Disturb(Trouble::Split { sides, nested, met }, length_ms)
             }
+            Faults::Evening => Self::Evening,
             Faults::Liars => match rng.below(4) {
                 0 => Self::Restart(Damage::None),
                 1 => Self::Crash(Damage::None),
                 _ => Self::draw(Faults::Lossy, rng)?,
+            },
+            Faults::Nat => match rng.below(4) {
+                0 => Self::Restart(Damage::None),
+                1 => Self::Disturb(Trouble::Slow, 1_000 + rng.below(4_000)),
+                _ => Self::Disturb(Trouble::Unlink, 500 + rng.below(12_000)),
             },
             Faults::Mixed => match rng.below(8) {
                 0 => Self::Pause(500 + rng.below(12_000)),

@@ -14,6 +14,7 @@ use intellect_protocol::epoch::Credentials;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
+use intellect_protocol::manifest::Trust;
 use intellect_protocol::{epoch, sync};
 
 /// How often round trips are measured, in milliseconds.
@@ -52,6 +53,7 @@ impl World {
             saved: saved.as_ref().map(|saved| saved.head()),
             published: None,
             file: None,
+            data: Vec::new(),
             updates: updates.into_iter().map(|(name, _)| name).collect(),
             held: held.into_iter().collect(),
         };
@@ -81,6 +83,7 @@ impl World {
         if let Some(state) = self.hosts[host].disk.received_state() {
             self.tell(host, peer::Input::Partial(state));
         }
+        self.tell_links(host);
         self.feed(host, Input::Start);
         self.train(host);
         self.push_soon(host, Happening::Measure);
@@ -137,6 +140,7 @@ impl World {
 
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
+        let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
             law: self.law_of(host),
@@ -151,7 +155,9 @@ impl World {
                 genesis: self.genesis.digest(),
                 founders: (0..self.setup.founders).map(voter).collect(),
                 replay_max: REPLAY_MAX,
-                undo_max: self.script.undo_max.unwrap_or(1 << 32),
+                undo_max,
+                undo_time,
+                unix: 1_800_000_000 + self.now_ms / 1_000,
                 follow: self.script.follow.get(&host).copied(),
                 organiser: organiser().peer(),
                 vouch: place.vouch.clone(),
@@ -161,6 +167,16 @@ impl World {
             minority_grace: Duration::from_millis(self.setup.grace_ms),
             recovered,
         }
+    }
+
+    /// Everybody undoes by itself as much as a node does.
+    pub(crate) fn undo_as_nodes(&mut self) {
+        self.script.undo = Some((Trust::default().undo_max, sync::UNDO_TIME));
+    }
+
+    /// From now on nothing that two have committed may be undone.
+    pub(crate) fn keep_together(&mut self) {
+        self.check.together = true;
     }
 
     /// Ends a process at once; of what is not flushed any part may be on its disk.
@@ -277,9 +293,9 @@ impl World {
         self.push(MEASURE_MS, host, Happening::Measure);
     }
 
-    fn part(&mut self, loss: Loss) {
+    pub(super) fn part(&mut self, loss: Loss) {
         let network = &self.network;
-        let due = self.rings.part(loss, |a, b| network.linked(a, b));
+        let due = self.rings.part(loss, |a, b| network.joins(a, b));
         self.notify(due);
     }
 

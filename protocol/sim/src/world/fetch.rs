@@ -231,7 +231,8 @@ impl World {
                 None => return,
             },
         };
-        let Some(donor) = self.reach(host, &name) else {
+        let heard = self.script.unheard != Some(host);
+        let Some(donor) = self.reach(host, &name).filter(|_| heard) else {
             return self.silent(host, name, &asking);
         };
         let incarnation = self.hosts[host].incarnation;
@@ -360,7 +361,7 @@ impl World {
             Location::Update(name) => self.hosts[donor].disk.update(&name.digest)?.to_vec(),
             Location::Newest => of(&process.toy.anchor),
             Location::Checkpoint(state) => of(process.states.get(state)?),
-            Location::Lineage | Location::File => return None,
+            Location::Lineage | Location::File | Location::Data => return None,
         };
         let begin = usize::try_from(offset).ok()?;
         let end = begin.checked_add(usize::try_from(length).ok()?)?;

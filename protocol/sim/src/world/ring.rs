@@ -43,7 +43,7 @@ impl World {
             process.is_some_and(|process| process.sends == Sends::Slowly)
         };
         let hop_ms = if real.iter().any(crawls) { CRAWL_MS } else { hop_ms };
-        let carries = |a: usize, b: usize| network.linked(a, b);
+        let carries = |a: usize, b: usize| network.joins(a, b);
         let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
         self.moments.push((host, epoch, Moment::Reduce));
         self.notify(due);

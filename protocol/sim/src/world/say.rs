@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Happening, Input, Message, Moment, PeerId, Rule, Verified, World, peer, wire};
 use crate::network::Fate;
 use crate::report::Count;
+use intellect_protocol::message::Heartbeat;
 
 impl World {
     /// A process says a message: to one peer, or to all. A liar may say something else.
@@ -59,13 +60,19 @@ impl World {
     /// Counts and judges a message at its author's.
     fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
         self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
+        let unlinked = |beat: &Heartbeat| u64::from(!beat.unlinked.is_empty());
+        if let Message::Heartbeat(beat) = message.body() {
+            self.report.count(Count::Unlinked, unlinked(beat));
+        }
         let Some(process) = &self.hosts[host].process else { return };
         if self.is_liar(host) {
             self.check.lied(message.author(), message.body());
             return self.note_moment(host, message.body());
         }
         let verdict = self.check.sent(&process.judged, message.body());
-        self.judge(verdict);
+        let times_ms = (self.now_ms, self.setup.heartbeat_ms);
+        let links = self.check.links(times_ms, &process.judged, message.body());
+        self.judge(verdict.and(links));
         // Without a rule that writes, what becomes of it has to be noticed.
         if !matches!(self.setup.without, Some(Rule::Durable | Rule::R2)) {
             self.check_flushed(host, message.body());

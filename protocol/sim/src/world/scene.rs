@@ -5,8 +5,8 @@
 //! each step as in any other simulated run.
 
 use super::{
-    Answer, Doom, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Series, Setup,
-    Violation, Vouch, World, peer, wire,
+    Answer, Doom, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Series,
+    Setup, Violation, Vouch, World, peer, wire,
 };
 use crate::disk::Kept;
 use crate::script::organiser;
@@ -110,15 +110,26 @@ impl World {
         self.hosts[host].boast = Some(tokens);
     }
 
-    /// Lets every message and answer through again, as it is.
+    /// From now on the questions of a host reach nobody.
+    pub fn hush(&mut self, host: usize) {
+        self.script.unheard = Some(host);
+    }
+
+    /// Lets every message, question and answer through again, as it is.
     pub fn relent(&mut self) {
+        self.script.unheard = None;
         self.script.forger = None;
         self.script.filter = None;
     }
 
-    /// Epochs that a greater head may undo of what those have who start from now on.
+    /// Epochs that a greater head may undo of what those have who start from now on, however young they are.
     pub fn undo_at_most(&mut self, epochs: u64) {
-        self.script.undo_max = Some(epochs);
+        self.script.undo = Some((epochs, Duration::ZERO));
+    }
+
+    /// The same, and any number of epochs that were taken within this time.
+    pub fn undo_within(&mut self, epochs: u64, time: Duration) {
+        self.script.undo = Some((epochs, time));
     }
 
     /// A person decides for a head: the process of a host follows it once it starts anew.

@@ -135,7 +135,8 @@ fn a_vote_survives_its_voter() -> Played {
 #[test]
 fn r19_is_missed() {
     let broken = voter_restarts(Damage::Votes, Some(Rule::R19)).unwrap_err();
-    assert_eq!(broken.invariant, "S5", "it accepts another roster at the same attempt");
+    // It accepts another roster at the same attempt, or proposes one that does not adopt what it voted for.
+    assert!(["S2", "S5"].contains(&broken.invariant), "{broken:?}");
 }
 
 /// R19: `x` has voted for what its ring gave, and is cut off before anybody hears it; the others decide on

@@ -66,8 +66,8 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
     let (there, by_updates) = (stage.epoch(4), replayed(&stage, 4).len());
     assert!(there >= 17 && by_updates >= 4, "{by_updates} updates to epoch {there}");
     assert_eq!(stage.report.of(Count::Loaded), 1);
-    reach(&mut stage, &all, there + 3)?;
-    assert!((there + 1..=there + 3).any(|epoch| has_place(&stage, all[0], epoch, 4)));
+    reach(&mut stage, &all, there + 4)?;
+    assert!((there + 1..=there + 4).any(|epoch| has_place(&stage, all[0], epoch, 4)));
     assert!(arrivals(&stage, 4) <= 2, "it says so when it is there, and hardly before");
     Ok(())
 }

@@ -18,7 +18,9 @@ mod hostile;
 mod minted;
 mod vouched;
 mod repair;
+mod reach;
 mod invited;
+mod evening;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,7 +118,7 @@ fn regroups(stage: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
         hosts
     };
     let entered = stage.told(host).filter_map(|event| match event {
-        Event::Regroup { epoch, members, absent } if *epoch > 1 => {
+        Event::Regroup { epoch, members, absent, .. } if *epoch > 1 => {
             Some((hosts(members), hosts(absent)))
         }
         _ => None,

@@ -135,12 +135,14 @@ pub(crate) fn claim(
             head,
             series: Series::after(&head),
             joined: None,
+            closed: false,
             log: voter(MINTERS[0]).log,
             incarnation: 1,
             phase: intellect_protocol::message::Phase::Train,
             attempt: 0,
             ready: 0,
             direct: true,
+            unlinked: Vec::new(),
             round_trips: Vec::new(),
             send_rate: 1,
             serves: head.epoch,
@@ -287,7 +289,7 @@ fn g11_halves_that_parted_for_long_meet_by_themselves() -> Played {
     Ok(())
 }
 
-/// N8: a lie about a chain is no state of anybody's.
+/// A lie about a chain is no state of anybody's.
 #[test]
 fn g12_a_lie_about_another_state_is_believed_of_nobody() -> Played {
     for without in [None, Some(Rule::G12)] {
@@ -328,7 +330,7 @@ fn g12_a_lie_about_another_state_is_believed_of_nobody() -> Played {
     Ok(())
 }
 
-/// N10: whatever the length of a lineage, and the size of its links, little of it is in memory while it is judged;
+/// Whatever the length of a lineage, and the size of its links, little of it is in memory while it is judged;
 /// and whoever follows it has all of it in the end, also after a restart.
 #[test]
 fn g12_a_long_lineage_is_judged_in_little_memory() -> Played {

@@ -49,7 +49,7 @@ fn heard_of(stranger: &Stranger, authors: &BTreeSet<PeerId>) -> usize {
         .sum()
 }
 
-/// N1: well-signed messages as long as gossip carries them, which nobody needs.
+/// Well-signed messages as long as gossip carries them, which nobody needs.
 #[test]
 fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     const SECONDS: u64 = 8;
@@ -86,7 +86,7 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     honest.expect_no_harm();
 }
 
-/// N2: heartbeats without news, of keys that one stranger has made, as fast as a line carries them.
+/// Heartbeats without news, of keys that one stranger has made, as fast as a line carries them.
 #[test]
 fn a_flood_of_heartbeats_keeps_no_node_from_its_own() {
     let mut honest = Honest::train();
@@ -118,7 +118,7 @@ fn a_flood_of_heartbeats_keeps_no_node_from_its_own() {
     honest.expect_no_harm();
 }
 
-/// N6: whoever is heard through others only is not silenced by who repeats it.
+/// Whoever is heard through others only is not silenced by who repeats it.
 #[test]
 fn who_repeats_a_peer_does_not_silence_it() {
     let mut honest = Honest::train();
@@ -154,7 +154,7 @@ fn who_repeats_a_peer_does_not_silence_it() {
     drop((far, stranger));
 }
 
-/// N4: silent streams at the bootstrap, while somebody wants to enter there.
+/// Silent streams at the bootstrap, while somebody wants to enter there.
 #[test]
 fn who_is_silent_at_the_bootstrap_keeps_nobody_out() {
     let mut honest = Honest::train();

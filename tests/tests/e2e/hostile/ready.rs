@@ -72,8 +72,10 @@ impl Claimant {
             log: LogId([9; 16]),
             incarnation: 1,
             joined: None,
+            closed: false,
             phase: Phase::Train,
             attempt: 0,
+            unlinked: Vec::new(),
             round_trips: Vec::new(),
             ..newest
         };

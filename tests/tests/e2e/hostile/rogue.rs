@@ -79,6 +79,8 @@ impl Rogue {
                 founders: Vec::new(),
                 replay_max: 32,
                 undo_max: 64,
+                undo_time: Duration::ZERO,
+                unix: 0,
                 follow: None,
                 organiser: PeerId([9; 32]),
                 vouch: None,

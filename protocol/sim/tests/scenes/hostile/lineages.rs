@@ -6,7 +6,7 @@ use intellect_protocol::sign::Keypair;
 
 use super::*;
 
-/// N8: the first peer that is heard has the smallest name, and answers one that comes back with a chain in
+/// The first peer that is heard has the smallest name, and answers one that comes back with a chain in
 /// which the last common state is another one.
 #[test]
 fn a_forged_chain_is_believed_of_nobody() -> Played {

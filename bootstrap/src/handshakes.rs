@@ -1,0 +1,267 @@
+//! Connections that come in and have not shown a key yet: how many there may be, and for how long.
+//!
+//! Such a connection costs its maker nothing, and tells nothing about who made it but an address. So
+//! one address has [`PER_NETWORK_MAX`] of them, all together are [`HANDSHAKES_MAX`], and none lasts
+//! longer than [`TIMEOUT`]. Where there is no room for another one the oldest gives way: an honest
+//! peer is done after three round trips, while one that says nothing only grows older. Were the
+//! newest refused, as `libp2p::connection_limits` does, those that say nothing would close the door.
+//!
+//! An address counts as in [`crate::crowding`]: one of IPv4, or a network of IPv6 (/64). Addresses
+//! of this machine and of private networks, where many honest peers may share one, have no bound of
+//! their own, nor have circuits; they count among all. How many connections an address has *after*
+//! the handshake is for [`crate::crowding`] to say.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt as _,
+    future::{AbortHandle, AbortRegistration, Abortable, BoxFuture},
+};
+use libp2p::{
+    Multiaddr, TransportError,
+    core::{
+        Transport,
+        transport::{Boxed, DialOpts, ListenerId, TransportEvent},
+    },
+};
+use tokio::time::timeout;
+
+use crate::crowding;
+
+/// The same transport, whose connections that come in are bounded until they have shown a key.
+pub(crate) fn bounded<O: Send + 'static>(inner: Boxed<O>) -> Boxed<O> {
+    Bounded { inner, handshakes: Arc::default() }.boxed()
+}
+
+struct Bounded<O> {
+    inner: Boxed<O>,
+    handshakes: Arc<Mutex<Handshakes>>,
+}
+
+impl<O: Send + 'static> Transport for Bounded<O> {
+    type Output = O;
+    type Error = io::Error;
+    type ListenerUpgrade = BoxFuture<'static, io::Result<O>>;
+    type Dial = <Boxed<O> as Transport>::Dial;
+
+    fn listen_on(
+        &mut self,
+        id: ListenerId,
+        address: Multiaddr,
+    ) -> Result<(), TransportError<io::Error>> {
+        self.inner.listen_on(id, address)
+    }
+
+    fn remove_listener(&mut self, id: ListenerId) -> bool {
+        self.inner.remove_listener(id)
+    }
+
+    fn dial(
+        &mut self,
+        address: Multiaddr,
+        options: DialOpts,
+    ) -> Result<Self::Dial, TransportError<io::Error>> {
+        self.inner.dial(address, options)
+    }
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
+        Pin::new(&mut self.inner).poll(context).map(|event| match event {
+            TransportEvent::Incoming { listener_id, upgrade, local_addr, send_back_addr } => {
+                let (place, given_up) = Place::take(&self.handshakes, &send_back_addr);
+                let upgrade = shake(upgrade, place, given_up, TIMEOUT).boxed();
+                TransportEvent::Incoming { listener_id, upgrade, local_addr, send_back_addr }
+            }
+            event => event,
+        })
+    }
+}
+
+/// Shakes hands until it is done, late, or has to give way.
+async fn shake<O>(
+    upgrade: impl Future<Output = io::Result<O>>,
+    _place: Place,
+    given_up: AbortRegistration,
+    patience: Duration,
+) -> io::Result<O> {
+    match timeout(patience, Abortable::new(upgrade, given_up)).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(_)) => {
+            Err(io::Error::new(io::ErrorKind::ConnectionAborted, "gave way to a newer connection"))
+        }
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no handshake in time")),
+    }
+}
+
+/// The handshakes under way, by when they began.
+#[derive(Debug, Default)]
+struct Handshakes {
+    begun: u64,
+    open: BTreeMap<u64, (Option<IpAddr>, AbortHandle)>,
+}
+
+impl Handshakes {
+    /// Another one from `network`. Returns its number, and what tells that it has to give way.
+    fn begin(&mut self, network: Option<IpAddr>) -> (u64, AbortRegistration) {
+        if network.is_some() {
+            let mut same = self.open.iter().filter(|(_, (other, _))| *other == network);
+            let oldest = same.next().map(|(number, _)| *number);
+            if let Some(oldest) = oldest.filter(|_| same.count() + 1 >= PER_NETWORK_MAX) {
+                self.give_up(oldest);
+            }
+        }
+        while self.open.len() >= HANDSHAKES_MAX {
+            let Some(oldest) = self.open.keys().next().copied() else { break };
+            self.give_up(oldest);
+        }
+        let (handle, given_up) = AbortHandle::new_pair();
+        self.begun += 1;
+        self.open.insert(self.begun, (network, handle));
+        (self.begun, given_up)
+    }
+
+    fn give_up(&mut self, number: u64) {
+        if let Some((_, handle)) = self.open.remove(&number) {
+            handle.abort();
+        }
+    }
+}
+
+/// A handshake's place among all; free again when this is dropped.
+struct Place {
+    number: u64,
+    among: Arc<Mutex<Handshakes>>,
+}
+
+impl Place {
+    fn take(among: &Arc<Mutex<Handshakes>>, remote: &Multiaddr) -> (Self, AbortRegistration) {
+        let network = crowding::network(remote);
+        let begun = among.lock().unwrap_or_else(PoisonError::into_inner).begin(network);
+        (Self { number: begun.0, among: Arc::clone(among) }, begun.1)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.among.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&self.number);
+    }
+}
+
+/// A few machines behind one router that start at once, and as many circuits.
+const PER_NETWORK_MAX: usize = 8;
+
+/// 64 addresses that do their worst; each costs a socket and a few kB.
+const HANDSHAKES_MAX: usize = 512;
+
+/// Three round trips over a bad line.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+    use libp2p::core::transport::MemoryTransport;
+
+    use super::*;
+
+    type Taken = (Place, AbortRegistration);
+
+    fn take(among: &Arc<Mutex<Handshakes>>, from: &str) -> Taken {
+        Place::take(among, &from.parse().unwrap())
+    }
+
+    fn gave_way((_, given_up): &Taken) -> bool {
+        given_up.handle().is_aborted()
+    }
+
+    /// 64 connections that said nothing, from one address, were a closed door.
+    #[test]
+    fn the_oldest_of_an_address_gives_way_and_nobody_elses() {
+        let among = Arc::default();
+        let other = take(&among, "/ip4/203.0.113.8/tcp/1");
+        let v6 = take(&among, "/ip6/2001:db8:1:2::1/udp/1/quic-v1");
+        let mut one: Vec<_> = (0..PER_NETWORK_MAX)
+            .map(|port| take(&among, &format!("/ip4/203.0.113.7/tcp/{port}")))
+            .collect();
+        assert!(!one.iter().any(gave_way), "there was room");
+        let newest = take(&among, "/ip4/203.0.113.7/tcp/999");
+        assert!(gave_way(&one[0]) && !one[1..].iter().any(gave_way));
+        assert!(![&other, &v6, &newest].into_iter().any(gave_way));
+        // Whoever is done makes room.
+        drop(one.pop());
+        let another = take(&among, "/ip4/203.0.113.7/udp/5/quic-v1");
+        assert!(!one[1..].iter().chain([&another, &newest]).any(gave_way));
+        // An address of one /64 is as cheap as a port.
+        let same: Vec<_> = (0..PER_NETWORK_MAX)
+            .map(|host| take(&among, &format!("/ip6/2001:db8:1:2:3::{host:x}/tcp/1")))
+            .collect();
+        assert!(gave_way(&v6) && !same.iter().any(gave_way));
+    }
+
+    #[test]
+    fn this_machine_and_private_networks_share_the_places_of_all() {
+        let among = Arc::default();
+        let near: Vec<_> = (0..HANDSHAKES_MAX)
+            .map(|port| {
+                let host = if port % 2 == 0 { "127.0.0.1" } else { "192.168.1.2" };
+                take(&among, &format!("/ip4/{host}/tcp/{port}"))
+            })
+            .collect();
+        assert!(!near.iter().any(gave_way));
+        let newest = take(&among, "/ip4/203.0.113.7/tcp/1");
+        assert!(gave_way(&near[0]) && !near[1..].iter().any(gave_way) && !gave_way(&newest));
+        assert_eq!(among.lock().unwrap().open.len(), HANDSHAKES_MAX);
+        drop((near, newest));
+        assert!(among.lock().unwrap().open.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_handshake_ends_late_or_when_it_has_to_give_way() {
+        let among = Arc::default();
+        let silent = std::future::pending::<io::Result<()>>;
+        let (place, given_up) = take(&among, "/memory/1");
+        let error = shake(silent(), place, given_up, Duration::ZERO).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let (place, given_up) = take(&among, "/memory/1");
+        let number = place.number;
+        let mut shaking = Box::pin(shake(silent(), place, given_up, TIMEOUT));
+        assert!(shaking.as_mut().now_or_never().is_none());
+        among.lock().unwrap().give_up(number);
+        let error = shaking.await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        assert!(among.lock().unwrap().open.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_shakes_hands_passes_through() {
+        let mut listener = bounded(MemoryTransport::default().boxed());
+        let mut dialler = MemoryTransport::default();
+        listener.listen_on(ListenerId::next(), "/memory/0".parse().unwrap()).unwrap();
+        let address = match listener.next().await.unwrap() {
+            TransportEvent::NewAddress { listen_addr, .. } => listen_addr,
+            event => panic!("{event:?}"),
+        };
+        let options = DialOpts {
+            role: libp2p::core::Endpoint::Dialer,
+            port_use: libp2p::core::transport::PortUse::New,
+        };
+        let dialled = dialler.dial(address, options).unwrap();
+        let arrives = async {
+            match listener.next().await.unwrap() {
+                TransportEvent::Incoming { upgrade, .. } => upgrade.await.is_ok(),
+                event => panic!("{event:?}"),
+            }
+        };
+        let (dialled, arrived) = futures::join!(dialled, arrives);
+        assert!(dialled.is_ok() && arrived);
+    }
+}

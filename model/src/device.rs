@@ -1,0 +1,234 @@
+//! Devices: what a person calls them, which of them are here, and what failed on one.
+
+#[cfg(feature = "wgpu")]
+pub(crate) mod adapters;
+pub(crate) mod watch;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Where tensors live, as a person names it: `auto`, `cpu`, `cuda:0`, `gpu`, `gpu:0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The first GPU where this build and this machine have one, else the CPU.
+    #[default]
+    Auto,
+    /// All threads of the global rayon pool.
+    Cpu,
+    /// The NVIDIA GPU of this number, through CUDA.
+    Cuda(usize),
+    /// The GPU of this number, whoever made it, through Vulkan or Metal; without a number the first that is no
+    /// software.
+    Gpu(Option<usize>),
+}
+
+/// Why a device cannot be used; whoever started the program must act.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum DeviceError {
+    /// Not a name of a device.
+    #[error(
+        "unknown device \"{given}\": choose auto, cpu, cuda:N or gpu:N, N the number of the GPU"
+    )]
+    Unknown {
+        /// What stands where a device should be named.
+        given: String,
+    },
+    /// A GPU was asked for that this program cannot drive.
+    #[error(
+        "this program was built without `{feature}`, so it cannot use {asked}: choose cpu, \
+         or build it with `cargo build --release -p intellect-node --features {feature}`"
+    )]
+    NotBuilt {
+        /// The GPU asked for.
+        asked: Device,
+        /// The feature of the build that it needs.
+        feature: &'static str,
+    },
+    /// The build could use CUDA, the machine cannot.
+    #[error("this machine has no NVIDIA driver, so {asked} does not exist: choose cpu")]
+    NoDriver {
+        /// The GPU asked for.
+        asked: Device,
+    },
+    /// Vulkan or Metal shows nothing at all.
+    #[error(
+        "no driver shows a GPU here, so {asked} does not exist{hint}: install the Vulkan driver of the GPU \
+         (Debian: mesa-vulkan-drivers), or choose cpu"
+    )]
+    NoAdapter {
+        /// The GPU asked for.
+        asked: Device,
+        /// A setting that may be to blame.
+        hint: String,
+    },
+    /// What there is, is a program that plays a GPU on the CPU.
+    #[error(
+        "this machine has no GPU, only software that plays one ({found}): choose cpu, which is faster, \
+         or that software by its number"
+    )]
+    Software {
+        /// What there is.
+        found: String,
+    },
+    /// A number that no GPU has.
+    #[error("there is no {asked}: this machine has {found}")]
+    NoSuch {
+        /// The GPU asked for.
+        asked: Device,
+        /// What there is.
+        found: String,
+    },
+    /// The device is there and does not begin.
+    #[error("{asked} cannot be used: {what}")]
+    Refuses {
+        /// The GPU asked for.
+        asked: Device,
+        /// What its driver says.
+        what: String,
+    },
+    /// A device that computes something else than the CPU.
+    #[error(
+        "{asked} computes other numbers than the CPU: {what}. It would spoil the run for all: \
+         update its driver, or choose cpu"
+    )]
+    Wrong {
+        /// The GPU asked for.
+        asked: Device,
+        /// What differs, and by how much.
+        what: String,
+    },
+}
+
+impl FromStr for Device {
+    type Err = DeviceError;
+
+    fn from_str(given: &str) -> Result<Self, DeviceError> {
+        let unknown = || DeviceError::Unknown { given: given.to_owned() };
+        let number = |index: &str| index.parse().map_err(|_| unknown());
+        match given {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu(None)),
+            _ => match given.split_once(':').ok_or_else(unknown)? {
+                ("cuda", index) => number(index).map(Self::Cuda),
+                ("gpu", index) => number(index).map(|index| Self::Gpu(Some(index))),
+                _ => Err(unknown()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+            Self::Gpu(None) => f.write_str("gpu"),
+            Self::Gpu(Some(index)) => write!(f, "gpu:{index}"),
+        }
+    }
+}
+
+impl Device {
+    /// The device that this name means on this machine: never `Auto`, and a GPU by its number.
+    ///
+    /// # Errors
+    /// Any of [`DeviceError`] but [`DeviceError::Unknown`] and [`DeviceError::Wrong`].
+    pub fn resolve(self) -> Result<Self, DeviceError> {
+        match self {
+            Self::Auto if cfg!(feature = "cuda") && has_nvidia() => Ok(Self::Cuda(0)),
+            Self::Auto => Ok(first_gpu().unwrap_or(Self::Cpu)),
+            Self::Cpu => Ok(Self::Cpu),
+            Self::Cuda(_) if !cfg!(feature = "cuda") => {
+                Err(DeviceError::NotBuilt { asked: self, feature: "cuda" })
+            }
+            Self::Cuda(_) if !has_nvidia() => Err(DeviceError::NoDriver { asked: self }),
+            Self::Cuda(_) => Ok(self),
+            Self::Gpu(index) => by_number(index),
+        }
+    }
+
+    /// Whether it has a memory and arithmetic of its own.
+    #[must_use]
+    pub fn is_gpu(self) -> bool {
+        matches!(self, Self::Cuda(_) | Self::Gpu(_))
+    }
+}
+
+/// Whether NVIDIA's driver is here: its device file on Linux, and the one of Linux under Windows.
+fn has_nvidia() -> bool {
+    ["/dev/nvidiactl", "/dev/dxg"].iter().any(|file| Path::new(file).exists())
+}
+
+/// The first that is no software.
+#[cfg(feature = "wgpu")]
+fn first_gpu() -> Option<Device> {
+    let first = adapters::all().iter().position(|adapter| !adapter.software)?;
+    Some(Device::Gpu(Some(first)))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn first_gpu() -> Option<Device> {
+    None
+}
+
+#[cfg(feature = "wgpu")]
+fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
+    let (asked, all) = (Device::Gpu(index), adapters::all());
+    let names = all.iter().enumerate().map(|(number, a)| format!("gpu:{number} {}", a.name));
+    let found = names.collect::<Vec<_>>().join(", ");
+    if all.is_empty() {
+        let set = std::env::var("VK_ICD_FILENAMES").ok();
+        let hint = set.map_or_else(String::new, |set| format!(" (VK_ICD_FILENAMES is {set})"));
+        return Err(DeviceError::NoAdapter { asked, hint });
+    }
+    match index {
+        None => first_gpu().ok_or(DeviceError::Software { found }),
+        Some(number) if number < all.len() => Ok(asked),
+        Some(_) => Err(DeviceError::NoSuch { asked, found }),
+    }
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
+    Err(DeviceError::NotBuilt { asked: Device::Gpu(index), feature: "wgpu" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_as_they_are_printed() {
+        for name in ["auto", "cpu", "cuda:0", "cuda:11", "gpu", "gpu:3"] {
+            assert_eq!(
+                name.parse::<Device>().map(|device| device.to_string()),
+                Ok(name.to_owned())
+            );
+        }
+        for name in ["", "cuda", "cuda:", "cuda:-1", "gpu:", "gpu:x", "CPU", "tpu:0"] {
+            let error = name.parse::<Device>().unwrap_err();
+            assert_eq!(error, DeviceError::Unknown { given: name.to_owned() });
+        }
+    }
+
+    #[test]
+    fn a_build_without_a_backend_says_how_to_get_it() {
+        if cfg!(any(feature = "cuda", feature = "wgpu")) {
+            return;
+        }
+        assert_eq!(Device::Auto.resolve(), Ok(Device::Cpu));
+        for (name, feature) in [
+            ("cuda:3", "--features cuda"),
+            ("gpu", "--features wgpu"),
+            ("gpu:1", "--features wgpu"),
+        ] {
+            let error = name.parse::<Device>().unwrap().resolve().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(feature), "{error}");
+        }
+    }
+}

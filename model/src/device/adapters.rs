@@ -1,0 +1,76 @@
+//! The GPUs that Vulkan or Metal show, in their order.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi};
+use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuSetup};
+use futures::executor::block_on;
+
+use super::{Device, DeviceError, watch};
+
+/// What can compute shaders.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    /// As its driver calls it.
+    pub(crate) name: String,
+    /// Whether it is a program on the CPU.
+    pub(crate) software: bool,
+}
+
+/// All of them, by number.
+pub(crate) fn all() -> Vec<Adapter> {
+    let named = |adapter: &wgpu::Adapter| {
+        let info = adapter.get_info();
+        let software = info.device_type == wgpu::DeviceType::Cpu;
+        Adapter { name: info.name, software }
+    };
+    found().1.iter().map(named).collect()
+}
+
+fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {
+    let backends = AutoGraphicsApi::backend().into();
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends,
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let adapters = block_on(instance.enumerate_adapters(backends));
+    (instance, adapters)
+}
+
+/// Those that this process has opened: CubeCL wants each at most once.
+static OPENED: Mutex<BTreeMap<usize, WgpuDevice>> = Mutex::new(BTreeMap::new());
+
+/// The device of this number, as burn names it. What goes wrong on it later is noted by [`watch`]; CubeCL's own
+/// way to open one panics, then and now.
+pub(crate) fn open(number: usize) -> Result<WgpuDevice, DeviceError> {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = opened.get(&number) {
+        return Ok(device.clone());
+    }
+    let asked = Device::Gpu(Some(number));
+    let refuses = |what: String| DeviceError::Refuses { asked, what };
+    let (instance, mut adapters) = found();
+    if number >= adapters.len() {
+        return Err(refuses("it is not there any more".to_owned()));
+    }
+    let adapter = adapters.swap_remove(number);
+    // Everything that it has: kernels are written for that.
+    let wanted = wgpu::DeviceDescriptor {
+        required_features: adapter.features()
+            - wgpu::Features::MAPPABLE_PRIMARY_BUFFERS
+            - wgpu::Features::all_experimental_mask(),
+        required_limits: adapter.limits(),
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        ..wgpu::DeviceDescriptor::default()
+    };
+    let (device, queue) =
+        block_on(adapter.request_device(&wanted)).map_err(|error| refuses(error.to_string()))?;
+    device.on_uncaptured_error(Arc::new(|error| watch::note(&error.to_string())));
+    device.set_device_lost_callback(|reason, what| watch::note(&format!("{reason:?}: {what}")));
+    let backend = AutoGraphicsApi::backend();
+    let setup = WgpuSetup { instance, adapter, device, queue, backend };
+    let device = burn_wgpu::init_device(setup, RuntimeOptions::default());
+    opened.insert(number, device.clone());
+    Ok(device)
+}

@@ -1,0 +1,161 @@
+//! What fails on a device, noticed.
+//!
+//! CubeCL computes on threads of its own. A step that fails there (an allocation, a launch, a kernel that the
+//! driver refuses) panics on such a thread; CubeCL catches that, logs a warning and goes on with what is in the
+//! buffers, and burn's `sync` says that all is well. So panics of those threads are counted, and what was
+//! computed while one came is thrown away, with all that the device holds.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+
+/// Failures on all devices of this process so far.
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+/// What the first of the step under way said.
+static FIRST: Mutex<Option<String>> = Mutex::new(None);
+static HOOK: Once = Once::new();
+
+thread_local! {
+    /// Whether this thread is in [`Watch::over`], which says itself what failed.
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that something failed on a device.
+pub(crate) fn note(what: &str) {
+    FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| what.to_owned());
+    FAILURES.fetch_add(1, Ordering::Release);
+}
+
+/// From now on panics on CubeCL's threads are noted, and printed no more; all others as before.
+fn install() {
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let thread = std::thread::current();
+            if thread.name().is_some_and(is_of_a_device) {
+                note(&text(info));
+            } else if WATCHED.get() {
+                // The one who watches has it as an error.
+            } else {
+                others(info);
+            }
+        }));
+    });
+}
+
+/// CubeCL's threads: DSU-0-0, DSD-0-0, by stage, kind and number of the device.
+fn is_of_a_device(thread: &str) -> bool {
+    thread.starts_with("DSU-") || thread.starts_with("DSD-")
+}
+
+fn text(info: &PanicHookInfo<'_>) -> String {
+    in_short(info.payload_as_str().unwrap_or(NO_WORDS))
+}
+
+/// What a result that was unwrapped holds, on one line.
+fn in_short(text: &str) -> String {
+    let text = text.strip_prefix("called `Result::unwrap()` on an `Err` value: ").unwrap_or(text);
+    let text = text.split("\nNo backtrace").next().unwrap_or(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+const NO_WORDS: &str = "a panic without words";
+
+/// Watches one device. After the first failure it lets nothing through.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The CPU's kernels are ours: a panic there is a mistake of ours, and ends the program.
+    idle: bool,
+    failed: OnceLock<String>,
+}
+
+impl Watch {
+    /// Of the CPU.
+    pub(crate) fn idle() -> Self {
+        Self { idle: true, failed: OnceLock::new() }
+    }
+
+    pub(crate) fn new() -> Self {
+        install();
+        Self::default()
+    }
+
+    /// Runs `work`, then `sync`, which waits until the device has computed it.
+    ///
+    /// # Errors
+    /// What failed on a device of this process meanwhile, or on this one before. What `work` returned is
+    /// then nothing that was computed.
+    pub(crate) fn over<T>(
+        &self,
+        sync: impl FnOnce() -> Result<(), String>,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, String> {
+        if self.idle {
+            return Ok(work());
+        }
+        if let Some(failed) = self.failed.get() {
+            return Err(failed.clone());
+        }
+        let before = FAILURES.load(Ordering::Acquire);
+        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let was = WATCHED.replace(true);
+        let done = panic::catch_unwind(AssertUnwindSafe(|| (work(), sync())));
+        WATCHED.set(was);
+        let after = FAILURES.load(Ordering::Acquire);
+        let what = match done {
+            Ok((done, Ok(()))) if before == after => return Ok(done),
+            Ok((_, Err(what))) if before == after => what,
+            Err(panicked) if before == after => said(panicked.as_ref()),
+            _ => first(),
+        };
+        Err(self.failed.get_or_init(|| what).clone())
+    }
+}
+
+fn said(panicked: &(dyn std::any::Any + Send)) -> String {
+    let text = panicked.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());
+    in_short(text.unwrap_or(NO_WORDS))
+}
+
+/// What the first failure said.
+fn first() -> String {
+    let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    first.unwrap_or_else(|| NO_WORDS.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn well() -> Result<(), String> {
+        Ok(())
+    }
+
+    #[test]
+    fn what_fails_on_a_devices_thread_is_an_error_and_ends_it() {
+        let (watch, other) = (Watch::new(), Watch::new());
+        assert_eq!(watch.over(well, || 7), Ok(7));
+        let fails = || {
+            let thread = std::thread::Builder::new().name("DSU-9-0".to_owned());
+            let words =
+                "called `Result::unwrap()` on an `Err` value: no room for 17 GB\nNo backtrace";
+            thread.spawn(move || panic!("{words}")).unwrap().join().unwrap_err();
+            7
+        };
+        assert_eq!(watch.over(well, fails), Err("no room for 17 GB".to_owned()));
+        assert_eq!(watch.over(well, || 7), Err("no room for 17 GB".to_owned()));
+        assert_eq!(other.over(well, || 7), Ok(7), "what failed before it began is not its own");
+        let panics = || -> u64 { panic!("lost") };
+        assert_eq!(other.over(well, panics), Err("lost".to_owned()));
+        let late = || Err("the device went away".to_owned());
+        assert_eq!(Watch::new().over(late, || 7), Err("the device went away".to_owned()));
+    }
+
+    #[test]
+    fn a_mistake_of_ours_on_the_cpu_is_none_of_the_devices() {
+        let works = || Watch::idle().over(well, || panic!("ours"));
+        assert!(panic::catch_unwind(works).is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! The files of the run's data: those that are named, those that an earlier start has fetched, and
+//! those that this one fetches, where the manifest allows it.
+//!
+//! What a person names comes first. What is lacking then is fetched into the run's folder, if it is not
+//! more in all than `--fetch-data` allows: from members that have it, and where nobody who is here has it
+//! from the web server that the manifest names.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use intellect_model::config::Fingerprint;
+use intellect_model::data::{DataError, Dataset};
+
+use super::{EnterError, off_loop};
+use crate::config::Local;
+use crate::fetch::{self, Came, WebError};
+use crate::figures;
+use crate::manifest::Manifest;
+use crate::net;
+use crate::store::Store;
+use crate::tell::Teller;
+
+/// What is here of the run's data.
+pub(crate) enum Files {
+    /// All of it.
+    All(Arc<Dataset>),
+    /// These files are not, and are to be fetched.
+    But(Vec<Fingerprint>),
+}
+
+/// Bytes that the run's folder has to hold of its data, where nobody names files.
+pub(super) fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
+    let data = &manifest.work.data;
+    let all: u64 = data.source.files().iter().map(|file| file.bytes).sum();
+    let fetches = data.is_fetched() && local.options.data.is_empty() && all <= local.fetch_data;
+    if fetches { all } else { 0 }
+}
+
+/// Opens what is here, which reads it whole to compare its digests.
+///
+/// # Errors
+/// A file is another one than the run's, or is lacking and is not to be fetched.
+pub(crate) async fn look(
+    local: &Local,
+    manifest: &Arc<Manifest>,
+    store: &Arc<Store>,
+) -> Result<Files, EnterError> {
+    let here = Here::new(local, manifest, store);
+    off_loop(move || here.look()).await?
+}
+
+/// Fetches what is lacking, and opens all.
+///
+/// # Errors
+/// It cannot be written; what has come is kept.
+///
+/// # Cancel safety
+/// Cancel safe; what has come is kept.
+pub(super) async fn bring(
+    net: &net::Handle,
+    local: &Local,
+    manifest: &Arc<Manifest>,
+    store: &Arc<Store>,
+    lacking: Vec<Fingerprint>,
+    tell: &Teller,
+) -> Result<Arc<Dataset>, EnterError> {
+    let names: Vec<String> = lacking.iter().map(|file| name(manifest, file)).collect();
+    let bytes = figures::bytes(lacking.iter().map(|file| file.bytes).sum());
+    tell.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
+    for (file, name) in lacking.iter().zip(names) {
+        if came_from_web(net, manifest, store, file, &name, tell).await? {
+            continue;
+        }
+        let in_vain =
+            || tell.say(&format!("waiting for {name}: nobody who is here has all of it yet"));
+        let meter = &mut tell.meter_of_data(&name, file);
+        let fetched = fetch::data_at_last(net, store, *file, meter, in_vain).await;
+        fetched.map_err(EnterError::FetchedData)?;
+    }
+    let here = Here::new(local, manifest, store);
+    off_loop(move || here.open(&lacking)).await?
+}
+
+/// Whether a file has come from the web server that the manifest names, or from members that had it before
+/// that was asked. Where it has not, members may have it later.
+async fn came_from_web(
+    net: &net::Handle,
+    manifest: &Manifest,
+    store: &Arc<Store>,
+    file: &Fingerprint,
+    name: &str,
+    tell: &Teller,
+) -> Result<bool, EnterError> {
+    let Manifest { work, .. } = manifest;
+    let address = index(manifest, file).and_then(|index| work.data.hints.address(index));
+    let Some(url) = address else { return Ok(false) };
+    let meter = || tell.meter_of_data(name, file);
+    if work.data.share {
+        let came = fetch::data_soon(net, store, *file, &mut meter()).await;
+        if came.map_err(EnterError::FetchedData)? == Came::All {
+            return Ok(true);
+        }
+    }
+    tell.say(&format!("fetching {name} from {url}"));
+    match fetch::data_from_web(store, *file, url, meter()).await {
+        Ok(()) => Ok(true),
+        Err(WebError::Disk(error)) => Err(EnterError::FetchedData(error)),
+        Err(error) if work.data.share => {
+            tell.say(&error.to_string());
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Which of the run's files this is.
+fn index(manifest: &Manifest, file: &Fingerprint) -> Option<usize> {
+    manifest.work.data.source.files().iter().position(|known| known == file)
+}
+
+/// What a person calls a file.
+fn name(manifest: &Manifest, file: &Fingerprint) -> String {
+    let data = &manifest.work.data;
+    let named = index(manifest, file).and_then(|index| data.hints.names.get(index));
+    named.cloned().unwrap_or_else(|| "a file".to_owned())
+}
+
+/// Where the run's data may lie.
+struct Here {
+    manifest: Arc<Manifest>,
+    store: Arc<Store>,
+    /// What was typed.
+    named: Vec<PathBuf>,
+    /// Most bytes that may be fetched in all.
+    fetch_bytes: u64,
+}
+
+impl Here {
+    fn new(local: &Local, manifest: &Arc<Manifest>, store: &Arc<Store>) -> Self {
+        Self {
+            manifest: Arc::clone(manifest),
+            store: Arc::clone(store),
+            named: local.options.data.clone(),
+            fetch_bytes: local.fetch_data,
+        }
+    }
+
+    fn look(&self) -> Result<Files, EnterError> {
+        let lack = match self.open_with(&[]) {
+            Ok(source) => return Ok(Files::All(source)),
+            Err(lack) => lack,
+        };
+        let files = lack.lacking();
+        if files.is_empty() || !self.manifest.work.data.is_fetched() {
+            return Err(lack.into());
+        }
+        let (here, mut lacking): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| self.store.has_data(file));
+        if lacking.is_empty() {
+            match self.open_with(&here) {
+                Ok(source) => return Ok(Files::All(source)),
+                // All that is right of them stays.
+                Err(error) if is_damage(&error) => {
+                    here.iter().try_for_each(|file| self.store.reopen_data(file))?;
+                    lacking = here;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.fetch_bytes == 0 {
+            return Err(lack.into());
+        }
+        let bytes = lacking.iter().map(|file| file.bytes).sum();
+        if bytes > self.fetch_bytes {
+            let (bytes, most) = (figures::bytes(bytes), figures::bytes(self.fetch_bytes));
+            return Err(EnterError::MuchData { bytes, most });
+        }
+        Ok(Files::But(lacking))
+    }
+
+    /// Opens what was named, what is in the run's folder, and with it what was `fetched`.
+    fn open(&self, fetched: &[Fingerprint]) -> Result<Arc<Dataset>, EnterError> {
+        let all = self.manifest.work.data.source.files().into_iter();
+        let kept = all.filter(|file| fetched.contains(file) || self.store.has_data(file));
+        let needed = self.open_with(&[]).err().map(|lack| lack.lacking()).unwrap_or_default();
+        let kept: Vec<_> = kept.filter(|file| needed.contains(file)).collect();
+        Ok(self.open_with(&kept)?)
+    }
+
+    /// Opens what was named, and these of the run's folder.
+    fn open_with(&self, kept: &[Fingerprint]) -> Result<Arc<Dataset>, DataError> {
+        let kept = kept.iter().map(|file| self.store.data_path(file));
+        let named: Vec<_> = self.named.iter().cloned().chain(kept).collect();
+        let Manifest { work, run, .. } = &*self.manifest;
+        Dataset::open(work, run.seed, &named).map(Arc::new)
+    }
+}
+
+/// Whether a file that was right is no longer.
+fn is_damage(error: &DataError) -> bool {
+    matches!(
+        error,
+        DataError::AnotherFile { .. }
+            | DataError::NoTokens { .. }
+            | DataError::NoToken { .. }
+            | DataError::NotOfMix { .. }
+            | DataError::NoFile { .. }
+            | DataError::MissingOfMix { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! A file of the run's data from the web server that its manifest names.
+//!
+//! The bytes come in order, and each piece of 1 MiB is kept on disk as it comes. Where a member has
+//! handed out the values of the pieces before, each piece is checked by its value; else the whole is,
+//! at its end. A restart goes on behind the last piece that is there, if the server can. What a server
+//! may be asked, and where it may lead, is `client`'s.
+
+mod client;
+mod error;
+mod public;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use intellect_model::config::Fingerprint;
+use intellect_protocol::id::Digest;
+use intellect_protocol::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_of, value_of};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::data::Part;
+use crate::store::{Store, StoreError};
+use crate::tell::{Meter, Progress};
+
+use client::{Client, Download, WebRules};
+pub(crate) use error::WebError;
+use error::Why;
+
+/// The file of this digest and length from `url`, into the run's folder.
+///
+/// # Errors
+/// It is not to be had there, or cannot be written. What has come is kept, unless it is another file.
+///
+/// # Cancel safety
+/// Cancel safe; what has come is kept.
+pub(crate) async fn data_from_web(
+    store: &Arc<Store>,
+    file: Fingerprint,
+    url: String,
+    mut meter: Meter,
+) -> Result<(), WebError> {
+    let store = Arc::clone(store);
+    let stop = CancellationToken::new();
+    // The thread ends once nobody waits for it.
+    let _waits = stop.clone().drop_guard();
+    let fetch = move || {
+        let show = &mut |have_bytes| {
+            meter.show(Progress { have_bytes, want_bytes: file.bytes, donors: Vec::new() });
+        };
+        fetch(&WebRules::public(), &store, file, &url, &stop, show)
+    };
+    spawn_blocking(fetch).await.map_err(StoreError::from)?
+}
+
+/// The same on this thread, until `stop`; `show` is told how many bytes are here.
+fn fetch(
+    rules: &WebRules,
+    store: &Store,
+    file: Fingerprint,
+    url: &str,
+    stop: &CancellationToken,
+    show: &mut dyn FnMut(u64),
+) -> Result<(), WebError> {
+    let part = store.receive_data(&file, store.data_tree(&file).as_ref())?;
+    let client = Client::new(rules);
+    let mut tries = 0..TRIES_MAX - 1;
+    loop {
+        let tried = Transfer { client: &client, file, url, stop, part: &part }.run(show);
+        match tried {
+            Err(error) if error.is_passing() && !stop.is_cancelled() && tries.next().is_some() => {
+                tracing::info!(%error, "trying again");
+                std::thread::sleep(rules.pause);
+            }
+            tried => return tried,
+        }
+    }
+}
+
+/// One try.
+struct Transfer<'a> {
+    client: &'a Client,
+    file: Fingerprint,
+    url: &'a str,
+    stop: &'a CancellationToken,
+    part: &'a Part,
+}
+
+impl Transfer<'_> {
+    fn run(&self, show: &mut dyn FnMut(u64)) -> Result<(), WebError> {
+        let Fingerprint { digest, bytes } = self.file;
+        let mut values = self.part.begun();
+        let from = (values.len() * TREE_PIECE_BYTES) as u64;
+        let mut place = (self.url.to_owned(), false);
+        let mut resumed = from > 0;
+        if (values.len() as u64) < piece_count(bytes) {
+            let mut answer = self.client.ask(self.url, from, bytes)?;
+            place = (answer.place.clone(), answer.is_page);
+            resumed = answer.offset > 0;
+            if !resumed {
+                values.clear();
+            }
+            show(answer.offset);
+            self.take(&mut answer, &mut values, show).map_err(|why| why.at(&place))?;
+        }
+        let found = Tree::new(bytes, values).map(|tree| tree.digest());
+        if found == Some(Digest(digest)) {
+            return Ok(self.part.finish()?);
+        }
+        self.part.clear()?;
+        Err(Why::Another { found: found.unwrap_or(Digest([0; 32])), resumed }.at(&place))
+    }
+
+    /// Keeps every piece that comes behind those of `values`, to the end of the file.
+    fn take(
+        &self,
+        answer: &mut Download,
+        values: &mut Vec<Digest>,
+        show: &mut dyn FnMut(u64),
+    ) -> Result<(), Why> {
+        let bytes = self.file.bytes;
+        while let Some((offset, length)) = piece_of(bytes, values.len()) {
+            let mut piece = vec![0; length as usize];
+            let came = self.fill(answer, &mut piece)?;
+            let end = offset + came as u64;
+            if came < piece.len() {
+                return Err(Why::Fewer { came: end, wanted: bytes });
+            }
+            if !self.part.fits(values.len(), &piece) {
+                return Err(Why::Piece { offset });
+            }
+            self.part.put(offset, &piece)?;
+            values.push(value_of(bytes, values.len(), &piece));
+            show(end);
+        }
+        if self.fill(answer, &mut [0])? > 0 {
+            self.part.clear()?;
+            return Err(Why::More { wanted: bytes });
+        }
+        Ok(())
+    }
+
+    /// Reads until the buffer is full, or nothing more comes; so many bytes have come.
+    fn fill(&self, answer: &mut Download, buffer: &mut [u8]) -> Result<usize, Why> {
+        let mut came = 0;
+        while let Some(rest) = buffer.get_mut(came..).filter(|rest| !rest.is_empty()) {
+            if self.stop.is_cancelled() {
+                return Err(Why::Broken("the node ends".to_owned()));
+            }
+            match answer.read(rest)? {
+                0 => break,
+                more => came += more,
+            }
+        }
+        Ok(came)
+    }
+}
+
+/// How often a server is asked for a file before it is given up: each try goes on where the last one ended.
+const TRIES_MAX: usize = 5;
+
+/// Between two of them.
+const PAUSE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! What a web server is asked: one file over https, from a byte on.
+//!
+//! The address comes from an organiser, and a redirect from a stranger. Every one of them has to be
+//! https, and its name has to lead to the internet, which is looked at where the name is resolved: the
+//! connection goes to the very address that was looked at. No proxy of the environment is used, since
+//! it would look by itself.
+
+use std::fmt;
+use std::io::Read;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::config::Config;
+use ureq::http::{Response, Uri, header};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Body, BodyReader};
+
+use super::error::{WebError, Why};
+use super::public::is_public;
+
+/// What a client does and believes.
+#[derive(Clone)]
+pub(super) struct WebRules {
+    /// Whom it connects with.
+    pub(super) allows: fn(IpAddr) -> bool,
+    /// By whom a server has to be vouched for.
+    pub(super) roots: RootCerts,
+    /// How long it waits for a name, a connection, or a byte.
+    pub(super) patience: Duration,
+    /// Between two tries.
+    pub(super) pause: Duration,
+}
+
+/// Asks servers within the rules.
+pub(super) struct Client {
+    agent: Agent,
+    patience: Duration,
+}
+
+/// What a server sends.
+pub(super) struct Download {
+    /// The address that sends it, after all redirects.
+    pub(super) place: String,
+    /// Whether it calls it a web page.
+    pub(super) is_page: bool,
+    /// Which byte of the file comes first.
+    pub(super) offset: u64,
+    body: BodyReader<'static>,
+    patience: Duration,
+}
+
+impl WebRules {
+    /// The internet, as browsers know it.
+    pub(super) fn public() -> Self {
+        let (patience, pause) = (Duration::from_secs(30), super::PAUSE);
+        Self { allows: is_public, roots: RootCerts::WebPki, patience, pause }
+    }
+}
+
+impl Client {
+    pub(super) fn new(rules: &WebRules) -> Self {
+        let patience = Some(rules.patience);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = TlsConfig::builder()
+            .root_certs(rules.roots.clone())
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .https_only(true)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .accept_encoding("identity")
+            .user_agent("intellect-node")
+            .timeout_resolve(patience)
+            .timeout_connect(patience)
+            .timeout_send_request(patience)
+            .timeout_recv_response(patience)
+            .timeout_per_read(patience)
+            .build();
+        let resolver = Guarded { allows: rules.allows, inner: DefaultResolver::default() };
+        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
+        Self { agent, patience: rules.patience }
+    }
+
+    /// Asks for the file of so many bytes at `url`, from byte `offset` on; from the first one on where the
+    /// server does not do that.
+    ///
+    /// # Errors
+    /// There is no such file there, or none of that length.
+    pub(super) fn ask(&self, url: &str, offset: u64, bytes: u64) -> Result<Download, WebError> {
+        let (place, response) = self.follow(url, offset)?;
+        match response.status().as_u16() {
+            206 if offset > 0 && is_rest(&response, offset, bytes) => {
+                self.answer(place, response, offset, bytes)
+            }
+            206 | 416 if offset > 0 => self.ask(url, 0, bytes),
+            200 => self.answer(place, response, 0, bytes),
+            other => Err(Why::Status(other).at(&(place, false))),
+        }
+    }
+
+    fn answer(
+        &self,
+        place: String,
+        response: Response<Body>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Download, WebError> {
+        let body = response.into_body();
+        let is_page = body.mime_type() == Some("text/html");
+        if let Some(length) = body.content_length()
+            && offset.checked_add(length) != Some(bytes)
+        {
+            let has = offset.saturating_add(length);
+            return Err(Why::Length { has, wanted: bytes }.at(&(place, is_page)));
+        }
+        let (body, patience) = (body.into_reader(), self.patience);
+        Ok(Download { place, is_page, offset, body, patience })
+    }
+
+    /// Goes where a server leads, which a browser would do too, but not everywhere.
+    fn follow(&self, url: &str, offset: u64) -> Result<(String, Response<Body>), WebError> {
+        let mut place = (url.to_owned(), false);
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = self.agent.get(&place.0);
+            if offset > 0 {
+                request = request.header(header::RANGE, format!("bytes={offset}-"));
+            }
+            let response = request.call().map_err(|error| self.why(error).at(&place))?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok((place.0, response));
+            }
+            let to = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
+            let next = joined(&place.0, to.ok_or_else(|| Why::Nowhere.at(&place))?);
+            if !next.starts_with("https://") {
+                return Err(Why::NotHttps(next).at(&place));
+            }
+            place.0 = next;
+        }
+        Err(Why::Redirects(REDIRECTS_MAX).at(&(url.to_owned(), false)))
+    }
+
+    fn why(&self, error: ureq::Error) -> Why {
+        why(error, self.patience)
+    }
+}
+
+impl Download {
+    /// Some of what comes next; nothing at the end.
+    ///
+    /// # Errors
+    /// The line fails, or is silent.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Why> {
+        self.body.read(buffer).map_err(|error| why(error.into(), self.patience))
+    }
+}
+
+fn why(error: ureq::Error, patience: Duration) -> Why {
+    use ureq::Error;
+    match error {
+        Error::HostNotFound => Why::NoName,
+        Error::Timeout(_) => Why::Silent(patience),
+        Error::RequireHttpsOnly(to) => Why::NotHttps(to),
+        Error::Rustls(error) => Why::Tls(error.to_string()),
+        Error::Tls(error) => Why::Tls(error.to_owned()),
+        Error::Other(error) => match error.downcast::<Private>() {
+            Ok(private) => Why::Private(private.0),
+            Err(error) => Why::Broken(error.to_string()),
+        },
+        Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(error) => Why::Tls(rustls::Error::to_string(error)),
+            None => Why::Broken(error.to_string()),
+        },
+        other => Why::Broken(other.to_string()),
+    }
+}
+
+/// Whether this is the rest of the file from `offset` on.
+fn is_rest(response: &Response<Body>, offset: u64, bytes: u64) -> bool {
+    let told = response.headers().get(header::CONTENT_RANGE).and_then(|told| told.to_str().ok());
+    told == Some(&format!("bytes {offset}-{}/{bytes}", bytes.saturating_sub(1)))
+}
+
+/// Where a redirect from `base` leads (RFC 3986, §5.2, without the dots, which servers understand).
+fn joined(base: &str, to: &str) -> String {
+    let to = to.split('#').next().unwrap_or_default();
+    let scheme = to.split(['/', '?']).next().unwrap_or_default();
+    if let Some((scheme, _)) = scheme.split_once(':') {
+        return format!("{}{}", scheme.to_ascii_lowercase(), &to[scheme.len()..]);
+    }
+    if to.starts_with("//") {
+        return format!("https:{to}");
+    }
+    let base = base.split('?').next().unwrap_or_default();
+    let host = base.match_indices('/').nth(2).map_or(base.len(), |(at, _)| at);
+    let folder = base.rfind('/').filter(|at| *at >= host).map_or(base.len(), |at| at);
+    match to.chars().next() {
+        None | Some('?') => format!("{base}{to}"),
+        Some('/') => format!("{}{to}", &base[..host]),
+        Some(_) => format!("{}/{to}", &base[..folder]),
+    }
+}
+
+/// Resolves names to those addresses only that are allowed.
+struct Guarded {
+    allows: fn(IpAddr) -> bool,
+    inner: DefaultResolver,
+}
+
+/// No address of a name is allowed; this is one of them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is no address of the internet")]
+struct Private(IpAddr);
+
+impl Resolver for Guarded {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let all = match self.inner.resolve(uri, config, timeout) {
+            // What a name server answers, or that there is none.
+            Err(ureq::Error::Io(_)) => return Err(ureq::Error::HostNotFound),
+            all => all?,
+        };
+        let mut allowed = self.empty();
+        all.iter().filter(|at| (self.allows)(at.ip())).for_each(|at| allowed.push(*at));
+        match all.first() {
+            Some(first) if allowed.is_empty() => {
+                Err(ureq::Error::Other(Box::new(Private(first.ip()))))
+            }
+            _ => Ok(allowed),
+        }
+    }
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").finish_non_exhaustive()
+    }
+}
+
+/// Redirects on the way to a file.
+const REDIRECTS_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_leads_where_a_browser_would_go() {
+        for (base, to, place) in [
+            ("https://a/b/c?d", "https://e/f", "https://e/f"),
+            ("https://a/b/c", "HTTP://e/f", "http://e/f"),
+            ("https://a/b/c", "file:///etc/passwd", "file:///etc/passwd"),
+            ("https://a/b/c", "//e/f", "https://e/f"),
+            ("https://a:8443/b/c?d", "/e", "https://a:8443/e"),
+            ("https://a/b/c?d/e", "f", "https://a/b/f"),
+            ("https://a", "f", "https://a/f"),
+            ("https://a/b", "?c=/d:e", "https://a/b?c=/d:e"),
+            ("https://a/b", "c#d", "https://a/c"),
+        ] {
+            assert_eq!(joined(base, to), place, "{base} {to}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the actor sees of the way to others, and of theirs to it.
+
+use intellect_bootstrap::discovery::{DiscoveryEvent, Gateway};
+use libp2p::{autonat, dcutr, identify, relay, upnp};
+use tokio::time::Instant;
+
+use super::super::interface::Event;
+use super::super::path::Path;
+use super::Actor;
+
+impl Actor {
+    /// Tells what an event says about the way, where that is news.
+    pub(super) fn trace(&mut self, event: &DiscoveryEvent, now: Instant) {
+        if let Some(path) = path(event)
+            && self.trail.is_news(&path, now)
+        {
+            self.emit(Event::Path(path));
+        }
+    }
+}
+
+fn path(event: &DiscoveryEvent) -> Option<Path> {
+    Some(match event {
+        DiscoveryEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
+            Path::Observed { address: info.observed_addr.clone(), by: *peer_id }
+        }
+        DiscoveryEvent::Punch(dcutr::Event { remote_peer_id, result }) => {
+            Path::Punched { peer: *remote_peer_id, result: outcome(result) }
+        }
+        DiscoveryEvent::Reach(autonat::v2::client::Event { tested_addr, result, .. }) => {
+            Path::Tested { address: tested_addr.clone(), result: outcome(result) }
+        }
+        DiscoveryEvent::RelayClient(relay::client::Event::ReservationReqAccepted {
+            relay_peer_id,
+            renewal: false,
+            ..
+        }) => Path::Reserved { relay: *relay_peer_id },
+        DiscoveryEvent::Upnp(upnp::Event::NewExternalAddr { external_addr, .. }) => {
+            Path::Mapped { address: external_addr.clone(), result: Ok(()) }
+        }
+        DiscoveryEvent::Upnp(upnp::Event::ExpiredExternalAddr { external_addr, .. }) => {
+            let result = Err("it was not renewed".to_owned());
+            Path::Mapped { address: external_addr.clone(), result }
+        }
+        DiscoveryEvent::Upnp(upnp::Event::GatewayNotFound) => Path::Gateway(Gateway::Silent),
+        DiscoveryEvent::Upnp(upnp::Event::NonRoutableGateway) => Path::Gateway(Gateway::Nested),
+        _ => return None,
+    })
+}
+
+fn outcome<T>(result: &Result<T, impl ToString>) -> Result<(), String> {
+    result.as_ref().map(|_| ()).map_err(ToString::to_string)
+}

@@ -1,0 +1,281 @@
+//! What was tried to reach others, and to be reached, and what came of it: told as it happens, and
+//! no more often than it changes.
+//!
+//! Nothing is decided by it. The network finds its way by itself, and where it does not, this says
+//! at which step.
+
+use std::{collections::BTreeMap, fmt};
+
+use intellect_bootstrap::{
+    address::{self, Scope},
+    discovery::Gateway,
+};
+use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
+use tokio::time::Instant;
+
+use super::pace::Bucket;
+
+/// One step on the way. `Display` is a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// A hole was tried in the routers of both, while a relay carried the messages.
+    Punched {
+        /// The peer at the other end.
+        peer: PeerId,
+        /// Whether there is a direct connection now, else what failed.
+        result: Result<(), String>,
+    },
+    /// The router forwards a port to this node, or no longer does.
+    Mapped {
+        /// At this address of the router.
+        address: Multiaddr,
+        /// Whether it does.
+        result: Result<(), String>,
+    },
+    /// The router forwards no port.
+    Gateway(Gateway),
+    /// A relay takes messages for this node.
+    Reserved {
+        /// The relay.
+        relay: PeerId,
+    },
+    /// An entry point dialled this node back.
+    Tested {
+        /// At this address.
+        address: Multiaddr,
+        /// Whether it came through, else what it met.
+        result: Result<(), String>,
+    },
+    /// A peer told from where this node's connections come.
+    Observed {
+        /// The address that it sees.
+        address: Multiaddr,
+        /// The peer; what it says proves nothing.
+        by: PeerId,
+    },
+}
+
+impl Path {
+    /// What it is called among events.
+    pub(crate) fn step(&self) -> &'static str {
+        match self {
+            Self::Punched { .. } => "punched",
+            Self::Mapped { .. } => "mapped",
+            Self::Gateway(_) => "gateway",
+            Self::Reserved { .. } => "reserved",
+            Self::Tested { .. } => "tested",
+            Self::Observed { .. } => "observed",
+        }
+    }
+
+    /// The other end, as libp2p prints it.
+    pub(crate) fn who(&self) -> Option<String> {
+        match self {
+            Self::Punched { peer, .. } => Some(peer.to_string()),
+            Self::Reserved { relay } => Some(relay.to_string()),
+            Self::Observed { by, .. } => Some(by.to_string()),
+            Self::Mapped { .. } | Self::Gateway(_) | Self::Tested { .. } => None,
+        }
+    }
+
+    /// The address that it is about.
+    pub(crate) fn address(&self) -> Option<String> {
+        match self {
+            Self::Mapped { address, .. }
+            | Self::Tested { address, .. }
+            | Self::Observed { address, .. } => Some(address.to_string()),
+            Self::Punched { .. } | Self::Gateway(_) | Self::Reserved { .. } => None,
+        }
+    }
+
+    /// What went wrong, if something did.
+    pub(crate) fn error(&self) -> Option<String> {
+        match self {
+            Self::Punched { result, .. }
+            | Self::Mapped { result, .. }
+            | Self::Tested { result, .. } => result.clone().err(),
+            Self::Gateway(gateway) => Some(gateway.to_string()),
+            Self::Reserved { .. } | Self::Observed { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Punched { peer, result: Ok(()) } => {
+                write!(f, "peer {} is reached directly, by a punched hole", short(peer))
+            }
+            Self::Punched { peer, result: Err(why) } => {
+                let peer = short(peer);
+                write!(f, "peer {peer} is reached through a relay only, no hole was punched: {why}")
+            }
+            Self::Mapped { address, result: Ok(()) } => {
+                write!(f, "the router forwards a port to this node: {address}")
+            }
+            Self::Mapped { address, result: Err(why) } => {
+                write!(f, "the router forwards {address} to this node no longer: {why}")
+            }
+            Self::Gateway(gateway) => gateway.fmt(f),
+            Self::Reserved { relay } => {
+                write!(f, "others reach this node through the relay {}", short(relay))
+            }
+            Self::Tested { address, result: Ok(()) } => {
+                write!(f, "an entry point has dialled this node at {address}: others can too")
+            }
+            Self::Tested { address, result: Err(_) } => {
+                write!(f, "an entry point cannot dial this node at {address}")
+            }
+            Self::Observed { address, by } => {
+                write!(f, "{} sees this node at {address}", short(by))
+            }
+        }
+    }
+}
+
+/// The end of a peer's name, as sentences have it.
+fn short(peer: &PeerId) -> String {
+    let name = peer.to_string();
+    name[name.len().saturating_sub(6)..].to_owned()
+}
+
+/// What was told of the way, so that nothing is told twice.
+#[derive(Debug)]
+pub(super) struct Trail {
+    far: bool,
+    told: BTreeMap<(&'static str, String), Option<String>>,
+    rate: Bucket,
+}
+
+impl Trail {
+    /// `far`: an entry point is on the internet. Where none is, only a port that
+    /// is forwarded is news.
+    pub(super) fn new(far: bool, now: Instant) -> Self {
+        let rate = Bucket::new(PER_SECOND, BURST, now);
+        Self { far, told: BTreeMap::new(), rate }
+    }
+
+    /// Whether this is news. A step is about a peer or an address, and is told again when it came out
+    /// otherwise.
+    pub(super) fn is_news(&mut self, path: &Path, now: Instant) -> bool {
+        let near = match path {
+            Path::Mapped { .. } => false,
+            _ if !self.far => true,
+            Path::Tested { address, .. } | Path::Observed { address, .. } => {
+                !is_public(address) || address::is_relayed(address)
+            }
+            Path::Punched { .. } | Path::Gateway(_) | Path::Reserved { .. } => false,
+        };
+        let about = match path {
+            // Behind some routers each peer sees another port, and none of them leads anywhere.
+            Path::Observed { address, .. } | Path::Tested { address, result: Err(_) } => {
+                host(address)
+            }
+            other => other.who().or_else(|| other.address()).unwrap_or_default(),
+        };
+        let (key, error) = ((path.step(), about), path.error());
+        let known = self.told.get(&key).is_some_and(|told| told.is_some() == error.is_some());
+        if near || known || !self.rate.take(now) {
+            return false;
+        }
+        if self.told.len() >= TOLD_MAX {
+            self.told.clear();
+        }
+        self.told.insert(key, error);
+        true
+    }
+}
+
+fn is_public(address: &Multiaddr) -> bool {
+    address::scope(address) == Some(Scope::Public)
+}
+
+/// The host of an address, without port and transport.
+fn host(address: &Multiaddr) -> String {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => ip.to_string(),
+        Some(Protocol::Ip6(ip)) => ip.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// In a run of hundreds of peers each is punched once, most of them soon after the start.
+const PER_SECOND: u32 = 1;
+const BURST: u32 = 64;
+
+/// Steps that are remembered, each some hundred bytes; then all begins anew.
+const TOLD_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed(address: &str) -> Path {
+        Path::Observed { address: address.parse().unwrap(), by: PeerId::random() }
+    }
+
+    #[test]
+    fn a_step_is_told_again_only_when_it_comes_out_otherwise() {
+        let now = Instant::now();
+        let (mut trail, peer) = (Trail::new(true, now), PeerId::random());
+        let punched = |result: Result<(), &str>| Path::Punched {
+            peer,
+            result: result.map_err(str::to_owned),
+        };
+        assert!(trail.is_news(&punched(Err("no answer")), now));
+        assert!(!trail.is_news(&punched(Err("another reason")), now));
+        assert!(trail.is_news(&punched(Ok(())), now));
+        assert!(!trail.is_news(&punched(Ok(())), now));
+        assert!(trail.is_news(&punched(Err("no answer")), now));
+        let other = Path::Punched { peer: PeerId::random(), result: Ok(()) };
+        assert!(trail.is_news(&other, now));
+    }
+
+    #[test]
+    fn what_one_machine_or_network_says_of_another_is_no_news() {
+        let now = Instant::now();
+        let mut trail = Trail::new(true, now);
+        assert!(!trail.is_news(&observed("/ip4/192.168.1.2/tcp/4001"), now));
+        assert!(trail.is_news(&observed("/ip4/203.0.113.7/tcp/4001"), now));
+        assert!(!trail.is_news(&observed("/ip4/203.0.113.7/tcp/50123"), now), "a port alone");
+        assert!(trail.is_news(&observed("/ip4/203.0.113.8/tcp/4001"), now));
+        let mut near = Trail::new(false, now);
+        assert!(!near.is_news(&observed("/ip4/203.0.113.7/tcp/4001"), now));
+        let tested = |address: &str| Path::Tested {
+            address: address.parse().unwrap(),
+            result: Err("no answer".to_owned()),
+        };
+        assert!(trail.is_news(&tested("/ip4/203.0.113.7/tcp/4001"), now));
+        assert!(!trail.is_news(&tested("/ip4/203.0.113.7/tcp/4002"), now), "a port alone");
+        let circuit = format!("/ip4/203.0.113.9/tcp/1/p2p/{}/p2p-circuit", PeerId::random());
+        assert!(!trail.is_news(&tested(&circuit), now), "a relay is dialled by itself");
+    }
+
+    /// Whoever makes keys and addresses up fills neither the screen nor the memory.
+    #[test]
+    fn a_flood_of_steps_is_bounded() {
+        let now = Instant::now();
+        let mut trail = Trail::new(true, now);
+        let news = (0..10_000_u32).filter(|number| {
+            let ip = std::net::Ipv4Addr::from(0x0900_0000 + number);
+            trail.is_news(&observed(&format!("/ip4/{ip}/tcp/1")), now)
+        });
+        assert_eq!(news.count(), BURST as usize);
+        assert!(trail.told.len() <= TOLD_MAX);
+    }
+
+    #[test]
+    fn each_step_is_a_sentence() {
+        let (peer, address) = (PeerId::random(), "/ip4/203.0.113.7/tcp/4001".parse().unwrap());
+        let name = short(&peer);
+        let failed = Path::Tested { address, result: Err("no answer".to_owned()) };
+        for (path, words) in [
+            (Path::Punched { peer, result: Ok(()) }, format!("peer {name} is reached directly")),
+            (Path::Reserved { relay: peer }, format!("through the relay {name}")),
+            (Path::Gateway(Gateway::Nested), "another one stands before it".to_owned()),
+            (failed, "cannot dial this node at /ip4/203.0.113.7/tcp/4001".to_owned()),
+        ] {
+            assert!(path.to_string().contains(&words), "{path}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The ports of this machine at which a node listens, from one start to the next: others know it there.
+
+use std::{
+    io::{self, ErrorKind},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket},
+};
+
+use intellect_bootstrap::address;
+use libp2p::{Multiaddr, multiaddr::Protocol};
+
+use super::address::Address;
+
+/// A port of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Port {
+    host: IpAddr,
+    tcp: bool,
+    number: u16,
+}
+
+impl Port {
+    /// That of an address to listen at, which begins with a number of a host and a transport.
+    fn of(address: &Address) -> Option<Self> {
+        let mut parts = address.iter();
+        let host = match parts.next()? {
+            Protocol::Ip4(host) => host.into(),
+            Protocol::Ip6(host) => host.into(),
+            _ => return None,
+        };
+        match parts.next()? {
+            Protocol::Tcp(number) => Some(Self { host, tcp: true, number }),
+            Protocol::Udp(number) => Some(Self { host, tcp: false, number }),
+            _ => None,
+        }
+    }
+
+    /// Whether two are ports of the same kind: of one transport over one version of IP.
+    fn is_like(&self, other: &Self) -> bool {
+        self.host.is_ipv4() == other.host.is_ipv4() && self.tcp == other.tcp
+    }
+
+    fn is_free(&self) -> bool {
+        let at = (self.host, self.number);
+        let tried: io::Result<()> =
+            if self.tcp { TcpListener::bind(at).map(drop) } else { UdpSocket::bind(at).map(drop) };
+        // What else may be wrong is told by whoever listens there.
+        tried.map_or_else(|error| error.kind() != ErrorKind::AddrInUse, |()| true)
+    }
+}
+
+/// The port of a socket, as an address of any host of its kind; none of a relay.
+pub(super) fn port(listening: &Address) -> Option<Address> {
+    let Port { host, tcp, number } =
+        Port::of(listening).filter(|_| !address::is_relayed(listening))?;
+    let any = match host {
+        IpAddr::V4(_) => Multiaddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => Multiaddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    Some(if tcp {
+        any.with(Protocol::Tcp(number))
+    } else {
+        any.with(Protocol::Udp(number)).with(Protocol::QuicV1)
+    })
+}
+
+/// The addresses of `asked`, with a port of `last` wherever the system may choose one.
+///
+/// # Errors
+/// The number of one that another program has by now.
+pub(crate) fn at_ports(asked: &[Address], last: &[Address]) -> Result<Vec<Address>, u16> {
+    let last: Vec<Port> = last.iter().filter_map(Port::of).collect();
+    let again = |address: &Address| {
+        let Some(asked) = Port::of(address).filter(|port| port.number == 0) else {
+            return Ok(address.clone());
+        };
+        let Some(like) = last.iter().find(|port| port.is_like(&asked)) else {
+            return Ok(address.clone());
+        };
+        if !(Port { number: like.number, ..asked }).is_free() {
+            return Err(like.number);
+        }
+        let numbered = |part| match part {
+            Protocol::Tcp(0) => Protocol::Tcp(like.number),
+            Protocol::Udp(0) => Protocol::Udp(like.number),
+            part => part,
+        };
+        Ok(address.iter().map(numbered).collect())
+    };
+    asked.iter().map(again).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+
+    fn all(texts: &[&str]) -> Vec<Address> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn ports_of_the_last_start_are_taken_where_any_would_do() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let sockets = [
+            &format!("/ip4/127.0.0.1/tcp/{free}"),
+            "/ip4/10.0.0.5/udp/4003/quic-v1",
+            &format!("/ip4/10.0.0.9/tcp/4001/p2p/{PEER}/p2p-circuit"),
+            "/dns/example.org/tcp/1",
+        ];
+        let last: Vec<Address> = all(&sockets).iter().filter_map(port).collect();
+        let udp = "/ip4/0.0.0.0/udp/4003/quic-v1";
+        assert_eq!(last, all(&[&format!("/ip4/0.0.0.0/tcp/{free}"), udp]));
+        let asked = all(&["/ip4/127.0.0.1/tcp/0", "/ip6/::1/tcp/0", "/ip4/127.0.0.1/tcp/9"]);
+        let again =
+            [&format!("/ip4/127.0.0.1/tcp/{free}"), "/ip6/::1/tcp/0", "/ip4/127.0.0.1/tcp/9"];
+        assert_eq!(at_ports(&asked, &last), Ok(all(&again)));
+        let _taken = TcpListener::bind(("127.0.0.1", free)).unwrap();
+        assert_eq!(at_ports(&asked, &last), Err(free));
+        assert_eq!(at_ports(&asked, &[]), Ok(asked.clone()));
+    }
+}

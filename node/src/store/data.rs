@@ -1,0 +1,220 @@
+//! The files of the run's data that this node has fetched: `data/<BLAKE3>`. While one comes it is
+//! `data/<BLAKE3>.part`, with holes, beside the values of its pieces, `data/<BLAKE3>.tree`.
+//!
+//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a restart
+//! reads them all, and keeps those whose value is right. What comes from a web server comes in order, and
+//! may have no values: then only the whole is checked.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use intellect_model::config::Fingerprint;
+use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::tree::{Tree, piece_of, value_of};
+
+use super::{Store, StoreError, files, replace, run_folder};
+use crate::os::{self, cannot, unless_missing};
+
+/// A file that is on its way.
+#[derive(Debug)]
+pub(crate) struct Part {
+    file: File,
+    path: PathBuf,
+    /// Where it lies once it is whole.
+    whole: PathBuf,
+    /// The values of its pieces, where they are known.
+    tree: Option<Tree>,
+    /// Bytes of the whole.
+    length: u64,
+}
+
+impl Store {
+    /// Where a file lies once it is whole.
+    pub(crate) fn data_path(&self, file: &Fingerprint) -> PathBuf {
+        path_in(&self.folder, file)
+    }
+
+    /// Whether there is a whole one of that name and length.
+    pub(crate) fn has_data(&self, file: &Fingerprint) -> bool {
+        let about = fs::metadata(self.data_path(file));
+        about.is_ok_and(|about| about.is_file() && about.len() == file.bytes)
+    }
+
+    /// Takes a file that was whole, and is damaged, for one that is on its way: what is right of it stays.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn reopen_data(&self, file: &Fingerprint) -> Result<(), StoreError> {
+        let path = self.data_path(file);
+        fs::rename(&path, part_path(&path)).map_err(cannot("set aside", &path))?;
+        Ok(())
+    }
+
+    /// The values of the pieces of a file, if they have come.
+    pub(crate) fn data_tree(&self, file: &Fingerprint) -> Option<Tree> {
+        let bytes = fs::read(tree_path(&self.data_path(file))).ok()?;
+        Tree::from_bytes(&bytes, file.bytes, &Digest(file.digest))
+    }
+
+    /// Begins a file, or goes on with it; its pieces have these values, where they are known.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn receive_data(
+        &self,
+        file: &Fingerprint,
+        tree: Option<&Tree>,
+    ) -> Result<Part, StoreError> {
+        let whole = self.data_path(file);
+        let path = part_path(&whole);
+        let open = || {
+            path.parent().map_or(Ok(()), os::create_folder)?;
+            tree.map_or(Ok(()), |tree| replace(&tree_path(&whole), &tree.to_bytes()))?;
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
+        };
+        let opened = open().map_err(cannot("write", &path))?;
+        Ok(Part { file: opened, path, whole, tree: tree.cloned(), length: file.bytes })
+    }
+}
+
+impl Part {
+    /// Keeps a piece, which begins at `offset`.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        Ok(self.file.write_all_at(bytes, offset).map_err(cannot("write", &self.path))?)
+    }
+
+    /// The pieces that are here, by their numbers, each read and checked.
+    pub(crate) fn held(&self) -> BTreeSet<usize> {
+        let numbers = (0..).take_while(|number| piece_of(self.length, *number).is_some());
+        numbers.filter(|number| self.tree.is_some() && self.value(*number).is_some()).collect()
+    }
+
+    /// The values of the pieces that are here without a gap from the first one on. Where nothing is known
+    /// of them they are as they lie there.
+    pub(crate) fn begun(&self) -> Vec<Digest> {
+        (0..).map_while(|number| self.value(number)).collect()
+    }
+
+    /// Whether these bytes may be the piece of this number: they are, where its value is known.
+    pub(crate) fn fits(&self, number: usize, piece: &[u8]) -> bool {
+        self.tree.as_ref().is_none_or(|tree| tree.has(number, piece))
+    }
+
+    /// The value of a piece that is here.
+    fn value(&self, number: usize) -> Option<Digest> {
+        let (offset, length) = piece_of(self.length, number)?;
+        let mut piece = vec![0; length as usize];
+        self.file.read_exact_at(&mut piece, offset).ok()?;
+        self.fits(number, &piece).then(|| value_of(self.length, number, &piece))
+    }
+
+    /// Begins anew: nothing of what has come is right.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn clear(&self) -> Result<(), StoreError> {
+        Ok(self.file.set_len(0).map_err(cannot("write", &self.path))?)
+    }
+
+    /// Flushes what has come, which is all of it, and gives it its name.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub(crate) fn finish(&self) -> Result<(), StoreError> {
+        let finish = || -> io::Result<()> {
+            self.file.set_len(self.length)?;
+            self.file.sync_all()?;
+            fs::rename(&self.path, &self.whole)?;
+            os::sync_parent(&self.whole)?;
+            unless_missing(fs::remove_file(tree_path(&self.whole)))?;
+            Ok(())
+        };
+        Ok(finish().map_err(cannot("write", &self.whole))?)
+    }
+}
+
+/// Where a file lies in the folder of its run once it is whole.
+pub(crate) fn path_in(folder: &Path, file: &Fingerprint) -> PathBuf {
+    folder.join(FOLDER).join(Digest(file.digest).hex())
+}
+
+/// Everything that lies there of a run.
+pub(super) fn paths(data_dir: &Path, run: RunId) -> Vec<PathBuf> {
+    files(&run_folder(data_dir, run).join(FOLDER)).unwrap_or_default()
+}
+
+fn part_path(whole: &Path) -> PathBuf {
+    whole.with_extension("part")
+}
+
+fn tree_path(whole: &Path) -> PathBuf {
+    whole.with_extension("tree")
+}
+
+const FOLDER: &str = "data";
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::tree::TREE_PIECE_BYTES;
+
+    use super::*;
+
+    fn file() -> (Vec<u8>, Fingerprint, Tree) {
+        let bytes: Vec<u8> =
+            (0..2 * TREE_PIECE_BYTES + 77).map(|n| (n / 7).to_le_bytes()[0]).collect();
+        let file =
+            Fingerprint { digest: *blake3::hash(&bytes).as_bytes(), bytes: bytes.len() as u64 };
+        let values = bytes.chunks(TREE_PIECE_BYTES).enumerate();
+        let values = values.map(|(number, piece)| value_of(file.bytes, number, piece)).collect();
+        (bytes, file, Tree::new(file.bytes, values).unwrap())
+    }
+
+    #[test]
+    fn what_came_before_a_crash_is_there_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = || Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let (bytes, file, tree) = file();
+        assert_eq!(store().data_tree(&file), None);
+        let part = store().receive_data(&file, Some(&tree)).unwrap();
+        assert!(part.held().is_empty());
+        part.put(2 << 20, &bytes[2 << 20..]).unwrap();
+        part.put(0, b"torn").unwrap();
+        drop(part);
+        assert_eq!(store().data_tree(&file), Some(tree.clone()));
+        let part = store().receive_data(&file, Some(&tree)).unwrap();
+        assert_eq!(part.held(), BTreeSet::from([2]));
+        assert!(!store().has_data(&file));
+        for (offset, length, _) in tree.pieces() {
+            let begin = usize::try_from(offset).unwrap();
+            part.put(offset, &bytes[begin..begin + length as usize]).unwrap();
+        }
+        // Whatever stood behind it.
+        part.put(file.bytes, b"more").unwrap();
+        assert_eq!(part.held(), BTreeSet::from([0, 1, 2]));
+        part.finish().unwrap();
+        assert!(store().has_data(&file));
+        assert_eq!(fs::read(store().data_path(&file)).unwrap(), bytes);
+        assert_eq!(paths(folder.path(), RunId([1; 32])), [store().data_path(&file)]);
+    }
+
+    #[test]
+    fn a_damaged_one_is_mended_piece_by_piece() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let (mut bytes, file, tree) = file();
+        bytes[TREE_PIECE_BYTES + 5] ^= 1;
+        fs::create_dir(store.folder.join(FOLDER)).unwrap();
+        fs::write(store.data_path(&file), &bytes).unwrap();
+        store.reopen_data(&file).unwrap();
+        assert!(!store.has_data(&file));
+        assert_eq!(store.receive_data(&file, Some(&tree)).unwrap().held(), BTreeSet::from([0, 2]));
+        fs::write(tree_path(&store.data_path(&file)), [7; 96]).unwrap();
+        assert_eq!(store.data_tree(&file), None);
+    }
+}

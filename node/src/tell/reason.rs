@@ -1,0 +1,163 @@
+//! Why a node does not get on, each reason with a sentence and a cure.
+
+use std::fmt;
+
+use intellect_protocol::id::PeerId;
+use intellect_protocol::message::{Series, Voter, majority};
+use intellect_protocol::roll::Roll;
+use intellect_protocol::time::Time;
+
+use crate::figures::number_of;
+
+/// Why a node does not get on. `Display` is a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// So many peers are here, of those whom the run needs to begin (R15).
+    Founders {
+        /// This one included.
+        here: usize,
+        /// `members.min_peers`.
+        needed: usize,
+    },
+    /// Nobody else is here, and what is trained here counts: this node is a majority by itself.
+    GoesOnAlone,
+    /// Nobody else is here, and it takes more voters to go on.
+    Alone {
+        /// Voters of the open epoch.
+        voters: usize,
+    },
+    /// Of the voters of the open epoch no majority is here.
+    Voters {
+        /// This one included, if it votes.
+        here: usize,
+        /// All of them.
+        all: usize,
+    },
+    /// Others have decided an epoch, and what they decided does not come here (R44).
+    PassedOver,
+}
+
+impl Reason {
+    /// Who is missing beside `me`, as far as the roll tells. `met`: whether this node has ever met another one; who
+    /// has not, in a run that needs no other, is a run of one, and misses nobody.
+    pub(crate) fn absent(
+        me: PeerId,
+        (series, voters): (Series, &[Voter]),
+        (peers_min, met): (usize, bool),
+        roll: &Roll,
+        now: Time,
+    ) -> Option<Self> {
+        if voters.is_empty() {
+            let here = roll.live_in(series, now).count() + 1;
+            return (here < peers_min).then_some(Self::Founders { here, needed: peers_min });
+        }
+        let is_here = |voter: &Voter| voter.peer == me || roll.alive(&voter.peer, now);
+        if roll.live(now).next().is_none() && (peers_min > 1 || met) {
+            let alone = majority(voters, is_here);
+            let voters = voters.len();
+            return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters } });
+        }
+        let here = voters.iter().filter(|voter| is_here(voter)).count();
+        (!majority(voters, is_here)).then_some(Self::Voters { here, all: voters.len() })
+    }
+
+    /// Its name in the events.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Founders { .. } => "founders",
+            Self::GoesOnAlone => "goes-on-alone",
+            Self::Alone { .. } => "alone",
+            Self::Voters { .. } => "voters",
+            Self::PassedOver => "passed-over",
+        }
+    }
+
+    /// What a person can do.
+    pub(crate) fn cure(self) -> &'static str {
+        match self {
+            Self::Founders { .. } => "others join with the line that the bootstrap prints",
+            Self::GoesOnAlone | Self::Alone { .. } => "--bootstrap names an entry point",
+            Self::Voters { .. } => "start those again that have left",
+            Self::PassedOver => {
+                "if this goes on, no direct connection leads to them; forward the port of --listen on the router, \
+                 and name it with --external"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = |here| if here == 1 { "is" } else { "are" };
+        match *self {
+            Self::Founders { here, needed } => {
+                let needed = number_of(needed, "peer");
+                write!(f, "waiting: {here} of the {needed} that the run needs to begin {} here", verb(here))
+            }
+            Self::GoesOnAlone => f.write_str(
+                "alone: nobody else of this run can be reached; what is trained now may be undone when somebody can",
+            ),
+            Self::Alone { voters } => write!(
+                f,
+                "alone: nobody else of this run can be reached, and it takes more than half of {} to go on",
+                number_of(voters, "voter")
+            ),
+            Self::Voters { here, all } => write!(
+                f,
+                "waiting: {here} of {} {} here, and it takes more than half to go on",
+                number_of(all, "voter"),
+                verb(here)
+            ),
+            Self::PassedOver => f.write_str(
+                "waiting: the others have gone on, and none of them hands out what they decided",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use intellect_protocol::id::{Digest, LogId};
+    use intellect_protocol::message::Head;
+
+    use super::*;
+
+    const ME: PeerId = PeerId([1; 32]);
+
+    fn series() -> Series {
+        Series::after(&Head { epoch: 0, tokens: 0, state: Digest([0; 32]) })
+    }
+
+    fn roll() -> Roll {
+        Roll::new(Duration::from_millis(500), Duration::from_secs(8))
+    }
+
+    #[test]
+    fn a_lone_node_lacks_founders_or_voters() {
+        let of = |voters: &[Voter], min, met| {
+            Reason::absent(ME, (series(), voters), (min, met), &roll(), Time::ZERO)
+        };
+        let missing = |voters: &[Voter], min| of(voters, min, false);
+        assert_eq!(missing(&[], 2), Some(Reason::Founders { here: 1, needed: 2 }));
+        assert_eq!(missing(&[], 1), None);
+        let voter = |peer| Voter { peer: PeerId([peer; 32]), log: LogId([peer; 16]) };
+        assert_eq!(missing(&[voter(1)], 1), None, "a run of one");
+        assert_eq!(missing(&[voter(1)], 2), Some(Reason::GoesOnAlone));
+        assert_eq!(of(&[voter(1)], 1, true), Some(Reason::GoesOnAlone), "it was a run of two");
+        let three = [voter(1), voter(2), voter(3)];
+        assert_eq!(missing(&three, 2), Some(Reason::Alone { voters: 3 }));
+    }
+
+    #[test]
+    fn each_reason_is_a_sentence() {
+        let said = |reason: Reason| reason.to_string();
+        let founders = "waiting: 1 of the 2 peers that the run needs to begin is here";
+        assert_eq!(said(Reason::Founders { here: 1, needed: 2 }), founders);
+        let voters = "waiting: 2 of 5 voters are here, and it takes more than half to go on";
+        assert_eq!(said(Reason::Voters { here: 2, all: 5 }), voters);
+        assert!(said(Reason::Alone { voters: 2 }).contains("more than half of 2 voters"));
+        assert!(!Reason::PassedOver.cure().contains("  "));
+    }
+}

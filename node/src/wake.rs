@@ -1,0 +1,76 @@
+//! Notices that this process did not run for a while: somebody stopped it, or the machine slept.
+//!
+//! A loop that turns twice a second asks at each turn. The clock of the process goes on while it is stopped and stands
+//! still while the machine sleeps; the one that counts from the machine's start goes on in both. The
+//! time of day is not looked at, since it may be set meanwhile.
+
+use std::time::{Duration, Instant};
+
+use crate::os;
+
+/// Whoever did not turn for longer was asleep: a machine that is only busy lets every program run sooner.
+const ASLEEP: Duration = Duration::from_secs(2);
+
+/// The turns of a loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    last: Moment,
+}
+
+/// A moment, by two clocks.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    process: Instant,
+    machine: Duration,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { process: Instant::now(), machine: os::since_boot().unwrap_or_default() }
+    }
+
+    fn since(self, earlier: Self) -> Duration {
+        let process = self.process.saturating_duration_since(earlier.process);
+        process.max(self.machine.saturating_sub(earlier.machine))
+    }
+}
+
+impl Turns {
+    /// The loop begins.
+    pub(crate) fn new() -> Self {
+        Self { last: Moment::now() }
+    }
+
+    /// Another turn: how long the process slept before it, if it did.
+    pub(crate) fn turn(&mut self) -> Option<Duration> {
+        self.turn_at(Moment::now())
+    }
+
+    fn turn_at(&mut self, now: Moment) -> Option<Duration> {
+        let passed = now.since(std::mem::replace(&mut self.last, now));
+        (passed > ASLEEP).then_some(passed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_seen_by_either_clock_and_a_busy_turn_is_none() {
+        let start = Moment { process: Instant::now(), machine: Duration::from_secs(100) };
+        let after = |process: u64, machine: u64| Moment {
+            process: start.process + Duration::from_millis(process),
+            machine: start.machine + Duration::from_millis(machine),
+        };
+        let slept = |now| Turns { last: start }.turn_at(now);
+        assert_eq!(slept(after(500, 500)), None);
+        assert_eq!(slept(after(2_000, 2_000)), None);
+        assert_eq!(slept(after(41_000, 41_000)), Some(Duration::from_secs(41)), "it was stopped");
+        assert_eq!(slept(after(10, 9_000)), Some(Duration::from_secs(9)), "the machine slept");
+        assert_eq!(slept(after(3_000, 0)), Some(Duration::from_secs(3)), "there is no other clock");
+        let mut turns = Turns { last: start };
+        assert!(turns.turn_at(after(5_000, 5_000)).is_some());
+        assert_eq!(turns.turn_at(after(5_500, 5_500)), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! R42: no ring has two neighbours that both had said, one heartbeat before, that no connection joins them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Check, Process, Verdict, require};
+use intellect_protocol::id::PeerId;
+use intellect_protocol::message::{Heartbeat, Message, Roster, Series};
+
+/// Heartbeats of one peer that are remembered.
+const BEATS: usize = 16;
+
+/// What a peer said of its connections.
+#[derive(Clone, Debug)]
+struct Said {
+    at_ms: u64,
+    series: Series,
+    unlinked: BTreeSet<PeerId>,
+}
+
+/// What the processes of each peer said of their connections; of the newest one only.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Neighbours {
+    said: BTreeMap<PeerId, (u64, VecDeque<Said>)>,
+}
+
+impl Neighbours {
+    fn hear(&mut self, who: &Process, said: Said) {
+        let (incarnation, all) = self.said.entry(who.voter.peer).or_default();
+        if *incarnation != who.incarnation {
+            (*incarnation, *all) = (who.incarnation, VecDeque::new());
+        }
+        all.push_back(said);
+        if all.len() > BEATS {
+            all.pop_front();
+        }
+    }
+
+    /// Whether `peer` has named `other` in this series since `from_ms`, and in nothing that it said later another way.
+    fn names(&self, peer: &PeerId, other: &PeerId, of: &Series, from_ms: (u64, u64)) -> bool {
+        let (started_ms, before_ms) = from_ms;
+        let Some((_, all)) = self.said.get(peer) else { return false };
+        let mut later = all.iter().rev().take_while(|said| said.at_ms > before_ms);
+        let settled = all.iter().rev().find(|said| said.at_ms <= before_ms);
+        let names = |said: &Said| said.series == *of && said.unlinked.contains(other);
+        settled.is_some_and(|said| said.at_ms >= started_ms && names(said)) && later.all(names)
+    }
+}
+
+impl Check {
+    /// A process says something about connections, or makes a ring.
+    pub(crate) fn links(
+        &mut self,
+        (now_ms, heartbeat_ms): (u64, u64),
+        who: &Process,
+        message: &Message,
+    ) -> Verdict {
+        match message {
+            Message::Heartbeat(beat) => {
+                let unlinked = self.unlinked(beat);
+                self.links.hear(who, Said { at_ms: now_ms, series: beat.series, unlinked });
+                Ok(())
+            }
+            Message::Roster(roster) if roster.is_free() => {
+                let heard_ms = (who.started_ms, now_ms.saturating_sub(heartbeat_ms));
+                self.neighbours(heard_ms, who, roster)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
+        let voters = self.voters(beat.series.regroup, &beat.series.parent);
+        let bit =
+            |index: usize| beat.unlinked.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
+        let named = voters.iter().enumerate().filter(|(index, _)| bit(*index));
+        named.map(|(_, voter)| voter.peer).collect()
+    }
+
+    fn neighbours(&self, heard_ms: (u64, u64), who: &Process, roster: &Roster) -> Verdict {
+        let ring: Vec<PeerId> = roster.ring().map(|member| member.peer).collect();
+        for (a, b) in ring.iter().zip(ring.iter().cycle().skip(1)).filter(|(a, b)| a != b) {
+            let names = |a, b| self.links.names(a, b, &roster.series, heard_ms);
+            require(!(names(a, b) && names(b, a)), "R42", || {
+                format!("{} makes {a} and {b} neighbours, who are not joined", who.voter.peer)
+            })?;
+        }
+        Ok(())
+    }
+}

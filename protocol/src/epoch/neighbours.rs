@@ -1,0 +1,79 @@
+//! Who can be whose neighbour in a ring (R41, R42), and how long a founding waits for that (R43).
+//!
+//! A peer that nobody can dial has neighbours all the same: those that it is connected with, whoever dialled. So a
+//! heartbeat names the voters that are alive and *unlinked* with its author, and a proposer makes no two unlinked
+//! members neighbours. What is said of somebody costs nobody else a place.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::id::PeerId;
+use crate::message::{Member, Voter};
+use crate::step::Step;
+
+use super::seats::pair;
+use super::{Rule, State};
+
+/// How long a founding waits for a hole to be punched to somebody who is heard through a relay.
+const PUNCHING: Duration = Duration::from_secs(5);
+
+impl State {
+    /// R41: whether a ring can lead through us.
+    #[must_use]
+    pub fn is_direct(&self, step: &Step<'_>) -> bool {
+        self.reach.is_direct(step)
+    }
+
+    /// R42: a bit for each voter of the open series that is alive and unlinked with us; nothing where there is none.
+    #[must_use]
+    pub fn unlinked(&self, step: &Step<'_>) -> Vec<u8> {
+        let (voters, mut bits) = (self.voters(), Vec::new());
+        for (index, Voter { peer, .. }) in voters.iter().enumerate() {
+            // Asked at each input, and mostly everybody is linked.
+            let linked = self.reach.is_linked(peer);
+            if !linked && self.reach.is_unlinked(step, peer) && step.roll.alive(peer, step.now) {
+                bits.resize(voters.len().div_ceil(8), 0);
+                bits[index / 8] |= 1 << (index % 8);
+            }
+        }
+        bits
+    }
+
+    /// Reads heartbeats by the voters of the open series, if that is another one now.
+    pub(super) fn follow_series(&mut self, step: &Step<'_>) {
+        let (series, voters) = (self.slot.term.series, &self.slot.term.voters);
+        self.reach.follow(step.roll, series, voters);
+    }
+
+    /// Reads what a heartbeat says of connections.
+    pub(super) fn learn_links(&mut self, step: &Step<'_>, peer: PeerId) {
+        if let Some(seen) = step.roll.peers.get(&peer) {
+            self.reach.hear(peer, &seen.beat);
+        }
+    }
+
+    /// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
+    /// two says that none joins them.
+    pub(super) fn apart(&self, step: &Step<'_>, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
+        let mut apart = self.slot.broken.clone();
+        if !self.keeps(Rule::R42) {
+            return apart;
+        }
+        for Member { peer, .. } in ring {
+            apart.extend(self.reach.named_by(peer).map(|other| pair(*peer, other)));
+            if self.reach.is_unlinked(step, peer) {
+                apart.insert(pair(self.me.peer, *peer));
+            }
+        }
+        apart
+    }
+
+    /// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of
+    /// them with anybody.
+    pub(super) fn awaits_links(&self, step: &Step<'_>) -> bool {
+        let Some(since) = self.slot.term.gathering.founding_since else { return false };
+        let mut beside = self.candidates_beside(step);
+        step.now < since + PUNCHING
+            && beside.any(|(peer, seen)| !self.reach.is_linked(peer) || !seen.beat.direct)
+    }
+}
