@@ -33,7 +33,7 @@ fn every_wrong_value_names_its_flag_and_what_to_write() {
         (["--run", "abc"], ["--run", "4 to 64"]),
         (["--run", "xyz1"], ["--run", "hex"]),
         (["--follow", "0b1c2d3e"], ["--follow", "64"]),
-        (["--device", "gpu"], ["--device", "cuda:N"]),
+        (["--device", "tpu"], ["--device", "cuda:N"]),
         (["--device", "cuda:first"], ["--device", "cuda:N"]),
         (["--log", "in=fo=?"], ["--log", "debug"]),
         (["--log", "nonsense"], ["--log", "debug"]),
