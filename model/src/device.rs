@@ -2,10 +2,11 @@
 
 #[cfg(feature = "wgpu")]
 pub(crate) mod adapters;
+#[cfg(feature = "cuda")]
+pub(crate) mod nvidia;
 pub(crate) mod watch;
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -140,15 +141,22 @@ impl Device {
     /// Any of [`DeviceError`] but [`DeviceError::Unknown`] and [`DeviceError::Wrong`].
     pub fn resolve(self) -> Result<Self, DeviceError> {
         match self {
-            Self::Auto if cfg!(feature = "cuda") && has_nvidia() => Ok(Self::Cuda(0)),
-            Self::Auto => Ok(first_gpu().unwrap_or(Self::Cpu)),
+            Self::Auto => Ok(first_nvidia().or_else(first_gpu).unwrap_or(Self::Cpu)),
             Self::Cpu => Ok(Self::Cpu),
-            Self::Cuda(_) if !cfg!(feature = "cuda") => {
-                Err(DeviceError::NotBuilt { asked: self, feature: "cuda" })
-            }
-            Self::Cuda(_) if !has_nvidia() => Err(DeviceError::NoDriver { asked: self }),
-            Self::Cuda(_) => Ok(self),
+            Self::Cuda(number) => check_nvidia(number).map(|()| self),
             Self::Gpu(index) => by_number(index),
+        }
+    }
+
+    /// Bytes of a GPU's memory that nobody uses, where its driver says.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refuses`]
+    pub fn free_bytes(self) -> Result<Option<u64>, DeviceError> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(number) => nvidia::free_bytes(number).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -159,9 +167,24 @@ impl Device {
     }
 }
 
-/// Whether NVIDIA's driver is here: its device file on Linux, and the one of Linux under Windows.
-fn has_nvidia() -> bool {
-    ["/dev/nvidiactl", "/dev/dxg"].iter().any(|file| Path::new(file).exists())
+#[cfg(feature = "cuda")]
+fn first_nvidia() -> Option<Device> {
+    (nvidia::count() > 0).then_some(Device::Cuda(0))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn first_nvidia() -> Option<Device> {
+    None
+}
+
+#[cfg(feature = "cuda")]
+fn check_nvidia(number: usize) -> Result<(), DeviceError> {
+    nvidia::check(number)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn check_nvidia(number: usize) -> Result<(), DeviceError> {
+    Err(DeviceError::NotBuilt { asked: Device::Cuda(number), feature: "cuda" })
 }
 
 /// The first that is no software.
@@ -218,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_build_without_a_backend_says_how_to_get_it() {
-        if cfg!(any(feature = "cuda", feature = "wgpu")) {
+        if cfg!(feature = "cube") {
             return;
         }
         assert_eq!(Device::Auto.resolve(), Ok(Device::Cpu));

@@ -48,7 +48,7 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 
 pub use self::device::{Device, DeviceError};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cube")]
 use self::train::check;
 use self::train::{Learner, Model, Place, Session, TrainError, Trainer};
 

@@ -2,8 +2,9 @@
 //!
 //! An operator is a file here, a `mod` line and a `pub use` line. Its file says what it is (the
 //! equation and its source), its *plain form* (a few lines of burn tensor code, which define it,
-//! are the oracle of its tests, and run on GPUs), and the same by hand for
-//! CPUs: forward, backward and the kernels under them. On a CPU plain tensor code loses most of the
+//! and are the oracle of its tests), and the same by hand for CPUs: forward, backward and the
+//! kernels under them. On a GPU the plain form runs, or kernels of ours where an operator has some
+//! (`cube.rs` beside it). On a CPU plain tensor code loses most of the
 //! machine to strided copies; there each operator is one node of burn's autodiff graph over kernels
 //! on slices. Finer than a transformer block, coarser than an addition: a model written in these
 //! operators still reads as its equations, and coarser operators were measured to be no faster.
@@ -27,6 +28,7 @@
 //! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
 //! | `buf.rs` | tensors ↔ slices |
+//! | `cube.rs` | what kernels for GPUs share |
 //! | `clock.rs` | time per kernel |
 //!
 //! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection,
@@ -49,6 +51,8 @@ mod wkv;
 
 mod buf;
 pub mod clock;
+#[cfg(feature = "cube")]
+mod cube;
 mod fused;
 mod gemm;
 pub(crate) mod lanes;

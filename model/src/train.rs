@@ -14,8 +14,11 @@
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cube")]
 pub(crate) mod check;
+mod memory;
+
+pub use self::memory::{held_bytes, held_on_gpu, micro_batch};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -420,21 +423,6 @@ impl<A: TrainBackend> Trainer for Learner<A> {
         }
         Ok(Step { tokens: in_step, loss, grad_norm, learning_rate })
     }
-}
-
-/// Estimates the bytes that training holds with `micro_batch` sequences at a time: weights,
-/// gradients, two Adam moments, the sum of gradients where a batch is cut, the embedding's gradient
-/// once more while it is summed up, and what a step holds of each token. Of seven shapes of a Llama
-/// with 0.1 to 38 M parameters it says 0.93 to 1.02 of what was held (CPU, 2026-11).
-#[must_use]
-pub fn held_bytes(work: &Work, micro_batch: usize) -> u64 {
-    let Work { model, train, .. } = work;
-    let tokens = micro_batch.min(train.batch) as u64 * model.context as u64;
-    let copies = if micro_batch < train.batch { 5 } else { 4 };
-    let held = tokens.saturating_mul(Arch::new(model).held_per_token());
-    let embedding = (model.vocab * model.width) as u64;
-    let parameters = model.parameter_count().saturating_mul(copies);
-    parameters.saturating_add(embedding).saturating_add(held).saturating_mul(4)
 }
 
 /// How the tokens of a batch lie.

@@ -9,6 +9,12 @@
 
 #[path = "golden/checks.rs"]
 mod checks;
+#[path = "device/common.rs"]
+mod common;
+#[path = "device/definition.rs"]
+mod definition;
+#[path = "device/kernels.rs"]
+mod kernels;
 #[expect(dead_code, reason = "operators use more of it")]
 #[path = "../src/ops/reduce.rs"]
 mod reduce;
@@ -19,64 +25,24 @@ mod rwkv;
 #[path = "golden/vectors.rs"]
 mod vectors;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use burn_autodiff::Autodiff;
 use burn_backend::Backend;
 use burn_flex::Flex;
-use burn_tensor::{ElementConversion, Tensor, TensorData};
-use intellect_model::config::{Family, Work};
-use intellect_model::data::{Dataset, Stream};
-use intellect_model::train::TrainError;
-use intellect_model::{Device, arch, genesis};
+use burn_tensor::{ElementConversion as _, Tensor, TensorData};
+use intellect_model::Device;
 use proptest::prelude::*;
-use vectors::Vectors;
 
 type Gpu = burn_wgpu::Wgpu<f32, i32>;
 
 /// The first GPU, if there is one.
 fn device() -> Option<Device> {
-    match Device::Gpu(Some(0)).resolve() {
-        Ok(device) => Some(device),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            assert!(std::env::var_os("CI").is_none(), "{error}");
-            None
-        }
-    }
+    common::usable(Device::Gpu(Some(0)))
 }
 
-/// What is allocated later finds no zeros.
-fn leave_dirt() {
-    let device = Default::default();
-    let held: Vec<_> = (3..23)
-        .flat_map(|bits| std::iter::repeat_n(1_usize << bits, 6))
-        .map(|size| Tensor::<Gpu, 1>::full([size], f32::NAN, &device))
-        .collect();
-    assert!(held.into_iter().all(|x| x.sum().into_scalar().is_nan()));
-}
-
-/// Nothing of a family's file is past its bound, in fresh memory and in used.
+/// In fresh memory, and in used.
 fn assert_golden(name: &str) {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
-    let shared = std::env::var_os("INTELLECT_SHARED").map_or_else(|| beside.into(), PathBuf::from);
-    let file = shared.join("golden").join(name);
-    if device().is_none() {
-        return;
-    }
-    if !file.is_file() {
-        return eprintln!("skipped: no golden vectors in {}", file.display());
-    }
-    let vectors = Vectors::read(&file).unwrap();
-    for dirty in [false, true] {
-        if dirty {
-            leave_dirt();
-        }
-        let checks = checks::checks_of::<Autodiff<Gpu>>(&vectors).unwrap();
-        assert!(checks.len() > 20, "{} checks", checks.len());
-        let wrong: Vec<_> = checks.iter().filter(|check| !check.passes()).collect();
-        assert!(wrong.is_empty(), "dirty memory: {dirty}; {} wrong: {wrong:#?}", wrong.len());
+    if device().is_some() {
+        common::assert_golden::<Autodiff<Gpu>>(name, &[false, true]);
     }
 }
 
@@ -100,49 +66,39 @@ fn goldfinch_is_the_reference() {
     assert_golden("goldfinch.safetensors");
 }
 
-/// A model of a family, as small as one can be that has everything.
-fn work_of(family: Family) -> Work {
-    let mut work = Work::synthetic();
-    work.model = family.bench_model();
-    (work.model.layers, work.model.context, work.train.batch) = (3, 80, 2);
-    work
-}
-
-/// The start on a device checks it; a step on it is a step.
 #[test]
-fn every_family_starts_and_learns() {
-    let Some(device) = device() else { return };
-    for family in Family::ALL {
-        let work = work_of(family);
-        let source = Arc::new(Dataset::open(&work, 5, &[]).unwrap());
-        let step = |device| {
-            let mut trainer =
-                intellect_model::trainer(&work, Arc::clone(&source), device, Some(1)).unwrap();
-            trainer.model().load(&genesis::weights(5, &arch::specs(&work.model))).unwrap();
-            trainer.step(&Stream { seed: [5; 32], committed: 0 }, 0, 0).unwrap()
-        };
-        let (expected, found) = (step(Device::Cpu), step(device));
-        let apart = (expected.loss - found.loss).abs() / expected.loss;
-        assert!(apart < 1e-4, "{}: {expected:?}, {found:?}", family.name());
+fn attention_is_its_definition() {
+    if device().is_some() {
+        kernels::assert_attention_is_its_definition::<Autodiff<Gpu>>();
     }
 }
 
-/// CubeCL's own answer is a panic on a thread of its own, and numbers of what was in memory before.
+#[test]
+fn the_recurrence_is_its_definition() {
+    if device().is_some() {
+        kernels::assert_the_recurrence_is_its_definition::<Autodiff<Gpu>>();
+    }
+}
+
+#[test]
+fn products_are_their_definition() {
+    if device().is_some() {
+        kernels::assert_products_are_their_definition::<Autodiff<Gpu>>();
+    }
+}
+
+#[test]
+fn every_family_starts_and_learns() {
+    if let Some(device) = device() {
+        common::assert_every_family_starts_and_learns(device);
+    }
+}
+
 #[test]
 fn an_allocation_that_fails_is_an_error_and_ends_the_device() {
-    let Some(device) = device() else { return };
-    let mut work = work_of(Family::Llama);
-    // Logits of 17 GB: no software device has a buffer like that.
-    (work.model.vocab, work.model.context, work.train.batch) = (1 << 20, 64, 64);
-    work.model.width = 16;
-    let source = Arc::new(Dataset::open(&work, 5, &[]).unwrap());
-    let mut trainer = intellect_model::trainer(&work, source, device, None).unwrap();
-    let stream = Stream { seed: [5; 32], committed: 0 };
-    let error = trainer.step(&stream, 0, 0).unwrap_err();
-    assert!(matches!(error, TrainError::Lost { .. }), "{error}");
-    assert!(error.to_string().contains("--micro-batch"), "{error}");
-    let error = trainer.model().store(&mut vec![0.0; 8]).unwrap_err();
-    assert!(matches!(error, TrainError::Lost { .. }), "what it holds is handed out: {error}");
+    if let Some(device) = device() {
+        common::assert_an_allocation_that_fails_ends_the_device(device);
+    }
 }
 
 /// The axes of a permuted tensor that are to be reduced, one after the other.

@@ -371,6 +371,9 @@ fn reduces(files: &[File]) -> Vec<String> {
         for call in REDUCES.into_iter().filter(|call| code.contains(call)) {
             out.push(format!("{}: `{call}` of burn; take that of {REDUCE}", f.path));
         }
+        if f.path != PRODUCT && code.contains(".matmul(") {
+            out.push(format!("{}: `.matmul(` of burn; take that of {PRODUCT}", f.path));
+        }
     }
     out
 }
@@ -547,12 +550,15 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
 const PROTOCOL_MAY: [&str; 7] =
     ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
 /// Each compiles a backend in.
-const FEATURES: [&str; 2] = ["cuda", "wgpu"];
+const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("bincode", &["protocol/src/wire"]),
     ("burn", &["model/"]),
     ("wgpu", &["model/src/device/"]),
+    ("cudarc", &["model/src/device/"]),
+    ("cubecl", &["model/src/ops/"]),
+    ("cubek", &["model/src/ops/cube.rs"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
     ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars.rs"]),
@@ -596,6 +602,8 @@ const LAYERS: [&[&str]; 5] = [
 ];
 const MACHINE: usize = 2;
 const REDUCE: &str = "model/src/ops/reduce.rs";
+/// The product whose kernel is fixed on every device.
+const PRODUCT: &str = "model/src/ops/project.rs";
 const REDUCES: [&str; 8] = [
     ".sum_dim(",
     ".mean_dim(",
@@ -622,8 +630,10 @@ const BANNED: [&str; 8] = [
 const SIMULATED: &str = "Keypair::simulated";
 /// Documents that this repository does not hold.
 const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];
-const UNSAFE_HOMES: [&str; 4] = [
+const UNSAFE_HOMES: [&str; 6] = [
+    "model/src/device/nvidia.rs",
     "model/src/ops/",
+    "model/tests/device/tensor_cores.rs",
     "model/tests/replay/masked.rs",
     "node/src/os.rs",
     "protocol/tests/decoders/memory.rs",

@@ -6,6 +6,7 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, fma, simd};
@@ -17,7 +18,7 @@ use super::reduce;
 pub struct SquareSum;
 
 impl Untracked<1, 1> for SquareSum {
-    fn plain<B: Backend>(&self, [x]: [FloatTensor<B>; 1]) -> [FloatTensor<B>; 1] {
+    fn plain<B: FusedOps>(&self, [x]: [FloatTensor<B>; 1]) -> [FloatTensor<B>; 1] {
         let x = tensor::<B, 1>(flat::<B>(x));
         [primitive(reduce::sum(x.clone() * x))]
     }
@@ -54,7 +55,7 @@ pub struct AdamW {
 }
 
 impl Untracked<4, 3> for AdamW {
-    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; 4]) -> [FloatTensor<B>; 3] {
+    fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; 4]) -> [FloatTensor<B>; 3] {
         let shape = inputs[0].shape();
         let [p, g, m, v] = inputs.map(|x| tensor::<B, 1>(flat::<B>(x)));
         let g = g * self.gradient_scale;

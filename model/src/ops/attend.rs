@@ -1,17 +1,19 @@
 //! Attention of the newest tokens from a cache of keys and values, for going on with a text.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::{Bool, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::attention::Heads;
 use super::buf::{floats, make};
 use super::clock;
 use super::lanes::{dot_lanes, exp_lanes, fma, max_lanes, simd};
 use super::operator::{Untracked, primitive, tensor};
+use super::project::matmul;
 use super::reduce;
 
 /// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and
@@ -24,7 +26,7 @@ pub struct Attend {
 }
 
 impl Untracked<3, 1> for Attend {
-    fn plain<B: Backend>(&self, [q, k, v]: [FloatTensor<B>; 3]) -> [FloatTensor<B>; 1] {
+    fn plain<B: FusedOps>(&self, [q, k, v]: [FloatTensor<B>; 3]) -> [FloatTensor<B>; 1] {
         let Heads { sequences, tokens, query, kv, size } = self.heads;
         let q = tensor::<B, 2>(q);
         let [rows, width] = q.dims();
@@ -32,12 +34,12 @@ impl Untracked<3, 1> for Attend {
         let q = q.reshape([sequences, new, query, size]).swap_dims(1, 2); // [B, H, S, K]
         let [k, v] = [k, v]
             .map(|x| self.heads.shared(tensor::<B, 2>(x).reshape([sequences, tokens, kv, size])));
-        let scores = q.matmul(k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, S, T]
+        let scores = matmul(q, k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, S, T]
         let past = (tokens - new) as i64;
         let later = Tensor::<B, 2, Bool>::tril_mask([new, tokens], past, &scores.device());
         let weights =
             reduce::softmax(scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY), 3);
-        [primitive(weights.matmul(v).swap_dims(1, 2).reshape([rows, width]))]
+        [primitive(matmul(weights, v).swap_dims(1, 2).reshape([rows, width]))]
     }
 
     /// Works on one query of one head at a time.

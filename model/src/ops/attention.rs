@@ -24,7 +24,12 @@
 //! vector registers: maximum and sum need no reduction across lanes, and rows have one length
 //! wherever the causal edge is.
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use std::sync::Arc;
+#[cfg(feature = "cube")]
+use std::sync::OnceLock;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
@@ -32,11 +37,15 @@ use burn_flex::FlexTensor;
 use burn_tensor::{Bool, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{dot_lanes, exp, fma, simd};
 use super::operator::{Operator, primitive, tensor};
+use super::project::matmul;
 use super::reduce;
 
 /// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
@@ -100,14 +109,31 @@ impl Heads {
 /// not notice.
 #[derive(Clone, Debug)]
 pub struct Documents {
+    starts: Arc<Starts>,
+}
+
+#[derive(Debug)]
+struct Starts {
     /// [B·T], rising within a row
-    starts: Arc<[u32]>,
+    numbers: Vec<u32>,
+    /// The same in the memory of the GPU that works on these rows, once it has asked.
+    #[cfg(feature = "cube")]
+    on_gpu: OnceLock<cubecl::server::Handle>,
 }
 
 impl Documents {
+    fn new(numbers: Vec<u32>) -> Self {
+        let starts = Starts {
+            numbers,
+            #[cfg(feature = "cube")]
+            on_gpu: OnceLock::new(),
+        };
+        Self { starts: Arc::new(starts) }
+    }
+
     /// Rows of one document each. `positions` is B·T.
     pub fn whole(positions: usize) -> Self {
-        Self { starts: vec![0; positions].into() }
+        Self::new(vec![0; positions])
     }
 
     /// Made from the number of each position's document, in rows of `length`: it changes where
@@ -123,7 +149,7 @@ impl Documents {
             };
             (0..row.len()).map(begins).collect::<Vec<_>>()
         };
-        Self { starts: numbers.chunks(length).flat_map(row).collect() }
+        Self::new(numbers.chunks(length).flat_map(row).collect())
     }
 }
 
@@ -138,22 +164,28 @@ pub struct Attention {
 }
 
 impl Operator<1> for Attention {
-    fn plain<B: Backend>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
         let Heads { sequences, tokens, query, kv, size } = self.heads;
         let qkv = tensor::<B, 2>(qkv);
         let q = self.heads.of(&qkv, 0, query).swap_dims(1, 2); // [B, H, T, K]
         let [k, v] =
             [query, query + kv].map(|first| self.heads.shared(self.heads.of(&qkv, first, kv)));
-        let scores = q.matmul(k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, T, T]
+        let scores = matmul(q, k.swap_dims(2, 3)) * self.heads.scale(); // [B, H, T, T]
         let later = Tensor::<B, 2, Bool>::tril_mask([tokens, tokens], 0, &qkv.device());
         let scores = scores.mask_fill(later.unsqueeze::<4>(), f32::NEG_INFINITY);
-        let starts: Vec<i32> = self.documents.starts.iter().map(|start| *start as i32).collect();
+        let starts: Vec<i32> =
+            self.documents.starts.numbers.iter().map(|start| *start as i32).collect();
         let starts = TensorData::new(starts, [sequences, 1, tokens, 1]);
         let starts = Tensor::<B, 4, Int>::from_data(starts, &qkv.device()).repeat_dim(3, tokens);
         let keys = Tensor::<B, 1, Int>::arange(0..tokens as i64, &qkv.device());
         let earlier = keys.reshape([1, 1, 1, tokens as i32]).lower(starts); // [B, 1, T, T]
         let weights = reduce::softmax(scores.mask_fill(earlier, f32::NEG_INFINITY), 3);
-        primitive(weights.matmul(v).swap_dims(1, 2).reshape([sequences * tokens, query * size]))
+        primitive(matmul(weights, v).swap_dims(1, 2).reshape([sequences * tokens, query * size]))
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, [qkv]: [FloatTensor<B>; 1]) -> Option<OnGpu<B, 1>> {
+        cube::attention::<B>(self, qkv)
     }
 
     /// qkv, y, log Σ exp of each row of scores
@@ -176,7 +208,7 @@ impl Operator<1> for Attention {
 
 impl Attention {
     fn inputs<'a>(&'a self, qkv: &'a FlexTensor) -> Inputs<'a> {
-        Inputs { qkv: floats(qkv), starts: &self.documents.starts, heads: self.heads }
+        Inputs { qkv: floats(qkv), starts: &self.documents.starts.numbers, heads: self.heads }
     }
 }
 

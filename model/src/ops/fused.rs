@@ -7,7 +7,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
 use super::buf::contiguous;
-use super::node;
+use super::node::{Variable, track, track_many};
 use super::operator::{MultiOutput, Operator, Untracked};
 
 /// burn's `Backend` with the operators of this crate, in their plain form unless it says otherwise.
@@ -58,18 +58,24 @@ impl FusedOps for Flex {
 }
 
 impl FusedOps for Autodiff<Flex> {
-    fn run<O: Operator<N>, const N: usize>(
-        op: O,
-        inputs: [FloatTensor<Self>; N],
-    ) -> FloatTensor<Self> {
-        node::apply(op, inputs)
+    fn run<O: Operator<N>, const N: usize>(op: O, inputs: [Variable<Flex>; N]) -> Variable<Flex> {
+        track(inputs, |inputs| {
+            let (output, saved) = op.forward(inputs.map(contiguous));
+            (output, Box::new(move |dy| op.backward(saved, contiguous(dy))))
+        })
     }
 
     fn run_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
         op: O,
-        inputs: [FloatTensor<Self>; N],
-    ) -> [FloatTensor<Self>; M] {
-        node::apply_multi(op, inputs)
+        inputs: [Variable<Flex>; N],
+    ) -> [Variable<Flex>; M] {
+        track_many(inputs, |inputs| {
+            let (outputs, saved) = op.forward(inputs.map(contiguous));
+            let back = move |dys: [Option<FlexTensor>; M]| {
+                op.backward(saved, dys.map(|dy| dy.map(contiguous)))
+            };
+            (outputs, Box::new(back))
+        })
     }
 }
 
@@ -77,18 +83,59 @@ impl FusedOps for Autodiff<Flex> {
 /// hand against.
 impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 
-/// GPUs run the plain form.
-#[cfg(feature = "cuda")]
-impl FusedOps for burn_cuda::Cuda<f32, i32> {}
+#[cfg(feature = "cube")]
+mod on_gpus {
+    //! Kernels of ours where an operator has some, else the plain form.
 
-/// GPUs run the plain form, and burn differentiates it.
-#[cfg(feature = "cuda")]
-impl FusedOps for Autodiff<burn_cuda::Cuda<f32, i32>> {}
+    use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, IntElement};
 
-/// GPUs run the plain form.
-#[cfg(feature = "wgpu")]
-impl FusedOps for burn_wgpu::Wgpu<f32, i32> {}
+    use super::*;
 
-/// GPUs run the plain form, and burn differentiates it.
-#[cfg(feature = "wgpu")]
-impl FusedOps for Autodiff<burn_wgpu::Wgpu<f32, i32>> {}
+    type Gpu<R, I, T> = CubeBackend<R, f32, I, T>;
+
+    impl<R: CubeRuntime, I: IntElement, T: BoolElement> FusedOps for Gpu<R, I, T> {
+        fn run<O: Operator<N>, const N: usize>(
+            op: O,
+            inputs: [FloatTensor<Self>; N],
+        ) -> FloatTensor<Self> {
+            match op.on_gpu::<Self>(inputs.clone()) {
+                Some((output, _)) => output,
+                None => op.plain::<Self>(inputs),
+            }
+        }
+
+        fn run_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
+            op: O,
+            inputs: [FloatTensor<Self>; N],
+        ) -> [FloatTensor<Self>; M] {
+            match op.on_gpu::<Self>(inputs.clone()) {
+                Some((outputs, _)) => outputs,
+                None => op.plain::<Self>(inputs),
+            }
+        }
+    }
+
+    impl<R: CubeRuntime, I: IntElement, T: BoolElement> FusedOps for Autodiff<Gpu<R, I, T>> {
+        fn run<O: Operator<N>, const N: usize>(
+            op: O,
+            inputs: [Variable<Gpu<R, I, T>>; N],
+        ) -> Variable<Gpu<R, I, T>> {
+            let primitives = inputs.each_ref().map(|input| input.primitive.clone());
+            match op.on_gpu::<Gpu<R, I, T>>(primitives) {
+                Some(computed) => track(inputs, |_| computed),
+                None => op.plain::<Self>(inputs),
+            }
+        }
+
+        fn run_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
+            op: O,
+            inputs: [Variable<Gpu<R, I, T>>; N],
+        ) -> [Variable<Gpu<R, I, T>>; M] {
+            let primitives = inputs.each_ref().map(|input| input.primitive.clone());
+            match op.on_gpu::<Gpu<R, I, T>>(primitives) {
+                Some(computed) => track_many(inputs, |_| computed),
+                None => op.plain::<Self>(inputs),
+            }
+        }
+    }
+}

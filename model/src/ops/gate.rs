@@ -1,11 +1,12 @@
 //! Gates and other elementwise maps of the RWKV families and GoldFinch.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::activation;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp, fma, sigmoid};
@@ -17,7 +18,7 @@ use super::rows::elementwise;
 pub struct ReluSquare;
 
 impl Operator<1> for ReluSquare {
-    fn plain<B: Backend>(&self, [x]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [x]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
         let x = activation::relu(tensor::<B, 2>(x));
         primitive(x.clone() * x)
     }
@@ -44,7 +45,7 @@ impl Operator<1> for ReluSquare {
 pub struct GatedAdd;
 
 impl Operator<3> for GatedAdd {
-    fn plain<B: Backend>(&self, [r, x, residual]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [r, x, residual]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         primitive(tensor::<B, 2>(residual) + activation::sigmoid(tensor::<B, 2>(r)) * tensor(x))
     }
 
@@ -73,7 +74,7 @@ impl Operator<3> for GatedAdd {
 pub struct DecayedKeys;
 
 impl Operator<2> for DecayedKeys {
-    fn plain<B: Backend>(&self, [k, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [k, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let factor = tensor::<B, 2>(w).exp().neg().exp();
         primitive(tensor::<B, 2>(k) * (factor.neg() + 1.0))
     }

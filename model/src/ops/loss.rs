@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp_lanes, max_lanes, simd};
@@ -49,7 +50,7 @@ pub struct CrossEntropy {
 }
 
 impl Operator<1> for CrossEntropy {
-    fn plain<B: Backend>(&self, [logits]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [logits]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
         let logits = tensor::<B, 2>(logits);
         let targets = TensorData::new(self.targets.to_vec(), [self.targets.len(), 1]);
         let targets = Tensor::<B, 2, Int>::from_data(targets, &logits.device());

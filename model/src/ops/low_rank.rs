@@ -2,18 +2,19 @@
 //!
 //! Their matrices are [in, out], as RWKV-LM has them.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::gemm::{MatMut, Threads, Write, product};
 use super::lanes::{fma, tanh};
 use super::operator::{Operator, primitive, tensor};
-use super::project::{matrix, multiply};
+use super::project::{matmul, matrix, multiply};
 use super::rows::{self, elementwise};
 
 /// y = tanh(x·W), the way into a low rank. // x [N, I], w [I, O], y [N, O]
@@ -21,8 +22,8 @@ use super::rows::{self, elementwise};
 pub struct TanhProject;
 
 impl Operator<2> for TanhProject {
-    fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
-        primitive(tensor::<B, 2>(x).matmul(tensor(w)).tanh())
+    fn plain<B: FusedOps>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+        primitive(matmul::<B, 2>(tensor(x), tensor(w)).tanh())
     }
 
     /// x, w, y
@@ -51,12 +52,12 @@ impl Operator<2> for TanhProject {
 pub struct Expand;
 
 impl Operator<3> for Expand {
-    fn plain<B: Backend>(&self, [a, w, base]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [a, w, base]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let base: Tensor<B, 2> = match base.shape().num_dims() {
             1 => tensor::<B, 1>(base).unsqueeze(),
             _ => tensor(base),
         };
-        primitive(tensor::<B, 2>(a).matmul(tensor(w)) + base)
+        primitive(matmul(tensor(a), tensor(w)) + base)
     }
 
     /// a, w, and how many dimensions the base has

@@ -14,17 +14,19 @@
 //! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
 //! do not depend on the number of threads.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{each, fma, simd};
 use super::operator::{MultiOutput, primitive, tensor};
+use super::project::matmul;
 use super::rows::add_up;
 use super::shift::{Shifted, back};
 
@@ -47,13 +49,16 @@ impl DataMix {
 }
 
 impl<const M: usize> MultiOutput<5, M> for DataMix {
-    fn plain<B: Backend>(&self, [x, a, w, mu, before]: [FloatTensor<B>; 5]) -> [FloatTensor<B>; M] {
+    fn plain<B: FusedOps>(
+        &self,
+        [x, a, w, mu, before]: [FloatTensor<B>; 5],
+    ) -> [FloatTensor<B>; M] {
         let Self { first, rank } = *self;
         let [x, a, w, mu] = [x, a, w, mu].map(tensor::<B, 2>);
         let back = back(&x, before);
         std::array::from_fn(|c| {
             let at = (first + c) * rank;
-            let low_rank = a.clone().narrow(1, at, rank).matmul(w.clone().narrow(0, at, rank));
+            let low_rank = matmul(a.clone().narrow(1, at, rank), w.clone().narrow(0, at, rank));
             let weight = low_rank + Tensor::<B, 2>::narrow(mu.clone(), 0, c, 1);
             primitive(x.clone() + back.clone() * weight)
         })

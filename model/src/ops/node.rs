@@ -1,11 +1,11 @@
-//! One autodiff node for every operator by hand.
+//! One autodiff node for every operator with a backward pass of its own.
 //!
-//! burn-autodiff asks of an operator a forward, a backward and a state that waits between the two;
-//! [`Tracked`] is just that, on contiguous CPU tensors. A node of burn's graph has one output, so
-//! an operator with several becomes a node for the whole and, behind it, one for each output; what
+//! A node holds the closure that its operator's forward pass left for the way back; where no input
+//! is tracked, the closure is dropped at once. A node of burn's graph has one output, so an
+//! operator with several becomes a node for the whole and, behind it, one for each output; what
 //! these have for that one does not go through the graph.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Formatter, Result};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,129 +15,107 @@ use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::FloatTensor;
-use burn_flex::{Flex, FlexTensor};
+use burn_backend::{Backend, FloatDType};
 
-use super::buf::{contiguous, make};
-use super::operator::{MultiOutput, Operator};
+/// The gradient of each of N inputs from that of the output.
+pub(super) type Back<B, const N: usize> =
+    Box<dyn FnOnce(FloatTensor<B>) -> [FloatTensor<B>; N] + Send + 'static>;
+
+/// The same of M outputs; one that took no part has no gradient.
+pub(super) type BackOfMany<B, const N: usize, const M: usize> =
+    Box<dyn FnOnce([Option<FloatTensor<B>>; M]) -> [FloatTensor<B>; N] + Send + 'static>;
 
 /// A tensor whose gradient is tracked.
-type Variable = FloatTensor<Autodiff<Flex>>;
+pub(super) type Variable<B> = FloatTensor<Autodiff<B>>;
 
-/// What a node does.
-trait Tracked<const N: usize>: Clone + Debug + Send + 'static {
-    type Saved: Clone + Debug + Send + 'static;
-
-    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
-
-    fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
+/// Runs an operator, which takes the inputs' tensors, and leaves its node behind.
+pub(super) fn track<B: Backend, const N: usize>(
+    inputs: [Variable<B>; N],
+    forward: impl FnOnce([FloatTensor<B>; N]) -> (FloatTensor<B>, Back<B, N>),
+) -> Variable<B> {
+    let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let (output, back) = forward(inputs.map(|input| input.primitive));
+    match Node::<B, N>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(Once::new(back), output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    }
 }
 
-impl<O: Operator<N>, const N: usize> Tracked<N> for O {
-    type Saved = O::Saved;
-
-    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
-        Operator::forward(self, inputs)
-    }
-
-    fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N] {
-        Operator::backward(self, saved, gradient)
-    }
+/// The same of an operator with several outputs.
+pub(super) fn track_many<B: Backend, const N: usize, const M: usize>(
+    inputs: [Variable<B>; N],
+    forward: impl FnOnce([FloatTensor<B>; N]) -> ([FloatTensor<B>; M], BackOfMany<B, N, M>),
+) -> [Variable<B>; M] {
+    // What goes through the graph instead of the outputs.
+    let device = B::float_device(&inputs[0].primitive);
+    let nothing = B::float_empty([1].into(), &device, FloatDType::F32);
+    let gradients = Arc::new(Mutex::new([const { None }; M]));
+    let mut outputs = None;
+    let whole = track(inputs, |inputs| {
+        let (computed, back) = forward(inputs);
+        outputs = Some(computed);
+        let gradients = gradients.clone();
+        let back = move |_| back(lock(&gradients).each_mut().map(Option::take));
+        (nothing.clone(), Box::new(back))
+    });
+    let mut index = 0;
+    #[expect(clippy::expect_used, reason = "`track` runs what it is given")]
+    let outputs = outputs.expect("the operator has run");
+    outputs.map(|output| {
+        let (gradients, nothing, at) = (gradients.clone(), nothing.clone(), index);
+        index += 1;
+        track([whole.clone()], |_| {
+            let back = move |gradient| {
+                lock(&gradients)[at] = Some(gradient);
+                [nothing]
+            };
+            (output, Box::new(back))
+        })
+    })
 }
 
 #[derive(Debug)]
-struct Node<O>(PhantomData<O>);
+struct Node<B, const N: usize>(PhantomData<fn() -> B>);
 
-impl<O: Tracked<N>, const N: usize> Backward<Flex, N> for Node<O> {
-    type State = (O, O::Saved);
+impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
+    type State = Once<B, N>;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = contiguous(gradients.consume::<Flex>(&ops.node));
-        let (op, saved) = ops.state;
-        for (parent, gradient) in ops.parents.into_iter().zip(op.backward(saved, gradient)) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let Some(back) = ops.state.take() else { return };
+        for (parent, gradient) in ops.parents.into_iter().zip(back(gradient)) {
             if let Some(parent) = parent {
-                gradients.register::<Flex>(parent.id, gradient);
+                gradients.register::<B>(parent.id, gradient);
             }
         }
     }
 }
 
-/// Runs `op` and, where an input is tracked, leaves its node in the graph.
-pub(super) fn apply<O: Operator<N>, const N: usize>(op: O, inputs: [Variable; N]) -> Variable {
-    track(op, inputs)
-}
+/// A way back that is gone once. burn asks that it can be cloned, and does not.
+struct Once<B: Backend, const N: usize>(Arc<Mutex<Option<Back<B, N>>>>);
 
-/// The same of an operator with several outputs.
-pub(super) fn apply_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
-    op: O,
-    inputs: [Variable; N],
-) -> [Variable; M] {
-    let between = Between(Arc::new(Mutex::new(std::array::from_fn(|_| None))));
-    let whole = track(Whole { op, between: between.clone() }, inputs);
-    std::array::from_fn(|index| track(Output { index, between: between.clone() }, [whole.clone()]))
-}
+impl<B: Backend, const N: usize> Once<B, N> {
+    fn new(back: Back<B, N>) -> Self {
+        Self(Arc::new(Mutex::new(Some(back))))
+    }
 
-fn track<O: Tracked<N>, const N: usize>(op: O, inputs: [Variable; N]) -> Variable {
-    let nodes = inputs.each_ref().map(|input| input.node.clone());
-    let (output, saved) = op.forward(inputs.map(|input| contiguous(input.primitive)));
-    match Node::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => prepared.finish((op, saved), output),
-        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    fn take(&self) -> Option<Back<B, N>> {
+        lock(&self.0).take()
     }
 }
 
-/// Outputs on their way forward, and their gradients on the way back.
-#[derive(Clone, Debug)]
-struct Between<const M: usize>(Arc<Mutex<[Option<FlexTensor>; M]>>);
-
-impl<const M: usize> Between<M> {
-    fn lock(&self) -> MutexGuard<'_, [Option<FlexTensor>; M]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B: Backend, const N: usize> Clone for Once<B, N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
-#[derive(Clone, Debug)]
-struct Whole<O, const M: usize> {
-    op: O,
-    between: Between<M>,
-}
-
-impl<O: MultiOutput<N, M>, const N: usize, const M: usize> Tracked<N> for Whole<O, M> {
-    type Saved = O::Saved;
-
-    fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved) {
-        let (outputs, saved) = self.op.forward(inputs);
-        *self.between.lock() = outputs.map(Some);
-        (nothing(), saved)
-    }
-
-    fn backward(&self, saved: Self::Saved, _: FlexTensor) -> [FlexTensor; N] {
-        let gradients = self.between.lock().each_mut().map(Option::take);
-        self.op.backward(saved, gradients)
+impl<B: Backend, const N: usize> Debug for Once<B, N> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str("Once")
     }
 }
 
-#[derive(Clone, Debug)]
-struct Output<const M: usize> {
-    index: usize,
-    between: Between<M>,
-}
-
-impl<const M: usize> Tracked<1> for Output<M> {
-    type Saved = ();
-
-    fn forward(&self, _: [FlexTensor; 1]) -> (FlexTensor, ()) {
-        #[expect(clippy::expect_used, reason = "`apply_multi` makes one node for each output")]
-        let output = self.between.lock()[self.index].take().expect("an output is taken once");
-        (output, ())
-    }
-
-    fn backward(&self, (): (), gradient: FlexTensor) -> [FlexTensor; 1] {
-        self.between.lock()[self.index] = Some(gradient);
-        [nothing()]
-    }
-}
-
-/// What goes through the graph instead.
-fn nothing() -> FlexTensor {
-    make([1], |_| ())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

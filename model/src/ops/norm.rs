@@ -15,6 +15,7 @@ use burn_tensor::activation::silu;
 use pulp::Simd;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, each, fma, sigmoid, simd, sum_lanes};
@@ -30,7 +31,7 @@ pub struct RmsNorm {
 }
 
 impl Operator<2> for RmsNorm {
-    fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let (x, w) = (tensor::<B, 2>(x), tensor::<B, 1>(w));
         let mean = reduce::mean_dim(x.clone() * x.clone(), 1); // [N, 1]
         primitive(x / (mean + self.eps).sqrt() * w.unsqueeze())
@@ -78,7 +79,7 @@ pub struct LayerNorm {
 }
 
 impl Operator<3> for LayerNorm {
-    fn plain<B: Backend>(&self, [x, w, b]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [x, w, b]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));
         let normed = normalize(tensor::<B, 2>(x), self.eps);
         primitive(normed * w.unsqueeze() + b.unsqueeze())
@@ -129,7 +130,7 @@ pub struct NormGate {
 }
 
 impl Operator<4> for NormGate {
-    fn plain<B: Backend>(&self, [x, g, w, b]: [FloatTensor<B>; 4]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [x, g, w, b]: [FloatTensor<B>; 4]) -> FloatTensor<B> {
         let x = tensor::<B, 2>(x);
         let [rows, width] = x.dims();
         let (w, b) = (tensor::<B, 1>(w), tensor::<B, 1>(b));

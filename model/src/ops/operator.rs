@@ -1,4 +1,4 @@
-//! What an operator is: its plain form, and the same by hand.
+//! What an operator is: its plain form, the same by hand for CPUs, and by kernels for GPUs.
 
 use std::fmt::Debug;
 
@@ -7,40 +7,57 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
 use burn_tensor::{Tensor, TensorPrimitive};
 
+use super::FusedOps;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu, OnGpuOfMany};
+
 /// A function of `N` tensors. What is no float tensor stands in the operator itself.
 pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {
     /// What the operator is, in burn's tensors.
-    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> FloatTensor<B>;
+    fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> FloatTensor<B>;
 
     /// What the backward pass needs.
-    type Saved: Clone + Debug + Send + 'static;
+    type Saved: Send + 'static;
 
     /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
 
     /// The gradient of each input, contiguous, from that of the output.
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
+
+    /// The same by kernels of ours on a GPU; nothing where it has none, or not for these sizes:
+    /// then the plain form runs.
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, _: [FloatTensor<B>; N]) -> Option<OnGpu<B, N>> {
+        None
+    }
 }
 
 /// An operator with `M` outputs, each with a gradient of its own.
 pub trait MultiOutput<const N: usize, const M: usize>: Clone + Debug + Send + 'static {
     /// What the operator is, in burn's tensors.
-    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
+    fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
     /// What the backward pass needs.
-    type Saved: Clone + Debug + Send + 'static;
+    type Saved: Send + 'static;
 
     /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
 
     /// The gradient of each input from those of the outputs; an output that took no part has none.
     fn backward(&self, saved: Self::Saved, gradients: [Option<FlexTensor>; M]) -> [FlexTensor; N];
+
+    /// The same by kernels of ours on a GPU, where there are some.
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, _: [FloatTensor<B>; N]) -> Option<OnGpuOfMany<B, N, M>> {
+        None
+    }
 }
 
 /// An operator without a backward pass by hand: where gradients are tracked its plain form runs.
 pub trait Untracked<const N: usize, const M: usize> {
     /// What the operator is, in burn's tensors.
-    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
+    fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
     /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];

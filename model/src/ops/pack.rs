@@ -1,11 +1,12 @@
 //! Three matrices side by side, as attention reads them.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::operator::{Operator, primitive, tensor};
@@ -15,7 +16,7 @@ use super::operator::{Operator, primitive, tensor};
 pub struct Pack;
 
 impl Operator<3> for Pack {
-    fn plain<B: Backend>(&self, parts: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, parts: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         primitive(Tensor::cat(parts.map(tensor::<B, 2>).into(), 1))
     }
 

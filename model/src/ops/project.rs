@@ -1,21 +1,79 @@
 //! Projections: y = x·Wᵀ, alone or added to what is there.
 
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
-use burn_flex::FlexTensor;
+use burn_flex::{Flex, FlexTensor};
+use burn_tensor::Tensor;
 
+use super::FusedOps;
 use super::buf::{floats, make};
+#[cfg(feature = "cube")]
+use super::cube::{self, GpuBackend, OnGpu};
 use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
 use super::operator::{Operator, primitive, tensor};
 use super::{clock, rows};
+
+/// y = a·b by the backend's strategy: what plain forms multiply with, so that burn's own choice of a kernel is asked
+/// nowhere. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+#[derive(Clone, Copy, Debug)]
+struct Multiply;
+
+impl Operator<2> for Multiply {
+    fn plain<B: FusedOps>(&self, [a, b]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+        B::float_matmul(a, b)
+    }
+
+    /// a, b
+    type Saved = [FlexTensor; 2];
+
+    fn forward(&self, [a, b]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
+        (Flex::float_matmul(a.clone(), b.clone()), [a, b])
+    }
+
+    fn backward(&self, [a, b]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
+        let last = dy.shape().num_dims() - 1;
+        let turned = |x| Flex::float_swap_dims(x, last - 1, last);
+        [Flex::float_matmul(dy.clone(), turned(b)), Flex::float_matmul(turned(a), dy)]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, [a, b]: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
+        let y = cube::product(a.clone(), b.clone());
+        let back = move |dy| {
+            let dy = cube::contiguous(dy);
+            let da = cube::product(dy.clone(), cube::turned::<B>(b));
+            [da, cube::product(cube::turned::<B>(a), dy)]
+        };
+        Some((y, Box::new(back)))
+    }
+}
+
+/// a·b in a plain form: see [`Multiply`].
+pub(super) fn matmul<B: FusedOps, const D: usize>(
+    a: Tensor<B, D>,
+    b: Tensor<B, D>,
+) -> Tensor<B, D> {
+    tensor(B::run(Multiply, [primitive(a), primitive(b)]))
+}
 
 /// y = x·Wᵀ. // x [N, I], w [O, I], y [N, O]
 #[derive(Clone, Copy, Debug)]
 pub struct Project;
 
 impl Operator<2> for Project {
-    fn plain<B: Backend>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
-        primitive(tensor::<B, 2>(x).matmul(tensor::<B, 2>(w).transpose()))
+    fn plain<B: FusedOps>(&self, [x, w]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
+        primitive(matmul(tensor::<B, 2>(x), tensor(w).transpose()))
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, [x, w]: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
+        let y = cube::product(x.clone(), cube::turned::<B>(w.clone()));
+        let back = move |dy| {
+            let dy = cube::contiguous(dy);
+            [cube::product(dy.clone(), w), cube::product(cube::turned::<B>(dy), x)]
+        };
+        Some((y, Box::new(back)))
     }
 
     /// x, w
@@ -40,8 +98,8 @@ impl Operator<2> for Project {
 pub struct ProjectAdd;
 
 impl Operator<3> for ProjectAdd {
-    fn plain<B: Backend>(&self, [x, w, r]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
-        primitive(tensor::<B, 2>(r) + tensor(Project.plain::<B>([x, w])))
+    fn plain<B: FusedOps>(&self, [x, w, r]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        primitive(tensor::<B, 2>(r) + tensor(B::run(Project, [x, w])))
     }
 
     /// x, w

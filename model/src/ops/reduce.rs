@@ -23,14 +23,21 @@ pub(super) fn mean_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) 
     contiguous(x).mean_dim(dim)
 }
 
-/// Of all elements.
+/// Of all elements, in a fixed order: burn's own adds them as they come on a GPU.
 pub(super) fn sum<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
-    contiguous(x).sum()
+    let count = x.shape().num_elements();
+    let columns = (1_usize << count.trailing_zeros().min(12)).max(1);
+    x.reshape([count])
+        .reshape([count / columns, columns])
+        .sum_dim(1)
+        .reshape([count / columns])
+        .sum_dim(0)
 }
 
 /// Of all elements.
 pub(super) fn mean<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
-    contiguous(x).mean()
+    let count = x.shape().num_elements();
+    sum(x) / count as f32
 }
 
 pub(super) fn argmax<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D, Int> {

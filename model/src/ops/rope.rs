@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
 use burn_tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::attention::Heads;
 use super::buf::floats_mut;
 use super::clock;
@@ -26,7 +26,7 @@ pub struct Rotate {
 }
 
 impl Operator<1> for Rotate {
-    fn plain<B: Backend>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [qkv]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
         let Self { heads, rope } = self;
         let qkv = tensor::<B, 2>(qkv);
         let turned = heads.query + heads.kv;

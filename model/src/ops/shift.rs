@@ -15,6 +15,7 @@ use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{each, fma, simd};
@@ -40,7 +41,7 @@ pub struct ShiftMix {
 }
 
 impl Operator<3> for ShiftMix {
-    fn plain<B: Backend>(&self, [x, mu, before]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [x, mu, before]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let (x, mu) = (tensor::<B, 2>(x), tensor::<B, 1>(mu));
         let past = match self.weighs {
             Weighs::Present => mu.neg() + 1.0,

@@ -1,11 +1,12 @@
 //! SwiGLU: y = silu(gate)∘up, silu(g) = g·s, s = 1/(1 + e⁻ᵍ) (Shazeer 2020, arXiv 2002.05202).
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::activation::silu;
 use rayon::prelude::*;
 
+use super::FusedOps;
 use super::buf::{floats, make};
 use super::clock;
 use super::lanes::{each, fma, sigmoid, simd};
@@ -17,7 +18,7 @@ use super::rows::ROWS;
 pub struct SwiGlu;
 
 impl Operator<1> for SwiGlu {
-    fn plain<B: Backend>(&self, [gate_up]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
+    fn plain<B: FusedOps>(&self, [gate_up]: [FloatTensor<B>; 1]) -> FloatTensor<B> {
         let gate_up = tensor::<B, 2>(gate_up);
         let width = gate_up.dims()[1] / 2;
         let gate = gate_up.clone().narrow(1, 0, width);

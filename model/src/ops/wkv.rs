@@ -34,13 +34,15 @@
 //!
 //! One task owns one (sequence, head); sums over tasks are added in their order.
 
+#[cfg(feature = "cube")]
+mod cube;
 mod plain;
 mod scan;
 #[cfg(test)]
 pub(super) mod tests;
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
@@ -50,8 +52,11 @@ use self::scan::{
     CHUNK, Chunk, Order, Orientation, PaddedMatrix, Scan, add_bonus, add_rows, decay, finish, load,
     scan, sum_of_products,
 };
+use super::FusedOps;
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpuOfMany};
 use super::gemm::MatMut;
 use super::operator::MultiOutput;
 use super::rows::add_up;
@@ -64,7 +69,7 @@ use super::rows::add_up;
 pub struct Wkv;
 
 impl MultiOutput<6, 2> for Wkv {
-    fn plain<B: Backend>(&self, inputs: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
+    fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
         plain::wkv::<B>(inputs)
     }
 
@@ -93,6 +98,11 @@ impl MultiOutput<6, 2> for Wkv {
         let outputs = gradients.each_mut().map(floats_mut);
         backward(Inputs::of(&inputs), Shape::of(&inputs), floats(&kept), floats(&dy), outputs);
         gradients
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfMany<B, 6, 2>> {
+        cube::wkv::<B>(inputs)
     }
 }
 

@@ -21,8 +21,6 @@ use crate::params;
 
 /// Of the largest value. Gradients that nearly cancel differ by a thousandth in f32; a fault is in the first digits.
 const BOUND: f32 = 0.01;
-/// The same of CUDA, which takes TF32 for f32 in products: 11 bits.
-const BOUND_TF32: f32 = 0.03;
 /// Of the learning rate, in the mean: Adam divides a gradient by its size, and tiny ones have either sign.
 const MOVED: f32 = 0.1;
 const LEARNING_RATE: f64 = 1e-3;
@@ -44,9 +42,8 @@ pub(crate) fn device<A: TrainBackend>(place: &Place<A>, family: Family) -> Resul
     }
     let work = work(family);
     let cpu = Place::<Autodiff<Flex>>::new(Default::default(), crate::Device::Cpu);
-    let bound = if matches!(place.name, crate::Device::Cuda(_)) { BOUND_TF32 } else { BOUND };
     let (expected, found) = (step(&work, cpu)?, step(&work, place.clone())?);
-    if let Some(what) = difference(&work, &expected, &found, bound) {
+    if let Some(what) = difference(&work, &expected, &found) {
         return Err(DeviceError::Wrong { asked: place.name, what }.into());
     }
     checked().insert(key);
@@ -99,13 +96,13 @@ fn weights_of(specs: &[genesis::Spec]) -> Vec<f32> {
 }
 
 /// What is off by the largest multiple of its bound, if anything is off by more than that.
-fn difference(work: &Work, expected: &Computed, found: &Computed, bound: f32) -> Option<String> {
+fn difference(work: &Work, expected: &Computed, found: &Computed) -> Option<String> {
     let largest = "of the largest value";
     let mut all = vec![
-        (distance(&expected.logits, &found.logits), bound, "a logit".to_owned(), largest),
+        (distance(&expected.logits, &found.logits), BOUND, "a logit".to_owned(), largest),
         (
             ((expected.loss - found.loss).abs() / expected.loss) as f32,
-            bound,
+            BOUND,
             "the loss".to_owned(),
             "of its value",
         ),
@@ -115,7 +112,7 @@ fn difference(work: &Work, expected: &Computed, found: &Computed, bound: f32) ->
         end += spec.len();
         let at = end - spec.len()..end;
         let apart = distance(&expected.gradient[at.clone()], &found.gradient[at.clone()]);
-        all.push((apart, bound, format!("the gradient of {}", spec.name), largest));
+        all.push((apart, BOUND, format!("the gradient of {}", spec.name), largest));
         let pairs = expected.weights[at.clone()].iter().zip(&found.weights[at]);
         let apart = pairs.map(|(a, b)| (a - b).abs()).sum::<f32>() / spec.len() as f32;
         let apart = apart / (LEARNING_RATE * spec.group.lr_factor) as f32;
@@ -148,17 +145,17 @@ mod tests {
     fn the_worst_of_what_is_off_is_named() {
         let work = work(Family::Llama);
         let (expected, mut found) = (computed(&work), computed(&work));
-        assert_eq!(difference(&work, &expected, &found, BOUND), None);
+        assert_eq!(difference(&work, &expected, &found), None);
         found.loss *= 1.02;
-        let what = difference(&work, &expected, &found, BOUND).unwrap();
+        let what = difference(&work, &expected, &found).unwrap();
         assert_eq!(what, "the loss is off by 2.0 % of its value");
         *found.gradient.last_mut().unwrap() = f32::NAN;
-        let what = difference(&work, &expected, &found, BOUND).unwrap();
+        let what = difference(&work, &expected, &found).unwrap();
         assert!(what.starts_with("the gradient of lm_head.weight is off by NaN"), "{what}");
         let (end, lr) = (specs(&work.model)[0].len(), LEARNING_RATE as f32);
         found = computed(&work);
         found.weights[..end].iter_mut().for_each(|x| *x += lr);
-        let what = difference(&work, &expected, &found, BOUND).unwrap();
+        let what = difference(&work, &expected, &found).unwrap();
         assert!(
             what.contains("the update of model.embed_tokens.weight is off by 100.0 %"),
             "{what}"

@@ -1,6 +1,8 @@
 //! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
 //! chunk that carries the state.
 
+use crate::ops::FusedOps;
+use crate::ops::project::matmul;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_tensor::{Bool, Tensor, TensorData};
@@ -41,11 +43,14 @@ struct Decays<B: Backend> {
     total: Tensor<B, 3>,
 }
 
-impl<B: Backend> Decays<B> {
+impl<B: FusedOps> Decays<B> {
     fn new(log: Tensor<B, 4>) -> Self {
         let device = log.device();
         let [chunks, blocks, tokens, size] = log.dims();
-        let sum = |one| pattern::<B>(tokens, &device, one).unsqueeze::<4>().matmul(log.clone());
+        let sum = |one| {
+            let pattern = pattern::<B>(tokens, &device, one).unsqueeze::<4>();
+            matmul(pattern.expand([chunks, blocks, tokens, tokens]), log.clone())
+        };
         let (with, before, after) = (sum(|i, j| j <= i), sum(|i, j| j < i), sum(|i, j| j > i));
         let total = reduce::sum_dim(log, 2).reshape([chunks, blocks, size]);
         Self { with, before, after, total }
@@ -53,16 +58,16 @@ impl<B: Backend> Decays<B> {
 
     /// Totals of the blocks of a chunk that stand so to each block. // [G, M, 1, K]
     fn blocks(&self, one: fn(usize, usize) -> bool) -> Tensor<B, 4> {
-        let [_, blocks, _] = self.total.dims();
+        let [chunks, blocks, _] = self.total.dims();
         let pattern = pattern::<B>(blocks, &self.total.device(), one).unsqueeze::<3>();
-        pattern.matmul(self.total.clone()).unsqueeze_dim(2)
+        matmul(pattern.expand([chunks, blocks, blocks]), self.total.clone()).unsqueeze_dim(2)
     }
 }
 
 /// The chunked form: matrix products inside chunks, and one step per chunk that carries the state.
 /// Decays are summed inside a block and combined from totals, so that every exponent is a sum of
 /// non-positive terms, but for the diagonal blocks, where it is bounded.
-pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
+pub(super) fn wkv<B: FusedOps>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
     let state = tensor::<B, 4>(state);
     let [sequences, heads, size, _] = state.dims();
     let [rows, width] = r.shape().dims();
@@ -87,7 +92,7 @@ pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [F
     // What a chunk adds to the state, and the states before each chunk.
     let flat = |x: Tensor<B, 4>| x.reshape([heads_in_all * chunks, CHUNK, size]);
     let stored = k.clone() * (decays.after.clone() + decays.blocks(|i, j| j > i)).exp();
-    let added = flat(stored).swap_dims(1, 2).matmul(flat(v.clone())); // [G, K, K]
+    let added = matmul(flat(stored).swap_dims(1, 2), flat(v.clone())); // [G, K, K]
     let kept = reduce::sum_dim(decays.total.clone(), 1).exp();
     // Swapped and reshaped it would be wrong on CubeCL: burn-std 0.21's `split_strides` trips over the unit dimension.
     let kept = kept.reshape([heads_in_all * chunks, size, 1]); // [G, K, 1]
@@ -102,7 +107,7 @@ pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [F
     let states = Tensor::cat(states, 1).reshape([heads_in_all * chunks, size, size]);
 
     let reading = r.clone() * (decays.before.clone() + decays.blocks(|i, j| j < i)).exp();
-    let from_state = flat(reading).matmul(states).reshape(v.dims());
+    let from_state = matmul(flat(reading), states).reshape(v.dims());
     let bonus = reduce::sum_dim(r.clone() * u * k.clone(), 3) * v.clone();
     let y = from_state + within_chunks(r, k, v, &decays) + bonus;
     let y = y.reshape([sequences, heads, chunks * CHUNK, size]).narrow(2, 0, tokens);
@@ -111,7 +116,7 @@ pub(super) fn wkv<B: Backend>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [F
 }
 
 /// What the tokens of a chunk read from earlier tokens of it. // [G, M, L, K]
-fn within_chunks<B: Backend>(
+fn within_chunks<B: FusedOps>(
     r: Tensor<B, 4>,
     k: Tensor<B, 4>,
     v: Tensor<B, 4>,
@@ -122,8 +127,8 @@ fn within_chunks<B: Backend>(
     let reading = r.clone() * (decays.before.clone() - middle.clone()).exp();
     let stored = k.clone() * (middle - decays.with.clone()).exp();
     // Above the diagonal a product may be infinite: it is replaced, not multiplied by zero.
-    let scores = reading.matmul(stored.swap_dims(2, 3)).mask_fill(later, 0.0); // [G, M, L, L]
-    let own = scores.matmul(v.clone());
+    let scores = matmul(reading, stored.swap_dims(2, 3)).mask_fill(later, 0.0); // [G, M, L, L]
+    let own = matmul(scores, v.clone());
 
     let (reading, stored) = (r * decays.before.clone().exp(), k * decays.after.clone().exp());
     let block = |x: &Tensor<B, 4>, index| x.clone().narrow(1, index, 1); // [G, 1, L, K]
@@ -133,7 +138,7 @@ fn within_chunks<B: Backend>(
         let mut gap = decays.total.clone().narrow(1, i, 1).zeros_like().unsqueeze_dim::<4>(2);
         for j in (0..i).rev() {
             let stored = block(&stored, j) * gap.clone().exp();
-            sum = sum + block(&reading, i).matmul(stored.swap_dims(2, 3)).matmul(block(&v, j));
+            sum = sum + matmul(matmul(block(&reading, i), stored.swap_dims(2, 3)), block(&v, j));
             gap = gap + decays.total.clone().narrow(1, j, 1).unsqueeze_dim::<4>(2);
         }
         others.push(sum);

@@ -1,0 +1,79 @@
+//! NVIDIA's GPUs: which are here, whether their driver runs what their compiler makes, and what memory they have free.
+
+use cudarc::driver::{CudaContext, sys};
+use cudarc::nvrtc;
+
+use super::watch::Watch;
+use super::{Device, DeviceError};
+
+/// What a library of NVIDIA says. cudarc panics where the library is not there.
+fn ask<T>(question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    Watch::new().over(|| Ok(()), question)?
+}
+
+/// How many there are; none without a driver.
+pub(crate) fn count() -> usize {
+    let count = ask(|| CudaContext::device_count().map_err(|error| error.to_string()));
+    count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
+}
+
+/// Whether the one of this number can be used.
+pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
+    let asked = Device::Cuda(number);
+    match count() {
+        0 => return Err(DeviceError::NoDriver { asked }),
+        1 if number > 0 => return Err(DeviceError::NoSuch { asked, found: "cuda:0".to_owned() }),
+        count if number >= count => {
+            let found = format!("cuda:0 to cuda:{}", count - 1);
+            return Err(DeviceError::NoSuch { asked, found });
+        }
+        _ => {}
+    }
+    let refuses = |what: String| Err(DeviceError::Refuses { asked, what });
+    let Ok(compiler) = ask(compiler_version) else {
+        return refuses("NVRTC is missing: install the CUDA toolkit, 12.8 or newer".to_owned());
+    };
+    match ask(driver_version) {
+        Ok(driver) if driver < compiler => refuses(format!(
+            "its driver runs programs of CUDA {}, and NVRTC makes those of {}: update the driver, or install an older \
+             CUDA toolkit",
+            dotted(driver),
+            dotted(compiler)
+        )),
+        Ok(_) => Ok(()),
+        Err(what) => refuses(what),
+    }
+}
+
+/// Bytes of memory that nobody uses.
+pub(crate) fn free_bytes(number: usize) -> Result<u64, DeviceError> {
+    let memory = ask(|| {
+        let context = CudaContext::new(number).map_err(|error| error.to_string())?;
+        context.mem_get_info().map_err(|error| error.to_string())
+    });
+    let refused = |what| DeviceError::Refuses { asked: Device::Cuda(number), what };
+    memory.map(|(free, _)| free as u64).map_err(refused)
+}
+
+/// Major and minor.
+type Version = (i32, i32);
+
+fn driver_version() -> Result<Version, String> {
+    let mut version = 0;
+    #[expect(unsafe_code, reason = "the driver writes one number where it is told to")]
+    let result = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    result.result().map_err(|error| error.to_string())?;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+fn compiler_version() -> Result<Version, String> {
+    let (mut major, mut minor) = (0, 0);
+    #[expect(unsafe_code, reason = "NVRTC writes two numbers where it is told to")]
+    let result = unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    result.result().map_err(|error| format!("{error:?}"))?;
+    Ok((major, minor))
+}
+
+fn dotted((major, minor): Version) -> String {
+    format!("{major}.{minor}")
+}

@@ -1,0 +1,183 @@
+//! Attention on GPUs: no T×T in memory, one launch forward and two back.
+
+mod backward;
+mod forward;
+mod tile;
+
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use self::tile::Tile;
+use super::super::cube::{GpuBackend, OnGpu, arg, contiguous, empty};
+use super::{Attention, Documents, Heads};
+
+/// y and the way back; nothing where heads are of an odd width, or wider than a cube's memory.
+pub(super) fn attention<B: GpuBackend>(op: &Attention, qkv: FloatTensor<B>) -> Option<OnGpu<B, 1>> {
+    let heads = op.heads;
+    let tiles = Tiles::of(&qkv.client, heads.size)?;
+    let qkv = contiguous(qkv);
+    let starts = op.documents.on_gpu(&qkv.client);
+    let rows = heads.sequences * heads.tokens;
+    let y = empty(&qkv, [rows, heads.query * heads.size]);
+    let lse = empty(&qkv, [heads.query * rows]);
+    forward(heads, tiles.forward, &starts, [&qkv, &y, &lse]);
+    let output = y.clone();
+    let back = move |dy| [backward(heads, tiles, &starts, [&qkv, &y, &lse, &contiguous(dy)])];
+    Some((output, Box::new(back)))
+}
+
+/// How each kernel cuts its work.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    forward: Tile,
+    of_queries: Tile,
+    of_keys: Tile,
+}
+
+/// Most units of a cube.
+const UNITS: u32 = 256;
+
+/// Most bytes of shared memory that a cube takes: CUDA gives that much without being asked for more.
+const SHARED: usize = 48 << 10;
+
+impl Tiles {
+    /// The largest that the device has memory for.
+    fn of<R: CubeRuntime>(client: &ComputeClient<R>, size: usize) -> Option<Self> {
+        let hardware = &client.properties().hardware;
+        let shared = hardware.max_shared_memory_size.min(SHARED);
+        let units = hardware.max_units_per_cube.min(UNITS);
+        if !size.is_multiple_of(8) {
+            return None;
+        }
+        // Of so many matrices of own rows, and two of the others.
+        let fit = |matrices: usize| {
+            let sizes = [(64, 32), (32, 32), (32, 16), (16, 16), (16, 8)];
+            let tiles = sizes.map(|(own, other)| Tile { size, vector: 1, own, other, mma: false });
+            tiles.into_iter().find(|tile| {
+                let Tile { own, other, .. } = *tile;
+                let floats =
+                    (own * matrices + other * 2) * (size + 1) + own * (other + 3) + 3 * other;
+                4 * floats <= shared && tile.units() <= units
+            })
+        };
+        Some(Self { forward: fit(1)?, of_queries: fit(2)?, of_keys: fit(2)? })
+    }
+}
+
+/// A cube for each tile of so many heads of each sequence.
+fn cubes(shape: Heads, tile: Tile, heads: usize) -> (CubeCount, CubeDim) {
+    let tiles = shape.tokens.div_ceil(tile.own);
+    let count = CubeCount::Static(tiles as u32, heads as u32, shape.sequences as u32);
+    (count, CubeDim::new_1d(tile.units()))
+}
+
+fn starts_arg<R: CubeRuntime>(starts: &Handle, heads: Heads) -> TensorArg<R> {
+    #[expect(unsafe_code, reason = "the documents have a start for each of the positions")]
+    unsafe {
+        TensorArg::from_raw_parts(
+            starts.clone(),
+            [1].into(),
+            [heads.sequences * heads.tokens].into(),
+        )
+    }
+}
+
+fn forward<R: CubeRuntime>(
+    heads: Heads,
+    tile: Tile,
+    starts: &Handle,
+    [qkv, y, lse]: [&CubeTensor<R>; 3],
+) {
+    let (count, dim) = cubes(heads, tile, heads.query);
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        forward::forward::launch_unchecked::<f32, R>(
+            &qkv.client,
+            count,
+            dim,
+            tile.vector,
+            arg(qkv),
+            starts_arg(starts, heads),
+            arg(y),
+            arg(lse),
+            heads.tokens,
+            heads.kv,
+            heads.scale(),
+            tile,
+        );
+    }
+}
+
+/// dqkv
+fn backward<R: CubeRuntime>(
+    heads: Heads,
+    tiles: Tiles,
+    starts: &Handle,
+    [qkv, y, lse, dy]: [&CubeTensor<R>; 4],
+) -> CubeTensor<R> {
+    let Tiles { of_queries, of_keys, .. } = tiles;
+    let dqkv = empty(qkv, qkv.meta.shape().clone());
+    let delta = empty(qkv, lse.meta.shape().clone());
+    let (count, dim) = cubes(heads, of_queries, heads.query);
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        backward::backward_queries::launch_unchecked::<f32, R>(
+            &qkv.client,
+            count,
+            dim,
+            of_queries.vector,
+            arg(qkv),
+            starts_arg(starts, heads),
+            arg(y),
+            arg(dy),
+            arg(lse),
+            arg(&delta),
+            arg(&dqkv),
+            heads.tokens,
+            heads.kv,
+            heads.scale(),
+            of_queries,
+        );
+    }
+    let (count, dim) = cubes(heads, of_keys, heads.kv);
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        backward::backward_keys::launch_unchecked::<f32, R>(
+            &qkv.client,
+            count,
+            dim,
+            of_keys.vector,
+            arg(qkv),
+            starts_arg(starts, heads),
+            arg(dy),
+            arg(lse),
+            arg(&delta),
+            arg(&dqkv),
+            heads.tokens,
+            heads.query,
+            heads.scale(),
+            of_keys,
+        );
+    }
+    dqkv
+}
+
+impl Documents {
+    /// The starts in the memory of a GPU, where they are copied to once.
+    fn on_gpu<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> Handle {
+        let copy = || client.create_from_slice(u32::as_bytes(&self.starts.numbers));
+        self.starts.on_gpu.get_or_init(copy).clone()
+    }
+}

@@ -1,0 +1,170 @@
+//! The recurrence on GPUs: one launch forward and two back, time and memory linear in T.
+
+mod kernels;
+
+use burn_backend::TensorMetadata as _;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use burn_tensor::Tensor;
+use cubecl::prelude::*;
+
+use self::kernels::Cut;
+use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty};
+use super::super::operator::{primitive, tensor};
+use super::super::reduce;
+use super::SPAN;
+
+/// Tokens between states that are kept.
+const CHUNK: usize = 64;
+
+/// y, the last state, and the way back; nothing where the states of a head are of an odd width.
+pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfMany<B, 6, 2>> {
+    let shape = Shape::of(&inputs)?;
+    let inputs = inputs.map(contiguous);
+    let [r, .., state] = &inputs;
+    let kept = empty(r, [shape.state() * shape.tokens.div_ceil(CHUNK)]);
+    let (y, last) = (empty(r, r.shape()), empty(r, state.shape()));
+    forward(shape, &inputs, [&y, &kept, &last]);
+    let back = move |[dy, _]: [Option<FloatTensor<B>>; 2]| {
+        let [r, _, _, w, u, _] = &inputs;
+        let none = || primitive::<B, 2>(tensor::<B, 2>(r.clone()).zeros_like());
+        let dy = contiguous(dy.unwrap_or_else(none));
+        let [dr, dk, dv, dw, du, dstate] = backward(shape, &inputs, &kept, &dy);
+        // Of each sequence by itself.
+        let sum = |x: CubeTensor<B::Runtime>, like: &CubeTensor<B::Runtime>| {
+            let x: Tensor<B, 2> = reduce::sum_dim(tensor(x), 0);
+            primitive(x.reshape(like.shape()) as Tensor<B, 1>)
+        };
+        let dw = if shape.cut.by_token { dw } else { sum(dw, w) };
+        [dr, dk, dv, dw, sum(du, u), dstate]
+    };
+    Some(([y, last], Box::new(back)))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    sequences: usize,
+    tokens: usize,
+    heads: usize,
+    cut: Cut,
+}
+
+impl Shape {
+    fn of<R: CubeRuntime>([r, _, _, w, _, state]: &[CubeTensor<R>; 6]) -> Option<Self> {
+        let [sequences, heads, size] = [0, 1, 2].map(|i| state.shape()[i]);
+        let units = [32, 24, 16, 8].into_iter().find(|units| size.is_multiple_of(*units))?;
+        let by_token = w.shape().num_dims() == 2;
+        let cut = Cut { size, units, chunk: CHUNK, span: SPAN, by_token };
+        Some(Self { sequences, tokens: r.shape()[0] / sequences, heads, cut })
+    }
+
+    fn width(self) -> usize {
+        self.heads * self.cut.size
+    }
+
+    /// Numbers of the states of all heads. // [B, H, K, K]
+    fn state(self) -> usize {
+        self.sequences * self.width() * self.cut.size
+    }
+
+    fn cubes(self) -> (CubeCount, CubeDim) {
+        let Cut { size, units, .. } = self.cut;
+        let count =
+            CubeCount::Static(self.heads as u32, self.sequences as u32, (size / units) as u32);
+        (count, CubeDim::new_1d(units as u32))
+    }
+}
+
+fn forward<R: CubeRuntime>(
+    shape: Shape,
+    [r, k, v, w, u, state]: &[CubeTensor<R>; 6],
+    [y, kept, last]: [&CubeTensor<R>; 3],
+) {
+    let (count, dim) = shape.cubes();
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        kernels::forward::launch_unchecked::<f32, R>(
+            &r.client,
+            count,
+            dim,
+            arg(r),
+            arg(k),
+            arg(v),
+            arg(w),
+            arg(u),
+            arg(state),
+            arg(y),
+            arg(kept),
+            arg(last),
+            shape.tokens,
+            shape.cut,
+        );
+    }
+}
+
+/// dr, dk, dv, dw, du, dstate; du, and dw of a constant decay, of each sequence by itself.
+/// // du, dw [B, D]
+fn backward<R: CubeRuntime>(
+    shape: Shape,
+    [r, k, v, w, u, state]: &[CubeTensor<R>; 6],
+    kept: &CubeTensor<R>,
+    dy: &CubeTensor<R>,
+) -> [CubeTensor<R>; 6] {
+    let Cut { chunk, span, by_token, .. } = shape.cut;
+    let [dr, dk, dv] = [r, k, v].map(|x| empty(r, x.shape()));
+    let of_sequences = || empty(r, [shape.sequences, shape.width()]);
+    let dw = if by_token { empty(r, w.shape()) } else { of_sequences() };
+    let (du, dstate) = (of_sequences(), empty(r, state.shape()));
+    let states = empty(r, [shape.state() * chunk / span]);
+    let (count, dim) = shape.cubes();
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        kernels::backward_values::launch_unchecked::<f32, R>(
+            &r.client,
+            count.clone(),
+            dim,
+            arg(r),
+            arg(k),
+            arg(w),
+            arg(u),
+            arg(dy),
+            arg(&dv),
+            shape.tokens,
+            shape.cut,
+        );
+    }
+    #[expect(
+        unsafe_code,
+        reason = "every index is clamped, or compared with the sizes that stand here"
+    )]
+    unsafe {
+        kernels::backward_keys::launch_unchecked::<f32, R>(
+            &r.client,
+            count,
+            dim,
+            arg(r),
+            arg(k),
+            arg(v),
+            arg(w),
+            arg(u),
+            arg(dy),
+            arg(kept),
+            arg(&states),
+            arg(&dr),
+            arg(&dk),
+            arg(&dw),
+            arg(&du),
+            arg(&dstate),
+            shape.tokens,
+            shape.cut,
+        );
+    }
+    [dr, dk, dv, dw, du, dstate]
+}
