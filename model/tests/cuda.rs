@@ -1,0 +1,112 @@
+//! The models on the CUDA backend: on a GPU of NVIDIA, or under `tests/emucuda/run.sh`, whose driver computes the very
+//! source that a GPU would get on the CPU, in memory that is full of what is no number.
+//!
+//! Of a build with `--features intellect-model/cuda`. Without a driver the tests say so and pass; with `CI` set they
+//! fail.
+
+#![cfg(feature = "cuda")]
+#![expect(clippy::print_stderr, reason = "a skipped test must say so")]
+#![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
+
+#[path = "device/budgets.rs"]
+mod budgets;
+#[path = "golden/checks.rs"]
+mod checks;
+#[path = "device/common.rs"]
+mod common;
+#[path = "device/definition.rs"]
+mod definition;
+#[path = "device/kernels.rs"]
+mod kernels;
+#[path = "golden/llama.rs"]
+mod llama;
+#[path = "golden/rwkv.rs"]
+mod rwkv;
+#[path = "device/tensor_cores.rs"]
+mod tensor_cores;
+#[path = "golden/vectors.rs"]
+mod vectors;
+
+use burn_autodiff::Autodiff;
+use intellect_model::Device;
+
+type Cuda = Autodiff<burn_cuda::Cuda<f32, i32>>;
+
+fn is_here() -> bool {
+    common::usable(Device::Cuda(0)).is_some()
+}
+
+fn assert_golden(name: &str) {
+    if is_here() {
+        common::assert_golden::<Cuda>(name, &[false]);
+    }
+}
+
+#[test]
+fn llama_is_the_reference() {
+    assert_golden("llama.safetensors");
+}
+
+#[test]
+fn finch_is_the_reference() {
+    assert_golden("rwkv6.safetensors");
+}
+
+#[test]
+fn eagle_is_the_reference() {
+    assert_golden("rwkv5.safetensors");
+}
+
+#[test]
+fn goldfinch_is_the_reference() {
+    assert_golden("goldfinch.safetensors");
+}
+
+#[test]
+fn attention_is_its_definition() {
+    if is_here() {
+        kernels::assert_attention_is_its_definition::<Cuda>();
+    }
+}
+
+#[test]
+fn the_recurrence_is_its_definition() {
+    if is_here() {
+        kernels::assert_the_recurrence_is_its_definition::<Cuda>();
+    }
+}
+
+#[test]
+fn products_are_their_definition() {
+    if is_here() {
+        kernels::assert_products_are_their_definition::<Cuda>();
+    }
+}
+
+#[test]
+fn attention_on_tensor_cores_is_its_definition() {
+    if is_here() {
+        tensor_cores::assert_attention_is_its_definition();
+    }
+}
+
+/// The driver of `tests/emucuda` has 4 GiB.
+#[test]
+fn an_allocation_that_fails_is_an_error_and_ends_the_device() {
+    if is_here() {
+        common::assert_an_allocation_that_fails_ends_the_device(Device::Cuda(0));
+    }
+}
+
+#[test]
+fn every_family_starts_and_learns() {
+    if is_here() {
+        common::assert_every_family_starts_and_learns(Device::Cuda(0));
+    }
+}
+
+#[test]
+#[ignore = "counts only, and computes nothing: tests/emucuda/count.sh runs it by itself"]
+fn a_step_asks_no_more_of_a_gpu_than_it_did() {
+    budgets::assert_budget();
+}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Counts what a step of large presets asks of a GPU, and holds it against budgets.toml. By hand; two minutes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+made=$PWD/target/emucuda
+mkdir -p "$made"
+for preset in llama-150m llama-1b finch-1b6; do
+    rm -f "$made/count" "$made/report"
+    EMUCUDA_PRESET=$preset EMUCUDA_COUNT=$made/count EMUCUDA_REPORT=$made/report EMUCUDA_BYTES=150000000000 \
+        tests/emucuda/run.sh cargo test --release --features intellect-node/cuda,intellect-node/wgpu --test cuda -- \
+        --ignored --nocapture a_step_asks
+done

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs a command with a CUDA driver that computes on the CPU (emucuda.cpp). Needs g++ on x86-64, and nothing of NVIDIA.
+#   tests/emucuda/run.sh cargo test --release --features intellect-model/cuda --test cuda
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+made=$here/../../target/emucuda
+mkdir -p "$made/kernels" "$made/toolkit/include"
+g++ -std=c++20 -O2 -Wall -shared -fPIC -o "$made/libcuda.so" "$here/emucuda.cpp" -ldl
+cp "$made/libcuda.so" "$made/libnvrtc.so"
+export EMUCUDA=$here EMUCUDA_CACHE=$made/kernels LD_LIBRARY_PATH=$made${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# CubeCL asks for the headers of a toolkit; the compiler that stands in needs none.
+export CUDA_PATH=$made/toolkit
+exec "$@"
