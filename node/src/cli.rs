@@ -206,15 +206,15 @@ pub(crate) struct SimArgs {
     /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What the nodes train on: cpu, cuda:N or gpu:N
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    pub(crate) device: String,
+    /// What the nodes train on, in turn: cpu, cuda:N or gpu:N, such as cpu,gpu:0
+    #[arg(long, value_name = "DEVICES", value_delimiter = ',', default_value = "cpu")]
+    pub(crate) devices: Vec<String>,
     /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
     /// No processes: the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "out", "device",
+        "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "out", "devices",
         "rate",
     ])]
     pub(crate) in_virtual_time: bool,

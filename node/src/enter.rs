@@ -8,6 +8,7 @@ mod complete;
 pub(crate) mod data;
 mod error;
 pub(crate) mod genesis;
+mod machine;
 pub(crate) mod needs;
 mod recover;
 mod remember;
@@ -16,7 +17,6 @@ mod tokenizer;
 use std::convert::Infallible;
 use std::fs::File;
 use std::future::pending;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -45,16 +45,15 @@ use crate::manifest::Manifest;
 use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
-use crate::os::{self, Interrupts};
+use crate::os::Interrupts;
 use crate::papers::{Papers, Signers};
-use crate::store::{self, Begun, Store};
+use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
 use crate::worker::{self, Report, Snapshot};
 pub(crate) use error::EnterError;
-use error::Shortage;
 use genesis::{Early, Found};
-use needs::Needs;
+use machine::Machine;
 use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
@@ -134,12 +133,10 @@ async fn prepare(
     tell.set_run(manifest.id);
     let kept = before.of(typed, manifest.id, tell);
     let local = &typed.with(&kept.options);
-    check_machine(local, &manifest, tell)?;
+    let machine = Machine::check(local, &manifest, tell)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
-    let device = local.device.resolve().map_err(intellect_model::train::TrainError::from);
-    let device = device.map_err(|error| DriverError::Worker(error.to_string()))?;
     let data = data::look(local, &manifest, &store).await?;
     let identity = &home.identity;
     let ticket = ticket(local, identity, &manifest, &store)?;
@@ -169,12 +166,12 @@ async fn prepare(
     let found = early.find_weights(local, &store).await?;
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let measured = Arc::clone(&source);
-    let opened = Opened { local, home, manifest, store: Arc::clone(&store), source };
+    let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
     let (parts, reports) =
         opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
     let mut parts = parts;
-    let micro_batch = micro_batch(local, &parts.manifest) as u64;
-    let means = Means { device: device.to_string(), micro_batch };
+    let Machine { device, micro_batch } = machine;
+    let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
     parts.tell.started(&parts.newest, means, parts.journal.start());
     let manifest = &parts.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
@@ -238,6 +235,7 @@ fn ticket(
 pub(crate) struct Opened<'a> {
     pub(crate) local: &'a Local,
     pub(crate) home: &'a Home,
+    pub(crate) machine: Machine,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) store: Arc<Store>,
     pub(crate) source: Arc<Dataset>,
@@ -253,10 +251,10 @@ impl Opened<'_> {
         tell: &Teller,
         stop: &CancellationToken,
     ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
-        let Self { local, home, manifest, store, source } = self;
+        let Self { local, home, machine, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
-        let (worker, mut reports) = start_worker(local, home, &manifest, source, theta)?;
+        let (worker, mut reports) = start_worker((local, machine), home, &manifest, source, theta)?;
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
@@ -313,35 +311,6 @@ fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller)
     }
 }
 
-/// Sequences that the model takes at a time.
-fn micro_batch(local: &Local, manifest: &Manifest) -> usize {
-    let batch = manifest.work.train.batch;
-    local.micro_batch.map_or(batch, |wanted| batch.min(wanted.into()))
-}
-
-/// Whether memory and disk suffice; says what the run takes.
-fn check_machine(local: &Local, manifest: &Manifest, tell: &Teller) -> Result<(), EnterError> {
-    let work = &manifest.work;
-    let Needs { memory, disk } = Needs::of(&manifest.run, work, micro_batch(local, manifest));
-    let disk = disk.saturating_add(data::folder_bytes(local, manifest));
-    let kept = store::kept_bytes(&local.data_dir, manifest.id);
-    tell.say(&format!(
-        "this run takes {} of memory and {} of disk; its state is {}",
-        figures::bytes(memory),
-        figures::bytes(disk),
-        figures::bytes(work.state_bytes())
-    ));
-    if let Some(short) = Shortage::of(memory, os::memory_available_bytes()) {
-        return Err(EnterError::Memory(short));
-    }
-    let folder: &Path = &local.data_dir;
-    let disk = disk.saturating_sub(kept);
-    if let Some(short) = Shortage::of(disk, os::disk_available_bytes(folder)) {
-        return Err(EnterError::Disk { folder: folder.display().to_string(), short });
-    }
-    Ok(())
-}
-
 /// Does what takes long on a thread of its own.
 async fn off_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -351,7 +320,7 @@ async fn off_loop<T: Send + 'static>(
 }
 
 fn start_worker(
-    local: &Local,
+    (local, machine): (&Local, Machine),
     home: &Home,
     manifest: &Manifest,
     source: Arc<Dataset>,
@@ -366,11 +335,11 @@ fn start_worker(
         codec: manifest.run.codec,
         outer: manifest.outer(),
     };
-    let (work, device) = (manifest.work.clone(), local.device);
-    let (threads, micro_batch) = (local.options.threads().get(), local.micro_batch.map(Into::into));
+    let (work, threads) = (manifest.work.clone(), local.options.threads().get());
+    let Machine { device, micro_batch } = machine;
     let make = move || -> Result<(Box<dyn Trainer>, State), String> {
         intellect_model::use_threads(threads);
-        let trainer = intellect_model::trainer(&work, source, device, micro_batch)
+        let trainer = intellect_model::trainer(&work, source, device, Some(micro_batch))
             .map_err(|error| error.to_string())?;
         let drawn = || intellect_model::genesis::weights(seed, &arch::specs(&work.model));
         Ok((trainer, State::genesis(theta.unwrap_or_else(drawn))))

@@ -60,7 +60,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut folder = Folder::make(args)?;
     let mut stop = Stop::listen().map_err(SimError::Signals)?;
     let (plan, scenario) = Plan::check(args, &folder.path)?;
-    let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device)?;
+    let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device(0))?;
     let entropies = gauge.entropies();
     table::introduce(&plan, &entropies, out)?;
     let unusable = cannot("use", &plan.folder);

@@ -4,6 +4,7 @@ use std::io;
 
 use intellect_model::data::DataError;
 use intellect_model::tokenizer::OpenError;
+use intellect_model::{Device, DeviceError};
 use intellect_protocol::admit::Denied;
 
 use crate::driver::DriverError;
@@ -62,6 +63,23 @@ pub(crate) enum EnterError {
         .0.needed, .0.available, .0.missing
     )]
     Memory(Shortage),
+    /// A GPU that cannot be used.
+    #[error(transparent)]
+    Device(DeviceError),
+    /// Too little memory of a GPU.
+    #[error(
+        "this run needs {} of the memory of {device} and {} are free: {} are missing; close other programs, {remedy}or \
+         train with --device cpu",
+        short.needed, short.available, short.missing
+    )]
+    GpuMemory {
+        /// The GPU.
+        device: Device,
+        /// What else may help.
+        remedy: &'static str,
+        /// How much too little.
+        short: Shortage,
+    },
     /// Too little disk.
     #[error(
         "{folder} needs {} for checkpoints and data and has {}: {} are missing; free some space, or name \

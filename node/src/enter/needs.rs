@@ -6,33 +6,37 @@
 //! still has the old ones (4·P each), and encoded updates; the trainer's part is the model's to
 //! say.
 
+use intellect_model::Device;
 use intellect_model::config::Work;
 use intellect_model::train;
 use intellect_protocol::holdings::{IN_MEMORY, OPEN, PINNED_MAX};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
 
-/// Bytes of memory and of disk.
+/// Bytes of memory, of a GPU's memory where one trains, and of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) memory: u64,
+    pub(crate) gpu: Option<u64>,
     pub(crate) disk: u64,
 }
 
 impl Needs {
-    /// Of a node that trains with `micro_batch` sequences at a time.
-    pub(crate) fn of(run: &Run, work: &Work, micro_batch: usize) -> Self {
+    /// Of a node that trains with `micro_batch` sequences at a time on a device.
+    pub(crate) fn of(run: &Run, work: &Work, micro_batch: usize, device: Device) -> Self {
+        let gpu = device.is_gpu().then(|| train::held_on_gpu(work, micro_batch));
+        let trainer = if gpu.is_some() { 0 } else { train::held_bytes(work, micro_batch) };
         let (state, update) = (work.state_bytes(), update_bytes(run, work));
         let copies = 3 * state + 4 * 4 * work.model.parameter_count();
         // Encoded: the updates that are served, and those of two attempts.
         let memory = PROGRAM_BYTES
             .saturating_add(copies)
             .saturating_add((IN_MEMORY as u64 + 2) * update)
-            .saturating_add(train::held_bytes(work, micro_batch));
+            .saturating_add(trainer);
         let updates = (UPDATES_KEPT + OPEN) as u64;
         // Published weights stay, without their momentum.
         let published = if run.genesis.is_some() { state / 2 } else { 0 };
-        Self { memory, disk: CHECKPOINTS_ROOM * state + updates * update + published }
+        Self { memory, gpu, disk: CHECKPOINTS_ROOM * state + updates * update + published }
     }
 }
 
@@ -60,11 +64,17 @@ mod tests {
     #[test]
     fn a_smaller_micro_batch_and_shorter_updates_need_less() {
         let (mut run, work) = (Run::new(Keypair::from_seed(&[1; 32]).peer(), 1), Work::synthetic());
-        let whole = Needs::of(&run, &work, work.train.batch);
-        let least = Needs::of(&run, &work, 1);
+        let whole = Needs::of(&run, &work, work.train.batch, Device::Cpu);
+        let least = Needs::of(&run, &work, 1, Device::Cpu);
+        let on_gpu = Needs::of(&run, &work, 1, Device::Gpu(Some(0)));
+        let gpu = on_gpu.gpu.unwrap();
+        assert!(
+            gpu >= train::held_bytes(&work, 1)
+                && least.memory == on_gpu.memory + train::held_bytes(&work, 1)
+        );
         assert!(least.memory < whole.memory && least.disk == whole.disk);
         run.codec = Codec::F32;
-        let long = Needs::of(&run, &work, 1);
+        let long = Needs::of(&run, &work, 1, Device::Cpu);
         let more = update_bytes(&run, &work) - work.model.parameter_count() * 260 / 256;
         assert!(long.memory > least.memory + 5 * more && long.disk > least.disk + 40 * more);
     }

@@ -40,8 +40,8 @@ pub(super) struct Plan {
     pub(super) rate: u64,
     /// Threads that compute in each node.
     pub(super) threads: usize,
-    /// What the nodes train on.
-    pub(super) device: Device,
+    /// What the nodes train on, in turn; at least one.
+    pub(super) devices: Vec<Device>,
     /// Random harm, if any.
     pub(super) chaos: Option<Forecast>,
     /// What joins them: line i for peer i, the last one for the bootstrap.
@@ -77,6 +77,7 @@ impl Plan {
                 .map_err(SimError::Links)?,
             false => Network::Loopback,
         };
+        let devices = args.devices.iter().map(|name| config::parse_device(name));
         let plan = Self {
             peers,
             epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
@@ -86,12 +87,17 @@ impl Plan {
             seed: args.seed,
             rate: args.rate,
             threads: (os::cores() / peers).max(1),
-            device: config::parse_device(&args.device)?,
+            devices: devices.collect::<Result<_, _>>()?,
             chaos,
             network,
             folder: folder.to_owned(),
         };
         Ok((plan, scenario))
+    }
+
+    /// What this node trains on.
+    pub(super) fn device(&self, index: usize) -> Device {
+        self.devices[index % self.devices.len()]
     }
 
     /// A simulation in which nobody commits for so long has failed. Under chaos the protocol may

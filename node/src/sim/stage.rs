@@ -287,7 +287,7 @@ impl<'a> Stage<'a> {
         add("--epochs", plan.epochs.to_string());
         add("--threads", plan.threads.to_string());
         add("--rate", plan.rate.to_string());
-        add("--device", plan.device.to_string());
+        add("--device", plan.device(index).to_string());
         add("--log", "info".to_owned());
         plan.data.iter().for_each(|data| add("--data", text(data)));
         if let Some(genesis) = plan.genesis.as_ref().filter(|_| index == 0) {

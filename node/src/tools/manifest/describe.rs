@@ -1,8 +1,10 @@
 //! What a manifest means, in words: what `manifest show` says, and in part `manifest new`.
 
 use intellect_model::{
+    Device,
     arch::Arch,
     config::{Component, Data, Hints, Source, Vocabulary, Work},
+    train,
 };
 use intellect_protocol::{
     admit::Authorities,
@@ -17,7 +19,7 @@ use crate::{
 };
 
 /// What a manifest means, in words.
-pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 14] {
+pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 15] {
     let Manifest { run, work, id, .. } = manifest;
     let genesis = run.genesis.map_or_else(
         || format!("drawn from seed {}: every peer makes them", run.seed),
@@ -37,6 +39,7 @@ pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 14] {
         ("joining", describe_level(&run.trust.level)),
         ("compute", describe_compute(run, work)),
         ("memory", describe_memory(run, work)),
+        ("on GPUs", describe_gpus(work)),
         (
             "ends",
             match run.stop_tokens {
@@ -241,8 +244,7 @@ fn describe_members(run: &Run) -> String {
 
 /// What every peer needs, with the whole batch at once and with one sequence at a time.
 fn describe_memory(run: &Run, work: &Work) -> String {
-    let all = Needs::of(run, work, work.train.batch);
-    let least = Needs::of(run, work, 1);
+    let [all, least] = [work.train.batch, 1].map(|size| Needs::of(run, work, size, Device::Cpu));
     format!(
         "about {} of memory per peer ({} with --micro-batch 1), {} of disk; the agreed state has \
          {}",
@@ -251,6 +253,20 @@ fn describe_memory(run: &Run, work: &Work) -> String {
         bytes(all.disk),
         bytes(work.state_bytes())
     )
+}
+
+/// How many sequences at a time GPUs of usual sizes take.
+fn describe_gpus(work: &Work) -> String {
+    let batch = work.train.batch;
+    let sizes = [12, 24, 80, 141].map(|gigabytes: u64| {
+        let room = gigabytes * 1_000_000_000;
+        match train::micro_batch(work, |size| train::held_on_gpu(work, size) <= room) {
+            Some(size) if size == batch => format!("{gigabytes} GB take all {batch}"),
+            Some(size) => format!("{gigabytes} GB {size}"),
+            None => format!("{gigabytes} GB are too few"),
+        }
+    });
+    format!("of {batch} sequences at a time, {}", sizes.join(", "))
 }
 
 /// Floating-point operations of training.

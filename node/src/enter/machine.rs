@@ -1,0 +1,93 @@
+//! What this machine has for a run: its device, how many sequences fit at a time, memory and disk.
+
+use std::path::Path;
+
+use intellect_model::Device;
+use intellect_model::config::Work;
+use intellect_model::train;
+
+use super::data;
+use super::error::{EnterError, Shortage};
+use super::needs::Needs;
+use crate::config::Local;
+use crate::manifest::Manifest;
+use crate::tell::Teller;
+use crate::{figures, os, store};
+
+/// What computes, and how many sequences it takes at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(super) device: Device,
+    pub(super) micro_batch: usize,
+}
+
+impl Machine {
+    /// Finds out what is here, and says what the run takes.
+    pub(super) fn check(
+        local: &Local,
+        manifest: &Manifest,
+        tell: &Teller,
+    ) -> Result<Self, EnterError> {
+        let work = &manifest.work;
+        let device = local.device.resolve().map_err(EnterError::Device)?;
+        let free = Free {
+            host: os::memory_available_bytes(),
+            gpu: device.free_bytes().map_err(EnterError::Device)?,
+        };
+        let needs = |micro_batch| Needs::of(&manifest.run, work, micro_batch, device);
+        let micro_batch = match local.micro_batch {
+            Some(wanted) => work.train.batch.min(wanted.into()),
+            None => chosen(work, device, |micro_batch| free.holds(&needs(micro_batch))),
+        };
+        let Needs { memory, gpu, disk } = needs(micro_batch);
+        let disk = disk.saturating_add(data::folder_bytes(local, manifest));
+        let on_gpu = gpu.map(|gpu| format!(", {} of {device}", figures::bytes(gpu)));
+        tell.say(&format!(
+            "this run takes {} of memory{} and {} of disk; its state is {}",
+            figures::bytes(memory),
+            on_gpu.unwrap_or_default(),
+            figures::bytes(disk),
+            figures::bytes(work.state_bytes())
+        ));
+        if micro_batch < work.train.batch && local.micro_batch.is_none() {
+            tell.say(&format!(
+                "memory is for {} of the {} sequences of a step at a time (--micro-batch)",
+                micro_batch, work.train.batch
+            ));
+        }
+        if let Some(short) = gpu.and_then(|gpu| Shortage::of(gpu, free.gpu)) {
+            let remedy = if micro_batch > 1 { "choose a smaller --micro-batch, " } else { "" };
+            return Err(EnterError::GpuMemory { device, remedy, short });
+        }
+        if let Some(short) = Shortage::of(memory, free.host) {
+            return Err(EnterError::Memory(short));
+        }
+        let folder: &Path = &local.data_dir;
+        let disk = disk.saturating_sub(store::kept_bytes(folder, manifest.id));
+        if let Some(short) = Shortage::of(disk, os::disk_available_bytes(folder)) {
+            return Err(EnterError::Disk { folder: folder.display().to_string(), short });
+        }
+        Ok(Self { device, micro_batch })
+    }
+}
+
+/// Bytes that nobody uses, where that is known.
+struct Free {
+    host: Option<u64>,
+    gpu: Option<u64>,
+}
+
+impl Free {
+    fn holds(&self, needs: &Needs) -> bool {
+        let gpu = needs.gpu.is_none_or(|gpu| self.gpu.is_none_or(|free| gpu <= free));
+        gpu && self.host.is_none_or(|free| needs.memory <= free)
+    }
+}
+
+/// The most sequences that fit; one of a GPU whose driver does not say what it has.
+fn chosen(work: &Work, device: Device, fits: impl Fn(usize) -> bool) -> usize {
+    match device {
+        Device::Gpu(_) => 1,
+        _ => train::micro_batch(work, fits).unwrap_or(1),
+    }
+}
