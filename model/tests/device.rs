@@ -9,8 +9,8 @@
 
 #[path = "golden/checks.rs"]
 mod checks;
-#[path = "device/common.rs"]
-mod common;
+#[path = "device/promises.rs"]
+mod promises;
 #[path = "device/definition.rs"]
 mod definition;
 #[path = "device/kernels.rs"]
@@ -36,13 +36,13 @@ type Gpu = burn_wgpu::Wgpu<f32, i32>;
 
 /// The first GPU, if there is one.
 fn device() -> Option<Device> {
-    common::usable(Device::Gpu(Some(0)))
+    promises::usable(Device::Gpu(Some(0)))
 }
 
 /// In fresh memory, and in used.
 fn assert_golden(name: &str) {
     if device().is_some() {
-        common::assert_golden::<Autodiff<Gpu>>(name, &[false, true]);
+        promises::assert_golden::<Autodiff<Gpu>>(name, &[false, true]);
     }
 }
 
@@ -90,14 +90,14 @@ fn products_are_their_definition() {
 #[test]
 fn every_family_starts_and_learns() {
     if let Some(device) = device() {
-        common::assert_every_family_starts_and_learns(device);
+        promises::assert_every_family_starts_and_learns(device);
     }
 }
 
 #[test]
 fn an_allocation_that_fails_is_an_error_and_ends_the_device() {
     if let Some(device) = device() {
-        common::assert_an_allocation_that_fails_ends_the_device(device);
+        promises::assert_an_allocation_that_fails_ends_the_device(device);
     }
 }
 

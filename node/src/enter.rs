@@ -8,7 +8,7 @@ mod complete;
 pub(crate) mod data;
 mod error;
 pub(crate) mod genesis;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod needs;
 mod recover;
 mod remember;

@@ -8,5 +8,5 @@ for preset in llama-150m llama-1b finch-1b6; do
     rm -f "$made/count" "$made/report"
     EMUCUDA_PRESET=$preset EMUCUDA_COUNT=$made/count EMUCUDA_REPORT=$made/report EMUCUDA_BYTES=150000000000 \
         tests/emucuda/run.sh cargo test --release --features intellect-node/cuda,intellect-node/wgpu --test cuda -- \
-        --ignored --nocapture a_step_asks
+        --nocapture a_step_asks
 done

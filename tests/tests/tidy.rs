@@ -557,7 +557,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("burn", &["model/"]),
     ("wgpu", &["model/src/device/"]),
     ("cudarc", &["model/src/device/"]),
-    ("cubecl", &["model/src/ops/"]),
+    ("cubecl", &["model/src/ops/", "model/tests/device/tensor_cores.rs"]),
     ("cubek", &["model/src/ops/cube.rs"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),

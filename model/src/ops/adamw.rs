@@ -6,11 +6,10 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, fma, simd};
-use super::operator::{Untracked, primitive, tensor};
+use super::operator::{FusedOps, Untracked, primitive, tensor};
 use super::reduce;
 
 /// Σ x². // `y [1]`

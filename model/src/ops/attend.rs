@@ -7,12 +7,11 @@ use burn_tensor::{Bool, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::attention::Heads;
 use super::buf::{floats, make};
 use super::clock;
 use super::lanes::{dot_lanes, exp_lanes, fma, max_lanes, simd};
-use super::operator::{Untracked, primitive, tensor};
+use super::operator::{FusedOps, Untracked, primitive, tensor};
 use super::project::matmul;
 use super::reduce;
 

@@ -37,14 +37,13 @@ use burn_flex::FlexTensor;
 use burn_tensor::{Bool, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 #[cfg(feature = "cube")]
 use super::cube::{GpuBackend, OnGpu};
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{dot_lanes, exp, fma, simd};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::project::matmul;
 use super::reduce;
 

@@ -5,7 +5,7 @@
 //! the sizes that it is given, and its launch says so beside `unsafe`.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{DType, Shape, TensorMetadata as _};
+use burn_backend::{Backend, DType, Shape, TensorMetadata as _};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -16,11 +16,10 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::FusedOps;
 use super::node::{Back, BackOfMany};
 
 /// A backend of CubeCL with numbers of 32 bits.
-pub trait GpuBackend: FusedOps<FloatTensorPrimitive = CubeTensor<Self::Runtime>> {
+pub trait GpuBackend: Backend<FloatTensorPrimitive = CubeTensor<Self::Runtime>> {
     /// CUDA or wgpu.
     type Runtime: CubeRuntime;
 }

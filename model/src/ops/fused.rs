@@ -2,40 +2,11 @@
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn_backend::Backend;
-use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 
 use super::buf::contiguous;
 use super::node::{Variable, track, track_many};
-use super::operator::{MultiOutput, Operator, Untracked};
-
-/// burn's `Backend` with the operators of this crate, in their plain form unless it says otherwise.
-pub trait FusedOps: Backend {
-    /// Runs an operator.
-    fn run<O: Operator<N>, const N: usize>(
-        op: O,
-        inputs: [FloatTensor<Self>; N],
-    ) -> FloatTensor<Self> {
-        op.plain::<Self>(inputs)
-    }
-
-    /// Runs an operator with several outputs.
-    fn run_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
-        op: O,
-        inputs: [FloatTensor<Self>; N],
-    ) -> [FloatTensor<Self>; M] {
-        op.plain::<Self>(inputs)
-    }
-
-    /// Runs an operator that has no backward pass by hand.
-    fn untracked<O: Untracked<N, M>, const N: usize, const M: usize>(
-        op: O,
-        inputs: [FloatTensor<Self>; N],
-    ) -> [FloatTensor<Self>; M] {
-        op.plain::<Self>(inputs)
-    }
-}
+use super::operator::{FusedOps, MultiOutput, Operator, Untracked};
 
 impl FusedOps for Flex {
     fn run<O: Operator<N>, const N: usize>(op: O, inputs: [FlexTensor; N]) -> FlexTensor {
@@ -87,6 +58,7 @@ impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 mod on_gpus {
     //! Kernels of ours where an operator has some, else the plain form.
 
+    use burn_backend::tensor::FloatTensor;
     use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, IntElement};
 
     use super::*;

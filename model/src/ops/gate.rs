@@ -6,11 +6,10 @@ use burn_flex::FlexTensor;
 use burn_tensor::activation;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp, fma, sigmoid};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::elementwise;
 
 /// y = max(x, 0)². // any shape

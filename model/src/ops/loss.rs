@@ -13,11 +13,10 @@ use burn_flex::FlexTensor;
 use burn_tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{exp_lanes, max_lanes, simd};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::reduce;
 use super::rows::{ELEMENTS, ROWS};
 

@@ -8,12 +8,11 @@ use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::gemm::{MatMut, Threads, Write, product};
 use super::lanes::{fma, tanh};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::project::{matmul, matrix, multiply};
 use super::rows::{self, elementwise};
 

@@ -20,12 +20,11 @@ use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{each, fma, simd};
-use super::operator::{MultiOutput, primitive, tensor};
+use super::operator::{FusedOps, MultiOutput, primitive, tensor};
 use super::project::matmul;
 use super::rows::add_up;
 use super::shift::{Shifted, back};

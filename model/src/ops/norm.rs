@@ -15,11 +15,10 @@ use burn_tensor::activation::silu;
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{dot_lanes, each, fma, sigmoid, simd, sum_lanes};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::reduce;
 use super::rows::{ROWS, add_up};
 

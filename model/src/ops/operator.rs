@@ -7,7 +7,6 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
 use burn_tensor::{Tensor, TensorPrimitive};
 
-use super::FusedOps;
 #[cfg(feature = "cube")]
 use super::cube::{GpuBackend, OnGpu, OnGpuOfMany};
 
@@ -61,6 +60,33 @@ pub trait Untracked<const N: usize, const M: usize> {
 
     /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];
+}
+
+/// burn's `Backend` with the operators of this crate, in their plain form unless it says otherwise.
+pub trait FusedOps: Backend {
+    /// Runs an operator.
+    fn run<O: Operator<N>, const N: usize>(
+        op: O,
+        inputs: [FloatTensor<Self>; N],
+    ) -> FloatTensor<Self> {
+        op.plain::<Self>(inputs)
+    }
+
+    /// Runs an operator with several outputs.
+    fn run_multi<O: MultiOutput<N, M>, const N: usize, const M: usize>(
+        op: O,
+        inputs: [FloatTensor<Self>; N],
+    ) -> [FloatTensor<Self>; M] {
+        op.plain::<Self>(inputs)
+    }
+
+    /// Runs an operator that has no backward pass by hand.
+    fn untracked<O: Untracked<N, M>, const N: usize, const M: usize>(
+        op: O,
+        inputs: [FloatTensor<Self>; N],
+    ) -> [FloatTensor<Self>; M] {
+        op.plain::<Self>(inputs)
+    }
 }
 
 /// A backend's tensor as burn's, in which plain forms are written.

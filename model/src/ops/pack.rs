@@ -6,10 +6,9 @@ use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 
 /// y = [a | b | c]. // [N, D] each; y [N, 3D]
 #[derive(Clone, Copy, Debug)]

@@ -6,12 +6,11 @@ use burn_backend::tensor::FloatTensor;
 use burn_flex::{Flex, FlexTensor};
 use burn_tensor::Tensor;
 
-use super::FusedOps;
 use super::buf::{floats, make};
 #[cfg(feature = "cube")]
 use super::cube::{self, GpuBackend, OnGpu};
 use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::{clock, rows};
 
 /// y = a·b by the backend's strategy: what plain forms multiply with, so that burn's own choice of a kernel is asked

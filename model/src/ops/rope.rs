@@ -7,12 +7,11 @@ use burn_flex::FlexTensor;
 use burn_tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::attention::Heads;
 use super::buf::floats_mut;
 use super::clock;
 use super::lanes::{each, simd};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::ROWS;
 
 /// Turns the query and key heads of packed rows by the angles of their positions.

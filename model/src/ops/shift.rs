@@ -15,11 +15,10 @@ use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::lanes::{each, fma, simd};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::{ROWS, add_up};
 
 /// What the weight of a token shift weighs.

@@ -6,11 +6,10 @@ use burn_flex::FlexTensor;
 use burn_tensor::activation::silu;
 use rayon::prelude::*;
 
-use super::FusedOps;
 use super::buf::{floats, make};
 use super::clock;
 use super::lanes::{each, fma, sigmoid, simd};
-use super::operator::{Operator, primitive, tensor};
+use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::ROWS;
 
 /// y = silu(gate)∘up. // gate_up [N, 2F] as [gate | up], y [N, F]

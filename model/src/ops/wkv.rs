@@ -52,13 +52,12 @@ use self::scan::{
     CHUNK, Chunk, Order, Orientation, PaddedMatrix, Scan, add_bonus, add_rows, decay, finish, load,
     scan, sum_of_products,
 };
-use super::FusedOps;
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
 #[cfg(feature = "cube")]
 use super::cube::{GpuBackend, OnGpuOfMany};
 use super::gemm::MatMut;
-use super::operator::MultiOutput;
+use super::operator::{FusedOps, MultiOutput};
 use super::rows::add_up;
 
 /// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token

@@ -65,10 +65,9 @@ fn step(work: &Work, sequences: usize) -> BTreeMap<String, u64> {
     after.into_iter().map(more).collect()
 }
 
-/// What the preset in `EMUCUDA_PRESET` asks is what `tests/emucuda/budgets.toml` says. A process each: a pool of
+/// What a preset asks is what `tests/emucuda/budgets.toml` says. A process each: a pool of
 /// memory keeps what it had.
-pub(crate) fn assert_budget() {
-    let name = env::var("EMUCUDA_PRESET").unwrap();
+pub(crate) fn assert_budget(name: &str) {
     let model = presets().into_iter().find(|(known, _)| *known == name).unwrap().1;
     // A device is checked with numbers.
     let small = Work { model: model.family.bench_model(), ..Work::synthetic() };

@@ -16,7 +16,7 @@ use intellect_protocol::wire;
 use super::*;
 use crate::cli::{Cli, RunArgs};
 use crate::config::{Local, Voice};
-use crate::enter::{Opened, genesis::Found};
+use crate::enter::{Opened, genesis::Found, machine::Machine};
 use crate::identity::{Home, Origin};
 use crate::manifest::Draft;
 use crate::tell::events::Sink;
@@ -49,7 +49,8 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     };
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
-    let opened = Opened { local: &local, home: &home, manifest, store, source };
+    let machine = Machine { device: local.device, micro_batch: manifest.work.train.batch };
+    let opened = Opened { local: &local, home: &home, machine, manifest, store, source };
     let loaded = opened.load(begun, (Found::default(), None), net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();
     (Driver::new(parts).0, reports)

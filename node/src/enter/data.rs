@@ -28,14 +28,6 @@ pub(crate) enum Files {
     But(Vec<Fingerprint>),
 }
 
-/// Bytes that the run's folder has to hold of its data, where nobody names files.
-pub(super) fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
-    let data = &manifest.work.data;
-    let all: u64 = data.source.files().iter().map(|file| file.bytes).sum();
-    let fetches = data.is_fetched() && local.options.data.is_empty() && all <= local.fetch_data;
-    if fetches { all } else { 0 }
-}
-
 /// Opens what is here, which reads it whole to compare its digests.
 ///
 /// # Errors

@@ -6,7 +6,6 @@ use intellect_model::Device;
 use intellect_model::config::Work;
 use intellect_model::train;
 
-use super::data;
 use super::error::{EnterError, Shortage};
 use super::needs::Needs;
 use crate::config::Local;
@@ -17,8 +16,8 @@ use crate::{figures, os, store};
 /// What computes, and how many sequences it takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    pub(super) device: Device,
-    pub(super) micro_batch: usize,
+    pub(crate) device: Device,
+    pub(crate) micro_batch: usize,
 }
 
 impl Machine {
@@ -40,7 +39,7 @@ impl Machine {
             None => chosen(work, device, |micro_batch| free.holds(&needs(micro_batch))),
         };
         let Needs { memory, gpu, disk } = needs(micro_batch);
-        let disk = disk.saturating_add(data::folder_bytes(local, manifest));
+        let disk = disk.saturating_add(folder_bytes(local, manifest));
         let on_gpu = gpu.map(|gpu| format!(", {} of {device}", figures::bytes(gpu)));
         tell.say(&format!(
             "this run takes {} of memory{} and {} of disk; its state is {}",
@@ -90,4 +89,12 @@ fn chosen(work: &Work, device: Device, fits: impl Fn(usize) -> bool) -> usize {
         Device::Gpu(_) => 1,
         _ => train::micro_batch(work, fits).unwrap_or(1),
     }
+}
+
+/// Bytes that the run's folder has to hold of its data, where nobody names files.
+fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
+    let data = &manifest.work.data;
+    let all: u64 = data.source.files().iter().map(|file| file.bytes).sum();
+    let fetches = data.is_fetched() && local.options.data.is_empty() && all <= local.fetch_data;
+    if fetches { all } else { 0 }
 }

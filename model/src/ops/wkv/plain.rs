@@ -1,13 +1,12 @@
 //! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
 //! chunk that carries the state.
 
-use crate::ops::FusedOps;
 use crate::ops::project::matmul;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_tensor::{Bool, Tensor, TensorData};
 
-use crate::ops::operator::{primitive, tensor};
+use crate::ops::operator::{FusedOps, primitive, tensor};
 use crate::ops::reduce;
 
 /// Tokens between two carried states.
