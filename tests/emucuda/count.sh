@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts what a step of large presets asks of a GPU, and holds it against budgets.toml. By hand; two minutes.
+# Counts what a step of large presets asks of a GPU, and holds it against budgets.toml. By hand; five minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 made=$PWD/target/emucuda
