@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command with a CUDA driver that computes on the CPU (emucuda.cpp). Needs g++ on x86-64, and nothing of NVIDIA.
-#   tests/emucuda/run.sh cargo test --release --features intellect-model/cuda --test cuda
+# Runs a program with a CUDA driver that computes on the CPU (emucuda.cpp). Needs g++ on x86-64, and nothing of NVIDIA.
+# Not cargo itself, which would build whatever asks for CUDA_PATH once more; as cargo's runner:
+#   export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$PWD/tests/emucuda/run.sh
+#   cargo test --release --features intellect-node/cuda,intellect-node/wgpu --test cuda
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 made=$here/../../target/emucuda
