@@ -18,7 +18,7 @@
 pub(crate) mod check;
 mod memory;
 
-pub use self::memory::{held_bytes, held_on_gpu, micro_batch};
+pub use self::memory::{fits_gpu, held_bytes, held_on_gpu, micro_batch};
 
 use std::ops::Range;
 use std::sync::Arc;

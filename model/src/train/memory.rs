@@ -21,6 +21,15 @@ pub fn held_on_gpu(work: &Work, micro_batch: usize) -> u64 {
     held_bytes(work, micro_batch).saturating_add(more.saturating_mul(4))
 }
 
+/// Whether a GPU with so many free bytes takes so many sequences at a time. A tensor of it is at most a quarter of its
+/// memory, and has fewer numbers than 32 bits count; the scores of the vocabulary are the largest.
+#[must_use]
+pub fn fits_gpu(work: &Work, micro_batch: usize, free: u64) -> bool {
+    let tokens = micro_batch.min(work.train.batch).saturating_mul(work.model.context) as u64;
+    let scores = tokens.saturating_mul(work.model.vocab as u64);
+    held_on_gpu(work, micro_batch) <= free && scores <= free / 16 && scores < 1 << 32
+}
+
 /// Numbers that are held whatever a step takes.
 fn of_parameters(work: &Work, micro_batch: usize) -> u64 {
     let model = &work.model;

@@ -252,3 +252,15 @@ fn more_micro_batch_costs_more_memory() {
     assert_eq!(held_bytes(&work, 8), 16 * count + embedding + batch * (two - one));
     assert_eq!(held_bytes(&work, 8), held_bytes(&work, 100));
 }
+
+#[test]
+fn scores_of_a_gpu_are_a_quarter_of_it_and_counted_by_32_bits() {
+    let mut work = Work::synthetic();
+    (work.model.vocab, work.model.context, work.train.batch) = (1 << 17, 1 << 10, 64);
+    let enough = 1 << 50;
+    assert!(fits_gpu(&work, 31, enough) && !fits_gpu(&work, 32, enough));
+    assert_eq!(micro_batch(&work, |size| fits_gpu(&work, size, enough)), Some(16));
+    let quarter = 4 * 4 * (4 << 27);
+    assert!(fits_gpu(&work, 4, quarter.max(held_on_gpu(&work, 4))));
+    assert!(!fits_gpu(&work, 1, held_on_gpu(&work, 1) - 1));
+}

@@ -36,7 +36,10 @@ impl Machine {
         let needs = |micro_batch| Needs::of(&manifest.run, work, micro_batch, device);
         let micro_batch = match local.micro_batch {
             Some(wanted) => work.train.batch.min(wanted.into()),
-            None => chosen(work, device, |micro_batch| free.holds(&needs(micro_batch))),
+            None => chosen(work, device, |micro_batch| {
+                let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
+                free.gpu.is_none_or(on_gpu) && free.holds(&needs(micro_batch))
+            }),
         };
         let Needs { memory, gpu, disk } = needs(micro_batch);
         let disk = disk.saturating_add(folder_bytes(local, manifest));

@@ -260,7 +260,7 @@ fn describe_gpus(work: &Work) -> String {
     let batch = work.train.batch;
     let sizes = [12, 24, 80, 141].map(|gigabytes: u64| {
         let room = gigabytes * 1_000_000_000;
-        match train::micro_batch(work, |size| train::held_on_gpu(work, size) <= room) {
+        match train::micro_batch(work, |size| train::fits_gpu(work, size, room)) {
             Some(size) if size == batch => format!("{gigabytes} GB take all {batch}"),
             Some(size) => format!("{gigabytes} GB {size}"),
             None => format!("{gigabytes} GB are too few"),
