@@ -18,6 +18,8 @@ mod promises;
 mod definition;
 #[path = "device/kernels.rs"]
 mod kernels;
+#[path = "device/operators.rs"]
+mod operators;
 #[path = "golden/llama.rs"]
 mod llama;
 #[path = "golden/rwkv.rs"]
@@ -73,6 +75,13 @@ fn attention_is_its_definition() {
 fn the_recurrence_is_its_definition() {
     if is_here() {
         kernels::assert_the_recurrence_is_its_definition::<Cuda>();
+    }
+}
+
+#[test]
+fn operators_are_those_of_the_cpu() {
+    if is_here() {
+        operators::assert_operators_are_those_of_the_cpu::<Cuda>();
     }
 }
 

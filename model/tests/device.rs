@@ -15,6 +15,8 @@ mod promises;
 mod definition;
 #[path = "device/kernels.rs"]
 mod kernels;
+#[path = "device/operators.rs"]
+mod operators;
 #[expect(dead_code, reason = "operators use more of it")]
 #[path = "../src/ops/reduce.rs"]
 mod reduce;
@@ -77,6 +79,13 @@ fn attention_is_its_definition() {
 fn the_recurrence_is_its_definition() {
     if device().is_some() {
         kernels::assert_the_recurrence_is_its_definition::<Autodiff<Gpu>>();
+    }
+}
+
+#[test]
+fn operators_are_those_of_the_cpu() {
+    if device().is_some() {
+        operators::assert_operators_are_those_of_the_cpu::<Autodiff<Gpu>>();
     }
 }
 

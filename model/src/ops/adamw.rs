@@ -1,6 +1,9 @@
 //! AdamW in one pass over parameter, gradient and moments (Loshchilov & Hutter 2019), and the
 //! square of a gradient's norm. [`optim`](crate::optim) has the equations.
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
@@ -8,6 +11,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::GpuBackend;
 use super::lanes::{dot_lanes, fma, simd};
 use super::operator::{FusedOps, Untracked, primitive, tensor};
 use super::reduce;
@@ -72,6 +77,11 @@ impl Untracked<4, 3> for AdamW {
         let tasks = (ps, floats(&g).par_chunks(ELEMENTS), ms, vs).into_par_iter();
         tasks.for_each(|(p, g, m, v)| adamw(p, g, m, v, *self));
         [p, m, v]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend + FusedOps>(&self, inputs: [FloatTensor<B>; 4]) -> [FloatTensor<B>; 3] {
+        cube::adamw::<B>(*self, inputs)
     }
 }
 

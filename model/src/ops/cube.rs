@@ -2,7 +2,11 @@
 //!
 //! Kernels are written in CubeCL, so that one source is CUDA and WGSL. They are launched without CubeCL's check of
 //! every index, which puts a compare and a select around each load: a kernel clamps its indices, or compares them with
-//! the sizes that it is given, and its launch says so beside `unsafe`.
+//! the sizes that it is given. So each of them is launched by [`launch`], the one place with `unsafe`.
+//!
+//! No sum depends on the order in which units happen to run: the same inputs give the same bits.
+
+mod columns;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape, TensorMetadata as _};
@@ -11,11 +15,13 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, IntElement};
 use burn_std::tensor::is_contiguous;
-use cubecl::prelude::TensorArg;
+use cubecl::prelude::*;
+use cubecl::{calculate_cube_count_elemwise, client::ComputeClient};
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
+pub(super) use self::columns::sum_rows;
 use super::node::{Back, BackOfMany};
 
 /// A backend of CubeCL with numbers of 32 bits.
@@ -47,6 +53,57 @@ pub(super) fn empty<R: CubeRuntime>(
 /// The same values in the order of their indices.
 pub(super) fn contiguous<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     into_contiguous(x)
+}
+
+/// Launches a kernel in a module of this crate: its module and name, a tensor on its device, cubes and their units, and
+/// what the kernel takes.
+macro_rules! launch {
+    ($kernel:ident $(::$part:ident)* $(<$generic:ty>)?, $like:expr, $cubes:expr, $($argument:expr),+ $(,)?) => {{
+        let (count, dim) = $cubes;
+        #[expect(unsafe_code, reason = "kernels clamp every index, or compare it with the sizes that they are given")]
+        unsafe {
+            $kernel$(::$part)*::launch_unchecked$(::<$generic, _>)?(&$like.client, count, dim, $($argument),+);
+        }
+    }};
+}
+pub(super) use launch;
+
+/// A unit for each of so many numbers, for kernels that let units behind them do nothing.
+pub(super) fn units<R: CubeRuntime>(like: &CubeTensor<R>, count: usize) -> (CubeCount, CubeDim) {
+    let client: &ComputeClient<R> = &like.client;
+    let dim = CubeDim::new_1d(256);
+    (calculate_cube_count_elemwise(client, count, dim), dim)
+}
+
+/// Numbers of a tensor.
+pub(super) fn count<R: CubeRuntime>(x: &CubeTensor<R>) -> usize {
+    x.shape().num_elements()
+}
+
+/// A tensor's parts along its first dimension, where they lie. // x [M, ..]; each [..]
+pub(super) fn parts<B: GpuBackend, const M: usize>(x: FloatTensor<B>) -> [FloatTensor<B>; M] {
+    let shape = x.shape();
+    std::array::from_fn(|at| {
+        let part = B::float_slice(x.clone(), &[(at..at + 1).into()]);
+        B::float_reshape(part, shape[1..].to_vec().into())
+    })
+}
+
+/// 1/(1 + e⁻ˣ)
+#[cube]
+pub(super) fn sigmoid(x: f32) -> f32 {
+    1.0f32 / (1.0f32 + (0.0f32 - x).exp())
+}
+
+/// exp x of x ≤ 0: where it is almost 1, not by WGSL's exp, which is off by units in the last place that a state would
+/// gather over thousands of tokens.
+#[cube]
+pub(super) fn exp_of(x: f32) -> f32 {
+    select(
+        x > -0.03f32,
+        1.0f32 + x * (1.0f32 + x * (0.5f32 + x * (0.16666667f32 + x * 0.041666667f32))),
+        x.exp(),
+    )
 }
 
 /// A contiguous tensor as a kernel's argument.

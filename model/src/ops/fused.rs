@@ -85,6 +85,13 @@ mod on_gpus {
                 None => op.plain::<Self>(inputs),
             }
         }
+
+        fn untracked<O: Untracked<N, M>, const N: usize, const M: usize>(
+            op: O,
+            inputs: [FloatTensor<Self>; N],
+        ) -> [FloatTensor<Self>; M] {
+            op.on_gpu::<Self>(inputs)
+        }
     }
 
     impl<R: CubeRuntime, I: IntElement, T: BoolElement> FusedOps for Autodiff<Gpu<R, I, T>> {

@@ -1,5 +1,8 @@
 //! Gates and other elementwise maps of the RWKV families and GoldFinch.
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
@@ -8,6 +11,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::lanes::{exp, fma, sigmoid};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::elementwise;
@@ -37,6 +42,11 @@ impl Operator<1> for ReluSquare {
         relu_square_grad(floats(&y), floats_mut(&mut d));
         [d]
     }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 1]) -> Option<OnGpu<B, 1>> {
+        Some(cube::relu_square::<B>(inputs))
+    }
 }
 
 /// y = residual + sigmoid(r)∘x, of r, x and the residual. // all [N, D]
@@ -64,6 +74,11 @@ impl Operator<3> for GatedAdd {
             gated_add_grad(floats(&r), floats(&x), floats(&dy), floats_mut(&mut dr), dx);
         });
         [dr, dx, dy]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 3]) -> Option<OnGpu<B, 3>> {
+        Some(cube::gated_add::<B>(inputs))
     }
 }
 
@@ -94,6 +109,11 @@ impl Operator<2> for DecayedKeys {
             decayed_grad(floats(&k), floats(&w), floats(&dy), dk, floats_mut(&mut dw));
         });
         [dk, dw]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
+        Some(cube::decayed_keys::<B>(inputs))
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Their matrices are [in, out], as RWKV-LM has them.
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
@@ -10,6 +13,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::gemm::{MatMut, Threads, Write, product};
 use super::lanes::{fma, tanh};
 use super::operator::{FusedOps, Operator, primitive, tensor};
@@ -42,6 +47,11 @@ impl Operator<2> for TanhProject {
         tanh_grad(floats(&y), floats_mut(&mut d));
         drop(timer);
         multiply_grad(&x, &w, &d)
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
+        Some(cube::tanh_project::<B>(inputs))
     }
 }
 
@@ -84,6 +94,11 @@ impl Operator<3> for Expand {
             _ => dy,
         };
         [da, dw, dbase]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 3]) -> Option<OnGpu<B, 3>> {
+        Some(cube::expand::<B>(inputs))
     }
 }
 

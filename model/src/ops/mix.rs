@@ -14,6 +14,9 @@
 //! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
 //! do not depend on the number of threads.
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
@@ -22,6 +25,8 @@ use rayon::prelude::*;
 
 use super::buf::{contiguous, floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpuOfMany};
 use super::gemm::{Mat, MatMut, Threads, Write, product};
 use super::lanes::{each, fma, simd};
 use super::operator::{FusedOps, MultiOutput, primitive, tensor};
@@ -83,6 +88,11 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         }
         backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
         gradients
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 5]) -> Option<OnGpuOfMany<B, 5, M>> {
+        Some(cube::data_mix::<B, M>(*self, inputs))
     }
 }
 

@@ -7,6 +7,9 @@
 //!        dx = (dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂))/σ with dx̂ = w∘dy,  dw = Σ dy∘x̂,  db = Σ dy
 //! ```
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
@@ -17,6 +20,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::lanes::{dot_lanes, each, fma, sigmoid, simd, sum_lanes};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::reduce;
@@ -68,6 +73,17 @@ impl Operator<2> for RmsNorm {
         });
         [dx, dw]
     }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, [x, w]: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
+        let norm = cube::Norm { group: w.shape()[0], centred: false, gated: false };
+        let (y, back) = cube::norm::<B>(norm, self.eps, [x.clone(), x, w.clone(), w]);
+        let back = move |dy| {
+            let [dx, _, dw, _] = back(dy);
+            [dx, dw]
+        };
+        Some((y, Box::new(back)))
+    }
 }
 
 /// y = (x − mean x)/√(var x + eps) ∘ w + b, over each row. // `x, y [N, D]; w, b [D]`
@@ -114,6 +130,17 @@ impl Operator<3> for LayerNorm {
         });
         let [dw, db] = halves(&sums);
         [dx, dw, db]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, [x, w, b]: [FloatTensor<B>; 3]) -> Option<OnGpu<B, 3>> {
+        let norm = cube::Norm { group: w.shape()[0], centred: true, gated: false };
+        let (y, back) = cube::norm::<B>(norm, self.eps, [x.clone(), x, w, b]);
+        let back = move |dy| {
+            let [dx, _, dw, db] = back(dy);
+            [dx, dw, db]
+        };
+        Some((y, Box::new(back)))
     }
 }
 
@@ -178,6 +205,13 @@ impl Operator<4> for NormGate {
         });
         let [dw, db] = halves(&sums);
         [dx, dg, dw, db]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 4]) -> Option<OnGpu<B, 4>> {
+        let group = inputs[2].shape()[0] / self.heads;
+        let norm = cube::Norm { group, centred: true, gated: true };
+        Some(cube::norm::<B>(norm, self.eps, inputs))
     }
 }
 

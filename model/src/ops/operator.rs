@@ -60,6 +60,12 @@ pub trait Untracked<const N: usize, const M: usize> {
 
     /// The same by hand, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];
+
+    /// The same by kernels of ours on a GPU, where there are some.
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend + FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M] {
+        self.plain::<B>(inputs)
+    }
 }
 
 /// burn's `Backend` with the operators of this crate, in their plain form unless it says otherwise.

@@ -9,14 +9,21 @@
 //! dx_t = dy_t∘(1 − p) + dy_{t+1}∘p,  dp = Σ_t dy_t∘(x_{t−1} − x_t)
 //! ```
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_flex::FlexTensor;
 use burn_tensor::Tensor;
 use rayon::prelude::*;
 
+#[cfg(feature = "cube")]
+pub(super) use self::cube::previous;
 use super::buf::{floats, floats_mut, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::lanes::{each, fma, simd};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::{ROWS, add_up};
@@ -84,6 +91,11 @@ impl Operator<3> for ShiftMix {
             }
         });
         [dx, dmu, dbefore]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 3]) -> Option<OnGpu<B, 3>> {
+        Some(cube::shift_mix::<B>(self.weighs, inputs))
     }
 }
 

@@ -1,5 +1,8 @@
 //! SwiGLU: y = silu(gate)∘up, silu(g) = g·s, s = 1/(1 + e⁻ᵍ) (Shazeer 2020, arXiv 2002.05202).
 
+#[cfg(feature = "cube")]
+mod cube;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use burn_flex::FlexTensor;
@@ -8,6 +11,8 @@ use rayon::prelude::*;
 
 use super::buf::{floats, make};
 use super::clock;
+#[cfg(feature = "cube")]
+use super::cube::{GpuBackend, OnGpu};
 use super::lanes::{each, fma, sigmoid, simd};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::ROWS;
@@ -48,6 +53,11 @@ impl Operator<1> for SwiGlu {
             tasks.for_each(|((gate_up, dy), dx)| swiglu_grad_rows(gate_up, dy, width, dx));
         });
         [dx]
+    }
+
+    #[cfg(feature = "cube")]
+    fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 1]) -> Option<OnGpu<B, 1>> {
+        Some(cube::swiglu::<B>(inputs))
     }
 }
 

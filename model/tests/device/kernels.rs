@@ -21,7 +21,7 @@ pub(crate) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
 type Input<'a> = (&'a [f32], Vec<usize>);
 
 /// What an operator makes of its inputs, and the gradient of each when the output has the gradient `dy`.
-fn forth_and_back<A: AutodiffBackend + FusedOps>(
+pub(crate) fn forth_and_back<A: AutodiffBackend + FusedOps>(
     inputs: &[Input<'_>],
     dy: &[f32],
     op: &dyn Fn(Vec<FloatTensor<A>>) -> FloatTensor<A>,

@@ -8,6 +8,8 @@
 
 use cubecl::prelude::*;
 
+use super::super::super::cube::exp_of;
+
 /// Sizes that a kernel is compiled for.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Cut {
@@ -400,17 +402,6 @@ fn decay_of(w: &Tensor<f32>, at: usize, channel: usize, #[comptime] cut: Cut) ->
     }
     let log = 0.0f32 - min(w[from], LARGEST.runtime()).exp();
     (exp_of(log), select(log < LOST, 0.0f32, log))
-}
-
-/// exp x of x ≤ 0: where it is almost 1, not by WGSL's exp, which is off by units in the last place that a state would
-/// gather over thousands of tokens.
-#[cube]
-fn exp_of(x: f32) -> f32 {
-    select(
-        x > -0.03f32,
-        1.0f32 + x * (1.0f32 + x * (0.5f32 + x * (0.16666667f32 + x * 0.041666667f32))),
-        x.exp(),
-    )
 }
 
 /// ⟨a, b⟩ of each token, and a wait for whatever was loaded.

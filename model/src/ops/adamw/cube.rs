@@ -1,0 +1,58 @@
+//! The update on GPUs: one launch for a parameter.
+
+use burn_backend::tensor::FloatTensor;
+use cubecl::prelude::*;
+
+use super::super::cube::{GpuBackend, arg, contiguous, count, launch, units};
+use super::AdamW;
+
+/// p, m, v anew, in their places where nobody else holds them.
+pub(super) fn adamw<B: GpuBackend>(
+    step: AdamW,
+    [p, g, m, v]: [FloatTensor<B>; 4],
+) -> [FloatTensor<B>; 3] {
+    let own = |x: FloatTensor<B>| if x.can_mut() { contiguous(x) } else { x.copy() };
+    let ([p, m, v], g) = ([p, m, v].map(own), contiguous(g));
+    launch!(
+        update,
+        p,
+        units(&p, count(&p)),
+        arg(&p),
+        arg(&g),
+        arg(&m),
+        arg(&v),
+        step.gradient_scale,
+        step.beta1,
+        step.beta2,
+        1.0 - step.learning_rate * step.weight_decay,
+        step.learning_rate / step.correction1,
+        1.0 / step.correction2.sqrt(),
+        step.eps,
+    );
+    [p, m, v]
+}
+
+#[cube(launch_unchecked)]
+fn update(
+    p: &mut Tensor<f32>,
+    g: &Tensor<f32>,
+    m: &mut Tensor<f32>,
+    v: &mut Tensor<f32>,
+    gradient_scale: f32,
+    beta1: f32,
+    beta2: f32,
+    keep: f32,
+    rate: f32,
+    root: f32,
+    eps: f32,
+) {
+    let i = ABSOLUTE_POS;
+    if i < p.len() {
+        let gradient = g[i] * gradient_scale;
+        let mean = beta1 * m[i] + (1.0f32 - beta1) * gradient;
+        let square = beta2 * v[i] + (1.0f32 - beta2) * gradient * gradient;
+        m[i] = mean;
+        v[i] = square;
+        p[i] = p[i] * keep - rate * mean / (square.sqrt() * root + eps);
+    }
+}

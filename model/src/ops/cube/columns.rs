@@ -1,0 +1,55 @@
+//! Sums over rows on GPUs.
+
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{arg, empty, launch};
+
+/// Columns of a cube.
+const COLUMNS: usize = 32;
+
+/// Rows that a cube adds side by side.
+const LANES: usize = 8;
+
+/// Rows that are added up before they are added to the others, so that errors grow with fewer of them.
+const RUN: usize = 32;
+
+/// The sum of the rows of each matrix. // x [M, N, D]; result [M, D]
+pub(in super::super) fn sum_rows<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
+    let shape = x.meta.shape();
+    let [matrices, rows, width] = [0, 1, 2].map(|at| shape[at]);
+    let y = empty(x, [matrices, width]);
+    let count = CubeCount::Static(width.div_ceil(COLUMNS) as u32, matrices as u32, 1);
+    let cubes = (count, CubeDim::new_2d(COLUMNS as u32, LANES as u32));
+    launch!(sums, x, cubes, arg(x), arg(&y), rows, width);
+    y
+}
+
+#[cube(launch_unchecked)]
+fn sums(x: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, width: usize) {
+    let (lane, matrix) = (UNIT_POS_Y as usize, CUBE_POS_Y as usize);
+    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
+    let at = min(column, width - 1);
+    let mut lanes = SharedMemory::<f32>::new(COLUMNS * LANES);
+    let mut sum = 0.0f32;
+    let mut row = lane;
+    while row < rows {
+        let end = min(row + LANES * RUN, rows);
+        let mut run = 0.0f32;
+        while row < end {
+            run += x[(matrix * rows + row) * width + at];
+            row += LANES;
+        }
+        sum += run;
+    }
+    lanes[UNIT_POS as usize] = sum;
+    sync_cube();
+    if lane == 0 && column < width {
+        let mut total = 0.0f32;
+        for other in 0..LANES {
+            total += lanes[other * COLUMNS + UNIT_POS_X as usize];
+        }
+        y[matrix * width + column] = total;
+    }
+}

@@ -1,0 +1,116 @@
+//! Gates on GPUs: a launch forward and one back.
+
+use burn_backend::TensorMetadata as _;
+use burn_backend::tensor::FloatTensor;
+use cubecl::prelude::*;
+
+use super::super::cube::{
+    GpuBackend, OnGpu, arg, contiguous, count, empty, exp_of, launch, sigmoid, units,
+};
+
+pub(super) fn relu_square<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
+    let (x, y) = (contiguous(x.clone()), empty(&x, x.shape()));
+    launch!(squares, x, units(&x, count(&x)), arg(&x), arg(&y));
+    let saved = y.clone();
+    let back = move |dy| {
+        let (dy, dx) = (contiguous(dy), empty(&saved, saved.shape()));
+        launch!(squares_back, dx, units(&dx, count(&dx)), arg(&saved), arg(&dy), arg(&dx));
+        [dx]
+    };
+    (y, Box::new(back))
+}
+
+pub(super) fn gated_add<B: GpuBackend>(inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
+    let [r, x, residual] = inputs.map(contiguous);
+    let y = empty(&x, x.shape());
+    launch!(gate, x, units(&x, count(&x)), arg(&r), arg(&x), arg(&residual), arg(&y));
+    let back = move |dy| {
+        let dy = contiguous(dy);
+        let [dr, dx] = [&r, &x].map(|x| empty(x, x.shape()));
+        let cubes = units(&x, count(&x));
+        launch!(gate_back, x, cubes, arg(&r), arg(&x), arg(&dy), arg(&dr), arg(&dx));
+        [dr, dx, dy]
+    };
+    (y, Box::new(back))
+}
+
+pub(super) fn decayed_keys<B: GpuBackend>(inputs: [FloatTensor<B>; 2]) -> OnGpu<B, 2> {
+    let [k, w] = inputs.map(contiguous);
+    let y = empty(&k, k.shape());
+    launch!(decay, k, units(&k, count(&k)), arg(&k), arg(&w), arg(&y));
+    let back = move |dy| {
+        let dy = contiguous(dy);
+        let [dk, dw] = [&k, &w].map(|x| empty(x, x.shape()));
+        let cubes = units(&k, count(&k));
+        launch!(decay_back, k, cubes, arg(&k), arg(&w), arg(&dy), arg(&dk), arg(&dw));
+        [dk, dw]
+    };
+    (y, Box::new(back))
+}
+
+#[cube(launch_unchecked)]
+fn squares(x: &Tensor<f32>, y: &mut Tensor<f32>) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        let positive = max(x[i], 0.0f32.runtime());
+        y[i] = positive * positive;
+    }
+}
+
+#[cube(launch_unchecked)]
+fn squares_back(y: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>) {
+    let i = ABSOLUTE_POS;
+    if i < dx.len() {
+        dx[i] = dy[i] * 2.0f32 * y[i].sqrt();
+    }
+}
+
+#[cube(launch_unchecked)]
+fn gate(r: &Tensor<f32>, x: &Tensor<f32>, residual: &Tensor<f32>, y: &mut Tensor<f32>) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        y[i] = residual[i] + sigmoid(r[i]) * x[i];
+    }
+}
+
+#[cube(launch_unchecked)]
+fn gate_back(
+    r: &Tensor<f32>,
+    x: &Tensor<f32>,
+    dy: &Tensor<f32>,
+    dr: &mut Tensor<f32>,
+    dx: &mut Tensor<f32>,
+) {
+    let i = ABSOLUTE_POS;
+    if i < dx.len() {
+        let open = sigmoid(r[i]);
+        let slope = dy[i] * open;
+        dx[i] = slope;
+        dr[i] = slope * x[i] * (1.0f32 - open);
+    }
+}
+
+#[cube(launch_unchecked)]
+fn decay(k: &Tensor<f32>, w: &Tensor<f32>, y: &mut Tensor<f32>) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        y[i] = k[i] * (1.0f32 - exp_of(0.0f32 - w[i].exp()));
+    }
+}
+
+#[cube(launch_unchecked)]
+fn decay_back(
+    k: &Tensor<f32>,
+    w: &Tensor<f32>,
+    dy: &Tensor<f32>,
+    dk: &mut Tensor<f32>,
+    dw: &mut Tensor<f32>,
+) {
+    let i = ABSOLUTE_POS;
+    if i < dk.len() {
+        let rate = w[i].exp();
+        let factor = exp_of(0.0f32 - rate);
+        dk[i] = dy[i] * (1.0f32 - factor);
+        dw[i] = dy[i] * k[i] * rate * factor;
+    }
+}

@@ -1,0 +1,194 @@
+//! The data-dependent interpolation on GPUs: three launches and a product forward, five and three products back,
+//! whatever the number of pieces.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{FloatDType, TensorMetadata as _};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::super::cube::{
+    GpuBackend, OnGpuOfMany, arg, contiguous, count, empty, launch, parts, product, sum_rows,
+    turned, units,
+};
+use super::super::shift::previous;
+use super::DataMix;
+
+pub(super) fn data_mix<B: GpuBackend, const M: usize>(
+    mix: DataMix,
+    inputs: [FloatTensor<B>; 5],
+) -> OnGpuOfMany<B, 5, M> {
+    let [x, a, w, mu, before] = inputs.map(contiguous);
+    let [rows, width] = [0, 1].map(|at| x.shape()[at]);
+    let tokens = rows / before.shape()[0];
+    let features = features::<B>(mix, M, &a);
+    let maps =
+        B::float_slice(w.clone(), &[(mix.first * mix.rank..(mix.first + M) * mix.rank).into()]);
+    let maps = B::float_reshape(contiguous(maps), [M, mix.rank, width].into());
+    let ys = empty(&x, [M, rows, width]);
+    {
+        let weights = product(features.clone(), maps.clone());
+        launch!(
+            forward,
+            x,
+            units(&x, count(&x)),
+            arg(&x),
+            arg(&before),
+            arg(&weights),
+            arg(&mu),
+            arg(&ys),
+            tokens,
+            width,
+            M,
+        );
+    }
+    let back = move |dys: [Option<FloatTensor<B>>; M]| {
+        let none = || B::float_zeros(x.shape(), &B::float_device(&x), FloatDType::F32);
+        let dys = dys.map(|dy| contiguous(dy.unwrap_or_else(none)));
+        // Made anew: they would be the largest tensors that a block keeps.
+        let weights = product(features.clone(), maps.clone());
+        let dms = empty(&x, [M, rows, width]);
+        let [dx, dbefore] = [&x, &before].map(|x| empty(x, x.shape()));
+        launch!(
+            backward,
+            x,
+            units(&x, count(&x)),
+            arg(&x),
+            arg(&before),
+            arg(&weights),
+            arg(&mu),
+            dys.iter().map(arg).collect(),
+            arg(&dms),
+            arg(&dx),
+            arg(&dbefore),
+            tokens,
+            width,
+            M,
+        );
+        let dmu = sum_rows(&dms);
+        let dw = product(turned::<B>(features), dms.clone());
+        let dw = whole(mix, [1, mix.rank * width], &dw, &w);
+        let da = product(dms, turned::<B>(maps));
+        let da = whole(mix, [rows, mix.rank], &da, &a);
+        [dx, da, dw, dmu, dbefore]
+    };
+    (parts::<B, M>(ys), Box::new(back))
+}
+
+/// The low-rank features of the pieces that take part. // a [N, A·R]; result [M, N, R]
+fn features<B: GpuBackend>(mix: DataMix, pieces: usize, a: &FloatTensor<B>) -> FloatTensor<B> {
+    let [rows, all] = [0, 1].map(|at| a.shape()[at]);
+    let y = empty(a, [pieces, rows, mix.rank]);
+    let first = mix.first * mix.rank;
+    launch!(split, y, units(&y, count(&y)), arg(a), arg(&y), rows, mix.rank, all, first);
+    y
+}
+
+/// The gradients of pieces as those of all, which are zero where one takes no part.
+/// // part [M, N, R], result [N, A·R] in the shape of `like`
+fn whole<R: CubeRuntime>(
+    mix: DataMix,
+    [rows, rank]: [usize; 2],
+    part: &CubeTensor<R>,
+    like: &CubeTensor<R>,
+) -> CubeTensor<R> {
+    let (y, first) = (empty(like, like.shape()), mix.first * rank);
+    let all = count(&y) / rows;
+    let end = first + count(part) / rows;
+    launch!(join, y, units(&y, count(&y)), arg(part), arg(&y), rows, rank, all, first, end);
+    y
+}
+
+#[cube(launch_unchecked)]
+fn split(a: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, rank: usize, all: usize, first: usize) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        let (row, piece) = (i / rank % rows, i / (rank * rows));
+        y[i] = a[row * all + first + piece * rank + i % rank];
+    }
+}
+
+#[cube(launch_unchecked)]
+fn join(
+    part: &Tensor<f32>,
+    y: &mut Tensor<f32>,
+    rows: usize,
+    rank: usize,
+    all: usize,
+    first: usize,
+    end: usize,
+) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        let (row, column) = (i / all, i % all);
+        let mut value = 0.0f32;
+        if column >= first && column < end {
+            let piece = (column - first) / rank;
+            value = part[(piece * rows + row) * rank + column % rank];
+        }
+        y[i] = value;
+    }
+}
+
+/// // weights, ys [M, N, D]
+#[cube(launch_unchecked)]
+fn forward(
+    x: &Tensor<f32>,
+    before: &Tensor<f32>,
+    weights: &Tensor<f32>,
+    mu: &Tensor<f32>,
+    ys: &mut Tensor<f32>,
+    tokens: usize,
+    width: usize,
+    #[comptime] pieces: usize,
+) {
+    let i = ABSOLUTE_POS;
+    if i < x.len() {
+        let back = previous(x, before, i, tokens, width) - x[i];
+        for piece in 0..pieces {
+            let at = piece * x.len() + i;
+            ys[at] = x[i] + back * (weights[at] + mu[piece * width + i % width]);
+        }
+    }
+}
+
+/// // weights, dms [M, N, D], dys [N, D] each
+#[cube(launch_unchecked)]
+fn backward(
+    x: &Tensor<f32>,
+    before: &Tensor<f32>,
+    weights: &Tensor<f32>,
+    mu: &Tensor<f32>,
+    dys: &Sequence<Tensor<f32>>,
+    dms: &mut Tensor<f32>,
+    dx: &mut Tensor<f32>,
+    dbefore: &mut Tensor<f32>,
+    tokens: usize,
+    width: usize,
+    #[comptime] pieces: usize,
+) {
+    let i = ABSOLUTE_POS;
+    if i < dx.len() {
+        let (row, column) = (i / width, i % width);
+        let back = previous(x, before, i, tokens, width) - x[i];
+        let mut sum = 0.0f32;
+        let mut of_before = 0.0f32;
+        #[unroll]
+        for piece in 0..pieces {
+            let at = piece * dx.len() + i;
+            let shift = mu[piece * width + column];
+            let dy = dys[piece][i];
+            let passed = dy * (weights[at] + shift);
+            dms[at] = dy * back;
+            sum += dy - passed;
+            of_before += passed;
+            if (row + 1) % tokens != 0 {
+                sum += dys[piece][i + width] * (weights[at + width] + shift);
+            }
+        }
+        dx[i] = sum;
+        if row % tokens == 0 {
+            dbefore[row / tokens * width + column] = of_before;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Norms on GPUs: a launch forward and two back. A cube has a row, or a head of one.
+
+use burn_backend::TensorMetadata as _;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::prelude::*;
+
+use super::super::cube::{
+    GpuBackend, OnGpu, arg, contiguous, empty, launch, parts, sigmoid, sum_rows,
+};
+
+/// What is normed, and how.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub(super) struct Norm {
+    /// Channels over which a norm goes.
+    pub(super) group: usize,
+    /// The mean is taken off first, and a bias is added.
+    pub(super) centred: bool,
+    /// silu(g) multiplies what is normed.
+    pub(super) gated: bool,
+}
+
+/// y of x, g, w, b, and the way back. A norm without a gate takes any tensor for g, one without a bias any for b; what
+/// comes back for those means nothing.
+/// // `x, g, y [N, D]; w, b [D]`
+pub(super) fn norm<B: GpuBackend>(
+    norm: Norm,
+    eps: f32,
+    inputs: [FloatTensor<B>; 4],
+) -> OnGpu<B, 4> {
+    let [x, g, w, b] = inputs.map(contiguous);
+    let [rows, width] = [0, 1].map(|at| x.shape()[at]);
+    let groups = rows * (width / norm.group);
+    let (y, stats) = (empty(&x, x.shape()), empty(&x, [groups, 2]));
+    launch!(
+        forward,
+        x,
+        cubes(&x, groups, norm),
+        arg(&x),
+        arg(&g),
+        arg(&w),
+        arg(&b),
+        arg(&y),
+        arg(&stats),
+        groups,
+        width,
+        eps,
+        norm,
+    );
+    let back = move |dy| {
+        let (dy, dx) = (contiguous(dy), empty(&x, x.shape()));
+        let dg = if norm.gated { empty(&g, g.shape()) } else { empty(&x, [1]) };
+        let terms = empty(&x, [2, rows, width]);
+        launch!(
+            backward,
+            x,
+            cubes(&x, groups, norm),
+            arg(&x),
+            arg(&g),
+            arg(&w),
+            arg(&b),
+            arg(&stats),
+            arg(&dy),
+            arg(&dx),
+            arg(&dg),
+            arg(&terms),
+            groups,
+            width,
+            norm,
+        );
+        let [dw, db] = parts::<B, 2>(sum_rows(&terms));
+        [dx, dg, dw, db]
+    };
+    (y, Box::new(back))
+}
+
+/// A cube for each group of channels of each row; those behind the last do its work once more.
+fn cubes<R: CubeRuntime>(x: &CubeTensor<R>, groups: usize, norm: Norm) -> (CubeCount, CubeDim) {
+    let dim = CubeDim::new_1d(norm.units() as u32);
+    (calculate_cube_count_elemwise(&x.client, groups * norm.units(), dim), dim)
+}
+
+impl Norm {
+    /// Units of a cube, a power of two.
+    fn units(&self) -> usize {
+        self.group.next_power_of_two().clamp(8, 256)
+    }
+}
+
+/// The sum of what the units of a cube have.
+#[cube]
+fn total(x: f32, shared: &mut SharedMemory<f32>, #[comptime] units: usize) -> f32 {
+    let unit = UNIT_POS as usize;
+    sync_cube();
+    shared[unit] = x;
+    let mut half = comptime!(units / 2).runtime();
+    while half > 0 {
+        sync_cube();
+        if unit < half {
+            shared[unit] += shared[unit + half];
+        }
+        half /= 2;
+    }
+    sync_cube();
+    shared[0]
+}
+
+#[cube(launch_unchecked)]
+fn forward(
+    x: &Tensor<f32>,
+    g: &Tensor<f32>,
+    w: &Tensor<f32>,
+    b: &Tensor<f32>,
+    y: &mut Tensor<f32>,
+    stats: &mut Tensor<f32>,
+    groups: usize,
+    width: usize,
+    eps: f32,
+    #[comptime] norm: Norm,
+) {
+    let (unit, units) = (UNIT_POS as usize, comptime!(norm.units()));
+    let group = min(CUBE_POS, groups - 1);
+    let (first, size) = (group * norm.group, f32::cast_from(norm.group));
+    let mut shared = SharedMemory::<f32>::new(units);
+    let mut mean = 0.0f32;
+    if comptime!(norm.centred) {
+        let mut sum = 0.0f32;
+        let mut i = unit;
+        while i < norm.group {
+            sum += x[first + i];
+            i += units;
+        }
+        mean = total(sum, &mut shared, units) / size;
+    }
+    let mut sum = 0.0f32;
+    let mut i = unit;
+    while i < norm.group {
+        let centred = x[first + i] - mean;
+        sum += centred * centred;
+        i += units;
+    }
+    let scale = 1.0f32 / (total(sum, &mut shared, units) / size + eps).sqrt();
+    if unit == 0 {
+        stats[2 * group] = mean;
+        stats[2 * group + 1] = scale;
+    }
+    i = unit;
+    while i < norm.group {
+        let (at, channel) = (first + i, (first + i) % width);
+        let mut value = (x[at] - mean) * scale * w[channel];
+        if comptime!(norm.centred) {
+            value += b[channel];
+        }
+        if comptime!(norm.gated) {
+            value *= g[at] * sigmoid(g[at]);
+        }
+        y[at] = value;
+        i += units;
+    }
+}
+
+/// `terms` are dw and db of each row. // terms [2, N, D]
+#[cube(launch_unchecked)]
+fn backward(
+    x: &Tensor<f32>,
+    g: &Tensor<f32>,
+    w: &Tensor<f32>,
+    b: &Tensor<f32>,
+    stats: &Tensor<f32>,
+    dy: &Tensor<f32>,
+    dx: &mut Tensor<f32>,
+    dg: &mut Tensor<f32>,
+    terms: &mut Tensor<f32>,
+    groups: usize,
+    width: usize,
+    #[comptime] norm: Norm,
+) {
+    let (unit, units) = (UNIT_POS as usize, comptime!(norm.units()));
+    let group = min(CUBE_POS, groups - 1);
+    let (first, size) = (group * norm.group, f32::cast_from(norm.group));
+    let (mean, scale) = (stats[2 * group], stats[2 * group + 1]);
+    let mut shared = SharedMemory::<f32>::new(units);
+    let mut sum = 0.0f32;
+    let mut slope = 0.0f32;
+    let mut i = unit;
+    while i < norm.group {
+        let (at, channel) = (first + i, (first + i) % width);
+        let hat = (x[at] - mean) * scale;
+        let mut upstream = dy[at];
+        if comptime!(norm.gated) {
+            let open = sigmoid(g[at]);
+            let swish = g[at] * open;
+            dg[at] = upstream * (hat * w[channel] + b[channel]) * (swish * (1.0f32 - open) + open);
+            upstream *= swish;
+        }
+        terms[at] = upstream * hat;
+        terms[groups * norm.group + at] = upstream;
+        sum += upstream * w[channel];
+        slope += upstream * w[channel] * hat;
+        i += units;
+    }
+    if comptime!(norm.centred) {
+        sum = total(sum, &mut shared, units) / size;
+    } else {
+        sum = 0.0f32;
+    }
+    slope = total(slope, &mut shared, units) / size;
+    i = unit;
+    while i < norm.group {
+        let (at, channel) = (first + i, (first + i) % width);
+        let upstream = terms[groups * norm.group + at];
+        dx[at] = scale * (upstream * w[channel] - sum - (x[at] - mean) * scale * slope);
+        i += units;
+    }
+}

@@ -1,0 +1,114 @@
+//! Token shifts on GPUs: a launch forward and two back.
+
+use burn_backend::TensorMetadata as _;
+use burn_backend::tensor::FloatTensor;
+use cubecl::prelude::*;
+
+use super::super::cube::{
+    GpuBackend, OnGpu, arg, contiguous, count, empty, launch, sum_rows, units,
+};
+use super::Weighs;
+
+pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
+    let [x, mu, before] = inputs.map(contiguous);
+    let [rows, width] = [0, 1].map(|at| x.shape()[at]);
+    let tokens = rows / before.shape()[0];
+    let present = weighs == Weighs::Present;
+    let y = empty(&x, x.shape());
+    let cubes = units(&x, count(&x));
+    launch!(forward, x, cubes, arg(&x), arg(&mu), arg(&before), arg(&y), tokens, width, present);
+    let back = move |dy| {
+        let dy = contiguous(dy);
+        let [dx, dbefore, slopes] =
+            [x.shape(), before.shape(), [1, rows, width].into()].map(|shape| empty(&x, shape));
+        launch!(
+            backward,
+            x,
+            units(&x, count(&x)),
+            arg(&x),
+            arg(&mu),
+            arg(&before),
+            arg(&dy),
+            arg(&dx),
+            arg(&dbefore),
+            arg(&slopes),
+            tokens,
+            width,
+            present,
+        );
+        [dx, B::float_reshape(sum_rows(&slopes), [width].into()), dbefore]
+    };
+    (y, Box::new(back))
+}
+
+/// The number before this one in its column. // x [B·T, D], before [B, D]
+#[cube]
+pub(in super::super) fn previous(
+    x: &Tensor<f32>,
+    before: &Tensor<f32>,
+    i: usize,
+    tokens: usize,
+    width: usize,
+) -> f32 {
+    let row = i / width;
+    let mut found = before[row / tokens * width + i % width];
+    if row % tokens != 0 {
+        found = x[i - width];
+    }
+    found
+}
+
+#[cube(launch_unchecked)]
+fn forward(
+    x: &Tensor<f32>,
+    mu: &Tensor<f32>,
+    before: &Tensor<f32>,
+    y: &mut Tensor<f32>,
+    tokens: usize,
+    width: usize,
+    #[comptime] present: bool,
+) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        let mut past = mu[i % width];
+        if comptime!(present) {
+            past = 1.0f32 - past;
+        }
+        y[i] = x[i] + (previous(x, before, i, tokens, width) - x[i]) * past;
+    }
+}
+
+/// `slopes` are dμ of each row.
+#[cube(launch_unchecked)]
+fn backward(
+    x: &Tensor<f32>,
+    mu: &Tensor<f32>,
+    before: &Tensor<f32>,
+    dy: &Tensor<f32>,
+    dx: &mut Tensor<f32>,
+    dbefore: &mut Tensor<f32>,
+    slopes: &mut Tensor<f32>,
+    tokens: usize,
+    width: usize,
+    #[comptime] present: bool,
+) {
+    let i = ABSOLUTE_POS;
+    if i < dx.len() {
+        let mut past = mu[i % width];
+        let mut slope = dy[i] * (previous(x, before, i, tokens, width) - x[i]);
+        if comptime!(present) {
+            past = 1.0f32 - past;
+            slope = 0.0f32 - slope;
+        }
+        slopes[i] = slope;
+        let row = i / width;
+        let mut sum = dy[i] - dy[i] * past;
+        if (row + 1) % tokens != 0 {
+            sum += dy[i + width] * past;
+        }
+        dx[i] = sum;
+        if row % tokens == 0 {
+            dbefore[row / tokens * width + i % width] = dy[i] * past;
+        }
+    }
+}

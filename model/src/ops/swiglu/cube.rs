@@ -1,0 +1,44 @@
+//! SwiGLU on GPUs: a launch forward and one back.
+
+use burn_backend::TensorMetadata as _;
+use burn_backend::tensor::FloatTensor;
+use cubecl::prelude::*;
+
+use super::super::cube::{
+    GpuBackend, OnGpu, arg, contiguous, count, empty, launch, sigmoid, units,
+};
+
+pub(super) fn swiglu<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
+    let x = contiguous(x);
+    let [rows, width] = [x.shape()[0], x.shape()[1] / 2];
+    let y = empty(&x, [rows, width]);
+    launch!(forward, x, units(&y, count(&y)), arg(&x), arg(&y), width);
+    let back = move |dy| {
+        let (dy, dx) = (contiguous(dy), empty(&x, x.shape()));
+        launch!(backward, x, units(&dy, count(&dy)), arg(&x), arg(&dy), arg(&dx), width);
+        [dx]
+    };
+    (y, Box::new(back))
+}
+
+#[cube(launch_unchecked)]
+fn forward(x: &Tensor<f32>, y: &mut Tensor<f32>, width: usize) {
+    let i = ABSOLUTE_POS;
+    if i < y.len() {
+        let at = i / width * 2 * width + i % width;
+        y[i] = x[at] * sigmoid(x[at]) * x[at + width];
+    }
+}
+
+#[cube(launch_unchecked)]
+fn backward(x: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>, width: usize) {
+    let i = ABSOLUTE_POS;
+    if i < dy.len() {
+        let at = i / width * 2 * width + i % width;
+        let (gate, up) = (x[at], x[at + width]);
+        let open = sigmoid(gate);
+        let swish = gate * open;
+        dx[at] = dy[i] * up * (swish * (1.0f32 - open) + open);
+        dx[at + width] = dy[i] * swish;
+    }
+}
