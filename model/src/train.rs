@@ -393,8 +393,7 @@ impl<A: TrainBackend> Learner<A> {
         for start in (self.micro_batch..batch).step_by(self.micro_batch) {
             let (more, gradients) = part(start..batch.min(start + self.micro_batch))?;
             loss += more;
-            let pairs = sums.into_iter().zip(gradients);
-            sums = pairs.map(|(sum, gradient)| Inner::<A>::float_add(sum, gradient)).collect();
+            sums = Inner::<A>::add_all(sums, gradients);
         }
         Ok((loss, sums))
     }

@@ -66,8 +66,7 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
     }
 
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State {
-        let start = |_| BlockState::start(model, sequences, device);
-        (0..model.layers).map(start).collect()
+        vec![BlockState::start(model, sequences, device); model.layers]
     }
 
     fn extend(&self, tokens: IntTensor<B>, states: &mut Self::State) -> FloatTensor<B> {

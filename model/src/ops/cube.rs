@@ -6,6 +6,7 @@
 //!
 //! No sum depends on the order in which units happen to run: the same inputs give the same bits.
 
+mod accumulate;
 mod columns;
 
 use burn_backend::tensor::FloatTensor;
@@ -21,6 +22,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
+pub(super) use self::accumulate::add_all;
 pub(super) use self::columns::sum_rows;
 use super::node::{Back, BackOfMany};
 

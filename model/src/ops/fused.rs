@@ -61,6 +61,7 @@ mod on_gpus {
     use burn_backend::tensor::FloatTensor;
     use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, IntElement};
 
+    use super::super::cube::add_all;
     use super::*;
 
     type Gpu<R, I, T> = CubeBackend<R, f32, I, T>;
@@ -91,6 +92,13 @@ mod on_gpus {
             inputs: [FloatTensor<Self>; N],
         ) -> [FloatTensor<Self>; M] {
             op.on_gpu::<Self>(inputs)
+        }
+
+        fn add_all(
+            sums: Vec<FloatTensor<Self>>,
+            more: Vec<FloatTensor<Self>>,
+        ) -> Vec<FloatTensor<Self>> {
+            add_all::<Self>(sums, more)
         }
     }
 

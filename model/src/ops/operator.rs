@@ -93,6 +93,14 @@ pub trait FusedOps: Backend {
     ) -> [FloatTensor<Self>; M] {
         op.plain::<Self>(inputs)
     }
+
+    /// The sum of each tensor and the one at its place in the other list, which is as long.
+    fn add_all(
+        sums: Vec<FloatTensor<Self>>,
+        more: Vec<FloatTensor<Self>>,
+    ) -> Vec<FloatTensor<Self>> {
+        sums.into_iter().zip(more).map(|(sum, more)| Self::float_add(sum, more)).collect()
+    }
 }
 
 /// A backend's tensor as burn's, in which plain forms are written.

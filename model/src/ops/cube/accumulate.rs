@@ -1,0 +1,50 @@
+//! Sums of many tensors on GPUs, several in a launch: a model has hundreds of small ones.
+
+use burn_backend::tensor::FloatTensor;
+use cubecl::prelude::*;
+
+use super::{GpuBackend, arg, contiguous, count, launch, units};
+
+/// Each sum with what is added to it, in its place where nobody else holds it.
+pub(in super::super) fn add_all<B: GpuBackend>(
+    sums: Vec<FloatTensor<B>>,
+    more: Vec<FloatTensor<B>>,
+) -> Vec<FloatTensor<B>> {
+    let own = |x: FloatTensor<B>| if x.can_mut() { contiguous(x) } else { x.copy() };
+    let mut sums: Vec<_> = sums.into_iter().map(own).collect();
+    let more: Vec<_> = more.into_iter().map(contiguous).collect();
+    let whole = sums.len() / 4 * 4;
+    for (sums, more) in sums.chunks_exact(4).zip(more.chunks_exact(4)) {
+        let ([a, b, c, d], [e, f, g, h]) = (sums, more) else { continue };
+        let largest = sums.iter().map(count).max().unwrap_or(0);
+        let cubes = units(a, largest);
+        launch!(add_four, a, cubes, arg(a), arg(b), arg(c), arg(d), arg(e), arg(f), arg(g), arg(h));
+    }
+    let rest = sums.split_off(whole).into_iter().zip(more.into_iter().skip(whole));
+    sums.extend(rest.map(|(sum, more)| B::float_add(sum, more)));
+    sums
+}
+
+#[cube]
+fn add(to: &mut Tensor<f32>, from: &Tensor<f32>) {
+    if ABSOLUTE_POS < to.len() {
+        to[ABSOLUTE_POS] += from[ABSOLUTE_POS];
+    }
+}
+
+#[cube(launch_unchecked)]
+fn add_four(
+    a: &mut Tensor<f32>,
+    b: &mut Tensor<f32>,
+    c: &mut Tensor<f32>,
+    d: &mut Tensor<f32>,
+    to_a: &Tensor<f32>,
+    to_b: &Tensor<f32>,
+    to_c: &Tensor<f32>,
+    to_d: &Tensor<f32>,
+) {
+    add(a, to_a);
+    add(b, to_b);
+    add(c, to_c);
+    add(d, to_d);
+}
