@@ -223,7 +223,7 @@ API cuMemcpyHtoDAsync_v2(void *d, const void *h, size_t n, void *) {
 }
 API cuMemcpyDtoHAsync_v2(void *h, const void *d, size_t n, void *) {
     count.downloads++;
-    if (is_nowhere(d)) memset(h, ANYTHING, n);
+    if (counting() || is_nowhere(d)) memset(h, ANYTHING, n);
     else memcpy(h, d, n);
     return OK;
 }
@@ -252,8 +252,8 @@ API cuMemcpy2DAsync_v2(const Copy *c, void *) {
     for (size_t y = 0; y < c->height; y++) {
         char *to = (c->to_type == HOST ? c->to_host : c->to_device) + (c->to_y + y) * c->to_pitch + c->to_x;
         const char *from = (c->from_type == HOST ? c->from_host : c->from_device) + (c->from_y + y) * c->from_pitch + c->from_x;
-        if (!is_nowhere(from) && !is_nowhere(to)) memcpy(to, from, c->width);
-        else if (c->to_type == HOST) memset(to, ANYTHING, c->width);
+        if (c->to_type == HOST && (counting() || is_nowhere(from))) memset(to, ANYTHING, c->width);
+        else if (!is_nowhere(from) && !is_nowhere(to)) memcpy(to, from, c->width);
     }
     return OK;
 }
