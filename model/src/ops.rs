@@ -28,7 +28,7 @@
 //! | `lanes.rs` | what kernels are written in, so that they become vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
 //! | `buf.rs` | tensors ↔ slices |
-//! | `cube.rs` | what kernels for GPUs share |
+//! | `cube.rs`, `cube/` | what kernels for GPUs share; sums over rows, and of many tensors |
 //! | `clock.rs` | time per kernel |
 //!
 //! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection,

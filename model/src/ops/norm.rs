@@ -76,7 +76,7 @@ impl Operator<2> for RmsNorm {
 
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend>(&self, [x, w]: [FloatTensor<B>; 2]) -> Option<OnGpu<B, 2>> {
-        let norm = cube::Norm { group: w.shape()[0], centred: false, gated: false };
+        let norm = cube::NormKernel { group: w.shape()[0], centred: false, gated: false };
         let (y, back) = cube::norm::<B>(norm, self.eps, [x.clone(), x, w.clone(), w]);
         let back = move |dy| {
             let [dx, _, dw, _] = back(dy);
@@ -134,7 +134,7 @@ impl Operator<3> for LayerNorm {
 
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend>(&self, [x, w, b]: [FloatTensor<B>; 3]) -> Option<OnGpu<B, 3>> {
-        let norm = cube::Norm { group: w.shape()[0], centred: true, gated: false };
+        let norm = cube::NormKernel { group: w.shape()[0], centred: true, gated: false };
         let (y, back) = cube::norm::<B>(norm, self.eps, [x.clone(), x, w, b]);
         let back = move |dy| {
             let [dx, _, dw, db] = back(dy);
@@ -210,7 +210,7 @@ impl Operator<4> for NormGate {
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend>(&self, inputs: [FloatTensor<B>; 4]) -> Option<OnGpu<B, 4>> {
         let group = inputs[2].shape()[0] / self.heads;
-        let norm = cube::Norm { group, centred: true, gated: true };
+        let norm = cube::NormKernel { group, centred: true, gated: true };
         Some(cube::norm::<B>(norm, self.eps, inputs))
     }
 }

@@ -13,7 +13,7 @@ use super::super::cube::{
 
 /// What is normed, and how.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub(super) struct Norm {
+pub(super) struct NormKernel {
     /// Channels over which a norm goes.
     pub(super) group: usize,
     /// The mean is taken off first, and a bias is added.
@@ -26,7 +26,7 @@ pub(super) struct Norm {
 /// comes back for those means nothing.
 /// // `x, g, y [N, D]; w, b [D]`
 pub(super) fn norm<B: GpuBackend>(
-    norm: Norm,
+    norm: NormKernel,
     eps: f32,
     inputs: [FloatTensor<B>; 4],
 ) -> OnGpu<B, 4> {
@@ -77,12 +77,12 @@ pub(super) fn norm<B: GpuBackend>(
 }
 
 /// A cube for each group of channels of each row; those behind the last do its work once more.
-fn cubes<R: CubeRuntime>(x: &CubeTensor<R>, groups: usize, norm: Norm) -> (CubeCount, CubeDim) {
+fn cubes<R: CubeRuntime>(x: &CubeTensor<R>, groups: usize, norm: NormKernel) -> (CubeCount, CubeDim) {
     let dim = CubeDim::new_1d(norm.units() as u32);
     (calculate_cube_count_elemwise(&x.client, groups * norm.units(), dim), dim)
 }
 
-impl Norm {
+impl NormKernel {
     /// Units of a cube, a power of two.
     fn units(&self) -> usize {
         self.group.next_power_of_two().clamp(8, 256)
@@ -118,7 +118,7 @@ fn forward(
     groups: usize,
     width: usize,
     eps: f32,
-    #[comptime] norm: Norm,
+    #[comptime] norm: NormKernel,
 ) {
     let (unit, units) = (UNIT_POS as usize, comptime!(norm.units()));
     let group = min(CUBE_POS, groups - 1);
@@ -175,7 +175,7 @@ fn backward(
     terms: &mut Tensor<f32>,
     groups: usize,
     width: usize,
-    #[comptime] norm: Norm,
+    #[comptime] norm: NormKernel,
 ) {
     let (unit, units) = (UNIT_POS as usize, comptime!(norm.units()));
     let group = min(CUBE_POS, groups - 1);
