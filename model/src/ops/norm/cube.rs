@@ -77,7 +77,11 @@ pub(super) fn norm<B: GpuBackend>(
 }
 
 /// A cube for each group of channels of each row; those behind the last do its work once more.
-fn cubes<R: CubeRuntime>(x: &CubeTensor<R>, groups: usize, norm: NormKernel) -> (CubeCount, CubeDim) {
+fn cubes<R: CubeRuntime>(
+    x: &CubeTensor<R>,
+    groups: usize,
+    norm: NormKernel,
+) -> (CubeCount, CubeDim) {
     let dim = CubeDim::new_1d(norm.units() as u32);
     (calculate_cube_count_elemwise(&x.client, groups * norm.units(), dim), dim)
 }
