@@ -48,8 +48,7 @@ pub(crate) fn device<A: TrainBackend>(place: &Place<A>, family: Family) -> Resul
     let work = work(family);
     let (expected, found) = (step(&work, cpu())?, step(&work, place.clone())?);
     let Farthest { of_bound, what } = farthest(&work, &expected, &found);
-    // What is not a number is no less than its bound either.
-    if !(of_bound <= 1.0) {
+    if is_more(of_bound, 1.0) {
         return Err(DeviceError::Wrong { asked: place.name, what }.into());
     }
     checked().insert(key);
@@ -193,7 +192,7 @@ mod tests {
         let (expected, mut found) = (computed(&work), computed(&work));
         let difference = |found: &Computed| {
             let Farthest { of_bound, what } = farthest(&work, &expected, found);
-            (!(of_bound <= 1.0)).then_some(what)
+            is_more(of_bound, 1.0).then_some(what)
         };
         assert_eq!(difference(&found), None);
         assert!(found.same_bits(&expected));

@@ -5,7 +5,7 @@
 //! is over, what was not begun is left out and said so. A kernel that hangs cannot be cancelled, so the tasks run on a
 //! thread that is abandoned, with an error, where a part takes several times its time.
 
-mod report;
+mod printout;
 mod tasks;
 
 use std::io::Write;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use intellect_model::Device;
 use intellect_model::bench::release;
 
-use self::report::Report;
-use self::tasks::{Found, Task};
+use self::printout::Printout;
+use self::tasks::{Finding, Task};
 use super::BenchError;
 use crate::cli::device::{DeviceArgs, DevicePart};
 use crate::{config, figures};
@@ -29,10 +29,10 @@ pub(crate) fn run(args: &DeviceArgs, out: &mut dyn Write) -> Result<(), BenchErr
     let asked = |task: &Task| args.parts.is_empty() || args.parts.contains(&task.part);
     let small = args.small || !device.is_gpu();
     let tasks = tasks::all(device, small, args.peak_tflops)?;
-    let report = Report::new(out, args.json);
+    let printout = Printout::new(out, args.json);
     let seconds = args.seconds.map(|seconds| Duration::from_secs(seconds.get()));
     let time = move |part: DevicePart| seconds.unwrap_or_else(|| part.time());
-    play(device, tasks.into_iter().filter(asked).collect(), time, report)
+    play(device, tasks.into_iter().filter(asked).collect(), time, printout)
 }
 
 impl DevicePart {
@@ -60,7 +60,7 @@ impl DevicePart {
 /// What the thread that computes says.
 enum Progress {
     Begins(DevicePart, String),
-    Ends(Found),
+    Ends(Finding),
 }
 
 /// Runs tasks in their order, each part in its time, and reports them.
@@ -68,7 +68,7 @@ fn play(
     device: Device,
     tasks: Vec<Task>,
     time: impl Fn(DevicePart) -> Duration + Copy + Send + 'static,
-    mut report: Report<'_>,
+    mut printout: Printout<'_>,
 ) -> Result<(), BenchError> {
     let (tell, hear) = sync_channel(1);
     thread::spawn(move || compute(device, tasks, time, &tell));
@@ -79,10 +79,10 @@ fn play(
                 if part != Some(next) {
                     (part, begun) = (Some(next), Instant::now());
                 }
-                report.begins(next, &of)?;
+                printout.begins(next, &of)?;
             }
-            Ok(Progress::Ends(found)) => report.ends(found)?,
-            Err(RecvTimeoutError::Disconnected) => return report.finish(),
+            Ok(Progress::Ends(found)) => printout.ends(found)?,
+            Err(RecvTimeoutError::Disconnected) => return printout.finish(),
             Err(RecvTimeoutError::Timeout) => {
                 let patience = part.map_or(SLOWEST, |part| SLOWEST.max(PATIENCE * time(part)));
                 if begun.elapsed() > patience {
@@ -90,10 +90,10 @@ fn play(
                         "no end after {} s; the rest is left out",
                         begun.elapsed().as_secs()
                     );
-                    report.ends(Found::wrong(what))?;
-                    return report.finish();
+                    printout.ends(Finding::wrong(what))?;
+                    return printout.finish();
                 }
-                report.waits()?;
+                printout.waits()?;
             }
         }
     }
@@ -118,7 +118,7 @@ fn compute(
         let left = time(task.part).saturating_sub(begun.elapsed());
         let share = parts[at..].iter().filter(|other| **other == task.part).count() as u32;
         let found = if left.is_zero() {
-            Found::left_out("the time of this part is over".to_owned())
+            Finding::left_out("the time of this part is over".to_owned())
         } else {
             found_by(|| (task.work)(left / share))
         };
@@ -131,14 +131,14 @@ fn compute(
 }
 
 /// A failure is something found.
-fn found_by(work: impl FnOnce() -> Result<Found, BenchError>) -> Found {
+fn found_by(work: impl FnOnce() -> Result<Finding, BenchError>) -> Finding {
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(found)) => found,
-        Ok(Err(error)) => Found::wrong(figures::explain(&error, ": ")),
+        Ok(Err(error)) => Finding::wrong(figures::explain(&error, ": ")),
         Err(panicked) => {
             let text = panicked.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());
-            Found::wrong(format!("a panic: {}", text.unwrap_or("without words")))
+            Finding::wrong(format!("a panic: {}", text.unwrap_or("without words")))
         }
     }
 }
@@ -187,24 +187,24 @@ mod tests {
 
     #[test]
     fn what_is_wrong_or_fails_ends_the_command_as_an_error_and_stops_nothing() {
-        let task = |of: &str, work: fn() -> Result<Found, BenchError>| Task {
+        let task = |of: &str, work: fn() -> Result<Finding, BenchError>| Task {
             part: DevicePart::Check,
             of: of.to_owned(),
             work: Box::new(move |_| work()),
         };
         let tasks = || {
             vec![
-                task("a", || Ok(Found::wrong("off".to_owned()))),
+                task("a", || Ok(Finding::wrong("off".to_owned()))),
                 task("b", || Err(std::io::Error::other("lost").into())),
                 task("c", || panic!("no kernel")),
-                task("d", || Ok(Found::left_out("too large".to_owned()))),
-                task("e", || Ok(Found::right("fine".to_owned(), Value::Null))),
+                task("d", || Ok(Finding::left_out("too large".to_owned()))),
+                task("e", || Ok(Finding::right("fine".to_owned(), Value::Null))),
             ]
         };
         for as_json in [true, false] {
             let mut out = Vec::new();
             let time = |_| Duration::from_secs(60);
-            let done = play(Device::Cpu, tasks(), time, Report::new(&mut out, as_json));
+            let done = play(Device::Cpu, tasks(), time, Printout::new(&mut out, as_json));
             let error = done.unwrap_err().to_string();
             for what in ["check a: off", "check b: ", "lost", "check c: a panic: no kernel"] {
                 assert!(error.contains(what), "{error}");
@@ -230,7 +230,8 @@ mod tests {
         let task =
             Task { part: DevicePart::Check, of: "a".to_owned(), work: Box::new(move |_| work()) };
         let mut out = Vec::new();
-        let done = play(Device::Cpu, vec![task], |_| Duration::ZERO, Report::new(&mut out, false));
+        let done =
+            play(Device::Cpu, vec![task], |_| Duration::ZERO, Printout::new(&mut out, false));
         done.unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.ends_with("nothing is wrong; left out: check a\n"), "{text}");

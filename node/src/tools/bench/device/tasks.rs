@@ -17,17 +17,17 @@ use crate::cli::device::DevicePart;
 use crate::figures::bytes;
 use crate::preset::Preset;
 
-/// One line of the report.
+/// One line of the printout.
 pub(super) struct Task {
     pub(super) part: DevicePart,
     /// What of the part.
     pub(super) of: String,
     /// Is given the time after which it repeats nothing.
-    pub(super) work: Box<dyn FnOnce(Duration) -> Result<Found, BenchError> + Send>,
+    pub(super) work: Box<dyn FnOnce(Duration) -> Result<Finding, BenchError> + Send>,
 }
 
 /// What came out of a task.
-pub(super) struct Found {
+pub(super) struct Finding {
     /// For a person.
     pub(super) words: String,
     /// For a program: an object.
@@ -43,7 +43,7 @@ pub(super) enum Judgement {
     LeftOut(String),
 }
 
-impl Found {
+impl Finding {
     pub(super) fn right(words: String, figures: Value) -> Self {
         Self { words, figures, judgement: Judgement::Right }
     }
@@ -98,12 +98,12 @@ pub(super) fn all(device: Device, small: bool, peak: Option<f64>) -> Result<Vec<
 fn task(
     part: DevicePart,
     of: String,
-    work: impl FnOnce(Duration) -> Result<Found, BenchError> + Send + 'static,
+    work: impl FnOnce(Duration) -> Result<Finding, BenchError> + Send + 'static,
 ) -> Task {
     Task { part, of, work: Box::new(work) }
 }
 
-fn facts(device: Device) -> Result<Found, BenchError> {
+fn facts(device: Device) -> Result<Finding, BenchError> {
     let facts = device.facts();
     let free = device.free_bytes().map_err(TrainError::from)?;
     let backends = [("cuda", cfg!(feature = "cuda")), ("wgpu", cfg!(feature = "wgpu"))];
@@ -121,26 +121,31 @@ fn facts(device: Device) -> Result<Found, BenchError> {
         "name": facts.name, "driver": facts.driver, "nvrtc": facts.compiler, "free_bytes": free,
         "total_bytes": facts.total_bytes, "built_with": built, "threads": threads,
     });
-    Ok(Found::right(words.join(", "), figures))
+    Ok(Finding::right(words.join(", "), figures))
 }
 
-fn check(device: Device, family: Family) -> Result<Found, BenchError> {
+fn check(device: Device, family: Family) -> Result<Finding, BenchError> {
     let found = bench::check(device, family)?;
     let [first, second] = [found.first, found.second].map(|time| time.as_secs_f64());
+    let what = if found.of_bound == 0.0 { "all is equal" } else { &found.what };
     let words = format!(
-        "{:.3} of its bound ({}), {first:.2} s, again {second:.2} s",
-        found.of_bound, found.what
+        "at most {:.3} of its bound ({what}), {first:.2} s, again {second:.2} s",
+        found.of_bound
     );
     let figures = json!({
         "of_bound": found.of_bound, "what": found.what, "first_s": first, "second_s": second,
         "same_again": found.same_again, "same_in_used_memory": found.same_in_used_memory,
     });
-    Ok(Found::right(words, figures).unless([
-        // It may be no number.
-        (!(found.of_bound <= 1.0), &found.what),
+    Ok(Finding::right(words, figures).unless([
+        (exceeds(found.of_bound, 1.0), &found.what),
         (!found.same_again, "the same step once more gives other bits"),
         (!found.same_in_used_memory, "in memory that was full of NaN it gives other bits"),
     ]))
+}
+
+/// What is no number exceeds every bound.
+fn exceeds(error: f32, bound: f32) -> bool {
+    error > bound || error.is_nan()
 }
 
 /// (rows, ins, outs) of the projections of llama-1b and finch-1b6; the large ones, which take long to read, at the end.
@@ -193,10 +198,10 @@ fn operator(
     subject: Subject,
     repeats: usize,
     limit: Duration,
-) -> Result<Found, BenchError> {
+) -> Result<Finding, BenchError> {
     let (needs, free) = (subject.bytes(), device.free_bytes().map_err(TrainError::from)?);
     if let Some(free) = free.filter(|free| *free < needs) {
-        return Ok(Found::left_out(format!("needs {}, {} are free", bytes(needs), bytes(free))));
+        return Ok(Finding::left_out(format!("needs {}, {} are free", bytes(needs), bytes(free))));
     }
     let found = bench::measure(device, subject, repeats, limit)?;
     let [first, median] = [found.first, found.median].map(|time| time.as_secs_f64());
@@ -220,8 +225,8 @@ fn operator(
     });
     let bound = if tflops.is_some() { PRODUCT_ERROR } else { OPERATOR_ERROR };
     let off = format!("off by {:.1e}, more than {bound:.0e}", found.error);
-    Ok(Found::right(words, figures).unless([
-        (!(found.error <= bound), &off),
+    Ok(Finding::right(words, figures).unless([
+        (exceeds(found.error, bound), &off),
         (!found.same, "the same once more gives other bits"),
     ]))
 }
@@ -258,7 +263,7 @@ fn learn(
     peak: Option<f64>,
     steps: usize,
     limit: Duration,
-) -> Result<Found, BenchError> {
+) -> Result<Finding, BenchError> {
     let start = Instant::now();
     let free = device.free_bytes().map_err(TrainError::from)?;
     work.train.batch = match free {
@@ -266,7 +271,7 @@ fn learn(
             Some(size) => size,
             None => {
                 let needs = bytes(train::held_on_gpu(&work, 1));
-                return Ok(Found::left_out(format!("needs {needs}, {} are free", bytes(free))));
+                return Ok(Finding::left_out(format!("needs {needs}, {} are free", bytes(free))));
             }
         },
         None => 1,
@@ -308,7 +313,7 @@ fn learn(
         "taken_bytes": taken, "losses": losses, "parameters": work.model.parameter_count(),
     });
     let finite = losses.iter().all(|loss| loss.is_finite());
-    Ok(Found::right(words, figures).unless([(!finite, "a loss is no number")]))
+    Ok(Finding::right(words, figures).unless([(!finite, "a loss is no number")]))
 }
 
 /// Weights that cost nothing to draw: where genesis has a constant that one, else ±0.02.
@@ -329,7 +334,7 @@ fn weights(specs: &[Spec]) -> Vec<f32> {
 }
 
 /// Scores of more bytes than the device has: CubeCL's own answer is a step of numbers that were in memory before.
-fn exhaust(device: Device) -> Result<Found, BenchError> {
+fn exhaust(device: Device) -> Result<Finding, BenchError> {
     let mut work = Work::synthetic();
     (work.model.vocab, work.model.context, work.model.width) = (1 << 20, 64, 16);
     let sequence = 4 * (work.model.vocab * work.model.context) as u64;
@@ -343,11 +348,11 @@ fn exhaust(device: Device) -> Result<Found, BenchError> {
     let failed = match trainer.step(&stream, 0, 0) {
         Err(TrainError::Lost { what, .. }) => what,
         Err(error) => return Err(error.into()),
-        Ok(_) => return Ok(Found::wrong(format!("{asked} at once are no error"))),
+        Ok(_) => return Ok(Finding::wrong(format!("{asked} at once are no error"))),
     };
     let refused = matches!(trainer.model().logits(&[1], 1), Err(TrainError::Lost { .. }));
     let words = format!("{asked} at once are an error ({failed}), and what comes after is refused");
-    let found = Found::right(words, json!({"asked": asked, "error": failed}));
+    let found = Finding::right(words, json!({"asked": asked, "error": failed}));
     Ok(found.unless([(!refused, "after an allocation that failed it goes on")]))
 }
 
@@ -365,3 +370,21 @@ const UNKNOWN_BYTES: u64 = 1 << 35;
 
 /// The seed of weights and data; any would do.
 const SEED: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_its_tasks_on_a_gpu_and_presets_are_read() {
+        let tasks = all(Device::Cuda(0), false, None).unwrap();
+        let count = |part| tasks.iter().filter(|task| task.part == part).count();
+        use DevicePart::{Check, Facts, Memory, Operators, Products, Train};
+        let counts = [Facts, Check, Products, Operators, Train, Memory].map(count);
+        assert_eq!(counts, [1, 4, 9, 2, 4, 1]);
+        for (name, work) in models(false).unwrap() {
+            assert_eq!(work.tokens_per_step(), TOKENS as u64, "{name}");
+        }
+        assert_eq!(models(false).unwrap()[1].1.model.vocab, 128_256);
+    }
+}

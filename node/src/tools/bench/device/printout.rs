@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::super::BenchError;
-use super::tasks::{Found, Judgement};
+use super::tasks::{Finding, Judgement};
 use crate::cli::device::DevicePart;
 
 /// Writes a line for each task, and keeps what the last one has to say.
-pub(super) struct Report<'a> {
+pub(super) struct Printout<'a> {
     out: &'a mut dyn Write,
     as_json: bool,
     /// The task that runs.
@@ -19,7 +19,7 @@ pub(super) struct Report<'a> {
     left_out: Vec<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Printout<'a> {
     pub(super) fn new(out: &'a mut dyn Write, as_json: bool) -> Self {
         let (wrong, left_out) = (Vec::new(), Vec::new());
         Self { out, as_json, part: "", of: String::new(), wrong, left_out }
@@ -45,8 +45,8 @@ impl<'a> Report<'a> {
     }
 
     /// Says what came out of the task.
-    pub(super) fn ends(&mut self, found: Found) -> io::Result<()> {
-        let Found { words, figures, judgement } = found;
+    pub(super) fn ends(&mut self, found: Finding) -> io::Result<()> {
+        let Finding { words, figures, judgement } = found;
         let (right, why) = match judgement {
             Judgement::Right => (Some(true), None),
             Judgement::Wrong(why) => {
