@@ -26,6 +26,19 @@ pub enum Device {
     Gpu(Option<usize>),
 }
 
+/// What a driver says of a device, where it says anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// The name of the product.
+    pub name: Option<String>,
+    /// The driver: of CUDA the version that it can run, else its own name and version.
+    pub driver: Option<String>,
+    /// The version of NVRTC, which compiles kernels for CUDA.
+    pub compiler: Option<String>,
+    /// Its whole memory.
+    pub total_bytes: Option<u64>,
+}
+
 /// Why a device cannot be used; whoever started the program must act.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DeviceError {
@@ -157,6 +170,18 @@ impl Device {
             #[cfg(feature = "cuda")]
             Self::Cuda(number) => nvidia::free_bytes(number).map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// What its driver says of it; of the CPU nothing.
+    #[must_use]
+    pub fn facts(self) -> DeviceFacts {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(number) => nvidia::facts(number),
+            #[cfg(feature = "wgpu")]
+            Self::Gpu(Some(number)) => adapters::facts(number),
+            _ => DeviceFacts::default(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
 //! | `device` | what computes: names, what is here, failures noticed |
+//! | [`bench`] | whether a device computes what it should, and how fast |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
@@ -26,6 +27,7 @@
 //! width, L blocks.
 
 pub mod arch;
+pub mod bench;
 pub mod config;
 pub mod data;
 mod device;
@@ -47,7 +49,7 @@ use std::sync::Arc;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 
-pub use self::device::{Device, DeviceError};
+pub use self::device::{Device, DeviceError, DeviceFacts};
 #[cfg(feature = "cube")]
 use self::train::check;
 use self::train::{Learner, Model, Place, Session, TrainError, Trainer};

@@ -14,7 +14,6 @@
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
 //! weights of a peer, not its sense of their scale.
 
-#[cfg(feature = "cube")]
 pub(crate) mod check;
 mod memory;
 
@@ -165,15 +164,15 @@ pub(crate) trait TrainBackend:
 impl<A: FusedOps + AutodiffBackend<InnerBackend: FusedOps>> TrainBackend for A {}
 
 /// The tensors of the weights, without gradients.
-type Inner<A> = <A as AutodiffBackend>::InnerBackend;
+pub(crate) type Inner<A> = <A as AutodiffBackend>::InnerBackend;
 
 /// One tensor per parameter, in canonical order.
-type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
+pub(crate) type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
 
 /// Where a session computes. Clones stand for the same device.
 #[derive(Clone)]
 pub(crate) struct Place<A: TrainBackend> {
-    device: Device<A>,
+    pub(crate) device: Device<A>,
     name: crate::Device,
     watch: Arc<Watch>,
 }
@@ -190,7 +189,10 @@ impl<A: TrainBackend> Place<A> {
 
     /// Runs what computes here. Once something has failed here, nothing runs any more: what is in the device's
     /// memory then is what happened to be there.
-    fn over<T>(&self, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+    pub(crate) fn over<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
         let sync = || A::sync(&self.device).map_err(|error| error.to_string());
         let lost = |what| TrainError::Lost { device: self.name, what };
         self.watch.over(sync, work).map_err(lost)?

@@ -6,6 +6,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod data;
+pub(crate) mod device;
 mod number;
 mod path;
 
@@ -20,6 +21,7 @@ use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 use crate::preset::Preset;
 use admit::{InviteCommand, VouchArgs};
 use data::DataCommand;
+use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
 
 /// Trains one language model together with everyone else who joins the run.
@@ -447,6 +449,8 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Whether a device computes what it should, and how fast: of a GPU in under eight minutes
+    Device(DeviceArgs),
     /// Megabytes of a text that one core turns into tokens in a second
     Tokenizer {
         /// A vocabulary of RWKV World, or a tokenizer.json [default: bytes]

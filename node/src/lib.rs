@@ -102,6 +102,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
         }
+        Verb::Bench(cli::BenchCommand::Device(args)) => bench::device::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
             bench::tokenizer::run(tokenizer.as_deref(), data.as_deref(), json, out)?;
         }
@@ -217,6 +218,7 @@ impl Error {
             | Self::Admit(AdmitError::Usage(_) | AdmitError::Given(_) | AdmitError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
+            | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
                 SimError::Usage(_)
                 | SimError::Draft(_)

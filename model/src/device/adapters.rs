@@ -7,13 +7,15 @@ use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi};
 use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuSetup};
 use futures::executor::block_on;
 
-use super::{Device, DeviceError, watch};
+use super::{Device, DeviceError, DeviceFacts, watch};
 
 /// What can compute shaders.
 #[derive(Debug)]
 pub(crate) struct Adapter {
     /// As its driver calls it.
     pub(crate) name: String,
+    /// The driver's own name and version.
+    driver: String,
     /// Whether it is a program on the CPU.
     pub(crate) software: bool,
 }
@@ -23,9 +25,21 @@ pub(crate) fn all() -> Vec<Adapter> {
     let named = |adapter: &wgpu::Adapter| {
         let info = adapter.get_info();
         let software = info.device_type == wgpu::DeviceType::Cpu;
-        Adapter { name: info.name, software }
+        let driver = format!("{} {}", info.driver, info.driver_info);
+        Adapter { name: info.name, driver, software }
     };
     found().1.iter().map(named).collect()
+}
+
+/// What the driver of this one says.
+pub(crate) fn facts(number: usize) -> DeviceFacts {
+    let adapter = all().into_iter().nth(number);
+    let facts = adapter.map(|Adapter { name, driver, .. }| DeviceFacts {
+        name: Some(name),
+        driver: Some(driver.trim().to_owned()).filter(|driver| !driver.is_empty()),
+        ..DeviceFacts::default()
+    });
+    facts.unwrap_or_default()
 }
 
 fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {

@@ -4,7 +4,7 @@ use cudarc::driver::{CudaContext, sys};
 use cudarc::nvrtc;
 
 use super::watch::Watch;
-use super::{Device, DeviceError};
+use super::{Device, DeviceError, DeviceFacts};
 
 /// What a library of NVIDIA says. cudarc panics where the library is not there.
 fn ask<T>(question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
@@ -47,12 +47,30 @@ pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
 
 /// Bytes of memory that nobody uses.
 pub(crate) fn free_bytes(number: usize) -> Result<u64, DeviceError> {
-    let memory = ask(|| {
+    let refused = |what| DeviceError::Refuses { asked: Device::Cuda(number), what };
+    memory(number).map(|(free, _)| free as u64).map_err(refused)
+}
+
+/// Free and total bytes.
+fn memory(number: usize) -> Result<(usize, usize), String> {
+    ask(|| {
         let context = CudaContext::new(number).map_err(|error| error.to_string())?;
         context.mem_get_info().map_err(|error| error.to_string())
+    })
+}
+
+/// What the driver says of this one, and NVRTC of itself.
+pub(crate) fn facts(number: usize) -> DeviceFacts {
+    let name = ask(|| {
+        let context = CudaContext::new(number).map_err(|error| error.to_string())?;
+        context.name().map_err(|error| error.to_string())
     });
-    let refused = |what| DeviceError::Refuses { asked: Device::Cuda(number), what };
-    memory.map(|(free, _)| free as u64).map_err(refused)
+    DeviceFacts {
+        name: name.ok(),
+        driver: ask(driver_version).map(dotted).ok(),
+        compiler: ask(compiler_version).map(dotted).ok(),
+        total_bytes: memory(number).map(|(_, total)| total as u64).ok(),
+    }
 }
 
 /// Major and minor.

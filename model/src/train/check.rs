@@ -4,7 +4,9 @@
 //! that machine can show. So each start on a GPU takes one step of a small model of the run's family there and on
 //! the CPU, and compares logits, loss, gradients and the weights after it.
 
+#[cfg(feature = "cube")]
 use std::collections::BTreeSet;
+#[cfg(feature = "cube")]
 use std::sync::{Mutex, PoisonError};
 
 use burn_autodiff::Autodiff;
@@ -14,6 +16,7 @@ use super::{Inner, Model, Place, Session, Stream, TrainBackend, TrainError};
 use crate::arch::specs;
 use crate::config::{self, Family, Work};
 use crate::data::{Dataset, draw::Draw};
+#[cfg(feature = "cube")]
 use crate::device::DeviceError;
 use crate::genesis;
 use crate::optim::Optimizer;
@@ -28,12 +31,14 @@ const SEED: u64 = 1;
 const NOISE: f32 = 0.1;
 
 /// The devices and families that were checked in this process.
+#[cfg(feature = "cube")]
 static CHECKED: Mutex<BTreeSet<(String, &'static str)>> = Mutex::new(BTreeSet::new());
 
 /// Checks a device with a model of this family, once.
 ///
 /// # Errors
 /// [`DeviceError::Wrong`], [`TrainError::Lost`]
+#[cfg(feature = "cube")]
 pub(crate) fn device<A: TrainBackend>(place: &Place<A>, family: Family) -> Result<(), TrainError> {
     let key = (place.name.to_string(), family.name());
     let checked = || CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,17 +46,22 @@ pub(crate) fn device<A: TrainBackend>(place: &Place<A>, family: Family) -> Resul
         return Ok(());
     }
     let work = work(family);
-    let cpu = Place::<Autodiff<Flex>>::new(Default::default(), crate::Device::Cpu);
-    let (expected, found) = (step(&work, cpu)?, step(&work, place.clone())?);
-    if let Some(what) = difference(&work, &expected, &found) {
+    let (expected, found) = (step(&work, cpu())?, step(&work, place.clone())?);
+    let Farthest { of_bound, what } = farthest(&work, &expected, &found);
+    if is_more(of_bound, 1.0) {
         return Err(DeviceError::Wrong { asked: place.name, what }.into());
     }
     checked().insert(key);
     Ok(())
 }
 
+/// What a device is held against.
+pub(crate) fn cpu() -> Place<Autodiff<Flex>> {
+    Place::new(Default::default(), crate::Device::Cpu)
+}
+
 /// Longer than a chunk of the recurrence, and no multiple of one.
-fn work(family: Family) -> Work {
+pub(crate) fn work(family: Family) -> Work {
     let model = config::Model { context: 96, layers: 3, ..family.bench_model() };
     let mut work = Work { model, ..Work::synthetic() };
     work.train.batch = 2;
@@ -59,7 +69,8 @@ fn work(family: Family) -> Work {
 }
 
 /// What one step computes.
-struct Computed {
+#[derive(Clone, Debug)]
+pub(crate) struct Computed {
     logits: Vec<f32>,
     loss: f64,
     /// In canonical order, as the weights.
@@ -67,7 +78,32 @@ struct Computed {
     weights: Vec<f32>,
 }
 
-fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Computed, TrainError> {
+impl Computed {
+    /// Whether every bit is the same.
+    pub(crate) fn same_bits(&self, other: &Self) -> bool {
+        let all = |x: &Self| [x.logits.clone(), x.gradient.clone(), x.weights.clone()];
+        self.loss.to_bits() == other.loss.to_bits() && same_bits(&all(self), &all(other))
+    }
+}
+
+/// Whether every bit of two lists of tensors is the same.
+pub(crate) fn same_bits(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
+    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
+}
+
+/// What is off by the largest multiple of its bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Farthest {
+    /// That multiple: up to 1 is right.
+    pub(crate) of_bound: f32,
+    /// What it is, and by how much.
+    pub(crate) what: String,
+}
+
+/// One step of the small model with Adam's update, on weights and data that are always the same.
+pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Computed, TrainError> {
     let source = Dataset::open(work, SEED, &[])?;
     let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
     let batch = source.batch(&stream, 0, 0..work.train.batch)?;
@@ -95,8 +131,8 @@ fn weights_of(specs: &[genesis::Spec]) -> Vec<f32> {
     genesis::weights(SEED, specs).into_iter().map(|x| x + noise()).collect()
 }
 
-/// What is off by the largest multiple of its bound, if anything is off by more than that.
-fn difference(work: &Work, expected: &Computed, found: &Computed) -> Option<String> {
+/// What of `found` is off by the largest multiple of its bound.
+pub(crate) fn farthest(work: &Work, expected: &Computed, found: &Computed) -> Farthest {
     let largest = "of the largest value";
     let mut all = vec![
         (distance(&expected.logits, &found.logits), BOUND, "a logit".to_owned(), largest),
@@ -118,19 +154,28 @@ fn difference(work: &Work, expected: &Computed, found: &Computed) -> Option<Stri
         let apart = apart / (LEARNING_RATE * spec.group.lr_factor) as f32;
         all.push((apart, MOVED, format!("the update of {}", spec.name), "of the learning rate"));
     }
-    // What is not a number is no less than its bound either.
-    let wrong = all.into_iter().filter(|(apart, bound, ..)| !(apart <= bound));
-    let times = |(apart, bound, ..): &(f32, f32, String, &str)| apart / bound;
-    let worst = wrong.max_by(|a, b| times(a).total_cmp(&times(b)));
-    worst.map(|(apart, _, what, of)| format!("{what} is off by {:.1} % {of}", 100.0 * apart))
+    let said = all.into_iter().map(|(apart, bound, what, of)| Farthest {
+        of_bound: apart / bound,
+        what: format!("{what} is off by {:.1} % {of}", 100.0 * apart),
+    });
+    let none = Farthest { of_bound: 0.0, what: String::new() };
+    // What is not a number is farther than all.
+    said.fold(none, |most, x| if is_more(x.of_bound, most.of_bound) { x } else { most })
+}
+
+fn is_more(x: f32, most: f32) -> bool {
+    x > most || (x.is_nan() && !most.is_nan())
+}
+
+/// The largest; what is not a number is larger than all.
+pub(crate) fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
+    numbers.fold(0.0, |most, x| if is_more(x, most) { x } else { most })
 }
 
 /// The largest difference over the largest value; rounding of what is zero counts for nothing.
-fn distance(expected: &[f32], found: &[f32]) -> f32 {
+pub(crate) fn distance(expected: &[f32], found: &[f32]) -> f32 {
     let largest = expected.iter().fold(1e-6, |most: f32, x| most.max(x.abs()));
-    let apart = expected.iter().zip(found).map(|(a, b)| (a - b).abs() / largest);
-    // `max` would drop what is not a number.
-    apart.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
+    self::largest(expected.iter().zip(found).map(|(a, b)| (a - b).abs() / largest))
 }
 
 #[cfg(test)]
@@ -138,24 +183,29 @@ mod tests {
     use super::*;
 
     fn computed(work: &Work) -> Computed {
-        step(work, Place::<Autodiff<Flex>>::new(Default::default(), crate::Device::Cpu)).unwrap()
+        step(work, cpu()).unwrap()
     }
 
     #[test]
     fn the_worst_of_what_is_off_is_named() {
         let work = work(Family::Llama);
         let (expected, mut found) = (computed(&work), computed(&work));
-        assert_eq!(difference(&work, &expected, &found), None);
+        let difference = |found: &Computed| {
+            let Farthest { of_bound, what } = farthest(&work, &expected, found);
+            is_more(of_bound, 1.0).then_some(what)
+        };
+        assert_eq!(difference(&found), None);
+        assert!(found.same_bits(&expected));
         found.loss *= 1.02;
-        let what = difference(&work, &expected, &found).unwrap();
+        let what = difference(&found).unwrap();
         assert_eq!(what, "the loss is off by 2.0 % of its value");
         *found.gradient.last_mut().unwrap() = f32::NAN;
-        let what = difference(&work, &expected, &found).unwrap();
+        let what = difference(&found).unwrap();
         assert!(what.starts_with("the gradient of lm_head.weight is off by NaN"), "{what}");
         let (end, lr) = (specs(&work.model)[0].len(), LEARNING_RATE as f32);
         found = computed(&work);
         found.weights[..end].iter_mut().for_each(|x| *x += lr);
-        let what = difference(&work, &expected, &found).unwrap();
+        let what = difference(&found).unwrap();
         assert!(
             what.contains("the update of model.embed_tokens.weight is off by 100.0 %"),
             "{what}"

@@ -4,6 +4,7 @@
 //! figure is the median of several runs, and stands beside what the hardware itself does.
 
 pub(crate) mod codec;
+pub(crate) mod device;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
 
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::os::PathError;
+use crate::{config::LocalError, os::PathError};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,21 @@ pub(crate) enum BenchError {
     /// The benchmark's model could not be trained.
     #[error("cannot train the benchmark's model")]
     Train(#[from] intellect_model::train::TrainError),
+    /// Something on the command line cannot be meant.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// A preset of our own is none.
+    #[error("the preset {name} cannot be used")]
+    Preset {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A device computes something else than it should, or fails.
+    #[error("the device is not right: {what}")]
+    Wrong {
+        /// All that was found.
+        what: String,
+    },
     /// The tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] intellect_model::tokenizer::OpenError),

@@ -1,0 +1,104 @@
+//! What `bench device` prints: sentences for people, or JSON lines for programs.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::super::BenchError;
+use super::tasks::{Finding, Judgement};
+use crate::cli::device::DevicePart;
+
+/// Writes a line for each task, and keeps what the last one has to say.
+pub(super) struct Printout<'a> {
+    out: &'a mut dyn Write,
+    as_json: bool,
+    /// The task that runs.
+    part: &'static str,
+    of: String,
+    wrong: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl<'a> Printout<'a> {
+    pub(super) fn new(out: &'a mut dyn Write, as_json: bool) -> Self {
+        let (wrong, left_out) = (Vec::new(), Vec::new());
+        Self { out, as_json, part: "", of: String::new(), wrong, left_out }
+    }
+
+    /// Says that a task begins.
+    pub(super) fn begins(&mut self, part: DevicePart, of: &str) -> io::Result<()> {
+        (self.part, self.of) = (part.name(), of.to_owned());
+        if self.as_json {
+            return self.line(&json!({"part": self.part, "of": of, "begins": true}));
+        }
+        write!(self.out, "{} {of}: ", self.part)?;
+        self.out.flush()
+    }
+
+    /// Shows a person that the task goes on.
+    pub(super) fn waits(&mut self) -> io::Result<()> {
+        if self.as_json {
+            return Ok(());
+        }
+        write!(self.out, ".")?;
+        self.out.flush()
+    }
+
+    /// Says what came out of the task.
+    pub(super) fn ends(&mut self, found: Finding) -> io::Result<()> {
+        let Finding { words, figures, judgement } = found;
+        let (right, why) = match judgement {
+            Judgement::Right => (Some(true), None),
+            Judgement::Wrong(why) => {
+                self.wrong.push(format!("{} {}: {why}", self.part, self.of));
+                (Some(false), Some(why))
+            }
+            Judgement::LeftOut(why) => {
+                self.left_out.push(format!("{} {}", self.part, self.of));
+                (None, Some(why))
+            }
+        };
+        if self.as_json {
+            let mut line = json!({"part": self.part, "of": self.of, "right": right});
+            if let (Value::Object(line), Value::Object(figures)) = (&mut line, figures) {
+                line.extend(figures);
+                line.extend(why.map(|why| ("why".to_owned(), why.into())));
+            }
+            return self.line(&line);
+        }
+        let head = if right.is_none() { "left out: " } else { "WRONG: " };
+        let why = why.map(|why| format!("{head}{why}"));
+        let parts = [words, why.unwrap_or_default()];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        writeln!(self.out, "{}", parts.join("; "))?;
+        self.out.flush()
+    }
+
+    /// The last line.
+    ///
+    /// # Errors
+    /// [`BenchError::Wrong`] with all that was wrong.
+    pub(super) fn finish(mut self) -> Result<(), BenchError> {
+        let (wrong, left_out) = (self.wrong.join("; "), self.left_out.join(", "));
+        if self.as_json {
+            let Self { wrong, left_out, .. } = &self;
+            let right = wrong.is_empty();
+            self.line(
+                &json!({"part": "end", "right": right, "wrong": wrong, "left_out": left_out}),
+            )?;
+        } else if !wrong.is_empty() {
+            writeln!(self.out, "wrong: {wrong}")?;
+        } else if !left_out.is_empty() {
+            writeln!(self.out, "nothing is wrong; left out: {left_out}")?;
+        } else {
+            writeln!(self.out, "all is right")?;
+        }
+        self.out.flush()?;
+        if wrong.is_empty() { Ok(()) } else { Err(BenchError::Wrong { what: wrong }) }
+    }
+
+    fn line(&mut self, line: &Value) -> io::Result<()> {
+        writeln!(self.out, "{line}")?;
+        self.out.flush()
+    }
+}

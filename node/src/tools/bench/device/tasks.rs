@@ -1,0 +1,390 @@
+//! The tasks of `bench device`: what is measured, at which sizes, and within which bounds it is right.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_model::bench::{self, Subject};
+use intellect_model::config::{Data, Family, Hints, Source, Work};
+use intellect_model::data::{Dataset, Stream};
+use intellect_model::genesis::{Init, Spec};
+use intellect_model::ops::Heads;
+use intellect_model::train::{self, TrainError};
+use intellect_model::{Device, arch};
+use serde_json::{Value, json};
+
+use super::super::BenchError;
+use crate::cli::device::DevicePart;
+use crate::figures::bytes;
+use crate::preset::Preset;
+
+/// One line of the printout.
+pub(super) struct Task {
+    pub(super) part: DevicePart,
+    /// What of the part.
+    pub(super) of: String,
+    /// Is given the time after which it repeats nothing.
+    pub(super) work: Box<dyn FnOnce(Duration) -> Result<Finding, BenchError> + Send>,
+}
+
+/// What came out of a task.
+pub(super) struct Finding {
+    /// For a person.
+    pub(super) words: String,
+    /// For a program: an object.
+    pub(super) figures: Value,
+    pub(super) judgement: Judgement,
+}
+
+pub(super) enum Judgement {
+    Right,
+    /// And what.
+    Wrong(String),
+    /// And why.
+    LeftOut(String),
+}
+
+impl Finding {
+    pub(super) fn right(words: String, figures: Value) -> Self {
+        Self { words, figures, judgement: Judgement::Right }
+    }
+
+    pub(super) fn wrong(what: String) -> Self {
+        Self { words: String::new(), figures: json!({}), judgement: Judgement::Wrong(what) }
+    }
+
+    pub(super) fn left_out(why: String) -> Self {
+        Self { words: String::new(), figures: json!({}), judgement: Judgement::LeftOut(why) }
+    }
+
+    /// Wrong by the first of these that is.
+    fn unless<const N: usize>(mut self, complaints: [(bool, &str); N]) -> Self {
+        if let Some((_, what)) = complaints.into_iter().find(|(wrong, _)| *wrong) {
+            self.judgement = Judgement::Wrong(what.to_owned());
+        }
+        self
+    }
+}
+
+/// All tasks in their order.
+///
+/// # Errors
+/// [`BenchError::Preset`]
+pub(super) fn all(device: Device, small: bool, peak: Option<f64>) -> Result<Vec<Task>, BenchError> {
+    use DevicePart::{Check, Facts, Memory, Operators, Products, Train};
+    let mut tasks = vec![task(Facts, device.to_string(), move |_| facts(device))];
+    for family in Family::ALL {
+        tasks.push(task(Check, family.name().to_owned(), move |_| check(device, family)));
+    }
+    let repeats = if small { 3 } else { 20 };
+    for subject in products(small) {
+        let work = move |limit| operator(device, subject, repeats, limit);
+        tasks.push(task(Products, named(subject), work));
+    }
+    for subject in operators(small) {
+        let work = move |limit| operator(device, subject, repeats, limit);
+        tasks.push(task(Operators, named(subject), work));
+    }
+    let steps = if small { 3 } else { 10 };
+    for (name, work) in models(small)? {
+        let work = move |limit| learn(device, work, peak, steps, limit);
+        tasks.push(task(Train, name.to_owned(), work));
+    }
+    if device.is_gpu() {
+        tasks.push(task(Memory, "more than there is".to_owned(), move |_| exhaust(device)));
+    }
+    Ok(tasks)
+}
+
+fn task(
+    part: DevicePart,
+    of: String,
+    work: impl FnOnce(Duration) -> Result<Finding, BenchError> + Send + 'static,
+) -> Task {
+    Task { part, of, work: Box::new(work) }
+}
+
+fn facts(device: Device) -> Result<Finding, BenchError> {
+    let facts = device.facts();
+    let free = device.free_bytes().map_err(TrainError::from)?;
+    let backends = [("cuda", cfg!(feature = "cuda")), ("wgpu", cfg!(feature = "wgpu"))];
+    let built: Vec<_> =
+        backends.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect();
+    let threads = intellect_model::threads();
+    let mut words: Vec<_> = facts.name.iter().cloned().collect();
+    words.extend(facts.driver.iter().map(|driver| format!("driver {driver}")));
+    words.extend(facts.compiler.iter().map(|version| format!("NVRTC {version}")));
+    words.extend(free.map(|free| format!("{} free", bytes(free))));
+    words.extend(facts.total_bytes.map(|total| format!("{} in all", bytes(total))));
+    let with = if built.is_empty() { "neither cuda nor wgpu".to_owned() } else { built.join(", ") };
+    words.push(format!("built with {with}; {threads} threads"));
+    let figures = json!({
+        "name": facts.name, "driver": facts.driver, "nvrtc": facts.compiler, "free_bytes": free,
+        "total_bytes": facts.total_bytes, "built_with": built, "threads": threads,
+    });
+    Ok(Finding::right(words.join(", "), figures))
+}
+
+fn check(device: Device, family: Family) -> Result<Finding, BenchError> {
+    let found = bench::check(device, family)?;
+    let [first, second] = [found.first, found.second].map(|time| time.as_secs_f64());
+    let what = if found.of_bound == 0.0 { "all is equal" } else { &found.what };
+    let words = format!(
+        "at most {:.3} of its bound ({what}), {first:.2} s, again {second:.2} s",
+        found.of_bound
+    );
+    let figures = json!({
+        "of_bound": found.of_bound, "what": found.what, "first_s": first, "second_s": second,
+        "same_again": found.same_again, "same_in_used_memory": found.same_in_used_memory,
+    });
+    Ok(Finding::right(words, figures).unless([
+        (exceeds(found.of_bound, 1.0), &found.what),
+        (!found.same_again, "the same step once more gives other bits"),
+        (!found.same_in_used_memory, "in memory that was full of NaN it gives other bits"),
+    ]))
+}
+
+/// What is no number exceeds every bound.
+fn exceeds(error: f32, bound: f32) -> bool {
+    error > bound || error.is_nan()
+}
+
+/// (rows, ins, outs) of the projections of llama-1b and finch-1b6; the large ones, which take long to read, at the end.
+fn products(small: bool) -> Vec<Subject> {
+    let widths: &[(usize, usize)] = if small {
+        &[(33, 65), (256, 512)]
+    } else {
+        &[
+            (2048, 64),
+            (2048, 160),
+            (2048, 2048),
+            (2048, 4096),
+            (2048, 7168),
+            (7168, 2048),
+            (2048, 14_336),
+            (2048, 65_536),
+            (2048, 128_256),
+        ]
+    };
+    let rows = if small { 130 } else { 2048 };
+    widths.iter().map(|&(ins, outs)| Subject::Product { rows, ins, outs }).collect()
+}
+
+/// As llama-1b and finch-1b6 have them.
+fn operators(small: bool) -> [Subject; 2] {
+    if small {
+        let heads = Heads { sequences: 1, tokens: 200, query: 4, kv: 2, size: 64 };
+        let wkv = Subject::Wkv { sequences: 1, tokens: 200, heads: 2, size: 64 };
+        return [Subject::Attention(heads), wkv];
+    }
+    let heads = Heads { sequences: 1, tokens: 2048, query: 16, kv: 8, size: 128 };
+    let wkv = Subject::Wkv { sequences: 1, tokens: 4096, heads: 32, size: 64 };
+    [Subject::Attention(heads), wkv]
+}
+
+fn named(subject: Subject) -> String {
+    match subject {
+        Subject::Product { rows, ins, outs } => format!("{rows}×{ins} by {ins}×{outs}"),
+        Subject::Attention(Heads { sequences, tokens, query, kv, size }) => {
+            format!("attention {sequences}×{tokens}, {query} heads on {kv} of {size}")
+        }
+        Subject::Wkv { sequences, tokens, heads, size } => {
+            format!("wkv {sequences}×{tokens}, {heads} heads of {size}")
+        }
+    }
+}
+
+fn operator(
+    device: Device,
+    subject: Subject,
+    repeats: usize,
+    limit: Duration,
+) -> Result<Finding, BenchError> {
+    let (needs, free) = (subject.bytes(), device.free_bytes().map_err(TrainError::from)?);
+    if let Some(free) = free.filter(|free| *free < needs) {
+        return Ok(Finding::left_out(format!("needs {}, {} are free", bytes(needs), bytes(free))));
+    }
+    let found = bench::measure(device, subject, repeats, limit)?;
+    let [first, median] = [found.first, found.median].map(|time| time.as_secs_f64());
+    let tflops = match subject {
+        // One product forward, two backward.
+        Subject::Product { rows, ins, outs } => {
+            Some(6e-12 * (rows * ins * outs) as f64 / median.max(1e-9))
+        }
+        Subject::Attention(_) | Subject::Wkv { .. } => None,
+    };
+    let speed = tflops.map_or_else(String::new, |tflops| format!("{tflops:.3} TFLOP/s, "));
+    let words = format!(
+        "{:.3} ms, {speed}first {first:.2} s, error {:.1e}, {} repeats",
+        1e3 * median,
+        found.error,
+        found.repeats
+    );
+    let figures = json!({
+        "ms": 1e3 * median, "first_s": first, "tflop_per_s": tflops, "error": found.error,
+        "repeats": found.repeats, "same": found.same,
+    });
+    let bound = if tflops.is_some() { PRODUCT_ERROR } else { OPERATOR_ERROR };
+    let off = format!("off by {:.1e}, more than {bound:.0e}", found.error);
+    Ok(Finding::right(words, figures).unless([
+        (exceeds(found.error, bound), &off),
+        (!found.same, "the same once more gives other bits"),
+    ]))
+}
+
+/// What is trained: names and sizes.
+fn models(small: bool) -> Result<Vec<(&'static str, Work)>, BenchError> {
+    let source = Source::Synthetic { symbols: 256, order: 1 };
+    let data = Data { source, held_out: 0.0, hints: Hints::default(), share: false };
+    if small {
+        let of = |family: Family| {
+            let model = family.bench_model();
+            let mut work = Work { model, data: data.clone(), ..Work::synthetic() };
+            work.train.batch = 1;
+            (family.name(), work)
+        };
+        return Ok(Family::ALL.map(of).into_iter().collect());
+    }
+    let of = |name: &'static str| {
+        let mut table = Work::synthetic().to_toml();
+        let preset = Preset::find(name).and_then(|preset| preset.table().ok());
+        table.extend(preset.ok_or(BenchError::Preset { name })?);
+        let work = Work::parse(&table).map_err(|_| BenchError::Preset { name })?;
+        let mut work = Work { data: data.clone(), ..work };
+        work.train.batch = (TOKENS / work.model.context).max(1);
+        Ok((name, work))
+    };
+    ["llama-150m", "llama-1b", "eagle-1b5", "finch-1b6"].into_iter().map(of).collect()
+}
+
+/// Steps of a model, with as many sequences as the device has free memory for.
+fn learn(
+    device: Device,
+    mut work: Work,
+    peak: Option<f64>,
+    steps: usize,
+    limit: Duration,
+) -> Result<Finding, BenchError> {
+    let start = Instant::now();
+    let free = device.free_bytes().map_err(TrainError::from)?;
+    work.train.batch = match free {
+        Some(free) => match train::micro_batch(&work, |size| train::fits_gpu(&work, size, free)) {
+            Some(size) => size,
+            None => {
+                let needs = bytes(train::held_on_gpu(&work, 1));
+                return Ok(Finding::left_out(format!("needs {needs}, {} are free", bytes(free))));
+            }
+        },
+        None => 1,
+    };
+    let source = Arc::new(Dataset::open(&work, SEED, &[])?);
+    let mut trainer = intellect_model::trainer(&work, source, device, None)?;
+    trainer.model().load(&weights(&arch::specs(&work.model)))?;
+    let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
+    let (mut times, mut losses) = (Vec::new(), Vec::new());
+    while times.len() < 2 || (times.len() <= steps && start.elapsed() < limit) {
+        let (begin, number) = (Instant::now(), times.len() as u64);
+        losses.push(trainer.step(&stream, number, number * work.tokens_per_step())?.loss);
+        times.push(begin.elapsed().as_secs_f64());
+    }
+    let taken = match (free, device.free_bytes().map_err(TrainError::from)?) {
+        (Some(before), Some(after)) => Some(before.saturating_sub(after)),
+        _ => None,
+    };
+    let first = times.remove(0);
+    times.sort_unstable_by(f64::total_cmp);
+    let tokens_per_s = work.tokens_per_step() as f64 / times[times.len() / 2];
+    let tflops = 1e-12 * tokens_per_s * arch::Arch::new(&work.model).flops_per_token() as f64;
+    let (said, loss) = (train::held_on_gpu(&work, work.train.batch), losses[losses.len() - 1]);
+    let share = peak.map(|peak| tflops / peak);
+    let of_peak =
+        share.map_or_else(String::new, |share| format!(" ({:.1} % of the peak)", 100.0 * share));
+    let held = taken.map_or_else(String::new, |taken| format!("{} taken, ", bytes(taken)));
+    let words = format!(
+        "{tokens_per_s:.0} tokens/s, {tflops:.3} TFLOP/s{of_peak}, {} × {} tokens a step, first {first:.2} s, {held}{} \
+         said, loss {loss:.3} after {} steps",
+        work.train.batch,
+        work.model.context,
+        bytes(said),
+        losses.len()
+    );
+    let figures = json!({
+        "tokens_per_s": tokens_per_s, "tflop_per_s": tflops, "share_of_peak": share, "first_s": first,
+        "sequences": work.train.batch, "context": work.model.context, "said_bytes": said,
+        "taken_bytes": taken, "losses": losses, "parameters": work.model.parameter_count(),
+    });
+    let finite = losses.iter().all(|loss| loss.is_finite());
+    Ok(Finding::right(words, figures).unless([(!finite, "a loss is no number")]))
+}
+
+/// Weights that cost nothing to draw: where genesis has a constant that one, else ±0.02.
+fn weights(specs: &[Spec]) -> Vec<f32> {
+    let mut state = SEED;
+    let mut noise = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        0.02 * ((state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
+    };
+    let mut weights = Vec::new();
+    for spec in specs {
+        match spec.init {
+            Init::Constant(value) => weights.extend((0..spec.len()).map(|_| value as f32)),
+            _ => weights.extend((0..spec.len()).map(|_| noise())),
+        }
+    }
+    weights
+}
+
+/// Scores of more bytes than the device has: CubeCL's own answer is a step of numbers that were in memory before.
+fn exhaust(device: Device) -> Result<Finding, BenchError> {
+    let mut work = Work::synthetic();
+    (work.model.vocab, work.model.context, work.model.width) = (1 << 20, 64, 16);
+    let sequence = 4 * (work.model.vocab * work.model.context) as u64;
+    let total = device.facts().total_bytes.unwrap_or(UNKNOWN_BYTES);
+    work.train.batch = (2 * total / sequence + 1) as usize;
+    let source = Arc::new(Dataset::open(&work, SEED, &[])?);
+    let mut trainer = intellect_model::trainer(&work, source, device, None)?;
+    trainer.model().load(&weights(&arch::specs(&work.model)))?;
+    let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
+    let asked = bytes(sequence * work.train.batch as u64);
+    let failed = match trainer.step(&stream, 0, 0) {
+        Err(TrainError::Lost { what, .. }) => what,
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Ok(Finding::wrong(format!("{asked} at once are no error"))),
+    };
+    let refused = matches!(trainer.model().logits(&[1], 1), Err(TrainError::Lost { .. }));
+    let words = format!("{asked} at once are an error ({failed}), and what comes after is refused");
+    let found = Finding::right(words, json!({"asked": asked, "error": failed}));
+    Ok(found.unless([(!refused, "after an allocation that failed it goes on")]))
+}
+
+/// Sums of 10⁵ products in f32 are off by a few 1e-6; factors that were rounded to TF32 by 2e-4.
+const PRODUCT_ERROR: f32 = 3e-5;
+
+/// Both sides are in f32, and the gradient of a decay is a difference of sums over a row; a fault is in the first digits.
+const OPERATOR_ERROR: f32 = 1e-4;
+
+/// A step takes so many tokens at most: a guess of what is enough to keep a GPU busy.
+const TOKENS: usize = 8192;
+
+/// Of a device that does not say how much memory it has.
+const UNKNOWN_BYTES: u64 = 1 << 35;
+
+/// The seed of weights and data; any would do.
+const SEED: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_its_tasks_on_a_gpu_and_presets_are_read() {
+        let tasks = all(Device::Cuda(0), false, None).unwrap();
+        let count = |part| tasks.iter().filter(|task| task.part == part).count();
+        use DevicePart::{Check, Facts, Memory, Operators, Products, Train};
+        let counts = [Facts, Check, Products, Operators, Train, Memory].map(count);
+        assert_eq!(counts, [1, 4, 9, 2, 4, 1]);
+        for (name, work) in models(false).unwrap() {
+            assert_eq!(work.tokens_per_step(), TOKENS as u64, "{name}");
+        }
+        assert_eq!(models(false).unwrap()[1].1.model.vocab, 128_256);
+    }
+}
