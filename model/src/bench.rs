@@ -1,6 +1,6 @@
 //! What a device computes and how fast: the measurements behind `bench device`, as plain numbers.
 //!
-//! [`check`] is the check that each start on a GPU makes, with its distances; [`measure`] takes one operator at any size,
+//! [`check()`] is the check that each start on a GPU makes, with its distances; [`measure`] takes one operator at any size,
 //! forward and backward. Nothing here judges: whoever asks knows the bounds. What fails on the device is an error of the
 //! call in which it fails, and each call begins anew.
 

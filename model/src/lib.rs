@@ -10,7 +10,7 @@
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
 //! | `device` | what computes: names, what is here, failures noticed |
-//! | [`bench`] | whether a device computes what it should, and how fast |
+//! | [`bench`](mod@bench) | whether a device computes what it should, and how fast |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
