@@ -6,6 +6,7 @@
 //   EMUCUDA_CACHE   the folder of compiled kernels
 //   EMUCUDA_ORDER   "back" runs the last thread of a block first: a race gives other numbers in one of the orders
 //   EMUCUDA_COUNT   a file: from when it is there on, nothing is computed, and memory that is asked for is not even there
+//   EMUCUDA_LOST    a file: from when it is there on, the device is gone: launches, copies and waits fail
 //   EMUCUDA_REPORT  the file of these counts, written whenever somebody waits for the device
 //   EMUCUDA_BYTES   the memory of the device, 4 GiB unless told
 #include <cstdint>
@@ -29,7 +30,7 @@ struct Emu {
     uint64_t *slots;
 };
 #define API extern "C" __attribute__((visibility("default"))) int
-enum { OK = 0, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, INVALID_DEVICE = 101, NVRTC_COMPILATION = 6 };
+enum { OK = 0, OUT_OF_MEMORY = 2, DEVICE_UNAVAILABLE = 46, INVALID_IMAGE = 200, NOT_FOUND = 500, INVALID_DEVICE = 101, NVRTC_COMPILATION = 6 };
 static std::string setting(const char *name, const char *otherwise) {
     const char *value = getenv(name);
     return value ? value : otherwise;
@@ -41,6 +42,10 @@ static bool counting() {
     static const std::string path = setting("EMUCUDA_COUNT", "");
     static bool now;
     return now || (now = !path.empty() && access(path.c_str(), F_OK) == 0);
+}
+static bool lost() {
+    static const std::string path = setting("EMUCUDA_LOST", "");
+    return !path.empty() && access(path.c_str(), F_OK) == 0;
 }
 
 // Fibers: a stack each, and what the callee saves.
@@ -121,6 +126,7 @@ static struct { size_t launches, uploads, downloads, waits, bytes, peak; } count
 static std::map<std::string, size_t> launches_of;
 static std::mutex one;
 static int wait_for_device() {
+    if (lost()) return DEVICE_UNAVAILABLE;
     std::lock_guard<std::mutex> guard(one);
     count.waits++;
     std::string path = setting("EMUCUDA_REPORT", "");
@@ -141,6 +147,7 @@ static int wait_for_device() {
 struct Function { std::string name; void (*call)(void **); Emu **view; bool meets; };
 struct Module { void *library; };
 API cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **p, void **) {
+    if (lost()) return DEVICE_UNAVAILABLE;
     std::lock_guard<std::mutex> guard(one);
     count.launches++;
     launches_of[f->name]++;
@@ -222,6 +229,7 @@ API cuMemcpyHtoDAsync_v2(void *d, const void *h, size_t n, void *) {
     return OK;
 }
 API cuMemcpyDtoHAsync_v2(void *h, const void *d, size_t n, void *) {
+    if (lost()) return DEVICE_UNAVAILABLE;
     count.downloads++;
     if (counting() || is_nowhere(d)) memset(h, ANYTHING, n);
     else memcpy(h, d, n);

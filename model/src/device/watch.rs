@@ -53,10 +53,12 @@ fn text(info: &PanicHookInfo<'_>) -> String {
     in_short(info.payload_as_str().unwrap_or(NO_WORDS))
 }
 
-/// What a result that was unwrapped holds, on one line.
+/// What a result that was unwrapped holds, or the innermost cause of an error, on one line.
 fn in_short(text: &str) -> String {
     let text = text.strip_prefix("called `Result::unwrap()` on an `Err` value: ").unwrap_or(text);
     let text = text.split("\nNo backtrace").next().unwrap_or(text);
+    let text = text.split("\nBacktrace:").next().unwrap_or(text);
+    let text = text.rsplit("Caused by:").next().unwrap_or(text);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -105,7 +107,7 @@ impl Watch {
         let after = FAILURES.load(Ordering::Acquire);
         let what = match done {
             Ok((done, Ok(()))) if before == after => return Ok(done),
-            Ok((_, Err(what))) if before == after => what,
+            Ok((_, Err(what))) if before == after => in_short(&what),
             Err(panicked) if before == after => said(panicked.as_ref()),
             _ => first(),
         };
@@ -149,8 +151,8 @@ mod tests {
         assert_eq!(other.over(well, || 7), Ok(7), "what failed before it began is not its own");
         let panics = || -> u64 { panic!("lost") };
         assert_eq!(other.over(well, panics), Err("lost".to_owned()));
-        let late = || Err("the device went away".to_owned());
-        assert_eq!(Watch::new().over(late, || 7), Err("the device went away".to_owned()));
+        let late = || Err("it failed\nCaused by:\n  it is away\nBacktrace:\nnone".to_owned());
+        assert_eq!(Watch::new().over(late, || 7), Err("it is away".to_owned()));
     }
 
     #[test]

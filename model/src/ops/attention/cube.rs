@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use self::tile::Tile;
-use super::super::cube::{GpuBackend, OnGpu, arg, contiguous, empty};
+use super::super::cube::{GpuBackend, OnGpu, arg, contiguous, empty, launch};
 use super::{Attention, Documents, Heads};
 
 /// y and the way back; nothing where heads are of an odd width, or wider than a cube's memory.
@@ -91,27 +91,20 @@ fn forward<R: CubeRuntime>(
     starts: &Handle,
     [qkv, y, lse]: [&CubeTensor<R>; 3],
 ) {
-    let (count, dim) = cubes(heads, tile, heads.query);
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        forward::forward::launch_unchecked::<f32, R>(
-            &qkv.client,
-            count,
-            dim,
-            tile.vector,
-            arg(qkv),
-            starts_arg(starts, heads),
-            arg(y),
-            arg(lse),
-            heads.tokens,
-            heads.kv,
-            heads.scale(),
-            tile,
-        );
-    }
+    launch!(
+        forward::forward<f32>,
+        qkv,
+        cubes(heads, tile, heads.query),
+        tile.vector,
+        arg(qkv),
+        starts_arg(starts, heads),
+        arg(y),
+        arg(lse),
+        heads.tokens,
+        heads.kv,
+        heads.scale(),
+        tile,
+    );
 }
 
 /// dqkv
@@ -124,53 +117,39 @@ fn backward<R: CubeRuntime>(
     let Tiles { of_queries, of_keys, .. } = tiles;
     let dqkv = empty(qkv, qkv.meta.shape().clone());
     let delta = empty(qkv, lse.meta.shape().clone());
-    let (count, dim) = cubes(heads, of_queries, heads.query);
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        backward::backward_queries::launch_unchecked::<f32, R>(
-            &qkv.client,
-            count,
-            dim,
-            of_queries.vector,
-            arg(qkv),
-            starts_arg(starts, heads),
-            arg(y),
-            arg(dy),
-            arg(lse),
-            arg(&delta),
-            arg(&dqkv),
-            heads.tokens,
-            heads.kv,
-            heads.scale(),
-            of_queries,
-        );
-    }
-    let (count, dim) = cubes(heads, of_keys, heads.kv);
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        backward::backward_keys::launch_unchecked::<f32, R>(
-            &qkv.client,
-            count,
-            dim,
-            of_keys.vector,
-            arg(qkv),
-            starts_arg(starts, heads),
-            arg(dy),
-            arg(lse),
-            arg(&delta),
-            arg(&dqkv),
-            heads.tokens,
-            heads.query,
-            heads.scale(),
-            of_keys,
-        );
-    }
+    launch!(
+        backward::backward_queries<f32>,
+        qkv,
+        cubes(heads, of_queries, heads.query),
+        of_queries.vector,
+        arg(qkv),
+        starts_arg(starts, heads),
+        arg(y),
+        arg(dy),
+        arg(lse),
+        arg(&delta),
+        arg(&dqkv),
+        heads.tokens,
+        heads.kv,
+        heads.scale(),
+        of_queries,
+    );
+    launch!(
+        backward::backward_keys<f32>,
+        qkv,
+        cubes(heads, of_keys, heads.kv),
+        of_keys.vector,
+        arg(qkv),
+        starts_arg(starts, heads),
+        arg(dy),
+        arg(lse),
+        arg(&delta),
+        arg(&dqkv),
+        heads.tokens,
+        heads.query,
+        heads.scale(),
+        of_keys,
+    );
     dqkv
 }
 

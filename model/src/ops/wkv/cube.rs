@@ -2,17 +2,14 @@
 
 mod kernels;
 
-use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{FloatDType, TensorMetadata as _};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_tensor::Tensor;
 use cubecl::prelude::*;
 
 use self::kernels::Cut;
-use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty};
-use super::super::operator::{primitive, tensor};
-use super::super::reduce;
+use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty, launch, sum_rows};
 use super::SPAN;
 
 /// Tokens between states that are kept.
@@ -28,13 +25,13 @@ pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfM
     forward(shape, &inputs, [&y, &kept, &last]);
     let back = move |[dy, _]: [Option<FloatTensor<B>>; 2]| {
         let [r, _, _, w, u, _] = &inputs;
-        let none = || primitive::<B, 2>(tensor::<B, 2>(r.clone()).zeros_like());
+        let none = || B::float_zeros(r.shape(), &B::float_device(r), FloatDType::F32);
         let dy = contiguous(dy.unwrap_or_else(none));
         let [dr, dk, dv, dw, du, dstate] = backward(shape, &inputs, &kept, &dy);
         // Of each sequence by itself.
-        let sum = |x: CubeTensor<B::Runtime>, like: &CubeTensor<B::Runtime>| {
-            let x: Tensor<B, 2> = reduce::sum_dim(tensor(x), 0);
-            primitive(x.reshape(like.shape()) as Tensor<B, 1>)
+        let sum = |x: FloatTensor<B>, like: &FloatTensor<B>| {
+            let x = B::float_reshape(x, [1, shape.sequences, shape.width()].into());
+            B::float_reshape(sum_rows(&x), like.shape())
         };
         let dw = if shape.cut.by_token { dw } else { sum(dw, w) };
         [dr, dk, dv, dw, sum(du, u), dstate]
@@ -81,29 +78,22 @@ fn forward<R: CubeRuntime>(
     [r, k, v, w, u, state]: &[CubeTensor<R>; 6],
     [y, kept, last]: [&CubeTensor<R>; 3],
 ) {
-    let (count, dim) = shape.cubes();
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        kernels::forward::launch_unchecked::<f32, R>(
-            &r.client,
-            count,
-            dim,
-            arg(r),
-            arg(k),
-            arg(v),
-            arg(w),
-            arg(u),
-            arg(state),
-            arg(y),
-            arg(kept),
-            arg(last),
-            shape.tokens,
-            shape.cut,
-        );
-    }
+    launch!(
+        kernels::forward<f32>,
+        r,
+        shape.cubes(),
+        arg(r),
+        arg(k),
+        arg(v),
+        arg(w),
+        arg(u),
+        arg(state),
+        arg(y),
+        arg(kept),
+        arg(last),
+        shape.tokens,
+        shape.cut,
+    );
 }
 
 /// dr, dk, dv, dw, du, dstate; du, and dw of a constant decay, of each sequence by itself.
@@ -120,51 +110,38 @@ fn backward<R: CubeRuntime>(
     let dw = if by_token { empty(r, w.shape()) } else { of_sequences() };
     let (du, dstate) = (of_sequences(), empty(r, state.shape()));
     let states = empty(r, [shape.state() * chunk / span]);
-    let (count, dim) = shape.cubes();
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        kernels::backward_values::launch_unchecked::<f32, R>(
-            &r.client,
-            count.clone(),
-            dim,
-            arg(r),
-            arg(k),
-            arg(w),
-            arg(u),
-            arg(dy),
-            arg(&dv),
-            shape.tokens,
-            shape.cut,
-        );
-    }
-    #[expect(
-        unsafe_code,
-        reason = "every index is clamped, or compared with the sizes that stand here"
-    )]
-    unsafe {
-        kernels::backward_keys::launch_unchecked::<f32, R>(
-            &r.client,
-            count,
-            dim,
-            arg(r),
-            arg(k),
-            arg(v),
-            arg(w),
-            arg(u),
-            arg(dy),
-            arg(kept),
-            arg(&states),
-            arg(&dr),
-            arg(&dk),
-            arg(&dw),
-            arg(&du),
-            arg(&dstate),
-            shape.tokens,
-            shape.cut,
-        );
-    }
+    launch!(
+        kernels::backward_values<f32>,
+        r,
+        shape.cubes(),
+        arg(r),
+        arg(k),
+        arg(w),
+        arg(u),
+        arg(dy),
+        arg(&dv),
+        shape.tokens,
+        shape.cut,
+    );
+    launch!(
+        kernels::backward_keys<f32>,
+        r,
+        shape.cubes(),
+        arg(r),
+        arg(k),
+        arg(v),
+        arg(w),
+        arg(u),
+        arg(dy),
+        arg(kept),
+        arg(&states),
+        arg(&dr),
+        arg(&dk),
+        arg(&dw),
+        arg(&du),
+        arg(&dstate),
+        shape.tokens,
+        shape.cut,
+    );
     [dr, dk, dv, dw, du, dstate]
 }
