@@ -2,7 +2,7 @@
 //!
 //! Kernels are written in CubeCL, so that one source is CUDA and WGSL. They are launched without CubeCL's check of
 //! every index, which puts a compare and a select around each load: a kernel clamps its indices, or compares them with
-//! the sizes that it is given. So each of them is launched by [`launch`], the one place with `unsafe`.
+//! the sizes that it is given. So each of them is launched by [`launch`], which holds their `unsafe`.
 //!
 //! No sum depends on the order in which units happen to run: the same inputs give the same bits.
 

@@ -1,4 +1,4 @@
-//! The data-dependent interpolation on GPUs: three launches and a product forward, five and three products back,
+//! The data-dependent interpolation on GPUs: two launches and a product forward, four and three products back,
 //! whatever the number of pieces.
 
 use burn_backend::tensor::FloatTensor;
