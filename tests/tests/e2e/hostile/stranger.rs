@@ -3,7 +3,10 @@
 //! It is made of libp2p and the project's libraries, not of the node, so that nothing keeps it from
 //! breaking a rule. Its swarm moves only while a method waits, and every wait has a deadline.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use e2e::Process;
 use futures::{AsyncWriteExt as _, StreamExt as _};
@@ -59,6 +62,8 @@ pub(super) struct Side {
     pub(super) heard: Vec<Heard>,
     /// The newest connection to each node.
     connections: Vec<(PeerId, ConnectionId)>,
+    /// What happened while a stream was opened: nobody has looked at it yet.
+    unseen: VecDeque<Event>,
 }
 
 /// One gossiped message.
@@ -303,11 +308,20 @@ impl Side {
         let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
-        Self { swarm, beat, control, heard: Vec::new(), connections: Vec::new() }
+        let (heard, connections, unseen) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { swarm, beat, control, heard, connections, unseen }
     }
 
-    /// The next thing that happens.
+    /// The next thing that happened.
     pub(super) async fn next(&mut self) -> Event {
+        match self.unseen.pop_front() {
+            Some(event) => event,
+            None => self.drive().await,
+        }
+    }
+
+    /// Moves the swarm until something happens.
+    async fn drive(&mut self) -> Event {
         let event = self.swarm.select_next_some().await;
         match &event {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
@@ -341,7 +355,7 @@ impl Side {
         loop {
             tokio::select! {
                 stream = &mut opening => return stream.ok()?.ok(),
-                _ = self.next() => {}
+                event = self.drive() => self.unseen.push_back(event),
             }
         }
     }
