@@ -396,7 +396,11 @@ impl State {
             .map(|(number, donor)| (open_of(number), number, donor))
             .filter(|(open, _, donor)| donor.is_free(now, *open))
             .collect();
-        free.sort_by_key(|(open, _, donor)| (*open, donor.unanswered, donor.delivered));
+        // Those that have delivered come before those of which nothing is known: near the end of a transfer most of
+        // the latter have come late, and have nothing yet.
+        free.sort_by_key(|(open, _, Donor { unanswered, delivered, .. })| {
+            (*open, *unanswered, *delivered == 0, *delivered)
+        });
         if !task.waiting.is_empty() {
             let late = self.open.values().filter(|open| now.since(open.at) >= SLOW).count();
             if self.open.len() >= (self.limit + late).min(OPEN_MAX) {

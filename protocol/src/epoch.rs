@@ -32,7 +32,7 @@ mod debts;
 mod decrees;
 mod admission;
 mod trouble;
-mod guests;
+mod backoff;
 mod places;
 mod seats;
 mod reach;
@@ -52,11 +52,11 @@ mod keep;
 mod leave;
 mod loss;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::Digest;
+use crate::id::{Digest, PeerId};
 use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::Votes;
@@ -70,9 +70,9 @@ pub use crate::output::{Apply, Ring};
 pub use crate::rule::Rule;
 pub use interface::{Config, Credentials, Durability, Input};
 
+use backoff::BackOff;
 use ballot::Ballot;
 use decrees::Admission;
-use guests::Guests;
 use reach::Reach;
 use slot::Slot;
 use term::Stage;
@@ -108,8 +108,9 @@ pub struct State {
     trouble: Trouble,
     /// Who was in every ring that was lost, of past epochs (G13).
     stalls: Trouble,
-    /// Whether newcomers are waited for (G5).
-    guests: Guests,
+    /// Whether newcomers are waited for, and voters that were late (G5).
+    guests: BackOff,
+    late: BTreeMap<PeerId, BackOff>,
     /// Whom direct connections join (R41, R42).
     reach: Reach,
     /// Who may take part; `None` in open runs (T1).
@@ -147,7 +148,8 @@ impl State {
             awake: now,
             trouble: Trouble::new(trouble::OWN),
             stalls: Trouble::new(trouble::SHARED),
-            guests: Guests::default(),
+            guests: BackOff::default(),
+            late: BTreeMap::new(),
             reach: Reach::default(),
             behind: false,
             ahead: false,
@@ -239,7 +241,7 @@ impl State {
                 || self.decide(step)
                 || self.conclude(step)
                 || self.time_out(step)
-                || self.end_lease(step)
+                || self.end_wait(step)
                 || self.finish_asking(step)
                 || self.ask(step)
                 || self.propose_first(step)

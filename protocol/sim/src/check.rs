@@ -161,8 +161,7 @@ impl Process {
             let left = left.is_some_and(|i| beat.is_none_or(|beat| *i >= beat.incarnation));
             let other_log = beat.is_some_and(|beat| beat.log != voter.log);
             let elsewhere = beat.is_some_and(|beat| {
-                beat.series.is_beside(&regroup.series)
-                    && (beat.series != regroup.series || beat.joined.is_some())
+                beat.series.is_beside(&regroup.series) && beat.series != regroup.series
             });
             // Each member needs a reason of its own; which one its proposer had does not matter.
             let mute = absence == Some(&Absence::Mute);

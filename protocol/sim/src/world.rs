@@ -111,6 +111,8 @@ struct Running {
     paused: Option<Vec<Happening>>,
     /// When the training under way has used up its budget.
     training: Option<u64>,
+    /// Counts orders to train and moves of the state: what was trained before either is not what is asked for.
+    orders: u64,
     /// Counts fetches of a state: an older one is abandoned, and so is an outer step that has not begun.
     loads: u64,
     /// Counts transfers.
@@ -266,7 +268,7 @@ impl World {
                 }
             }
             Happening::Measure => self.measure(host),
-            Happening::Trained { epoch } => self.on_trained(host, epoch),
+            Happening::Trained { order } => self.on_trained(host, order),
             Happening::Step { serial, apply } => self.on_step(host, serial, &apply),
             Happening::Written => self.on_written(host),
             Happening::Kept(name) => self.on_kept(host, name),

@@ -110,7 +110,8 @@ fn evenings_of_four_hold() {
 }
 
 /// Nothing else here notices when the exceptions for foundings (R15) and for whoever may be led into a series (R12)
-/// are missing.
+/// are missing. With sixteen peers: promises that shut others out, peers that had joined and were left behind, donors that
+/// had nothing and were asked first.
 #[test]
 fn seeds_that_showed_a_rule_hold() {
     let seeds = [
@@ -118,6 +119,10 @@ fn seeds_that_showed_a_rule_hold() {
         (2, Faults::Lossy, 140),
         (4, Faults::Evening, 455),
         (4, Faults::Evening, 548),
+        (16, Faults::Lossy, 920_950),
+        (16, Faults::Mixed, 920_015),
+        (16, Faults::Mixed, 920_119),
+        (16, Faults::Mixed, 920_377),
     ];
     for (peers, faults, seed) in seeds {
         let summary = sim::swarm(peers, seed..seed + 1, faults, threads());

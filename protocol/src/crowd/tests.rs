@@ -262,6 +262,28 @@ fn donors_that_are_heard_later_are_asked_too() {
     assert!(play.asked_of(EMPTY) <= 4, "{:?}", play.asked);
 }
 
+/// One donor refuses its part when the others have delivered theirs. Peers of which nothing is known yet have come
+/// meanwhile: each would refuse it as well, a second later.
+#[test]
+fn who_has_delivered_is_asked_before_who_has_come_late() {
+    let late: Vec<PeerId> = (10..18).map(|name| PeerId([name; 32])).collect();
+    let mut play = Play::new(&[OTHER, HONEST], |peer, offset, length| {
+        let has = peer == HONEST;
+        let part = part_of(&thing(), offset, length);
+        Some(if has { (50, Ok(part)) } else { (1_000, Err(Failure::Refused)) })
+    });
+    play.handle(Input::Fetch(pieces()), &[]);
+    while play.bytes.len() < thing().len() {
+        play.step();
+    }
+    play.handle(Input::Donors(late.clone()), &[]);
+    while play.end.is_none() {
+        play.step();
+    }
+    assert_eq!(play.end, Some(Output::Done));
+    assert!(late.iter().all(|donor| play.asked_of(*donor) == 0), "{:?}", play.asked);
+}
+
 /// They take turns, so that a request is open always.
 #[test]
 fn donors_that_hold_a_request_and_refuse_it_hold_up_nobody_for_ever() {

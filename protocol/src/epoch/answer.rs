@@ -1,4 +1,4 @@
-//! Answering a question: the promise, for whom it waits, and who is answered later (R2, G2, G3, G9).
+//! Answering a question: the promise, whose roster it waits for, and who is answered later (R2, G3, G9).
 
 use std::sync::Arc;
 
@@ -9,14 +9,11 @@ use crate::ring::{Order, order};
 use crate::step::Step;
 
 use super::attendance::Question;
-use super::term::{Lease, Stage, ranked};
+use super::term::{Awaited, Stage, ranked};
 use super::{Rule, State};
 
-/// By how many times that a question may take who fails most is answered later (G2).
-const HANDICAP_MAX: u32 = 4;
-
 impl State {
-    /// R2, G2: the answer is a promise, and waits for the roster of whom it was given to.
+    /// R2, G2: the answer is a promise, and waits for the roster of whoever asked; a higher question does not wait.
     pub(super) fn on_query(&mut self, step: &mut Step<'_>, from: PeerId, query: &Query) {
         let attempt = query.attempt;
         if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
@@ -24,7 +21,6 @@ impl State {
         }
         self.slot.failures.of.entry(from).or_default();
         if attempt < self.promised()
-            || self.is_first_due(step)
             || self.asks_before(&from, attempt)
             || self.is_bound_to_another(step, &from, attempt)
         {
@@ -38,15 +34,15 @@ impl State {
         }
         self.slot.term.asking.take_if(|asking| asking.attempt <= attempt);
         // Who asks again, or for more, does not have longer for it.
-        let lease = self.slot.term.lease.filter(|l| l.to == from && step.now < l.until);
-        let again = lease.is_some_and(|lease| lease.attempt == attempt);
+        let awaited = self.slot.term.awaited.filter(|a| a.proposer == from && step.now < a.until);
+        let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
         if self.running(step).is_some_and(|roster| roster.attempt < attempt) {
-            self.count_failure(step, from);
+            self.count_failure(from);
         }
         self.promise(step, attempt);
         let whole = step.now + self.ask_time(step) + self.accept_time(step);
-        let until = lease.map_or(whole, |lease| lease.until);
-        self.slot.term.lease = Some(Lease { to: from, attempt, until });
+        let until = awaited.map_or(whole, |awaited| awaited.until);
+        self.slot.term.awaited = Some(Awaited { proposer: from, attempt, until });
         if let Stage::Recover { since, .. } = &mut self.slot.term.stage {
             *since = until.min(*since);
         }
@@ -69,30 +65,14 @@ impl State {
         same && turn(&self.me.peer) < turn(peer)
     }
 
-    /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
-    /// whose turn it may be propose it.
-    fn is_first_due(&self, step: &Step<'_>) -> bool {
-        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
-        let turns = self.slot.term.turn_since.is_some_and(|at| step.now < at + self.ask_time(step));
-        let waits = || self.is_too_early(step) && self.patience_left(step).is_some();
-        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
-    }
-
-    /// Whether a Query of `peer` has to wait: a roster that runs is disturbed by its own proposer, and by who is in
-    /// its ring and may lack an Accept (R38, G3); a promise waits for whom it was given to; and in both, who has
-    /// made others wait in vain more often than they did waits for them (G2).
+    /// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept
+    /// without knowing that others have it, unless it has failed more often than others.
     fn is_bound_to_another(&self, step: &Step<'_>, peer: &PeerId, attempt: u64) -> bool {
-        let more = self.failed_more(step, peer);
-        let may = more == 0 || !self.keeps(Rule::G3);
-        let disturbs = self.running(step).is_some_and(|roster| {
+        let may = || !self.keeps(Rule::G3) || !self.has_failed_more(step, peer);
+        self.running(step).is_some_and(|roster| {
             let member = roster.ring().any(|m| m.peer == *peer);
-            roster.attempt < attempt && roster.proposer != *peer && !(member && may)
-        });
-        let lease = self.slot.term.lease.filter(|lease| step.now < lease.until);
-        let leased = lease.is_some_and(|lease| lease.to != *peer && lease.attempt < attempt);
-        let handicap = self.ask_time(step) * more.min(HANDICAP_MAX);
-        let waits = step.now < self.slot.term.free_since + handicap;
-        disturbs || (self.keeps(Rule::G2) && (leased || waits))
+            roster.attempt < attempt && roster.proposer != *peer && !(member && may())
+        })
     }
 
     /// The roster under way, before its deadline.
@@ -103,30 +83,28 @@ impl State {
         }
     }
 
-    /// G2: how many more times than an alive voter who asks or proposes a peer has done so in vain.
-    fn failed_more(&self, step: &Step<'_>, peer: &PeerId) -> u32 {
+    /// G3: whether a peer has asked or proposed in vain more often than an alive voter that has done either.
+    fn has_failed_more(&self, step: &Step<'_>, peer: &PeerId) -> bool {
         let failed = &self.slot.failures.of;
         let alive = |other: &PeerId| *other == self.me.peer || step.roll.alive(other, step.now);
         let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
-        failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0))
+        failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
     }
 
-    /// G2: a promise that no roster followed, or an attempt that came to nothing, counts against whom it
-    /// was given to.
-    pub(super) fn count_failure(&mut self, step: &Step<'_>, of: PeerId) {
+    /// G3: a promise that no roster followed, or an attempt that came to nothing, counts against its author.
+    pub(super) fn count_failure(&mut self, of: PeerId) {
         let failed = self.slot.failures.of.entry(of).or_default();
         *failed = failed.saturating_add(1);
-        self.slot.term.free_since = step.now;
     }
 
     /// G2, G9: the promise has waited in vain. Who gave none either owes one.
-    pub(super) fn end_lease(&mut self, step: &Step<'_>) -> bool {
-        let Some(lease) = self.slot.term.lease.filter(|lease| step.now >= lease.until) else {
+    pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
+        let Some(awaited) = self.slot.term.awaited.filter(|a| step.now >= a.until) else {
             return false;
         };
-        self.slot.term.lease = None;
-        self.count_failure(step, lease.to);
-        self.count_debts(step, lease.attempt);
+        self.slot.term.awaited = None;
+        self.count_failure(awaited.proposer);
+        self.count_debts(step, awaited.attempt);
         true
     }
 

@@ -80,9 +80,9 @@ impl Place {
     /// R12: why a voter may be left behind; `None` while it may not.
     pub(super) fn absence(self) -> Option<Absence> {
         match self {
-            Self::Here | Self::Coming | Self::Ahead => None,
+            Self::Here | Self::Coming | Self::Ahead | Self::Closed => None,
             Self::Behind | Self::Silent | Self::Stranger => Some(Absence::Silent),
-            Self::Closed | Self::Elsewhere => Some(Absence::Elsewhere),
+            Self::Elsewhere => Some(Absence::Elsewhere),
             Self::Left => Some(Absence::Left),
             Self::OtherLog => Some(Absence::OtherLog),
             Self::Mute | Self::Owing => Some(Absence::Mute),
@@ -109,9 +109,9 @@ impl State {
             () if self.is_stranger(&who.peer) => Place::Stranger,
             () if seen.has_left() => Place::Left,
             () if seen.beat.log != who.log => Place::OtherLog,
+            () if here && silent => Place::Silent,
             () if here && self.has_closed(seen, who) => Place::Closed,
             () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
-            () if here && silent => Place::Silent,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
             () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
             () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,

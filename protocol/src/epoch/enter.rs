@@ -88,6 +88,7 @@ impl State {
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
         self.ready_median = self.measured().or(self.ready_median);
         self.count_guests(step);
+        self.count_late(step);
         self.trouble.count_epoch(&self.troubled(), &self.members_seen());
         let stalled = if self.any_ring_lost() { self.members_seen() } else { BTreeSet::new() };
         self.stalls.count_epoch(&self.stallers(), &stalled);

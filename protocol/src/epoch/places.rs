@@ -21,6 +21,7 @@ use crate::step::Step;
 use crate::time::Time;
 
 use super::attendance::{Place, Question};
+use super::backoff::BackOff;
 use super::ballot::Ballot;
 use super::seats::has_seat;
 use super::{Rule, State, ready};
@@ -105,8 +106,8 @@ impl State {
         ready::median(&mut self.ready_voters().map(since).collect::<Vec<_>>())
     }
 
-    /// Whether everyone is Ready for whom the first attempt waits (R36): voters for as long as our
-    /// patience lasts, newcomers unless they made us wait in vain lately (G5).
+    /// Whether everyone is Ready for whom the first attempt waits (R36), for as long as our patience lasts: all but
+    /// those who made us wait in vain lately (G5).
     pub(super) fn everyone_ready(&self, step: &Step<'_>) -> bool {
         step.roll.live(step.now).all(|(peer, seen)| {
             let beat = &seen.beat;
@@ -118,11 +119,13 @@ impl State {
         })
     }
 
-    /// G5: whether a newcomer comes too late: who made us wait in vain has only a little longer than the
+    /// G5: whether somebody that is not Ready made us wait in vain lately. Of newcomers it has a little longer than the
     /// voters.
     fn is_not_awaited(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        !self.names_voter(peer)
-            && (self.guests.is_out() || self.trouble.is_out(peer))
+        if self.names_voter(peer) {
+            return self.late.get(peer).is_some_and(BackOff::is_out);
+        }
+        (self.guests.is_out() || self.trouble.is_out(peer))
             && self.guests_until().is_some_and(|until| step.now >= until)
     }
 
@@ -183,6 +186,25 @@ impl State {
             |(peer, seen): (&PeerId, &Seen)| self.ready_of(peer, seen.beat.incarnation).is_some();
         let came: Vec<bool> = here.map(came).collect();
         self.guests.count_epoch(came.contains(&true), came.contains(&false));
+    }
+
+    /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
+    pub(super) fn count_late(&mut self, step: &Step<'_>) {
+        if self.slot.frozen.is_none() {
+            return;
+        }
+        let live = step.roll.live_in(self.series(), step.now);
+        let awaited = live.filter(|(peer, seen)| {
+            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
+        });
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            (*peer, self.ready_of(peer, seen.beat.incarnation).is_some())
+        };
+        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
+        self.late.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
+        for (peer, came) in came {
+            self.late.entry(peer).or_default().count_epoch(came, !came);
+        }
     }
 
     // ---- what a proposer gives -----------------------------------------------------------------
@@ -317,7 +339,13 @@ impl State {
         let excused =
             |peer: &PeerId, seen: &Seen| !self.is_able(step, peer, seen) || seatless(peer);
         if let Some(left) = self.patience_left(step) {
-            let mut all = alive.iter().filter(|(peer, seen)| !excused(peer, seen));
+            let late = |peer: &PeerId, seen: &Seen| {
+                self.ready_of(peer, seen.beat.incarnation).is_none()
+                    && self.is_not_awaited(step, peer)
+            };
+            let waits =
+                |(peer, seen): &&(&PeerId, &Seen)| !excused(peer, seen) && !late(peer, seen);
+            let mut all = alive.iter().filter(waits);
             let own = has_place(&me) || self.leaving.is_some() || seatless(&me);
             if !own || !all.all(|(peer, _)| has_place(peer)) {
                 let left_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);

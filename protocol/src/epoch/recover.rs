@@ -124,12 +124,12 @@ impl State {
         self.slot.term.stage = Stage::Recover { attempt, since: step.now };
     }
 
-    /// Ends the attempt under way, which counts against its proposer (G2).
+    /// Ends the attempt under way, which counts against its proposer (G3).
     pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: &'static str) {
         if let Stage::Open { roster, .. } = self.slot.term.stage
             && let Some(proposer) = self.roster(&roster).map(|roster| roster.proposer)
         {
-            self.count_failure(step, proposer);
+            self.count_failure(proposer);
         }
         self.abort(step, reason);
     }

@@ -60,7 +60,7 @@ pub(super) struct Frozen {
 /// What has come to nothing in the open epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
-    /// Leases and attempts of each voter (G2).
+    /// Waits for a voter's roster, and its attempts, that came to nothing (G3).
     pub(super) of: BTreeMap<PeerId, u32>,
     /// Attempts in which we took part, and waits of ours: all timers double with each (R39).
     pub(super) here: u32,

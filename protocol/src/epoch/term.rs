@@ -21,10 +21,8 @@ pub(super) struct Term {
     /// Highest attempt seen from anyone.
     pub(super) attempt_seen: u64,
     pub(super) asking: Option<Asking>,
-    /// To whom our last Status was given, until its roster comes (G2).
-    pub(super) lease: Option<Lease>,
-    /// When our last lease, or the attempt that we had accepted, ended.
-    pub(super) free_since: Time,
+    /// Whose roster our last Status waits for (G2).
+    pub(super) awaited: Option<Awaited>,
     /// The highest attempt for which each voter gave a Status.
     pub(super) answered: BTreeMap<PeerId, u64>,
     pub(super) gathering: Gathering,
@@ -83,10 +81,11 @@ pub(super) struct Asking {
     pub(super) query: Arc<Verified<Message>>,
 }
 
-/// A promise that waits for the roster of whom it was given to (G2).
+/// A roster that is waited for (G2).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lease {
-    pub(super) to: PeerId,
+pub(super) struct Awaited {
+    /// Whom our Status was given to.
+    pub(super) proposer: PeerId,
     pub(super) attempt: u64,
     pub(super) until: Time,
 }
@@ -151,8 +150,7 @@ impl Term {
             stage: Stage::Idle { patience: None },
             attempt_seen: 0,
             asking: None,
-            lease: None,
-            free_since: now,
+            awaited: None,
             answered: BTreeMap::new(),
             gathering: Gathering::default(),
             turn_since: None,

@@ -134,7 +134,7 @@ impl State {
         let mut timers = vec![
             self.slot.term.asking.as_ref().map(|asking| asking.until),
             self.slot.term.turn_since.map(|since| since + self.turn(step, 1)),
-            self.slot.term.lease.map(|lease| lease.until),
+            self.slot.term.awaited.map(|awaited| awaited.until),
             self.leaving,
             Some(self.slot.term.fetch_after),
             self.slot.term.gathering.turn.map(|turn| turn.due),

@@ -185,7 +185,11 @@ impl State {
             (roster.proposer == proposer, "proposer is not its author"),
             (roster.member(&proposer).is_some(), "proposer is no member"),
             ((1..u64::MAX).contains(&roster.attempt), "attempt out of range"),
-            (roster.heard.len() <= MEMBERS_MAX, "heard too many"),
+            (
+                roster.heard.iter().all(|h| self.voters().contains(&h.voter)),
+                "heard who has no vote",
+            ),
+            (roster.heard.len() <= self.voters().len(), "heard more than have a vote"),
             (roster.members.len() <= MEMBERS_MAX, "too many members"),
             (distinct, "a member twice"),
             (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
@@ -235,7 +239,7 @@ impl State {
         }
         self.check_kept(roster)?;
         let forced = self.slot.forced.as_ref().map(|forced| &forced.receipt);
-        if roster.attempt == 1 && forced.is_some() && roster.adopt.as_ref() != forced {
+        if roster.attempt == 1 && roster.adopt.as_ref() != forced {
             return Err(Refusal::Rule);
         }
         let heard = self.without_liars(step, roster.heard.clone(), roster.attempt);
@@ -252,7 +256,7 @@ impl State {
         self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.term.turn_since = None;
         let until = step.now + self.accept_time_of(step, roster);
-        self.slot.term.lease = None;
+        self.slot.term.awaited = None;
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         let logged = self.votes.of(roster.series).accepted(roster.attempt);

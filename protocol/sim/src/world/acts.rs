@@ -67,6 +67,7 @@ impl World {
             tick_ms: None,
             paused: None,
             training: None,
+            orders: 0,
             loads: 0,
             fetches: 0,
             fetching: BTreeMap::new(),

@@ -17,7 +17,7 @@ pub(super) enum Happening {
     Tick,
     Measure,
     Trained {
-        epoch: u64,
+        order: u64,
     },
     Step {
         serial: u64,

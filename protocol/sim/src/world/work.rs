@@ -51,18 +51,20 @@ impl World {
         process.toy.frozen = None;
         let until_ms = process.training.unwrap_or(now_ms + budget_ms).max(now_ms);
         process.training = Some(until_ms);
+        process.orders += 1;
+        let order = process.orders;
         let epoch = process.holdings.peer().head().epoch + 1;
         self.moments.push((host, epoch, Moment::Training));
-        self.push(until_ms - now_ms, host, Happening::Trained { epoch });
+        self.push(until_ms - now_ms, host, Happening::Trained { order });
     }
 
-    pub(super) fn on_trained(&mut self, host: usize, epoch: u64) {
+    pub(super) fn on_trained(&mut self, host: usize, order: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
         let (now_ms, boast) = (self.now_ms, self.hosts[host].boast);
         let Some(process) = &mut self.hosts[host].process else { return };
         let ended = process.training.is_some_and(|until_ms| until_ms <= now_ms);
         let head = process.holdings.peer().head();
-        if ended && head.epoch + 1 == epoch {
+        if ended && process.orders == order {
             process.training = None;
             let (tokens, most) = boast.map_or((tokens, WEIGHT_MAX), |tokens| (tokens, u64::MAX));
             let frozen = process.toy.freeze(tokens, most);
@@ -90,6 +92,7 @@ impl World {
         let update = process.bytes.get(&Buffer::Update(apply.update)).cloned();
         match update.and_then(|update| process.toy.apply(apply, &update)) {
             Some(()) => {
+                process.orders += 1;
                 let head = process.toy.anchor.head();
                 self.feed(host, Input::State(head, Origin::Applied));
             }
@@ -114,6 +117,7 @@ impl World {
         }
         let unspent = process.toy.unspent();
         process.toy.load(anchor, &spent);
+        process.orders += 1;
         process.loading = Some((head, spent, unspent));
         self.feed(host, Input::State(head, Origin::Loaded));
     }

@@ -10,6 +10,7 @@ mod costs;
 mod newcomers;
 mod lineages;
 mod missed;
+mod forged;
 
 use std::collections::VecDeque;
 

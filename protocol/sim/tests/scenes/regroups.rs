@@ -207,3 +207,35 @@ fn forced_value_without_bytes() -> Played {
     assert!(second.regrouped && second.receipt.spends(&stage.name(d), 1));
     Ok(())
 }
+
+/// R12: who has joined a Regroup that did not open has left the series, not the others: of three that gather, one that
+/// does not hear the others for seven seconds does not go on alone.
+#[test]
+fn who_has_joined_and_is_missed_for_a_moment_is_not_left_behind() -> Played {
+    let (mut stage, all) = founded(6, 0, None)?;
+    let (dead, live) = all.split_at(3);
+    let joined: Noted<BTreeSet<usize>> = Rc::default();
+    let (noted, last) = (Rc::clone(&joined), live[2]);
+    let silent = Rc::new(Cell::new(false));
+    let is_silent = Rc::clone(&silent);
+    stage.direct(move |from, to, message| match message {
+        Message::Join(_) => {
+            noted.borrow_mut().insert(from);
+            Fate::Drop
+        }
+        _ if to == last && is_silent.get() => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    stage.play(100)?;
+    stage.kill(dead);
+    assert!(stage.until(END_MS, |_| joined.borrow().len() == 3)?);
+    stage.play(1_000)?;
+    silent.set(true);
+    stage.play(GRACE_MS - 1_000)?;
+    assert!(regroups(&stage, last).is_empty(), "it went on without those whom it had just heard");
+    stage.relent();
+    reach(&mut stage, live, 3)?;
+    let together = [(sorted(live), sorted(dead))];
+    assert!(live.iter().all(|host| regroups(&stage, *host) == together));
+    Ok(())
+}

@@ -51,9 +51,9 @@ fn one_voter_asks(every_ms: Option<u64>, after_ms: Option<u64>) -> Played {
     Ok(())
 }
 
-/// G2.
+/// G3.
 #[test]
-pub(super) fn a_voter_that_asks_all_the_time_costs_few_attempts() -> Played {
+fn a_voter_that_asks_all_the_time_costs_few_attempts() -> Played {
     one_voter_asks(Some(20), None)
 }
 
@@ -185,5 +185,26 @@ fn a_vote_above_its_own_attempt_forces_nothing() -> Played {
         });
         assert_eq!(of_it.count(), 2 * honest.len(), "{:?}", stage.blamed);
     }
+    Ok(())
+}
+
+/// G5: one of six voters lives and is never Ready, where an epoch's training takes a minute. In an hour the others commit
+/// nine tenths of what they do without it.
+#[test]
+fn g5_a_voter_that_is_never_ready_costs_little() -> Played {
+    let mut committed = Vec::new();
+    for ready in [true, false] {
+        let (mut stage, all) = founded(6, 0, None)?;
+        let (slow, others) = all.split_last().unwrap();
+        all.iter().for_each(|host| stage.train_in(*host, MINUTE_MS));
+        let before = least_epoch(&stage, others);
+        if !ready {
+            stage.train_in(*slow, u64::MAX / 4);
+        }
+        stage.play(60 * MINUTE_MS)?;
+        committed.push(least_epoch(&stage, others) - before);
+        assert_voters(&stage, &all);
+    }
+    assert!(10 * committed[1] >= 9 * committed[0], "{committed:?}");
     Ok(())
 }

@@ -8,8 +8,8 @@ fn g1_is_missed() {
 }
 
 #[test]
-fn g2_is_missed() {
-    missed(Rule::G2, costs::a_voter_that_asks_all_the_time_costs_few_attempts);
+fn g3_is_missed() {
+    missed(Rule::G3, voters::ready_asker_on_a_300_ms_link);
 }
 
 #[test]

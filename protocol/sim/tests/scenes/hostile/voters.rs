@@ -217,15 +217,15 @@ fn beside_an_asker(count: usize, ready: u64) -> Played {
 
 const ONE_WAY_MS: u64 = 150;
 
-/// G2: three others, and the one that asks is never Ready: each epoch waits for it.
+/// G3: three others, and the one that asks is never Ready: each epoch waits for it.
 #[test]
 fn asker_on_a_300_ms_link() -> Played {
     beside_an_asker(3, 0)
 }
 
-/// G2: the same beside seven, and it says that it has work.
+/// G3: the same beside seven, and it says that it has work.
 #[test]
-fn ready_asker_on_a_300_ms_link() -> Played {
+pub(super) fn ready_asker_on_a_300_ms_link() -> Played {
     beside_an_asker(7, 100)
 }
 

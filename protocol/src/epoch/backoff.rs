@@ -1,27 +1,27 @@
-//! Whether the first attempt waits for newcomers (G5).
+//! For whom the first attempt does not wait (G5).
 //!
-//! A newcomer that lives and never gets Ready costs each epoch its whole patience, and keys are free. So
-//! after a wait in vain nobody new is waited for, each time for twice as many epochs.
+//! Whoever lives and is never Ready costs each epoch its whole patience: a newcomer, whose key is free, or a voter whose
+//! machine is slow. So after a wait in vain it is not waited for, each time for twice as many epochs.
 
-/// How long newcomers are not waited for.
+/// For how long somebody is not waited for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Guests {
+pub(super) struct BackOff {
     /// Epochs that are left.
     out: u32,
     /// Waits in vain, one after the other.
     vain: u32,
 }
 
-/// Newcomers are not waited for in at most 2 to this many epochs.
+/// Nobody is waited for in more than 2 to this many epochs.
 const VAIN_MAX: u32 = 4;
 
-impl Guests {
-    /// Whether nobody new is waited for in this epoch.
+impl BackOff {
+    /// Whether this epoch does not wait.
     pub(super) fn is_out(&self) -> bool {
         self.out > 0
     }
 
-    /// An epoch is over, in which somebody new `came`, and somebody `missed` it.
+    /// An epoch is over, to which somebody `came`, and which somebody `missed`.
     pub(super) fn count_epoch(&mut self, came: bool, missed: bool) {
         if self.out > 0 {
             self.out -= 1;
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn g5_a_wait_in_vain_is_not_repeated_for_twice_as_long() {
-        let mut guests = Guests::default();
+        let mut guests = BackOff::default();
         let mut waits = Vec::new();
         for epoch in 0..40 {
             if !guests.is_out() {
@@ -49,7 +49,7 @@ mod tests {
             guests.count_epoch(false, true);
         }
         assert_eq!(waits, [0, 2, 5, 10, 19, 36]);
-        let mut guests = Guests::default();
+        let mut guests = BackOff::default();
         (0..9).for_each(|_| guests.count_epoch(true, false));
         assert!(!guests.is_out());
     }
