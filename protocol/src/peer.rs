@@ -22,7 +22,7 @@ use crate::message::{
 };
 use crate::roll::Roll;
 use crate::sign::Verified;
-use crate::step::{Decision, Step};
+use crate::step::{Ahead, Decision, Step};
 use crate::sync;
 use crate::time::Time;
 use crate::view;
@@ -46,7 +46,7 @@ pub struct State {
     beat_at: Time,
     last_beat: Option<News>,
     /// Whether somebody alive has a greater head that may be had.
-    ahead: bool,
+    ahead: Ahead,
     send_rate: u64,
     /// The epoch of the newest checkpoint on disk.
     serves: u64,
@@ -111,7 +111,7 @@ impl State {
             serves: 0,
             count: 0,
             beat_at: now,
-            ahead: false,
+            ahead: Ahead::Nobody,
             last_beat: None,
             replied: BTreeMap::new(),
             due: Some(now),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Join, Message, Regroup};
@@ -19,6 +20,9 @@ pub(super) struct Gathering {
     pub(super) founding_since: Option<Time>,
     /// When it is our turn to propose.
     pub(super) turn: Option<Turn>,
+    /// For how long a greater head that somebody tells of has held ours, and since when it does so again (R12).
+    pub(super) held: Duration,
+    pub(super) held_since: Option<Time>,
     /// When we first joined one.
     pub(super) joined_at: Option<Time>,
 }
