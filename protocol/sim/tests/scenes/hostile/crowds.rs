@@ -1,6 +1,6 @@
 //! Keys that are no voters, one or a thousand of them: they hold up no founding and no Regroup, and keep nobody out.
 
-use intellect_protocol::message::Answer;
+use intellect_protocol::message::{Answer, Join};
 
 use super::*;
 
@@ -109,4 +109,48 @@ fn fresh_keys_with_greater_heads_hold_up_no_founding() -> Played {
     stage.start(&hosts);
     stage.play(5)?;
     beside_fresh_claims(&mut stage, &hosts, 1)
+}
+
+/// A founding of eight beside `count` keys that are as old as they are: the n-th joins the Regroups before number n, and
+/// no other one, so that each lacks one Join more. Returns after how long they have all committed an epoch.
+fn founded_beside_quitters(count: u64) -> Result<u64, Violation> {
+    let mut stage = scene(8, 0, None);
+    let hosts: Vec<usize> = (0..8).collect();
+    stage.start(&hosts);
+    stage.play(5)?;
+    let start_ms = stage.now_ms;
+    let mut liars: Vec<Liar> =
+        (1..=count).map(|n| Liar::new(fresh(n), LogId([9; 16]), 1)).collect();
+    let heard = overhear(&mut stage);
+    let mut joined = BTreeSet::new();
+    while stage.now_ms < start_ms + 10 * MINUTE_MS && !all_at(&stage, &hosts, 1) {
+        liars.iter_mut().for_each(|liar| liar.live(&mut stage, &hosts));
+        let said: Vec<_> = heard.borrow_mut().drain(..).collect();
+        for (_, message) in said {
+            let Message::Regroup(regroup) = message else { continue };
+            let digest = wire::regroup_digest(&stage.run, &regroup);
+            for (n, liar) in (1..).zip(&liars) {
+                let named = regroup.members.iter().any(|member| member.peer == liar.name);
+                if named && regroup.number < n && joined.insert((liar.name, digest)) {
+                    let (series, log) = (regroup.series, liar.log);
+                    let join = Join { series, regroup: digest, log, done: None };
+                    stage.say_as(&hosts, liar.name, &Message::Join(join));
+                }
+            }
+        }
+        stage.play(10)?;
+    }
+    assert!(all_at(&stage, &hosts, 1), "no founding in 10 minutes");
+    Ok(stage.now_ms - start_ms)
+}
+
+/// R39: a round that peels off those who will not found makes the next one no longer.
+#[test]
+fn sixteen_keys_that_quit_one_by_one_cost_a_founding_seconds() -> Played {
+    let (alone_ms, beside_ms) = (founded_beside_quitters(0)?, founded_beside_quitters(16)?);
+    assert!(
+        beside_ms < alone_ms + MINUTE_MS / 2,
+        "{alone_ms} ms alone, {beside_ms} ms beside them"
+    );
+    Ok(())
 }
