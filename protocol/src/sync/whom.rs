@@ -152,6 +152,11 @@ impl State {
         }
     }
 
+    /// The peers that the receipts of the last [`super::LINKS_KEPT`] epochs name.
+    pub fn named(&self) -> impl Iterator<Item = PeerId> {
+        self.links.iter().flat_map(|link| link.receipt.members.iter().map(|member| member.peer))
+    }
+
     /// R44: whether so many voters of the open epoch have gone on that they have decided it, by their last words, and
     /// one of them lives who could hand it out. A head that was verified and refused leads nowhere.
     #[must_use]

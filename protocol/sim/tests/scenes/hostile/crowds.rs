@@ -154,3 +154,17 @@ fn sixteen_keys_that_quit_one_by_one_cost_a_founding_seconds() -> Played {
     );
     Ok(())
 }
+
+/// More keys than the view has room for say one word each; the newcomer that comes then is a voter within a minute.
+#[test]
+fn keys_that_say_one_word_close_a_run_to_nobody() -> Played {
+    let (mut stage, all) = founded(4, 1, None)?;
+    for n in 0..1_100 {
+        Liar::new(fresh(n), LogId([9; 16]), 1).live(&mut stage, &all);
+    }
+    stage.play(3_000)?;
+    stage.start(&[4]);
+    let votes = |stage: &mut World| stage.voters(all[0]).contains(&4);
+    assert!(stage.until(MINUTE_MS, votes)?, "{:?} vote", stage.voters(all[0]));
+    Ok(())
+}
