@@ -256,10 +256,11 @@ impl Driver {
         }
     }
 
-    /// Tells the network how many live, and to whom it is to say nothing but that we do.
+    /// Tells the network who are the members, and to whom it is to say nothing but that we live.
     fn note_who_lives(&self) {
-        let (roll, now) = (self.holdings.peer().roll(), self.now());
-        self.net.note_alive(roll.live(now).count());
+        let (peer, now) = (self.holdings.peer(), self.now());
+        self.net.note_members(peer.members().collect());
+        let roll = peer.roll();
         let silent = |(who, seen): (&PeerId, &Seen)| {
             (!seen.has_left() && !roll.alive(who, now)).then_some(*who)
         };

@@ -41,7 +41,7 @@ mod visit;
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use intellect_protocol::{
@@ -263,9 +263,13 @@ impl Handle {
         let _ = self.call(Call::Verdict { token, verdict });
     }
 
-    /// Says how many peers are heard in the run: the more there are, the more each may pass on.
-    pub(crate) fn note_alive(&self, count: usize) {
-        self.shared.alive.store(count, Ordering::Relaxed);
+    /// Says who are the members of the run: the more there are, the more each may pass on.
+    pub(crate) fn note_members(&self, members: BTreeSet<PeerId>) {
+        self.shared.members.send_if_modified(|known| {
+            let changed = *known != members;
+            *known = members;
+            changed
+        });
     }
 
     /// Says who is not heard any more: by gossip nothing goes to them, as far as they can be reached directly.

@@ -8,11 +8,11 @@ pub(crate) mod events;
 mod forks;
 mod meter;
 mod reason;
+mod strangers;
 mod waiting;
 mod way;
 mod work;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,18 @@ use std::time::{Duration, Instant};
 use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::id::PeerId;
 use intellect_protocol::message::{Head, Receipt};
+use intellect_protocol::peer;
 use intellect_protocol::roll::{Roll, Seen};
 
 use crate::config::Voice;
 use crate::figures::{self, number_of};
 use crate::name::PeerName;
-use crate::net;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use events::Sink;
 use forks::Forks;
 use meter::Standing;
+use strangers::Here;
 use waiting::Waiting;
 use work::{Brought, Trained};
 
@@ -87,8 +88,7 @@ pub(crate) struct Teller {
     trained: Trained,
     brought: Brought,
     waiting: Waiting,
-    /// How each peer is connected that is.
-    links: Arc<Mutex<BTreeMap<PeerId, net::Link>>>,
+    here: Here,
     forks: Forks,
     asleep: Option<Duration>,
 }
@@ -113,7 +113,7 @@ impl Teller {
             trained: Trained::new(0),
             brought: Brought::default(),
             waiting: Waiting::default(),
-            links: Arc::default(),
+            here: Here::new(Instant::now()),
             forks: Forks::default(),
             asleep: None,
         }
@@ -350,13 +350,16 @@ impl Teller {
         self.awake(head.epoch);
     }
 
-    /// Tells of what the protocol reports, as far as the roll knows the peers that it is about.
-    pub(crate) fn event(&mut self, event: Event, roll: &Roll) {
+    /// Tells of what the protocol reports, as far as `peer` knows those that it is about.
+    pub(crate) fn event(&mut self, event: Event, peer: &peer::State) {
         match event {
-            Event::Committed(committed) => self.committed(&committed),
+            Event::Committed(committed) => {
+                self.committed(&committed);
+                self.greet(&committed.receipt, peer.roll());
+            }
             Event::CaughtUp { head } => self.caught_up(head),
-            Event::PeerFound { who } => self.peer_found(who, roll),
-            Event::PeerLost { who, cause } => self.peer_lost(who, cause),
+            Event::PeerFound { who } => self.peer_came(who, peer),
+            Event::PeerLost { who, cause } => self.peer_went(who, cause),
             Event::Replayed { head, to_epoch } => {
                 self.epoch = head.epoch;
                 self.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
@@ -382,7 +385,7 @@ impl Teller {
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, number, proposer, members, absent } => {
-                self.regroup(epoch, (number, proposer), (members, absent), roll);
+                self.regroup(epoch, (number, proposer), (members, absent), peer.roll());
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_owned(), reason.to_owned());

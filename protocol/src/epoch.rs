@@ -62,7 +62,7 @@ use crate::lineage::{Law, Me};
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Series, Voter};
 use crate::sign::Verified;
-use crate::step::{Lead, Step};
+use crate::step::{Ahead, Lead, Step};
 use crate::time::Time;
 use crate::wire;
 
@@ -117,7 +117,7 @@ pub struct State {
     admission: Option<Admission>,
     behind: bool,
     /// Somebody has a greater head, and may lead us there: no time for a Regroup (R12).
-    ahead: bool,
+    ahead: Ahead,
     leaving: Option<Time>,
     left: bool,
 }
@@ -152,7 +152,7 @@ impl State {
             late: BTreeMap::new(),
             reach: Reach::default(),
             behind: false,
-            ahead: false,
+            ahead: Ahead::Nobody,
             leaving: None,
             left: false,
         }
@@ -223,6 +223,7 @@ impl State {
     fn wake(&mut self, step: &Step<'_>) {
         if step.now.since(self.awake) > 4 * step.roll.heartbeat {
             self.slot.term.entered = step.now;
+            self.slot.term.gathering.held_since = None;
         }
         self.awake = step.now;
     }

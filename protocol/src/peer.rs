@@ -22,7 +22,7 @@ use crate::message::{
 };
 use crate::roll::Roll;
 use crate::sign::Verified;
-use crate::step::{Decision, Step};
+use crate::step::{Ahead, Decision, Step};
 use crate::sync;
 use crate::time::Time;
 use crate::view;
@@ -45,8 +45,10 @@ pub struct State {
     count: u64,
     beat_at: Time,
     last_beat: Option<News>,
+    /// The series for whose voters the view keeps room.
+    named_for: Option<Series>,
     /// Whether somebody alive has a greater head that may be had.
-    ahead: bool,
+    ahead: Ahead,
     send_rate: u64,
     /// The epoch of the newest checkpoint on disk.
     serves: u64,
@@ -111,7 +113,8 @@ impl State {
             serves: 0,
             count: 0,
             beat_at: now,
-            ahead: false,
+            named_for: None,
+            ahead: Ahead::Nobody,
             last_beat: None,
             replied: BTreeMap::new(),
             due: Some(now),
@@ -124,6 +127,7 @@ impl State {
         if self.left {
             return;
         }
+        self.note_named();
         let heard = match &input {
             Input::Message(m) if matches!(m.body(), Message::Heartbeat(_)) => Some(m.author()),
             _ => None,
@@ -259,6 +263,19 @@ impl State {
         (self.epoch.series(), self.epoch.voters())
     }
 
+    /// The members of the last receipt, and who votes on the open epoch.
+    pub fn members(&self) -> impl Iterator<Item = PeerId> {
+        let last = self.sync.link(self.head().epoch);
+        let last = last.into_iter().flat_map(|link| link.receipt.members.iter().map(|m| m.peer));
+        last.chain(self.epoch.voters().iter().map(|voter| voter.peer))
+    }
+
+    /// Whether one of the last receipts names a peer, or it votes on the open epoch.
+    #[must_use]
+    pub fn is_named(&self, peer: &PeerId) -> bool {
+        self.view.is_named(peer)
+    }
+
     /// Whether the organiser has signed this vouch after the newest one that is known.
     #[must_use]
     pub fn lacks(&self, vouch: &Vouch) -> bool {
@@ -312,6 +329,15 @@ impl State {
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
         self.sync.link(epoch)
+    }
+
+    /// Tells the view for whom to keep room: that changes with each head, and with each Regroup.
+    fn note_named(&mut self) {
+        let series = self.epoch.series();
+        if self.named_for.replace(series) != Some(series) {
+            let voters = self.epoch.voters().iter().map(|voter| voter.peer);
+            self.view.set_named(self.sync.named().chain(voters).collect());
+        }
     }
 
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {

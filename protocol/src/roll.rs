@@ -75,7 +75,7 @@ impl Seen {
     }
 
     /// After how long without a heartbeat it counts as dead: 4 heartbeats + 4·rtt.
-    fn silent_after(&self, heartbeat: Duration) -> Duration {
+    pub(crate) fn silent_after(&self, heartbeat: Duration) -> Duration {
         4 * (heartbeat + Duration::from_millis(u64::from(self.rtt_ms)))
     }
 

@@ -64,6 +64,19 @@ pub enum Lead {
     },
 }
 
+/// Whether somebody has a greater head, as far as is known: what `sync` tells `epoch` before each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nobody who has not wasted a question.
+    Nobody,
+    /// Somebody says so.
+    Claimed,
+    /// Links of it have come and verify, and more of them are awaited.
+    Proven,
+    /// A majority of the voters has gone on (R44).
+    PassedOver,
+}
+
 impl Step<'_> {
     /// Asks something of whoever drives the peer.
     pub fn put(&mut self, output: Output) {

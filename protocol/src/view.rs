@@ -4,7 +4,9 @@
 //! that a replayed or reordered one revives nobody. A closed connection ages a peer, so that one
 //! missing heartbeat more declares it lost; another peer's word, relayed by gossip, keeps it.
 //!
-//! Bounds: [`PEERS_MAX`] peers; who was silent for [`FORGET_AFTER`] is forgotten.
+//! Bounds: [`PEERS_MAX`] peers. Anybody can make a key, so only who is named in one of the last receipts, or votes, is
+//! remembered for [`FORGET_AFTER`] of silence; any other one is forgotten as soon as it counts as silent. Of a full
+//! table whoever is not named, and was silent longest, gives way.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,7 +22,7 @@ use crate::time::Time;
 /// Peers kept in the table: four times what a roster holds.
 pub const PEERS_MAX: usize = 1024;
 
-/// After this long in silence a peer is forgotten; guess: longer than any pause worth remembering.
+/// After this long in silence a peer that is named is forgotten; guess: longer than any pause worth remembering.
 pub const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// Round-trip times in one heartbeat.
@@ -50,6 +52,8 @@ pub enum Input<'a> {
 pub struct State {
     me: PeerId,
     roll: Roll,
+    /// The peers that the last receipts name, and the voters.
+    named: BTreeSet<PeerId>,
     /// The peers that count as alive, as far as people were told.
     told: BTreeSet<PeerId>,
     /// The peers whose connection has closed since they were last found.
@@ -62,7 +66,19 @@ impl State {
     /// A view of nobody.
     #[must_use]
     pub fn new(me: PeerId, roll: Roll) -> Self {
-        Self { me, roll, told: BTreeSet::new(), closed: BTreeSet::new(), looked: Time::ZERO }
+        let (named, told, closed) = Default::default();
+        Self { me, roll, named, told, closed, looked: Time::ZERO }
+    }
+
+    /// For whom room is kept from now on: those whom the last receipts name, and the voters.
+    pub fn set_named(&mut self, named: BTreeSet<PeerId>) {
+        self.named = named;
+    }
+
+    /// Whether a peer is one of those.
+    #[must_use]
+    pub fn is_named(&self, peer: &PeerId) -> bool {
+        self.named.contains(peer)
     }
 
     /// The table itself.
@@ -82,7 +98,7 @@ impl State {
                 return true;
             }
             Input::Heartbeat(author, beat) => {
-                news = self.on_heartbeat(now, author, beat);
+                news = self.on_heartbeat(now, author, beat, out);
                 author
             }
             Input::Leaving(author, leaving) => {
@@ -114,7 +130,13 @@ impl State {
         self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
     }
 
-    fn on_heartbeat(&mut self, now: Time, author: PeerId, beat: &Heartbeat) -> bool {
+    fn on_heartbeat(
+        &mut self,
+        now: Time,
+        author: PeerId,
+        beat: &Heartbeat,
+        out: &mut Vec<Event>,
+    ) -> bool {
         if author == self.me {
             return false;
         }
@@ -129,11 +151,25 @@ impl State {
             }
             return news;
         }
-        let room = peers.len() < PEERS_MAX;
+        let room = self.has_room_for(now, &author, out);
         if room {
-            peers.insert(author, Seen::new(beat, now));
+            self.roll.peers.insert(author, Seen::new(beat, now));
         }
         room
+    }
+
+    /// Whether there is room for one more peer; in a full table somebody else may give way.
+    fn has_room_for(&mut self, now: Time, peer: &PeerId, out: &mut Vec<Event>) -> bool {
+        if self.roll.peers.len() < PEERS_MAX {
+            return true;
+        }
+        let rank = |(other, seen): &(&PeerId, &Seen)| (self.named.contains(*other), seen.heard);
+        let last = self.roll.peers.iter().min_by_key(rank).map(|(other, _)| *other);
+        let last = last.filter(|last| !self.is_named(last) || self.is_named(peer));
+        let Some(last) = last else { return false };
+        self.roll.peers.remove(&last);
+        self.look_at(now, last, out);
+        true
     }
 
     /// Ages the peer so that the next missing heartbeat declares it lost.
@@ -149,11 +185,16 @@ impl State {
 
     fn look_at_all(&mut self, now: Time, out: &mut Vec<Event>) {
         self.looked = now;
-        self.roll.peers.retain(|_, seen| now.since(seen.heard) < FORGET_AFTER);
         let (roll, told) = (&self.roll, &self.told);
         let changed = |peer: &&PeerId| roll.alive(peer, now) != told.contains(peer);
         let changed: Vec<PeerId> = roll.peers.keys().filter(changed).copied().collect();
         changed.into_iter().for_each(|peer| self.look_at(now, peer, out));
+        let (named, heartbeat) = (&self.named, self.roll.heartbeat);
+        self.roll.peers.retain(|peer, seen| {
+            let named = named.contains(peer);
+            let forget_after = if named { FORGET_AFTER } else { seen.silent_after(heartbeat) };
+            now.since(seen.heard) < forget_after
+        });
     }
 
     /// Tells of a peer that came or went.

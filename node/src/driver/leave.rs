@@ -31,7 +31,7 @@ impl Driver {
         {
             return;
         }
-        self.tell.event(event, self.holdings.peer().roll());
+        self.tell.event(event, self.holdings.peer());
         if moved {
             self.reach(false);
         }
@@ -58,6 +58,7 @@ impl Driver {
             let absent = || Reason::absent(me, peer.series(), (peers_min, met), peer.roll(), now);
             passed.or_else(absent)
         };
+        self.tell.count_strangers();
         let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
         self.tell.waiting(if moves { None } else { reason() });
     }

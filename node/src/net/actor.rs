@@ -14,7 +14,7 @@ mod way;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -431,8 +431,8 @@ impl Actor {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {
                 let gossipsub::Message { topic, data, .. } = message;
                 let token = GossipToken { id: message_id, source, topic, bytes: data.len() };
-                let alive = self.carrier.shared.alive.load(Ordering::Relaxed);
-                self.members.gossiped(token, data, alive, now)
+                let named = self.carrier.shared.members.borrow();
+                self.members.gossiped(token, data, &named, now)
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {
                 self.members.subscribed(peer_id, &topic, true, now)

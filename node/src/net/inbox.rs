@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{PoisonError, RwLock, RwLockReadGuard, atomic::AtomicUsize},
+    sync::{PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
@@ -90,8 +90,8 @@ pub(super) struct Shared {
     pub(super) room: Room,
     /// How fast answers come in, of all fetches together.
     pub(super) inflow: Inflow,
-    /// How many peers are heard in the run, as far as the driver has said.
-    pub(super) alive: AtomicUsize,
+    /// The members of the run, as far as the driver has said.
+    pub(super) members: watch::Sender<BTreeSet<Peer>>,
     /// Who is not heard any more, as far as the driver has said.
     pub(super) silent: watch::Sender<BTreeSet<Peer>>,
     /// Where this node listens and is reached.
@@ -116,7 +116,7 @@ impl Shared {
             relayed: RateLimiter::new(RELAYED_RATE),
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
-            alive: AtomicUsize::new(0),
+            members: watch::Sender::default(),
             silent: watch::Sender::default(),
             addresses: watch::Sender::default(),
             ports: watch::Sender::default(),

@@ -5,7 +5,10 @@
 //! can be sent to it, and of its end once no connection is left. No socket is touched here: what is
 //! to be done is an [`Output`], for the actor to carry out in order.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use intellect_bootstrap::{discovery::IDENTIFY, frame::Place, transport::root_cause};
 use intellect_protocol::{id::PeerId as Name, wire};
@@ -53,6 +56,8 @@ pub(super) struct Members {
     /// Who is kept out, and until when.
     blocked: HashMap<PeerId, Instant>,
     knock_at: Instant,
+    /// How many connections pass on what strangers say, and when they were counted.
+    strangers: (usize, Instant),
     /// Until then nobody is at fault for what a machine may have piled up while it slept.
     lenient: Instant,
 }
@@ -60,7 +65,8 @@ pub(super) struct Members {
 impl Members {
     /// Of no run yet.
     pub(super) fn new(peers: Peers, now: Instant) -> Self {
-        Self { peers, beat: None, blocked: HashMap::new(), knock_at: now, lenient: now }
+        let (blocked, strangers) = (HashMap::new(), (0, now));
+        Self { peers, beat: None, blocked, knock_at: now, strangers, lenient: now }
     }
 
     /// This node has joined a run; `listeners` have told before that they listen to its heartbeats.
@@ -136,27 +142,33 @@ impl Members {
     }
 
     /// A gossiped message has come: for the driver, unless it is too long or one of too many.
-    /// `alive` authors are heard in the run.
+    /// `named` are the members of the run, as far as the driver has said.
     pub(super) fn gossiped(
         &mut self,
         token: GossipToken,
         bytes: Vec<u8>,
-        alive: usize,
+        named: &BTreeSet<Name>,
         now: Instant,
     ) -> Vec<Output> {
         let source = token.source;
+        let strangers = self.strangers(now);
         let (Some(peer), Some(from)) = (self.peers.get_mut(&source), name::from_libp2p(&source))
         else {
             return Vec::new();
         };
         let author = wire::claimed_author(bytes.get(4..).unwrap_or_default());
-        let claim = if author == Some(from) { Claim::Own } else { Claim::PassedOn };
+        let claim = match author {
+            Some(author) if author == from => Claim::Own,
+            // Before a run has members, all its peers are strangers.
+            Some(author) if named.contains(&author) || named.is_empty() => Claim::Member,
+            _ => Claim::Stranger,
+        };
         let length = bytes.len();
         if length > GOSSIP_BYTES_MAX {
             let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
             return self.bad_gossip(token, Verdict::Reject, why, now);
         }
-        match peer.gossip.take(claim, length, alive, now) {
+        match peer.gossip.take(claim, length, (named.len(), strangers), now) {
             Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
             Ruling::Fault => {
                 let why = "more messages than anybody needs to send".to_owned();
@@ -168,6 +180,17 @@ impl Members {
                 vec![Output::Tell(Event::Message { from, via, bytes, place })]
             }
         }
+    }
+
+    /// How many connections pass on what strangers say; counted once a second.
+    fn strangers(&mut self, now: Instant) -> usize {
+        let (count, counted) = self.strangers;
+        if now < counted + COUNT_INTERVAL {
+            return count;
+        }
+        let count = self.peers.iter().filter(|(_, peer)| peer.gossip.has_strangers(now)).count();
+        self.strangers = (count, now);
+        count
     }
 
     fn bad_gossip(
@@ -389,6 +412,9 @@ const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Identities are cheap: whoever is kept out can come back under another one, so the list need not
 /// be long.
 const BLOCKED_MAX: usize = 256;
+
+/// How often it is counted how many connections pass on what strangers say.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,12 @@
 mod invited;
 mod silent;
 
-use std::{collections::HashSet, io::ErrorKind, sync::atomic::AtomicUsize, time::Duration};
+use std::{
+    collections::HashSet,
+    io::ErrorKind,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, frame, manifest, server, streams, transport};

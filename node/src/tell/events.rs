@@ -96,6 +96,11 @@ pub(crate) enum Event {
         /// `silent`, `left`, …
         cause: String,
     },
+    /// Keys without a part in the run have come, more of them than are told one by one.
+    Strangers {
+        /// How many within a minute.
+        count: u64,
+    },
     /// The manifest of the run has been verified.
     Manifest {
         /// Name of the run.

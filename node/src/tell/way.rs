@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
 
 use intellect_protocol::event::Cause;
 use intellect_protocol::id::PeerId;
+use intellect_protocol::message::Receipt;
+use intellect_protocol::peer;
 use intellect_protocol::roll::Roll;
 
 use super::{Teller, events};
@@ -24,7 +27,7 @@ impl Teller {
     }
 
     fn links(&self) -> MutexGuard<'_, BTreeMap<PeerId, Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.here.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
@@ -48,7 +51,38 @@ impl Teller {
         self.emit(None, event);
     }
 
-    pub(super) fn peer_found(&self, who: PeerId, roll: &Roll) {
+    /// A peer has come: it is told, unless it is one of a crowd of strangers.
+    pub(super) fn peer_came(&mut self, who: PeerId, peer: &peer::State) {
+        if self.here.strangers.found(who, peer.is_named(&who)) {
+            self.peer_found(who, peer.roll());
+        }
+    }
+
+    /// A receipt names peers: that they are here is told of those of whom it was not yet.
+    pub(super) fn greet(&mut self, receipt: &Receipt, roll: &Roll) {
+        for member in &receipt.members {
+            if self.here.strangers.named(member.peer) {
+                self.peer_found(member.peer, roll);
+            }
+        }
+    }
+
+    /// A peer has gone, which is told if it was told to be here.
+    pub(super) fn peer_went(&mut self, who: PeerId, cause: Cause) {
+        if self.here.strangers.lost(&who) {
+            self.peer_lost(who, cause);
+        }
+    }
+
+    /// Once a minute tells how many strangers have come untold, if any have.
+    pub(crate) fn count_strangers(&mut self) {
+        if let Some(count) = self.here.strangers.count(Instant::now()) {
+            self.say(&format!("{count} more keys that have no part in the run came and went"));
+            self.emit(None, events::Event::Strangers { count });
+        }
+    }
+
+    fn peer_found(&self, who: PeerId, roll: &Roll) {
         let way = match self.links().get(&who) {
             Some(Link::Direct) => ", directly",
             Some(Link::Relayed) => ", through a relay",
@@ -61,7 +95,7 @@ impl Teller {
         self.emit(None, events::Event::PeerFound { who, direct });
     }
 
-    pub(super) fn peer_lost(&self, who: PeerId, cause: Cause) {
+    fn peer_lost(&self, who: PeerId, cause: Cause) {
         let (cause, meanwhile) = match cause {
             Cause::Silent => ("silent", "; it gets nothing but our heartbeats until it is heard"),
             Cause::Closed => ("closed", ""),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Join, Message, Regroup};
@@ -19,6 +20,9 @@ pub(super) struct Gathering {
     pub(super) founding_since: Option<Time>,
     /// When it is our turn to propose.
     pub(super) turn: Option<Turn>,
+    /// For how long a greater head that somebody tells of has held ours, and since when it does so again (R12).
+    pub(super) held: Duration,
+    pub(super) held_since: Option<Time>,
     /// When we first joined one.
     pub(super) joined_at: Option<Time>,
 }
@@ -42,10 +46,20 @@ const KNOWN_MAX: usize = 128;
 const UNKNOWN_MAX: usize = 32;
 
 impl Gathering {
-    /// How many Regroups `me` has joined.
-    pub(super) fn joined_count(&self, me: &PeerId) -> u32 {
-        let joined = self.known.values().filter(|known| known.joins.contains_key(me));
-        u32::try_from(joined.count()).unwrap_or(u32::MAX)
+    /// How many of the Regroups that `me` has joined came to nothing, in this sense: they have no fewer members than
+    /// the smallest before them. One that is smaller has left somebody out who does not join.
+    pub(super) fn stalled_count(&self, me: &PeerId) -> u32 {
+        let mine = self.known.values().filter(|known| known.joins.contains_key(me));
+        let sizes = mine.filter_map(|known| known.regroup.as_ref());
+        let mut sizes: Vec<_> = sizes.map(|r| (r.number, r.members.len())).collect();
+        sizes.sort_unstable();
+        let mut smallest = usize::MAX;
+        let stalled = sizes.iter().filter(|(_, size)| {
+            let is_smaller = *size < smallest;
+            smallest = smallest.min(*size);
+            !is_smaller
+        });
+        u32::try_from(stalled.count()).unwrap_or(u32::MAX)
     }
 
     /// Who has joined the newest Regroup that `me` has joined.

@@ -7,7 +7,7 @@ use crate::id::{Digest, PeerId};
 use crate::message::{Decree, Finished, Message, Ticket};
 use crate::rule::Rule;
 use crate::sign::Verified;
-use crate::step::Lead;
+use crate::step::{Ahead, Lead};
 
 /// What the machine must know.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub enum Input {
     /// What `sync` tells of greater heads.
     Lead(Lead),
     /// Whether somebody alive has a greater head that we have not given up.
-    Ahead(bool),
+    Ahead(Ahead),
     /// Whether a direct connection joins a peer with us.
     Linked(PeerId, bool),
     /// Whether anybody can dial us.

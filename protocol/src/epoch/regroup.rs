@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::ring::{Order, order};
 use crate::roll::Seen;
 use crate::sign::Verified;
-use crate::step::Step;
+use crate::step::{Ahead, Step};
 use crate::wire;
 
 use super::attendance::Question;
@@ -44,10 +44,14 @@ const FOUNDER_HEARD: Duration = Duration::from_secs(2);
 /// Whoever is heard for so long is known to all, and not left out of a founding.
 const FOUNDER_KNOWN: Duration = Duration::from_secs(3);
 
+/// A lineage that verifies as it comes holds a Regroup for so many graces in all: a long one takes a while to come.
+/// Guess; but two keys can make one up, so it is not for ever.
+const PROVEN_GRACES: u32 = 16;
+
 impl State {
     /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
     pub(super) fn regroup(&mut self, step: &mut Step<'_>) -> bool {
-        if !self.may_regroup(step) {
+        if !self.regroups_now(step) {
             self.slot.term.gathering.turn = None;
             return false;
         }
@@ -97,6 +101,23 @@ impl State {
         if first { step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
     }
 
+    /// R12: whether a Regroup is ours to propose, and no greater head of somebody holds it any more. What is only
+    /// claimed does so for one grace of a series in all, however many keys claim it.
+    fn regroups_now(&mut self, step: &Step<'_>) -> bool {
+        let may = self.may_regroup(step);
+        let most = match self.ahead {
+            Ahead::Nobody => Duration::ZERO,
+            Ahead::Claimed => step.roll.grace,
+            Ahead::Proven => PROVEN_GRACES * step.roll.grace,
+            Ahead::PassedOver => Duration::MAX,
+        };
+        let gathering = &mut self.slot.term.gathering;
+        let since = gathering.held_since.unwrap_or(step.now);
+        gathering.held = gathering.held.saturating_add(step.now.since(since));
+        gathering.held_since = (may && most > Duration::ZERO).then_some(step.now);
+        may && gathering.held >= most
+    }
+
     fn may_regroup(&self, step: &Step<'_>) -> bool {
         let waits = match &self.slot.term.stage {
             Stage::Decided(_) | Stage::Applying(_) => false,
@@ -106,7 +127,6 @@ impl State {
         waits
             && !self.law.majority_only
             && !self.behind
-            && !self.ahead
             && self.leaving.is_none()
             && !self.awaits_news(step)
             && !self.may_be_led(step)

@@ -85,10 +85,11 @@ impl State {
         (4 * self.slowest_trip(step, roster) + ACCEPT_BASE) * self.back_off()
     }
 
-    /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined.
+    /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined, but for those by
+    /// which the list of members shrank (R39).
     pub(super) fn join_time(&self, step: &Step<'_>) -> Duration {
-        let joined = self.slot.term.gathering.joined_count(&self.me.peer).saturating_sub(1);
-        (4 * self.usual_trip(step) + ACCEPT_BASE) * (1 << joined.min(DOUBLINGS_MAX))
+        let stalled = self.slot.term.gathering.stalled_count(&self.me.peer);
+        (4 * self.usual_trip(step) + ACCEPT_BASE) * (1 << stalled.min(DOUBLINGS_MAX))
     }
 
     /// T_done, with the time to flush and hash the update.

@@ -39,6 +39,7 @@ impl State {
     ) {
         let in_order = chain.iter().zip(from_epoch..).all(|(link, at)| link.epoch == at);
         if !in_order {
+            self.note_nowhere(step, from, target.state);
             step.put(Output::Fault(from, Fault::Answer("a chain out of order")));
             return;
         }
@@ -73,6 +74,9 @@ impl State {
     /// It has followed us since, and its head is all that tells of where it was. It has signed that: who is
     /// named with us is believed, now and then.
     fn on_withdrawn(&mut self, step: &mut Step<'_>, from: PeerId, target: Head) {
+        if self.is_greater(&self.claimed_in(step, &from, &target)) {
+            self.note_nowhere(step, from, target.state);
+        }
         let parted = self.state_after(target.epoch).is_some_and(|state| state != target.state);
         let told = self.told.withdrew.get(&from);
         let lately = told.is_some_and(|at| self.head.epoch < *at + LINKS_KEPT as u64);

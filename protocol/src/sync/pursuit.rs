@@ -185,6 +185,11 @@ impl State {
         step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
 
+    /// Whether links of the lineage that is asked for have come and verify.
+    pub(super) fn has_verified(&self) -> bool {
+        matches!(&self.pursuit, Some(Pursuit::Lineage { judged, .. }) if !judged.entries.is_empty())
+    }
+
     pub(super) fn on_answer(
         &mut self,
         step: &mut Step<'_>,
@@ -224,6 +229,7 @@ impl State {
             }
             (Some(Pursuit::Copy(_, way)), _) => self.on_copied(step, from, way, &[]),
             (_, Some(_)) => {
+                self.note_in_vain(step, from);
                 step.put(Output::Fault(from, Fault::Answer("answers another question")));
             }
             // R25: its head may be a lie, or it has died; others may have it too.
@@ -264,6 +270,7 @@ impl State {
         }
         for link in more {
             if let Err(fault) = self.judge(&mut judged, link, told.open.openings) {
+                self.note_nowhere(step, from, sought.state);
                 step.put(Output::Fault(from, fault));
                 return;
             }
@@ -276,6 +283,8 @@ impl State {
                 step.lead(Lead::Openings(from, told.openings.to_vec()));
             } else if target.epoch <= base.epoch && !judged.by_chain {
                 self.ask_chain(step, from, target);
+            } else {
+                self.note_nowhere(step, from, sought.state);
             }
             return;
         }
@@ -321,6 +330,7 @@ impl State {
         let leads = (reached < target.epoch && tokens <= target.tokens && !is_end)
             || (reached, tokens) == (target.epoch, target.tokens);
         if !leads {
+            self.note_nowhere(step, from, sought.state);
             step.put(Output::Fault(from, Fault::Answer("a head that its links do not reach")));
             return;
         }

@@ -9,7 +9,7 @@ use super::{
 use crate::message::majority;
 use crate::output::Output;
 use crate::rule::Rule;
-use crate::step::Step;
+use crate::step::{Ahead, Step};
 
 impl State {
     /// Notes that a peer is asked now.
@@ -25,6 +25,12 @@ impl State {
         let until = step.now + step.roll.grace;
         let failures = failures.saturating_add(1);
         self.asked.insert(peer, Asked { until, in_vain: true, failures });
+    }
+
+    /// R25: what it has answered leads to no such head: it was asked in vain, and that head is left alone for a while.
+    pub(super) fn note_nowhere(&mut self, step: &Step<'_>, peer: PeerId, head: Digest) {
+        self.note_in_vain(step, peer);
+        self.put_aside(peer, head, step.now + step.roll.grace);
     }
 
     /// Notes that a peer has led somewhere.
@@ -130,16 +136,25 @@ impl State {
     /// Whether somebody alive has a greater head, and has not wasted a question since it was of use: of a few
     /// that never answer one would always be next, and hold up each Regroup (G12).
     #[must_use]
-    pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> bool {
+    pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
         if self.keeps(Rule::R44) && self.is_passed_over(step, open) {
-            return true;
+            return Ahead::PassedOver;
         }
         let wasted = |peer: &PeerId| match self.keeps(Rule::G12) {
             true => self.asked.get(peer).is_some_and(|asked| asked.failures > 0),
             false => self.is_silent(step, peer),
         };
         let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer))
+        match live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer)) {
+            true if self.has_verified() => Ahead::Proven,
+            true => Ahead::Claimed,
+            false => Ahead::Nobody,
+        }
+    }
+
+    /// The peers that the receipts of the last [`super::LINKS_KEPT`] epochs name.
+    pub fn named(&self) -> impl Iterator<Item = PeerId> {
+        self.links.iter().flat_map(|link| link.receipt.members.iter().map(|member| member.peer))
     }
 
     /// R44: whether so many voters of the open epoch have gone on that they have decided it, by their last words, and

@@ -4,6 +4,7 @@
 //! thing over a real connection. Afterwards the nodes must go on committing the same states, never
 //! have lost or blamed one another, and end with 0.
 
+mod crowd;
 mod flood;
 mod ready;
 mod rogue;

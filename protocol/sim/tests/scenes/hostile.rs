@@ -7,6 +7,7 @@
 mod guests;
 mod voters;
 mod costs;
+mod crowds;
 mod newcomers;
 mod lineages;
 mod missed;

@@ -17,7 +17,7 @@ use intellect_protocol::{
 use super::{Honest, Stranger, WEIGHT, about, next_beat};
 
 /// Keys that one stranger has made.
-fn crowd(first: u16, count: u16) -> Vec<Keypair> {
+pub(super) fn crowd(first: u16, count: u16) -> Vec<Keypair> {
     let key = |number: u16| {
         let mut seed = [0xcc; 32];
         seed[..2].copy_from_slice(&number.to_le_bytes());
@@ -27,7 +27,7 @@ fn crowd(first: u16, count: u16) -> Vec<Keypair> {
 }
 
 /// That the owner of a key lives where an honest node does, and is Ready.
-fn ready(beat: &Heartbeat, count: u64) -> Message {
+pub(super) fn ready(beat: &Heartbeat, count: u64) -> Message {
     let (log, incarnation) = (LogId([9; 16]), 1);
     Message::Heartbeat(Heartbeat {
         count,

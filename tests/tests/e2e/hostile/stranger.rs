@@ -35,6 +35,9 @@ pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1
 /// The frames of a ring.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
 
+/// Questions about a lineage, and what is fetched.
+pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
+
 /// What identify announces of a peer that speaks this version.
 pub(super) const VERSION: &str = "/intellect/1";
 
@@ -303,7 +306,7 @@ impl Side {
                 key.public(),
             )),
             gossip,
-            streams: streams::Behaviour::new(&[CONTROL, RING]),
+            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH]),
         };
         let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
