@@ -52,11 +52,11 @@ mod keep;
 mod leave;
 mod loss;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Digest, PeerId};
+use crate::id::Digest;
 use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::Votes;
@@ -70,7 +70,7 @@ pub use crate::output::{Apply, Ring};
 pub use crate::rule::Rule;
 pub use interface::{Config, Credentials, Durability, Input};
 
-use backoff::BackOff;
+use backoff::Waits;
 use ballot::Ballot;
 use decrees::Admission;
 use reach::Reach;
@@ -108,9 +108,8 @@ pub struct State {
     trouble: Trouble,
     /// Who was in every ring that was lost, of past epochs (G13).
     stalls: Trouble,
-    /// Whether newcomers are waited for, and voters that were late (G5).
-    guests: BackOff,
-    late: BTreeMap<PeerId, BackOff>,
+    /// For whom the first attempt does not wait (G5).
+    waits: Waits,
     /// Whom direct connections join (R41, R42).
     reach: Reach,
     /// Who may take part; `None` in open runs (T1).
@@ -148,8 +147,7 @@ impl State {
             awake: now,
             trouble: Trouble::new(trouble::OWN),
             stalls: Trouble::new(trouble::SHARED),
-            guests: BackOff::default(),
-            late: BTreeMap::new(),
+            waits: Waits::default(),
             reach: Reach::default(),
             behind: false,
             ahead: Ahead::Nobody,

@@ -3,6 +3,19 @@
 //! Whoever lives and is never Ready costs each epoch its whole patience: a newcomer, whose key is free, or a voter whose
 //! machine is slow. So after a wait in vain it is not waited for, each time for twice as many epochs.
 
+use std::collections::BTreeMap;
+
+use crate::id::PeerId;
+
+/// For whom the first attempt does not wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    /// Newcomers, all together.
+    pub(super) guests: BackOff,
+    /// Each voter.
+    pub(super) voters: BTreeMap<PeerId, BackOff>,
+}
+
 /// For how long somebody is not waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BackOff {

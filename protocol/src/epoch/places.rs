@@ -123,9 +123,9 @@ impl State {
     /// voters.
     fn is_not_awaited(&self, step: &Step<'_>, peer: &PeerId) -> bool {
         if self.names_voter(peer) {
-            return self.late.get(peer).is_some_and(BackOff::is_out);
+            return self.waits.voters.get(peer).is_some_and(BackOff::is_out);
         }
-        (self.guests.is_out() || self.trouble.is_out(peer))
+        (self.waits.guests.is_out() || self.trouble.is_out(peer))
             && self.guests_until().is_some_and(|until| step.now >= until)
     }
 
@@ -185,7 +185,7 @@ impl State {
         let came =
             |(peer, seen): (&PeerId, &Seen)| self.ready_of(peer, seen.beat.incarnation).is_some();
         let came: Vec<bool> = here.map(came).collect();
-        self.guests.count_epoch(came.contains(&true), came.contains(&false));
+        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
     }
 
     /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
@@ -201,9 +201,9 @@ impl State {
             (*peer, self.ready_of(peer, seen.beat.incarnation).is_some())
         };
         let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
-        self.late.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
+        self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
         for (peer, came) in came {
-            self.late.entry(peer).or_default().count_epoch(came, !came);
+            self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
         }
     }
 
