@@ -17,6 +17,7 @@ pub enum Rule {
     R42,
     R44,
     G1,
+    G2,
     G3,
     G4,
     G5,

@@ -1,4 +1,4 @@
-//! Answering a question: the promise, whose roster it waits for, and who is answered later (R2, G3, G9).
+//! Answering a question: the promise, whose roster it waits for, and who is answered later (R2, G2, G3, G9).
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ impl State {
         }
         self.slot.failures.of.entry(from).or_default();
         if attempt < self.promised()
+            || self.is_first_due(step)
             || self.asks_before(&from, attempt)
             || self.is_bound_to_another(step, &from, attempt)
         {
@@ -63,6 +64,15 @@ impl State {
         let (run, parent) = (&self.law.run, &self.series().parent);
         let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
         same && turn(&self.me.peer) < turn(peer)
+    }
+
+    /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
+    /// whose turn it may be propose it.
+    fn is_first_due(&self, step: &Step<'_>) -> bool {
+        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
+        let turns = self.slot.term.turn_since.is_some_and(|at| step.now < at + self.ask_time(step));
+        let waits = || self.is_too_early(step) && self.patience_left(step).is_some();
+        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
     }
 
     /// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept

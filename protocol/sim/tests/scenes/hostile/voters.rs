@@ -120,7 +120,7 @@ pub(super) fn weights_zero_at_once() -> Played {
 
 /// H7: at a higher attempt, which nobody has to have waited for.
 #[test]
-fn weights_zero_at_attempt_three() -> Played {
+pub(super) fn weights_zero_at_attempt_three() -> Played {
     two_propose(3, |voters| voters)
 }
 
