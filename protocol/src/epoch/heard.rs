@@ -32,7 +32,7 @@ impl State {
         let rank = |vote: &Ranked| (vote.depth, vote.attempt);
         let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
             let holds = roster.heard.iter().any(|heard| heard.holds_forced);
-            let forced = self.slot.forced.as_ref().filter(|_| holds).map(|f| &f.receipt);
+            let forced = self.slot.forced.as_ref().filter(|_| holds);
             let same = roster.adopt.as_ref() == forced;
             return if same { Ok(()) } else { Err("another value than what it heard leaves") };
         };

@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 16] = [
+pub(crate) const TAGS: [&str; 17] = [
     "heartbeat",
     "ready",
     "query",
@@ -19,6 +19,7 @@ pub(crate) const TAGS: [&str; 16] = [
     "leaving",
     "pass-vouch",
     "decrees",
+    "ground",
 ];
 
 /// Message, body, signature.
