@@ -19,6 +19,7 @@
 //! and forks (`sync`), who is alive (`view`).
 
 mod interface;
+mod facts;
 mod gate;
 mod slot;
 mod term;
@@ -74,6 +75,7 @@ pub use interface::{Config, Credentials, Durability, Input};
 use backoff::Waits;
 use ballot::Ballot;
 use decrees::Admission;
+use facts::Facts;
 use reach::Reach;
 use slot::Slot;
 use term::Stage;
@@ -230,7 +232,7 @@ impl State {
     /// When a condition can change without an input.
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
-        self.timers(step).into_iter().flatten().filter(|at| *at > step.now).min()
+        self.facts(step).timers().into_iter().flatten().filter(|at| *at > step.now).min()
     }
 
     fn advance(&mut self, step: &mut Step<'_>) {
@@ -283,7 +285,7 @@ impl State {
         }
         let from = message.author();
         if !self.is_possible(step, message.body(), from)
-            || !self.has_say(step, &from, message.body())
+            || !self.facts(step).has_say(&from, message.body())
         {
             return;
         }

@@ -10,7 +10,7 @@ use crate::step::Step;
 
 use super::attendance::Question;
 use super::term::{Awaited, Stage};
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 impl State {
     /// R2, G2: the answer is a promise, and waits for the roster of whoever asked; a higher question does not wait.
@@ -21,9 +21,9 @@ impl State {
         }
         self.slot.failures.of.entry(from).or_default();
         if attempt < self.promised()
-            || self.is_first_due(step)
+            || self.facts(step).is_first_due()
             || self.asks_before(&from, attempt)
-            || self.is_bound_to_another(step, &from, attempt)
+            || self.facts(step).is_bound_to_another(&from, attempt)
         {
             if self.may_reply(step, from, "query") {
                 self.refuse(step, from, Digest::ZERO, Refusal::Promised);
@@ -37,11 +37,11 @@ impl State {
         // Who asks again, or for more, does not have longer for it.
         let awaited = self.slot.term.awaited.filter(|a| a.proposer == from && step.now < a.until);
         let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
-        if self.running(step).is_some_and(|roster| roster.attempt < attempt) {
+        if self.facts(step).running().is_some_and(|roster| roster.attempt < attempt) {
             self.count_failure(from);
         }
         self.promise(step, attempt);
-        let whole = step.now + self.ask_time(step) + self.accept_time(step);
+        let whole = step.now + self.facts(step).ask_time() + self.facts(step).accept_time();
         let until = awaited.map_or(whole, |awaited| awaited.until);
         self.slot.term.awaited = Some(Awaited { proposer: from, attempt, until });
         if let Stage::Recover { since, .. } = &mut self.slot.term.stage {
@@ -57,7 +57,7 @@ impl State {
         if let Some(vote) = self.highest_done() {
             self.prove(step, from, &vote);
         }
-        step.put(Output::Send(from, self.seal(Message::Report(self.report(step, attempt)))));
+        step.put(Output::Send(from, self.seal(Message::Report(self.facts(step).report(attempt)))));
     }
 
     /// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
@@ -67,41 +67,6 @@ impl State {
         let (run, parent) = (&self.law.run, &self.series().parent);
         let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
         same && turn(&self.me.peer) < turn(peer)
-    }
-
-    /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
-    /// whose turn it may be propose it.
-    fn is_first_due(&self, step: &Step<'_>) -> bool {
-        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
-        let turns = self.slot.term.turn_since.is_some_and(|at| step.now < at + self.ask_time(step));
-        let waits = || self.is_too_early(step) && self.patience_left(step).is_some();
-        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
-    }
-
-    /// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept
-    /// without knowing that others have it, unless it has failed more often than others.
-    fn is_bound_to_another(&self, step: &Step<'_>, peer: &PeerId, attempt: u64) -> bool {
-        let may = || !self.keeps(Rule::G3) || !self.has_failed_more(step, peer);
-        self.running(step).is_some_and(|roster| {
-            let member = roster.ring().any(|m| m.peer == *peer);
-            roster.attempt < attempt && roster.proposer != *peer && !(member && may())
-        })
-    }
-
-    /// The roster under way, before its deadline.
-    fn running(&self, step: &Step<'_>) -> Option<&Arc<Roster>> {
-        match &self.slot.term.stage {
-            Stage::Open { roster, until, .. } if step.now < *until => self.roster(roster),
-            _ => None,
-        }
-    }
-
-    /// G3: whether a peer has asked or proposed in vain more often than an alive voter that has done either.
-    fn has_failed_more(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        let failed = &self.slot.failures.of;
-        let alive = |other: &PeerId| *other == self.me.peer || step.roll.alive(other, step.now);
-        let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
-        failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
     }
 
     /// G3: a promise that no roster followed, or an attempt that came to nothing, counts against its author.
@@ -125,7 +90,7 @@ impl State {
     pub(super) fn count_debts(&mut self, step: &Step<'_>, attempt: u64) {
         let answered = &self.slot.term.answered;
         let owes = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
-        let here = self.live(step, Question::Answers).map(|(peer, _)| *peer);
+        let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
         owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
     }
@@ -140,9 +105,50 @@ impl State {
             holds_forced: forced.is_some_and(|update| self.slot.held.contains(update)),
         }
     }
+}
 
-    pub(super) fn report(&self, step: &Step<'_>, attempt: u64) -> Report {
-        let present = |v: &&Voter| self.present(step, v);
+impl<'a> Facts<'a> {
+    /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
+    /// whose turn it may be propose it.
+    fn is_first_due(self) -> bool {
+        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
+        let turns =
+            self.slot.term.turn_since.is_some_and(|at| self.step.now < at + self.ask_time());
+        let waits = || self.is_too_early() && self.patience_left().is_some();
+        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
+    }
+
+    /// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept
+    /// without knowing that others have it, unless it has failed more often than others.
+    fn is_bound_to_another(self, peer: &PeerId, attempt: u64) -> bool {
+        let may = || !self.keeps(Rule::G3) || !self.has_failed_more(peer);
+        self.running().is_some_and(|roster| {
+            let member = roster.ring().any(|m| m.peer == *peer);
+            roster.attempt < attempt && roster.proposer != *peer && !(member && may())
+        })
+    }
+
+    /// The roster under way, before its deadline.
+    fn running(self) -> Option<&'a Arc<Roster>> {
+        match &self.slot.term.stage {
+            Stage::Open { roster, until, .. } if self.step.now < *until => {
+                self.state.roster(roster)
+            }
+            _ => None,
+        }
+    }
+
+    /// G3: whether a peer has asked or proposed in vain more often than an alive voter that has done either.
+    fn has_failed_more(self, peer: &PeerId) -> bool {
+        let failed = &self.slot.failures.of;
+        let alive =
+            |other: &PeerId| *other == self.me.peer || self.step.roll.alive(other, self.step.now);
+        let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
+        failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
+    }
+
+    pub(super) fn report(self, attempt: u64) -> Report {
+        let present = |v: &&Voter| self.present(v);
         Report {
             series: self.series(),
             attempt,

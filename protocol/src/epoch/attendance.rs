@@ -6,9 +6,8 @@
 use crate::id::PeerId;
 use crate::message::{Absence, Series, Voter};
 use crate::roll::Seen;
-use crate::step::Step;
 
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 /// Where a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,70 +91,6 @@ impl Place {
 }
 
 impl State {
-    /// The place of a peer with that log.
-    pub(super) fn place(&self, step: &Step<'_>, who: &Voter) -> Place {
-        if *who == self.me.voter() {
-            return if self.said_goodbye() { Place::Closed } else { Place::Here };
-        }
-        let series = self.series();
-        let silent = step.roll.silent(who, series, self.slot.term.entered, step.now);
-        let Some(seen) = step.roll.peers.get(&who.peer) else {
-            return if silent { Place::Silent } else { Place::Coming };
-        };
-        let here = seen.beat.series == series;
-        let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
-        let voter = || !silent && self.voters().contains(who);
-        match () {
-            () if self.is_stranger(&who.peer) => Place::Stranger,
-            () if seen.has_left() => Place::Left,
-            () if seen.beat.log != who.log => Place::OtherLog,
-            () if here && silent => Place::Silent,
-            () if here && self.has_closed(seen, who) => Place::Closed,
-            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
-            // Where no Regroup is lawful, who is revoked is asked once more all the same.
-            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
-            () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
-            () if here && self.owes(step, who) => Place::Owing,
-            () if here => Place::Here,
-            () if voter() => {
-                if before {
-                    Place::Coming
-                } else {
-                    Place::Ahead
-                }
-            }
-            () if is_a_step_behind(seen, series) => Place::Behind,
-            () => Place::Silent,
-        }
-    }
-
-    /// The place of a peer that was heard.
-    pub(super) fn place_of(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> Place {
-        self.place(step, &Voter { peer: *peer, log: seen.beat.log })
-    }
-
-    /// The live peers that count.
-    pub(super) fn live<'a>(
-        &'a self,
-        step: &'a Step<'_>,
-        question: Question,
-    ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        let counts = move |peer, seen| self.place_of(step, peer, seen).counts(question);
-        let live = step.roll.live(step.now);
-        live.filter(move |(peer, seen)| counts(peer, seen))
-    }
-
-    /// Whether a voter is here, or may yet come, as far as we heard.
-    pub(super) fn present(&self, step: &Step<'_>, voter: &Voter) -> bool {
-        self.place(step, voter).counts(Question::IsPresent)
-    }
-
-    /// G9: whether a voter has owed its word for so long that it counts as absent.
-    fn owes(&self, step: &Step<'_>, who: &Voter) -> bool {
-        let ring = || 3 * self.ring_time_of(step, self.voters().len(), None);
-        self.slot.debts.is_mute(&who.peer, step.now, step.roll.grace, ring) && self.keeps(Rule::G9)
-    }
-
     fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
         seen.beat.joined.is_some() || seen.beat.closed || self.slot.term.closed.contains(&who.peer)
     }
@@ -174,6 +109,69 @@ impl State {
         // A peer that joined ours may have said before that it had joined one that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
         (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The place of a peer with that log.
+    pub(super) fn place(self, who: &Voter) -> Place {
+        if *who == self.me.voter() {
+            return if self.said_goodbye() { Place::Closed } else { Place::Here };
+        }
+        let series = self.series();
+        let silent = self.step.roll.silent(who, series, self.slot.term.entered, self.step.now);
+        let Some(seen) = self.step.roll.peers.get(&who.peer) else {
+            return if silent { Place::Silent } else { Place::Coming };
+        };
+        let here = seen.beat.series == series;
+        let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
+        let voter = || !silent && self.voters().contains(who);
+        match () {
+            () if self.is_stranger(&who.peer) => Place::Stranger,
+            () if seen.has_left() => Place::Left,
+            () if seen.beat.log != who.log => Place::OtherLog,
+            () if here && silent => Place::Silent,
+            () if here && self.has_closed(seen, who) => Place::Closed,
+            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
+            // Where no Regroup is lawful, who is revoked is asked once more all the same.
+            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
+            () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
+            () if here && self.owes(who) => Place::Owing,
+            () if here => Place::Here,
+            () if voter() => {
+                if before {
+                    Place::Coming
+                } else {
+                    Place::Ahead
+                }
+            }
+            () if is_a_step_behind(seen, series) => Place::Behind,
+            () => Place::Silent,
+        }
+    }
+
+    /// The place of a peer that was heard.
+    pub(super) fn place_of(self, peer: &PeerId, seen: &Seen) -> Place {
+        self.place(&Voter { peer: *peer, log: seen.beat.log })
+    }
+
+    /// The live peers that count.
+    pub(super) fn live(self, question: Question) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
+        let counts = move |peer, seen| self.place_of(peer, seen).counts(question);
+        let live = self.step.roll.live(self.step.now);
+        live.filter(move |(peer, seen)| counts(peer, seen))
+    }
+
+    /// Whether a voter is here, or may yet come, as far as we heard.
+    pub(super) fn present(self, voter: &Voter) -> bool {
+        self.place(voter).counts(Question::IsPresent)
+    }
+
+    /// G9: whether a voter has owed its word for so long that it counts as absent.
+    fn owes(self, who: &Voter) -> bool {
+        let ring = || 3 * self.ring_time_of(self.voters().len(), None);
+        self.slot.debts.is_mute(&who.peer, self.step.now, self.step.roll.grace, ring)
+            && self.keeps(Rule::G9)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::wire;
 
 use super::ballot::{RingState, Vote};
 use super::term::{Decided, Progress, Stage};
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
@@ -53,7 +53,7 @@ impl State {
     }
 
     fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
-        let until = step.now + self.done_time(step);
+        let until = step.now + self.facts(step).done_time();
         let ring_until = match self.slot.term.stage {
             // T_ring is three times what the ring needs, and a majority has ended: the others are close.
             Stage::Open { progress: Progress::Reduce, until, .. } => {
@@ -94,7 +94,7 @@ impl State {
             self.fetch(step, update, from);
             return false;
         }
-        if step.now < decided.until && !self.copied(step, decided) {
+        if step.now < decided.until && !self.facts(step).copied(decided) {
             return false;
         }
         let Stage::Decided(decided) =
@@ -104,28 +104,6 @@ impl State {
         };
         self.apply(step, *decided);
         true
-    }
-
-    /// R17: whether every other live voter with a place in the ring has voted as well. Who has
-    /// committed the epoch has voted, and repeats its vote no more.
-    fn copied(&self, step: &Step<'_>, decided: &Decided) -> bool {
-        let roster = &decided.link.certificate.roster;
-        let has_place = roster.ring().any(|m| m.peer == self.me.peer);
-        let committed = |peer: &PeerId| {
-            step.roll
-                .peers
-                .get(peer)
-                .is_some_and(|seen| seen.beat.head.epoch >= self.series().epoch)
-        };
-        let Some(ballot) = self.slot.ballots.get(&decided.roster) else { return true };
-        !has_place
-            || roster.ring().all(|m| {
-                m.peer == self.me.peer
-                    || ballot.dones.contains_key(&m.peer)
-                    || committed(&m.peer)
-                    || !step.roll.alive(&m.peer, step.now)
-                    || !self.names_voter(&m.peer)
-            })
     }
 
     fn apply(&mut self, step: &mut Step<'_>, decided: Decided) {
@@ -246,5 +224,30 @@ impl State {
         }
         self.abort(step, "decided elsewhere");
         self.take_link(step, link, true);
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// R17: whether every other live voter with a place in the ring has voted as well. Who has
+    /// committed the epoch has voted, and repeats its vote no more.
+    fn copied(self, decided: &Decided) -> bool {
+        let roster = &decided.link.certificate.roster;
+        let has_place = roster.ring().any(|m| m.peer == self.me.peer);
+        let committed = |peer: &PeerId| {
+            self.step
+                .roll
+                .peers
+                .get(peer)
+                .is_some_and(|seen| seen.beat.head.epoch >= self.series().epoch)
+        };
+        let Some(ballot) = self.slot.ballots.get(&decided.roster) else { return true };
+        !has_place
+            || roster.ring().all(|m| {
+                m.peer == self.me.peer
+                    || ballot.dones.contains_key(&m.peer)
+                    || committed(&m.peer)
+                    || !self.step.roll.alive(&m.peer, self.step.now)
+                    || !self.names_voter(&m.peer)
+            })
     }
 }

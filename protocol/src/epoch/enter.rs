@@ -40,20 +40,20 @@ impl State {
         let accepted = bound.accepted(attempt);
         self.slot.term.attempt_seen = attempt;
         if let Some(joined) = joined {
-            let until = step.now + self.join_time(step);
+            let until = step.now + self.facts(step).join_time();
             self.slot.term.stage = Stage::Joined { regroup: joined.digest, until };
             self.note_joined(joined);
         } else if let Some(roster) = accepted {
             self.slot.term.stage = match self.roster(&roster) {
                 // We voted on it, or may yet, once its update is here.
                 Some(body) => {
-                    let until = step.now + self.ring_time(step, body);
+                    let until = step.now + self.facts(step).ring_time(body);
                     Stage::Open { roster, progress: Progress::Reduce, until }
                 }
                 None => Stage::Idle { patience: None },
             };
         } else if attempt > 0 {
-            let wait = self.ask_time(step) + self.accept_time(step);
+            let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
             let attempt = attempt.saturating_add(1);
             self.slot.term.stage = Stage::Recover { attempt, since: step.now + wait };
         }

@@ -29,7 +29,7 @@ impl State {
     pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
         self.slot.held.remove(&update);
         self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
-        self.slot.term.fetch_after = step.now + self.repeat_interval(step);
+        self.slot.term.fetch_after = step.now + self.facts(step).repeat_interval();
     }
 
     /// The peers that may have an update: those that voted for it, the proposers of rosters that

@@ -25,7 +25,7 @@ use crate::roll::Seen;
 use crate::step::Step;
 
 use super::attendance::Question;
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 /// How far above what a majority has come to an attempt is read: they are made one by one, and the word of
 /// one voter raises the next one by half of that ([`super::recover`]).
@@ -53,16 +53,28 @@ impl State {
         false
     }
 
+    /// G1: only who votes proposes, and asks before that.
+    fn may_ask(&self, peer: &PeerId) -> bool {
+        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
+    }
+
+    /// Whether a peer votes in this series, or has something to contribute.
+    pub(super) fn takes_part(&self, peer: &PeerId) -> bool {
+        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
+    }
+}
+
+impl<'a> Facts<'a> {
     /// Whether `message` of `author`, about our series, is to be read.
-    pub(super) fn has_say(&self, step: &Step<'_>, author: &PeerId, message: &Message) -> bool {
+    pub(super) fn has_say(self, author: &PeerId, message: &Message) -> bool {
         // T2: whoever is not in has no say.
         if self.is_stranger(author) && !matches!(message, Message::Commit(_)) {
             return false;
         }
         match message {
             Message::Done(_) | Message::Ground(_) => self.names_voter(author),
-            Message::Query(query) => self.may_ask(author) && self.follows(step, query.attempt),
-            Message::Roster(roster) => self.may_ask(author) && self.follows(step, roster.attempt),
+            Message::Query(query) => self.may_ask(author) && self.follows(query.attempt),
+            Message::Roster(roster) => self.may_ask(author) && self.follows(roster.attempt),
             Message::Status(status) => {
                 self.may_ask(author)
                     || self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
@@ -82,10 +94,9 @@ impl State {
                 self.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
             }
             Message::Regroup(_) => {
-                self.is_heard(step, author)
-                    && (self.names_voter(author) || !self.is_any_voter_here(step))
+                self.is_heard(author) && (self.names_voter(author) || !self.is_any_voter_here())
             }
-            Message::Ready(_) | Message::Join(_) => self.is_heard(step, author),
+            Message::Ready(_) | Message::Join(_) => self.is_heard(author),
             Message::Commit(_)
             | Message::Heartbeat(_)
             | Message::Leaving(_)
@@ -94,23 +105,18 @@ impl State {
         }
     }
 
-    /// G1: only who votes proposes, and asks before that.
-    fn may_ask(&self, peer: &PeerId) -> bool {
-        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
-    }
-
     /// G2: whether honest peers can have come to that attempt. One far above is not read, and not counted as
     /// seen; else a liar that tells one half of far attempts tears the two apart.
-    fn follows(&self, step: &Step<'_>, attempt: u64) -> bool {
-        attempt <= self.level(step).saturating_add(ATTEMPTS_AHEAD_MAX)
+    fn follows(self, attempt: u64) -> bool {
+        attempt <= self.level().saturating_add(ATTEMPTS_AHEAD_MAX)
     }
 
     /// The attempt that a majority of voters has come to, by what each last said of itself. What we alone have
     /// come to is none: who is refused with far promises would run ahead of those who do not answer it.
-    pub(super) fn level(&self, step: &Step<'_>) -> u64 {
+    pub(super) fn level(self) -> u64 {
         let (series, mine) = (self.series(), self.votes.of(self.series()).attempt());
         let told = |voter: &Voter| {
-            let beat = step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
+            let beat = self.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
             beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
         };
         let named = |voter: &Voter| if *voter == self.me.voter() { mine } else { told(voter) };
@@ -119,20 +125,15 @@ impl State {
         all.get(all.len() / 2).copied().unwrap_or(mine)
     }
 
-    fn is_heard(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        *peer == self.me.peer || step.roll.peers.contains_key(peer)
+    fn is_heard(self, peer: &PeerId) -> bool {
+        *peer == self.me.peer || self.step.roll.peers.contains_key(peer)
     }
 
     /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.
-    pub(super) fn is_any_voter_here(&self, step: &Step<'_>) -> bool {
+    pub(super) fn is_any_voter_here(self) -> bool {
         let votes = |(peer, seen): (&PeerId, &Seen)| {
             self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         };
-        self.is_voter() || self.live(step, Question::MayRegroup).any(votes)
-    }
-
-    /// Whether a peer votes in this series, or has something to contribute.
-    pub(super) fn takes_part(&self, peer: &PeerId) -> bool {
-        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
+        self.is_voter() || self.live(Question::MayRegroup).any(votes)
     }
 }

@@ -12,7 +12,7 @@ use crate::message::{Member, Voter};
 use crate::step::Step;
 
 use super::seats::pair;
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 /// How long a founding waits for a hole to be punched to somebody who is heard through a relay.
 const PUNCHING: Duration = Duration::from_secs(5);
@@ -51,17 +51,19 @@ impl State {
             self.reach.hear(peer, &seen.beat);
         }
     }
+}
 
+impl<'a> Facts<'a> {
     /// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
     /// two says that none joins them.
-    pub(super) fn apart(&self, step: &Step<'_>, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
+    pub(super) fn apart(self, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
         let mut apart = self.slot.broken.clone();
         if !self.keeps(Rule::R42) {
             return apart;
         }
         for Member { peer, .. } in ring {
             apart.extend(self.reach.named_by(peer).map(|other| pair(*peer, other)));
-            if self.reach.is_unlinked(step, peer) {
+            if self.reach.is_unlinked(self.step, peer) {
                 apart.insert(pair(self.me.peer, *peer));
             }
         }
@@ -70,10 +72,10 @@ impl State {
 
     /// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of
     /// them with anybody.
-    pub(super) fn awaits_links(&self, step: &Step<'_>) -> bool {
+    pub(super) fn awaits_links(self) -> bool {
         let Some(since) = self.slot.term.gathering.founding_since else { return false };
-        let mut beside = self.candidates_beside(step);
-        step.now < since + PUNCHING
+        let mut beside = self.candidates_beside();
+        self.step.now < since + PUNCHING
             && beside.any(|(peer, seen)| !self.reach.is_linked(peer) || !seen.beat.direct)
     }
 }

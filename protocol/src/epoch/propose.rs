@@ -21,7 +21,7 @@ use super::attendance::Question;
 use super::seats::seat;
 use super::slot::Declared;
 use super::term::{Adopted, Asking, Stage};
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 impl State {
     /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
@@ -31,14 +31,18 @@ impl State {
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
         let votes = self.is_voter() || !self.keeps(Rule::G1);
         // The cheapest first: most messages come while somebody still trains.
-        let due = idle && able && votes && !self.is_too_early(step) && self.majority_present(step);
-        let due = due && !self.awaits_news(step);
+        let due = idle
+            && able
+            && votes
+            && !self.facts(step).is_too_early()
+            && self.majority_present(step);
+        let due = due && !self.facts(step).awaits_news();
         if !due {
             self.slot.term.turn_since = None;
             return false;
         }
         let since = *self.slot.term.turn_since.get_or_insert(step.now);
-        if step.now < since + self.turn(step, 1) {
+        if step.now < since + self.facts(step).turn(1) {
             return false;
         }
         let adopt = self.slot.forced.clone();
@@ -55,16 +59,16 @@ impl State {
             || self.voters().is_empty()
             || !self.majority_present(step)
             || self.said_goodbye()
-            || self.awaits_news(step)
+            || self.facts(step).awaits_news()
         {
             return false;
         }
         // G6: a high number is no reason to hurry.
-        if self.keeps(Rule::G6) && self.is_untouched() && self.is_too_early(step) {
+        if self.keeps(Rule::G6) && self.is_untouched() && self.facts(step).is_too_early() {
             return false;
         }
         let attempt = attempt.max(self.slot.term.attempt_seen.saturating_add(1)).max(2);
-        if step.now < since + self.turn(step, attempt) {
+        if step.now < since + self.facts(step).turn(attempt) {
             return false;
         }
         if attempt > ATTEMPTS_MAX && !self.slot.term.stuck_told {
@@ -81,14 +85,14 @@ impl State {
             let status = self.status(attempt);
             let sealed = self.seal(Message::Status(status));
             statuses.insert(self.me.peer, (status, sealed.signature()));
-            reports.insert(self.me.peer, self.report(step, attempt));
+            reports.insert(self.me.peer, self.facts(step).report(attempt));
             step.put(Output::Gossip(sealed));
         }
         for (peer, _) in step.roll.live_in(self.series(), step.now) {
             step.put(Output::Send(*peer, Arc::clone(&query)));
         }
-        let until = step.now + self.ask_time(step);
-        self.slot.term.repeat_at = step.now + self.repeat_interval(step);
+        let until = step.now + self.facts(step).ask_time();
+        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
         self.slot.term.asking = Some(Asking { attempt, until, statuses, reports, query });
         true
     }
@@ -149,7 +153,7 @@ impl State {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
             answered || self.slot.lost.confirms(step, p)
         };
-        let answered = self.live(step, Question::Answers).all(|(p, _)| known(p));
+        let answered = self.facts(step).live(Question::Answers).all(|(p, _)| known(p));
         if !answered && step.now < until {
             return false;
         }
@@ -222,7 +226,7 @@ impl State {
         heard: Vec<Heard>,
         Value { adopt, keep }: Value,
     ) -> bool {
-        let members = self.compose(step, attempt);
+        let members = self.facts(step).compose(attempt);
         let (members, trust) = self.admitted(step, members, adopt.as_ref());
         let keep = self.without_revoked(keep);
         let idle = !members.iter().any(|m| m.weight > 0);
@@ -250,10 +254,17 @@ impl State {
         accepted
     }
 
+    /// The weight of our frozen delta; 0 while there is none.
+    pub(super) fn frozen_weight(&self) -> u64 {
+        self.slot.frozen.map_or(0, |frozen| frozen.weight)
+    }
+}
+
+impl<'a> Facts<'a> {
     /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
     /// without a place (R36). The first one is a voter (G7).
-    fn compose(&self, step: &Step<'_>, attempt: u64) -> Vec<Member> {
-        let sits_out = self.sits_out(step, attempt, &self.me.peer);
+    fn compose(self, attempt: u64) -> Vec<Member> {
+        let sits_out = self.sits_out(attempt, &self.me.peer);
         let idle = sits_out || self.is_going(&self.me.peer);
         let weight = if idle { 0 } else { self.frozen_weight() };
         let Me { peer, log, incarnation } = self.me;
@@ -261,19 +272,19 @@ impl State {
         let key =
             |m: &Member| order(Order::Ring, &self.law.run, &self.series().parent, attempt, &m.peer);
         let is_voter = |m: &Member| self.voters().contains(&m.voter());
-        let mut voters = self.present_voters(step, attempt);
+        let mut voters = self.present_voters(attempt);
         voters.extend([me].into_iter().filter(is_voter));
         voters.sort_by_cached_key(|m| (m.peer != self.me.peer, key(m)));
         voters.truncate(MEMBERS_MAX);
-        let others = self.live(step, Question::TakesPart);
-        let others = others.map(|(peer, seen)| self.member(step, attempt, peer, seen));
+        let others = self.live(Question::TakesPart);
+        let others = others.map(|(peer, seen)| self.member(attempt, peer, seen));
         let guests = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
-        let mut guests = self.choose_guests(step, attempt, &voters, guests);
+        let mut guests = self.choose_guests(attempt, &voters, guests);
         guests.truncate(MEMBERS_MAX - voters.len());
         let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
         ring.extend(guests);
         ring.sort_by_cached_key(key);
-        let apart = self.apart(step, &ring);
+        let apart = self.apart(&ring);
         let (mut ring, without_place) = seat(ring, |member| !is_voter(member), &apart);
         idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
         idle.sort_by_cached_key(key);
@@ -288,15 +299,10 @@ impl State {
 
     /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
     /// after it the other. Who sits out carries what it learnt.
-    pub(super) fn sits_out(&self, step: &Step<'_>, attempt: u64, peer: &PeerId) -> bool {
+    pub(super) fn sits_out(self, attempt: u64, peer: &PeerId) -> bool {
         let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
-        let in_vain = self.slot.term.stalled as usize + self.slot.lost.spoilt(step);
+        let in_vain = self.slot.term.stalled as usize + self.slot.lost.spoilt(self.step);
         in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
-    }
-
-    /// The weight of our frozen delta; 0 while there is none.
-    pub(super) fn frozen_weight(&self) -> u64 {
-        self.slot.frozen.map_or(0, |frozen| frozen.weight)
     }
 }
 

@@ -113,7 +113,7 @@ impl State {
                 self.slot.term.closed.insert(from);
             }
         } else if answers || self.slot.term.asking.is_some() {
-            let most = self.level(step).saturating_add(ATTEMPTS_TOLD_MAX);
+            let most = self.facts(step).level().saturating_add(ATTEMPTS_TOLD_MAX);
             let seen = &mut self.slot.term.attempt_seen;
             *seen = promised.min(most).max(*seen);
         }
@@ -189,7 +189,7 @@ impl State {
         let voted = |peer: &PeerId| ballot.dones.contains_key(peer);
         let named =
             |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
-        let here = self.live(step, Question::Answers).map(|(peer, _)| *peer);
+        let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let owing: Vec<PeerId> =
             here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
         owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
@@ -232,9 +232,9 @@ impl State {
     pub(super) fn be_patient(&mut self, step: &Step<'_>) {
         if let Stage::Idle { patience } = &self.slot.term.stage {
             let count = step.roll.live_in(self.series(), step.now).count() + 1;
-            let wait = self.accept_time(step)
-                + self.ring_time_of(step, count, None)
-                + self.done_time(step);
+            let wait = self.facts(step).accept_time()
+                + self.facts(step).ring_time_of(count, None)
+                + self.facts(step).done_time();
             let until = (step.now + 3 * wait).max(patience.unwrap_or(step.now));
             self.slot.term.stage = Stage::Idle { patience: Some(until) };
         }

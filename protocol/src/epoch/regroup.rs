@@ -22,7 +22,7 @@ use crate::wire;
 use super::attendance::Question;
 use super::gathering::{Known, Turn};
 use super::term::Stage;
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 /// Regroups of one series that a peer can have missed.
 const NUMBERS_MISSED_MAX: u64 = 1 << 10;
@@ -58,17 +58,18 @@ impl State {
         let number = self.slot.term.gathering.number_seen.saturating_add(1);
         self.wait_for_founders(step);
         match self.slot.term.gathering.turn.filter(|turn| turn.number == number) {
-            Some(turn) if step.now < turn.due || self.awaits_links(step) => return false,
+            Some(turn) if step.now < turn.due || self.facts(step).awaits_links() => return false,
             Some(_) => {}
             None => {
-                let due = step.now + self.founding_wait(step) + self.turn(step, number);
+                let due =
+                    step.now + self.facts(step).founding_wait() + self.facts(step).turn(number);
                 self.slot.term.gathering.turn = Some(Turn { number, due });
                 return false;
             }
         }
-        let Some(regroup) = self.compose_regroup(step) else { return false };
+        let Some(regroup) = self.facts(step).compose_regroup() else { return false };
         // What we would not join ourselves is never said.
-        if self.check_regroup(step, &regroup).is_err() {
+        if self.facts(step).check_regroup(&regroup).is_err() {
             return false;
         }
         let message = self.seal(Message::Regroup(regroup.clone()));
@@ -84,7 +85,7 @@ impl State {
         if !self.voters().is_empty() {
             return;
         }
-        let candidates = self.candidates_beside(step).map(|(peer, _)| *peer).collect();
+        let candidates = self.facts(step).candidates_beside().map(|(peer, _)| *peer).collect();
         let gathering = &mut self.slot.term.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
         let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
@@ -96,15 +97,10 @@ impl State {
         }
     }
 
-    fn founding_wait(&self, step: &Step<'_>) -> Duration {
-        let first = self.voters().is_empty() && self.slot.term.gathering.number_seen == 0;
-        if first { step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
-    }
-
     /// R12: whether a Regroup is ours to propose, and no greater head of somebody holds it any more. What is only
     /// claimed does so for one grace of a series in all, however many keys claim it.
     fn regroups_now(&mut self, step: &Step<'_>) -> bool {
-        let may = self.may_regroup(step);
+        let may = self.facts(step).may_regroup();
         let most = match self.ahead {
             Ahead::Nobody => Duration::ZERO,
             Ahead::Claimed => step.roll.grace,
@@ -118,38 +114,6 @@ impl State {
         may && gathering.held >= most
     }
 
-    fn may_regroup(&self, step: &Step<'_>) -> bool {
-        let waits = match &self.slot.term.stage {
-            Stage::Decided(_) | Stage::Applying(_) => false,
-            Stage::Joined { until, .. } => step.now >= *until,
-            _ => true,
-        };
-        waits
-            && !self.law.majority_only
-            && !self.behind
-            && self.leaving.is_none()
-            && !self.awaits_news(step)
-            && !self.may_be_led(step)
-            && !self.majority_present(step)
-            && (self.is_voter() || !self.is_any_voter_here(step))
-            && (!self.voters().is_empty() || self.candidates(step).len() >= self.law.peers_min)
-            && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
-    }
-
-    /// The peers that would take part beside us: everyone alive in this very series, except those
-    /// without a vote here that have let several Regroups pass. A founding that needs these as well waits
-    /// for them all the same: on a lossy line two peers may have missed each other's Joins.
-    pub(super) fn candidates_beside<'a>(
-        &'a self,
-        step: &'a Step<'_>,
-    ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        let steady = |peer: &PeerId| !self.keeps_away(peer);
-        let others = || self.live(step, Question::MayRegroup);
-        let enough = !self.voters().is_empty()
-            || others().filter(|(peer, _)| steady(peer)).count() + 1 >= self.law.peers_min;
-        others().filter(move |(peer, _)| !enough || steady(peer))
-    }
-
     /// Whether a peer has not joined several Regroups that named it and that we have joined.
     fn keeps_away(&self, peer: &PeerId) -> bool {
         let me = self.me.peer;
@@ -161,64 +125,6 @@ impl State {
         };
         !self.names_voter(peer)
             && self.slot.term.gathering.known.values().filter(passed).count() > PASSED_MAX
-    }
-
-    fn is_member_or_absent(&self, step: &Step<'_>, voter: &Voter) -> bool {
-        let place = self.place(step, voter);
-        let alive = *voter == self.me.voter() || step.roll.alive(&voter.peer, step.now);
-        (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
-    }
-
-    /// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
-    /// one is left; at a founding those who are heard steadily, and later those who joined before.
-    fn candidates(&self, step: &Step<'_>) -> Vec<Voter> {
-        let survivors = self.is_any_voter_here(step) && self.keeps(Rule::G8);
-        let named = |(peer, seen): &(&PeerId, &Seen)| {
-            if survivors {
-                return self.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
-            }
-            !self.voters().is_empty() || !self.keeps(Rule::G8) || self.founds(step, peer, seen)
-        };
-        let others = self
-            .candidates_beside(step)
-            .filter(named)
-            .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
-        let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
-        let key = |v: &Voter| {
-            let number = self.slot.term.gathering.number_seen;
-            order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
-        };
-        all.sort_by_cached_key(|v| (!self.voters().contains(v), v.peer != self.me.peer, key(v)));
-        all.truncate(MEMBERS_MAX);
-        all.sort_by_cached_key(|v| (!self.voters().contains(v), key(v)));
-        all
-    }
-
-    /// G8: whether a founding of ours names a peer.
-    fn founds(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> bool {
-        let gathering = &self.slot.term.gathering;
-        let enough = |joined: &BTreeSet<PeerId>| joined.len() >= self.law.peers_min;
-        let joined = gathering.joined_last(&self.me.peer).filter(enough);
-        let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
-        match joined {
-            Some(joined) => joined.contains(peer),
-            None => seen.beats >= FOUNDER_BEATS && step.now.since(seen.since) >= FOUNDER_HEARD,
-        }
-    }
-
-    fn compose_regroup(&self, step: &Step<'_>) -> Option<Regroup> {
-        let (members, trust) = self.gathered(step, self.candidates(step));
-        let outside = self.voters().iter().filter(|v| !members.contains(v));
-        let absent: Option<Vec<_>> =
-            outside.map(|v| Some((*v, self.place(step, v).absence()?))).collect();
-        Some(Regroup {
-            series: self.series(),
-            number: self.slot.term.gathering.number_seen.saturating_add(1),
-            proposer: self.me.peer,
-            members,
-            absent: absent?,
-            trust,
-        })
     }
 
     pub(super) fn on_regroup(
@@ -256,7 +162,7 @@ impl State {
         if self.behind || self.leaving.is_some() || self.decided().is_some() {
             return;
         }
-        match self.check_regroup(step, regroup) {
+        match self.facts(step).check_regroup(regroup) {
             Ok(()) => self.join(step, digest, regroup),
             Err(reason) if proposer != self.me.peer => {
                 let (series, head) = (self.series(), self.slot.head);
@@ -265,46 +171,6 @@ impl State {
             }
             Err(_) => {}
         }
-    }
-
-    /// R12, R15, S7: every member checks for itself who is present and who is absent.
-    fn check_regroup(&self, step: &Step<'_>, regroup: &Regroup) -> Result<(), Refusal> {
-        let me = self.me.voter();
-        for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {
-            if *voter == me || self.place(step, voter).absence().is_none() {
-                return Err(Refusal::Present(voter.peer));
-            }
-        }
-        let survivors = self.is_any_voter_here(step) && self.keeps(Rule::G8);
-        for member in regroup.members.iter().filter(|m| **m != me) {
-            // G8: newcomers wait for the next epoch.
-            if survivors && !self.voters().contains(member) {
-                return Err(Refusal::Absent(member.peer));
-            }
-            let here = self.place(step, member).counts(Question::MayRegroup);
-            if !here || !step.roll.alive(&member.peer, step.now) {
-                return Err(Refusal::Absent(member.peer));
-            }
-        }
-        if self.voters().is_empty() {
-            // G8: whoever came after the first one that we joined waits for the next epoch.
-            let since = self.slot.term.gathering.joined_at.unwrap_or(step.now);
-            let gathering = &self.slot.term.gathering;
-            let waited_for = |peer: &PeerId, seen: &Seen| {
-                !self.keeps(Rule::G8)
-                    || (seen.since + FOUNDER_KNOWN <= since
-                        && !gathering.stays_away(&self.me.peer, peer))
-            };
-            let outside = self.candidates_beside(step).find(|(peer, seen)| {
-                waited_for(peer, seen)
-                    && !regroup.members.iter().any(|m| m.peer == **peer)
-                    && self.has_room(step, regroup, peer)
-            });
-            if let Some((peer, _)) = outside {
-                return Err(Refusal::Present(*peer));
-            }
-        }
-        Ok(())
     }
 
     /// R13: leaves the series, and those that it descends from, for ever.
@@ -319,9 +185,9 @@ impl State {
         self.slot.term.gathering.joined_at.get_or_insert(step.now);
         let proven = joined.done.as_ref().map(|done| wire::ranked(&self.law.run, done));
         let message = self.note_joined(joined);
-        let until = step.now + self.join_time(step);
+        let until = step.now + self.facts(step).join_time();
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
-        self.slot.term.repeat_at = step.now + self.repeat_interval(step);
+        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
         step.put(Output::Gossip(message));
         for member in members.iter().filter(|m| m.peer != self.me.peer) {
             proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
@@ -456,7 +322,8 @@ impl State {
             let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
-            let bound = self.is_voter() && self.majority_present(step) && !self.awaits_news(step);
+            let bound =
+                self.is_voter() && self.majority_present(step) && !self.facts(step).awaits_news();
             let free = !member && !bound;
             if !(last == Some(digest) || free) {
                 return;
@@ -481,5 +348,139 @@ impl State {
             step.put(Output::Send(member.peer, Arc::clone(&join)));
             proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn founding_wait(self) -> Duration {
+        let first = self.voters().is_empty() && self.slot.term.gathering.number_seen == 0;
+        if first { self.step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
+    }
+
+    fn may_regroup(self) -> bool {
+        let waits = match &self.slot.term.stage {
+            Stage::Decided(_) | Stage::Applying(_) => false,
+            Stage::Joined { until, .. } => self.step.now >= *until,
+            _ => true,
+        };
+        waits
+            && !self.law.majority_only
+            && !self.behind
+            && self.leaving.is_none()
+            && !self.awaits_news()
+            && !self.may_be_led()
+            && !self.majority_present(self.step)
+            && (self.is_voter() || !self.is_any_voter_here())
+            && (!self.voters().is_empty() || self.candidates().len() >= self.law.peers_min)
+            && self.voters().iter().all(|v| self.is_member_or_absent(v))
+    }
+
+    /// The peers that would take part beside us: everyone alive in this very series, except those
+    /// without a vote here that have let several Regroups pass. A founding that needs these as well waits
+    /// for them all the same: on a lossy line two peers may have missed each other's Joins.
+    pub(super) fn candidates_beside(self) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
+        let steady = move |peer: &PeerId| !self.keeps_away(peer);
+        let others = || self.live(Question::MayRegroup);
+        let enough = !self.voters().is_empty()
+            || others().filter(|(peer, _)| steady(peer)).count() + 1 >= self.law.peers_min;
+        others().filter(move |(peer, _)| !enough || steady(peer))
+    }
+
+    fn is_member_or_absent(self, voter: &Voter) -> bool {
+        let place = self.place(voter);
+        let alive = *voter == self.me.voter() || self.step.roll.alive(&voter.peer, self.step.now);
+        (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
+    }
+
+    /// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
+    /// one is left; at a founding those who are heard steadily, and later those who joined before.
+    fn candidates(self) -> Vec<Voter> {
+        let survivors = self.is_any_voter_here() && self.keeps(Rule::G8);
+        let named = |(peer, seen): &(&PeerId, &Seen)| {
+            if survivors {
+                return self.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
+            }
+            !self.voters().is_empty() || !self.keeps(Rule::G8) || self.founds(peer, seen)
+        };
+        let others = self
+            .candidates_beside()
+            .filter(named)
+            .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
+        let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
+        let key = |v: &Voter| {
+            let number = self.slot.term.gathering.number_seen;
+            order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
+        };
+        all.sort_by_cached_key(|v| (!self.voters().contains(v), v.peer != self.me.peer, key(v)));
+        all.truncate(MEMBERS_MAX);
+        all.sort_by_cached_key(|v| (!self.voters().contains(v), key(v)));
+        all
+    }
+
+    /// G8: whether a founding of ours names a peer.
+    fn founds(self, peer: &PeerId, seen: &Seen) -> bool {
+        let gathering = &self.slot.term.gathering;
+        let enough = |joined: &BTreeSet<PeerId>| joined.len() >= self.law.peers_min;
+        let joined = gathering.joined_last(&self.me.peer).filter(enough);
+        let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
+        match joined {
+            Some(joined) => joined.contains(peer),
+            None => seen.beats >= FOUNDER_BEATS && self.step.now.since(seen.since) >= FOUNDER_HEARD,
+        }
+    }
+
+    fn compose_regroup(self) -> Option<Regroup> {
+        let (members, trust) = self.gathered(self.step, self.candidates());
+        let outside = self.voters().iter().filter(|v| !members.contains(v));
+        let absent: Option<Vec<_>> =
+            outside.map(|v| Some((*v, self.place(v).absence()?))).collect();
+        Some(Regroup {
+            series: self.series(),
+            number: self.slot.term.gathering.number_seen.saturating_add(1),
+            proposer: self.me.peer,
+            members,
+            absent: absent?,
+            trust,
+        })
+    }
+
+    /// R12, R15, S7: every member checks for itself who is present and who is absent.
+    fn check_regroup(self, regroup: &Regroup) -> Result<(), Refusal> {
+        let me = self.me.voter();
+        for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {
+            if *voter == me || self.place(voter).absence().is_none() {
+                return Err(Refusal::Present(voter.peer));
+            }
+        }
+        let survivors = self.is_any_voter_here() && self.keeps(Rule::G8);
+        for member in regroup.members.iter().filter(|m| **m != me) {
+            // G8: newcomers wait for the next epoch.
+            if survivors && !self.voters().contains(member) {
+                return Err(Refusal::Absent(member.peer));
+            }
+            let here = self.place(member).counts(Question::MayRegroup);
+            if !here || !self.step.roll.alive(&member.peer, self.step.now) {
+                return Err(Refusal::Absent(member.peer));
+            }
+        }
+        if self.voters().is_empty() {
+            // G8: whoever came after the first one that we joined waits for the next epoch.
+            let since = self.slot.term.gathering.joined_at.unwrap_or(self.step.now);
+            let gathering = &self.slot.term.gathering;
+            let waited_for = |peer: &PeerId, seen: &Seen| {
+                !self.keeps(Rule::G8)
+                    || (seen.since + FOUNDER_KNOWN <= since
+                        && !gathering.stays_away(&self.me.peer, peer))
+            };
+            let outside = self.candidates_beside().find(|(peer, seen)| {
+                waited_for(peer, seen)
+                    && !regroup.members.iter().any(|m| m.peer == **peer)
+                    && self.has_room(self.step, regroup, peer)
+            });
+            if let Some((peer, _)) = outside {
+                return Err(Refusal::Present(*peer));
+            }
+        }
+        Ok(())
     }
 }

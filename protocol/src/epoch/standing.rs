@@ -98,6 +98,6 @@ impl State {
     /// Whether a majority of voters is present to us.
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
-        majority(self.voters(), |voter| self.present(step, voter))
+        majority(self.voters(), |voter| self.facts(step).present(voter))
     }
 }

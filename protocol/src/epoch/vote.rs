@@ -67,7 +67,7 @@ impl State {
             self.abort(step, "a higher attempt");
         }
         let next = attempt.saturating_add(1);
-        let wait = self.ask_time(step) + self.accept_time(step);
+        let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
         match &self.slot.term.stage {
             Stage::Recover { attempt: mine, .. } if *mine > next => {}
             Stage::Idle { .. } | Stage::Recover { .. } => {
@@ -250,7 +250,7 @@ impl State {
             return Err(Refusal::Rule);
         }
         self.check_trust(step, roster)?;
-        if roster.proposer == self.me.peer { Ok(()) } else { self.check_places(step, roster) }
+        if roster.proposer == self.me.peer { Ok(()) } else { self.facts(step).check_places(roster) }
     }
 
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
@@ -258,10 +258,10 @@ impl State {
         self.log(step, Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
         self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.term.turn_since = None;
-        let until = step.now + self.accept_time_of(step, roster);
+        let until = step.now + self.facts(step).accept_time_of(roster);
         self.slot.term.awaited = None;
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
-        self.slot.term.repeat_at = step.now + self.repeat_interval(step);
+        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
         let logged = self.votes.of(roster.series).accepted(roster.attempt);
         assert!(logged == Some(digest), "R1: an Accept is logged before it counts");
         let (me, message) = (self.me.peer, self.accept_message(digest));
@@ -378,7 +378,7 @@ impl State {
         if !all {
             return false;
         }
-        let until = step.now + self.ring_time(step, &roster);
+        let until = step.now + self.facts(step).ring_time(&roster);
         self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
         let index = roster.ring().position(|m| m.peer == self.me.peer);
         let layout = Layout::of(&roster, self.law.elements).filter(|_| roster.is_free());
@@ -400,7 +400,7 @@ impl State {
         if self.slot.held.contains(&update) {
             // Whoever is first waits for those who still compute, or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
-            let until = until.max(step.now + self.done_time(step));
+            let until = until.max(step.now + self.facts(step).done_time());
             self.slot.term.stage =
                 Stage::Open { roster: digest, progress: Progress::Finished, until };
             return true;
