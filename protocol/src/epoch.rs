@@ -62,7 +62,8 @@ use crate::id::Digest;
 use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::Votes;
-use crate::message::{Head, Message, Roster, Series, Voter};
+use crate::message::{Head, Message, Series, Voter};
+use crate::output::Output;
 use crate::sign::Verified;
 use crate::step::{Ahead, Lead, Step};
 use crate::time::Time;
@@ -268,7 +269,7 @@ impl State {
             "S3: an epoch follows on its head"
         );
         if let Stage::Open { roster, .. } = &term.stage {
-            assert!(self.roster(roster).is_some(), "R3: what is under way is known");
+            assert!(self.slot.roster(roster).is_some(), "R3: what is under way is known");
         }
         assert!(self.early.len() <= EARLY_MAX, "D1: what comes early is bounded");
     }
@@ -284,9 +285,11 @@ impl State {
             return;
         }
         let from = message.author();
-        if !self.is_possible(step, message.body(), from)
-            || !self.facts(step).has_say(&from, message.body())
-        {
+        if let Some(fault) = self.facts(step).fault_of(from, message.body()) {
+            step.put(Output::Fault(from, fault));
+            return;
+        }
+        if !self.facts(step).has_say(&from, message.body()) {
             return;
         }
         match message.body() {
@@ -322,10 +325,6 @@ impl State {
         {
             self.early.push_back(Arc::clone(message));
         }
-    }
-
-    fn roster(&self, digest: &Digest) -> Option<&Arc<Roster>> {
-        self.slot.roster(digest)
     }
 
     fn ballot(&mut self, digest: Digest) -> &mut Ballot {

@@ -22,7 +22,7 @@ impl State {
         self.slot.failures.of.entry(from).or_default();
         if attempt < self.promised()
             || self.facts(step).is_first_due()
-            || self.asks_before(&from, attempt)
+            || self.facts(step).asks_before(&from, attempt)
             || self.facts(step).is_bound_to_another(&from, attempt)
         {
             if self.may_reply(step, from, "query") {
@@ -47,7 +47,7 @@ impl State {
         if let Stage::Recover { since, .. } = &mut self.slot.term.stage {
             *since = until.min(*since);
         }
-        let status = self.seal(Message::Status(self.status(attempt)));
+        let status = self.seal(Message::Status(self.facts(step).status(attempt)));
         // Everybody sees who answers (G9); who asks again may not have.
         if self.is_voter() && !again {
             step.put(Output::Gossip(status));
@@ -58,15 +58,6 @@ impl State {
             self.prove(step, from, &vote);
         }
         step.put(Output::Send(from, self.seal(Message::Report(self.facts(step).report(attempt)))));
-    }
-
-    /// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
-    /// ours.
-    fn asks_before(&self, peer: &PeerId, attempt: u64) -> bool {
-        let same = self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == attempt);
-        let (run, parent) = (&self.law.run, &self.series().parent);
-        let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
-        same && turn(&self.me.peer) < turn(peer)
     }
 
     /// G3: a promise that no roster followed, or an attempt that came to nothing, counts against its author.
@@ -94,17 +85,6 @@ impl State {
         let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
         owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
     }
-
-    pub(super) fn status(&self, attempt: u64) -> Status {
-        let forced = self.slot.forced.as_ref().map(|forced| &forced.update);
-        Status {
-            series: self.series(),
-            log: self.me.log,
-            attempt,
-            done: self.highest_done(),
-            holds_forced: forced.is_some_and(|update| self.slot.held.contains(update)),
-        }
-    }
 }
 
 impl<'a> Facts<'a> {
@@ -115,7 +95,7 @@ impl<'a> Facts<'a> {
         let turns =
             self.slot.term.turn_since.is_some_and(|at| self.step.now < at + self.ask_time());
         let waits = || self.is_too_early() && self.patience_left().is_some();
-        idle && self.is_untouched() && self.keeps(Rule::G2) && (turns || waits())
+        idle && self.slot.is_untouched(&self.me.peer) && self.keeps(Rule::G2) && (turns || waits())
     }
 
     /// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept
@@ -132,7 +112,7 @@ impl<'a> Facts<'a> {
     fn running(self) -> Option<&'a Arc<Roster>> {
         match &self.slot.term.stage {
             Stage::Open { roster, until, .. } if self.step.now < *until => {
-                self.state.roster(roster)
+                self.state.slot.roster(roster)
             }
             _ => None,
         }
@@ -152,9 +132,29 @@ impl<'a> Facts<'a> {
         Report {
             series: self.series(),
             attempt,
-            chunks: self.finished(),
+            chunks: self.slot.finished(),
             ready: self.slot.frozen.map(|frozen| (self.me.incarnation, frozen.weight)),
             present: self.voters().iter().filter(present).map(|v| v.peer).collect(),
+        }
+    }
+
+    /// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
+    /// ours.
+    fn asks_before(self, peer: &PeerId, attempt: u64) -> bool {
+        let same = self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == attempt);
+        let (run, parent) = (&self.law.run, &self.series().parent);
+        let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
+        same && turn(&self.me.peer) < turn(peer)
+    }
+
+    pub(super) fn status(self, attempt: u64) -> Status {
+        let forced = self.slot.forced.as_ref().map(|forced| &forced.update);
+        Status {
+            series: self.series(),
+            log: self.me.log,
+            attempt,
+            done: self.highest_done(),
+            holds_forced: forced.is_some_and(|update| self.slot.held.contains(update)),
         }
     }
 }

@@ -4,10 +4,10 @@
 //! beside it, by those rules that wait for an answer.
 
 use crate::id::PeerId;
-use crate::message::{Absence, Series, Voter};
+use crate::message::{Absence, Series, Voter, majority};
 use crate::roll::Seen;
 
-use super::{Facts, Rule, State};
+use super::{Facts, Rule};
 
 /// Where a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,28 +90,6 @@ impl Place {
     }
 }
 
-impl State {
-    fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
-        seen.beat.joined.is_some() || seen.beat.closed || self.slot.term.closed.contains(&who.peer)
-    }
-
-    /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
-    fn is_elsewhere(&self, seen: &Seen) -> bool {
-        let beat = &seen.beat;
-        if !beat.series.is_beside(&self.series()) {
-            return false;
-        }
-        let chain = &self.slot.chain;
-        let Some(index) = chain.iter().position(|series| *series == beat.series) else {
-            return true;
-        };
-        let ours = chain.get(index + 1).and_then(|next| next.regroup);
-        // A peer that joined ours may have said before that it had joined one that never opened.
-        let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
-        (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
-    }
-}
-
 impl<'a> Facts<'a> {
     /// The place of a peer with that log.
     pub(super) fn place(self, who: &Voter) -> Place {
@@ -131,11 +109,11 @@ impl<'a> Facts<'a> {
             () if seen.has_left() => Place::Left,
             () if seen.beat.log != who.log => Place::OtherLog,
             () if here && silent => Place::Silent,
-            () if here && self.has_closed(seen, who) => Place::Closed,
-            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
+            () if here && self.slot.term.has_closed(seen, who) => Place::Closed,
+            () if !here && self.slot.is_elsewhere(seen) => Place::Elsewhere,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
             () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
-            () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
+            () if self.slot.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
             () if here && self.owes(who) => Place::Owing,
             () if here => Place::Here,
             () if voter() => {
@@ -172,6 +150,11 @@ impl<'a> Facts<'a> {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
         self.slot.debts.is_mute(&who.peer, self.step.now, self.step.roll.grace, ring)
             && self.keeps(Rule::G9)
+    }
+
+    /// Whether a majority of voters is present to us.
+    pub(super) fn has_majority(self) -> bool {
+        majority(self.voters(), |voter| self.present(voter))
     }
 }
 

@@ -119,19 +119,9 @@ impl State {
             let short = Commit::Short { series, roster, r, update, dones };
             step.put(Output::Gossip(self.seal(Message::Commit(short))));
         }
-        let spent = self.spent(receipt);
+        let spent = self.facts(step).spent(receipt);
         step.put(Output::Apply(Arc::new(Apply::of(&law.run, &self.slot.head, receipt, spent))));
         self.slot.term.stage = Stage::Applying(Box::new(decided));
-    }
-
-    /// R34: the blocks in which our frozen delta is.
-    fn spent(&self, receipt: &Receipt) -> Blocks {
-        let (law, Me { peer: me, incarnation, .. }) = (&self.law, &self.me);
-        if self.keeps(Rule::R34) {
-            return receipt.spent(me, *incarnation, law.elements);
-        }
-        let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
-        if formed { Blocks::all(law.elements) } else { Blocks::default() }
     }
 
     /// The outer step is taken: the epoch is committed, the next one begins.
@@ -219,7 +209,7 @@ impl State {
             return;
         }
         let ours = |opening| self.slot.openings.contains(opening);
-        if !link.openings.iter().all(ours) && self.majority_present(step) {
+        if !link.openings.iter().all(ours) && self.facts(step).has_majority() {
             return;
         }
         self.abort(step, "decided elsewhere");
@@ -249,5 +239,15 @@ impl<'a> Facts<'a> {
                     || !self.step.roll.alive(&m.peer, self.step.now)
                     || !self.names_voter(&m.peer)
             })
+    }
+
+    /// R34: the blocks in which our frozen delta is.
+    fn spent(self, receipt: &Receipt) -> Blocks {
+        let (law, Me { peer: me, incarnation, .. }) = (&self.law, &self.me);
+        if self.keeps(Rule::R34) {
+            return receipt.spent(me, *incarnation, law.elements);
+        }
+        let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
+        if formed { Blocks::all(law.elements) } else { Blocks::default() }
     }
 }

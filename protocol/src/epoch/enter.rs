@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::id::PeerId;
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Voted, Voter};
 use crate::output::Output;
@@ -44,7 +43,7 @@ impl State {
             self.slot.term.stage = Stage::Joined { regroup: joined.digest, until };
             self.note_joined(joined);
         } else if let Some(roster) = accepted {
-            self.slot.term.stage = match self.roster(&roster) {
+            self.slot.term.stage = match self.slot.roster(&roster) {
                 // We voted on it, or may yet, once its update is here.
                 Some(body) => {
                     let until = step.now + self.facts(step).ring_time(body);
@@ -91,12 +90,13 @@ impl State {
 
     /// Begins the epoch after `head`.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
-        self.ready_median = self.measured().or(self.ready_median);
+        self.ready_median = self.facts(step).measured().or(self.ready_median);
         self.count_guests(step);
         self.count_late(step);
-        self.trouble.count_epoch(&self.troubled(), &self.members_seen());
-        let stalled = if self.any_ring_lost() { self.members_seen() } else { BTreeSet::new() };
-        self.stalls.count_epoch(&self.stallers(), &stalled);
+        self.trouble.count_epoch(&self.facts(step).troubled(), &self.slot.members_seen());
+        let stalled =
+            if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
+        self.stalls.count_epoch(&self.slot.stallers(), &stalled);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
@@ -105,12 +105,6 @@ impl State {
         self.resume_admission(step);
         step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
         self.replay_early(step);
-    }
-
-    /// Who was named with a place in a roster of this epoch.
-    fn members_seen(&self) -> BTreeSet<PeerId> {
-        let rosters = self.slot.ballots.values().filter_map(|ballot| ballot.roster.as_ref());
-        rosters.flat_map(|roster| roster.ring()).map(|member| member.peer).collect()
     }
 
     pub(super) fn replay_early(&mut self, step: &mut Step<'_>) {

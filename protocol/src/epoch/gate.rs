@@ -20,49 +20,14 @@
 use crate::fault::Fault;
 use crate::id::PeerId;
 use crate::message::{Message, Voter};
-use crate::output::Output;
 use crate::roll::Seen;
-use crate::step::Step;
 
 use super::attendance::Question;
-use super::{Facts, Rule, State};
+use super::{Facts, Rule};
 
 /// How far above what a majority has come to an attempt is read: they are made one by one, and the word of
 /// one voter raises the next one by half of that ([`super::recover`]).
 const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
-
-impl State {
-    /// Whether an honest peer can have said `message`; else its author is named.
-    pub(super) fn is_possible(
-        &self,
-        step: &mut Step<'_>,
-        message: &Message,
-        author: PeerId,
-    ) -> bool {
-        let fault = match message {
-            Message::Ready(ready) if !self.can_weigh(ready.weight) => {
-                Fault::Ready("weight of zero, or more than an epoch can hold")
-            }
-            Message::Roster(roster) => match self.check_roster(author, roster) {
-                Err(why) => Fault::Roster(why),
-                Ok(()) => return true,
-            },
-            _ => return true,
-        };
-        step.put(Output::Fault(author, fault));
-        false
-    }
-
-    /// G1: only who votes proposes, and asks before that.
-    fn may_ask(&self, peer: &PeerId) -> bool {
-        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
-    }
-
-    /// Whether a peer votes in this series, or has something to contribute.
-    pub(super) fn takes_part(&self, peer: &PeerId) -> bool {
-        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
-    }
-}
 
 impl<'a> Facts<'a> {
     /// Whether `message` of `author`, about our series, is to be read.
@@ -83,15 +48,16 @@ impl<'a> Facts<'a> {
                 self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
             }
             Message::Refuse(refuse) => {
-                let mine = || self.roster(&refuse.what).is_some_and(|r| r.proposer == self.me.peer);
+                let mine =
+                    || self.slot.roster(&refuse.what).is_some_and(|r| r.proposer == self.me.peer);
                 self.may_ask(author) || mine()
             }
-            Message::Accept(accept) => match self.roster(&accept.roster) {
+            Message::Accept(accept) => match self.slot.roster(&accept.roster) {
                 Some(roster) => roster.member(author).is_some(),
                 None => self.takes_part(author),
             },
             Message::Lost(lost) => {
-                self.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
+                self.slot.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
             }
             Message::Regroup(_) => {
                 self.is_heard(author) && (self.names_voter(author) || !self.is_any_voter_here())
@@ -135,5 +101,26 @@ impl<'a> Facts<'a> {
             self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         };
         self.is_voter() || self.live(Question::MayRegroup).any(votes)
+    }
+
+    /// G1: only who votes proposes, and asks before that.
+    fn may_ask(self, peer: &PeerId) -> bool {
+        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
+    }
+
+    /// Whether a peer votes in this series, or has something to contribute.
+    fn takes_part(self, peer: &PeerId) -> bool {
+        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
+    }
+
+    /// What `message` proves against its author, about our series.
+    pub(super) fn fault_of(self, author: PeerId, message: &Message) -> Option<Fault> {
+        match message {
+            Message::Ready(ready) if !self.can_weigh(ready.weight) => {
+                Some(Fault::Ready("weight of zero, or more than an epoch can hold"))
+            }
+            Message::Roster(roster) => self.check_roster(author, roster).err().map(Fault::Roster),
+            _ => None,
+        }
     }
 }

@@ -71,9 +71,7 @@ impl Gathering {
 
     /// Whether a peer has not joined a Regroup that named it and that `me` has joined.
     pub(super) fn stays_away(&self, me: &PeerId, peer: &PeerId) -> bool {
-        let names = |r: &Arc<Regroup>| r.members.iter().any(|m| m.peer == *peer);
-        let mut mine = self.known.values().filter(|known| known.joins.contains_key(me));
-        mine.any(|k| !k.joins.contains_key(peer) && k.regroup.as_ref().is_some_and(names))
+        self.passed_by(me, peer) > 0
     }
 
     /// Who has joined any Regroup of this series.
@@ -100,5 +98,13 @@ impl Gathering {
         let unknown = self.known.values().filter(|known| known.regroup.is_none()).count();
         let room = self.known.contains_key(&digest) || unknown < UNKNOWN_MAX;
         room.then(|| self.known(me, digest))
+    }
+
+    /// How many Regroups a peer has not joined that named it and that `me` has joined.
+    pub(super) fn passed_by(&self, me: &PeerId, peer: &PeerId) -> usize {
+        let names = |r: &Arc<Regroup>| r.members.iter().any(|m| m.peer == *peer);
+        let mine = self.known.values().filter(|known| known.joins.contains_key(me));
+        let passed = mine.filter(|known| !known.joins.contains_key(peer));
+        passed.filter(|known| known.regroup.as_ref().is_some_and(names)).count()
     }
 }

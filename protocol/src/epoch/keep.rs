@@ -10,16 +10,14 @@ use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::id::{Digest, PeerId};
-use crate::message::{
-    CHUNKS_MAX, Finished, HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster,
-};
+use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
 use crate::ring::{Layout, Order, order};
 use crate::seal::{SEAL_BYTES, Seal};
 use crate::step::Step;
 use crate::wire;
 
 use super::term::Progress;
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u64 = 4;
@@ -43,22 +41,11 @@ impl State {
             self.recover(step, "a kept chunk is not served");
         }
     }
+}
 
-    /// The finished chunks that a `Report` names: of the latest rings, where they are too many.
-    pub(super) fn finished(&self) -> Vec<Finished> {
-        let mut all: Vec<Finished> = self.slot.remains.all().collect();
-        let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
-        all.sort_by_key(|finished| Reverse(attempt(finished)));
-        all.truncate(CHUNKS_MAX);
-        all
-    }
-
+impl<'a> Facts<'a> {
     /// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
-    pub(super) fn choose_keep(
-        &self,
-        attempt: u64,
-        reports: &BTreeMap<PeerId, Report>,
-    ) -> Vec<Keep> {
+    pub(super) fn choose_keep(self, attempt: u64, reports: &BTreeMap<PeerId, Report>) -> Vec<Keep> {
         // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
         if attempt > KEEP_ATTEMPTS_MAX {
             return Vec::new();
@@ -79,7 +66,7 @@ impl State {
         }
         let mut keeps: BTreeMap<Digest, Keep> = BTreeMap::new();
         for (roster, kept) in chosen {
-            let Some(known) = self.roster(&roster) else { continue };
+            let Some(known) = self.slot.roster(&roster) else { continue };
             let keep = keeps.entry(roster).or_insert_with(|| Keep {
                 roster,
                 members: known.ring().copied().collect(),
@@ -91,7 +78,7 @@ impl State {
     }
 
     /// Every chunk that is held and can be placed, each with its roster, which is known here.
-    fn keepable(&self, attempt: u64, reports: &BTreeMap<PeerId, Report>) -> Vec<(Digest, Kept)> {
+    fn keepable(self, attempt: u64, reports: &BTreeMap<PeerId, Report>) -> Vec<(Digest, Kept)> {
         let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
         let theirs = reports.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
         let ours = self.slot.remains.all().map(|finished| (self.me.peer, finished));
@@ -110,7 +97,7 @@ impl State {
         held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
     }
 
-    fn candidate(&self, attempt: u64, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
+    fn candidate(self, attempt: u64, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
         let ballot = self.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
         let known =
             ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series()))?;
@@ -133,7 +120,7 @@ impl State {
     }
 
     /// Leaves kept chunks out until the roster fits into a gossiped envelope.
-    pub(super) fn fit(&self, roster: &mut Roster) {
+    pub(super) fn fit(self, roster: &mut Roster) {
         let room = wire::GOSSIP_BYTES_MAX - ENVELOPE_ROOM;
         while wire::canonical(roster).len() > room && !roster.keep.is_empty() {
             if let Some(last) = roster.keep.last_mut() {
@@ -148,10 +135,10 @@ impl State {
     }
 
     /// What only those can check who know the rosters that a roster keeps chunks of.
-    pub(super) fn check_kept(&self, roster: &Roster) -> Result<(), Refusal> {
+    pub(super) fn check_kept(self, roster: &Roster) -> Result<(), Refusal> {
         let elements = self.law.elements;
         for keep in &roster.keep {
-            let Some(known) = self.roster(&keep.roster) else { continue };
+            let Some(known) = self.slot.roster(&keep.roster) else { continue };
             let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
             let placed = |kept: &Kept| {
                 let chunk = usize::try_from(kept.chunk).unwrap_or(usize::MAX);

@@ -33,12 +33,6 @@ impl State {
         bound.has_left() && bound.joined().is_none()
     }
 
-    /// Whether others can go on without us, and we without them: not before the founding, and not where it
-    /// takes a majority of the founders.
-    fn can_part(&self) -> bool {
-        self.slot.head.epoch > 0 && !self.law.majority_only
-    }
-
     /// R29: says goodbye once nothing is open, or the wait is over.
     pub(super) fn leave(&mut self, step: &mut Step<'_>) -> bool {
         let Some(until) = self.leaving else { return false };
@@ -93,5 +87,11 @@ impl<'a> Facts<'a> {
                 && !self.slot.chain.contains(&series)
         };
         self.step.roll.live(self.step.now).any(|(_, seen)| parted(seen))
+    }
+
+    /// Whether others can go on without us, and we without them: not before the founding, and not where it
+    /// takes a majority of the founders.
+    fn can_part(self) -> bool {
+        self.slot.head.epoch > 0 && !self.law.majority_only
     }
 }

@@ -22,7 +22,6 @@ use crate::time::Time;
 
 use super::attendance::{Place, Question};
 use super::backoff::BackOff;
-use super::ballot::Ballot;
 use super::seats::has_seat;
 use super::{Facts, Rule, State, ready};
 
@@ -46,75 +45,15 @@ const SHARE: usize = 3;
 const GUEST_ATTEMPTS: u64 = 2;
 
 impl State {
-    /// The voters that are Ready, and since when; ourselves among them.
-    fn ready_voters(&self) -> impl Iterator<Item = (PeerId, Time)> {
-        let own = self.slot.frozen.filter(|_| self.is_voter()).map(|f| (self.me.peer, f.at));
-        let others = self.slot.ready.iter().filter(|(peer, _)| self.names_voter(peer));
-        others.map(|(peer, declared)| (*peer, declared.at)).chain(own)
-    }
-
-    fn oldest_ready(&self) -> Option<Time> {
-        self.slot.ready.values().map(|declared| declared.at).min()
-    }
-
-    /// The median time that voters took to be Ready, if half of them were.
-    pub(super) fn measured(&self) -> Option<Duration> {
-        if 2 * self.ready_voters().count() < self.voters().len() {
-            return None;
-        }
-        let since = |(_, at): (PeerId, Time)| at.since(self.slot.began);
-        ready::median(&mut self.ready_voters().map(since).collect::<Vec<_>>())
-    }
-
-    /// Until when newcomers are waited for that have made us wait in vain.
-    pub(super) fn guests_until(&self) -> Option<Time> {
-        let last = self.ready_voters().map(|(_, at)| at).max()?;
-        Some(last + (last.since(self.slot.began) / 8).max(GUEST_WAIT_MIN))
-    }
-
-    /// Who made trouble in the open epoch (G13).
-    pub(super) fn troubled(&self) -> BTreeSet<PeerId> {
-        let accused = self.slot.lost.accused().copied().collect::<BTreeSet<_>>();
-        let newcomer = |peer: &PeerId| !self.names_voter(peer);
-        let suspects = accused.into_iter().chain(self.stallers()).filter(newcomer);
-        self.slot.lost.troubled().into_iter().chain(suspects).collect()
-    }
-
-    /// Who was in every ring of this epoch that was lost, and in none that ended: when one member is silent,
-    /// all of them blame their neighbours at once.
-    pub(super) fn stallers(&self) -> BTreeSet<PeerId> {
-        let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
-            ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
-        };
-        let all = || self.slot.ballots.values();
-        let lost = all().filter(|ballot| ballot.is_ring_lost()).map(ring);
-        let lost = lost.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
-        let ended: BTreeSet<PeerId> =
-            all().filter(|b| !b.dones.is_empty()).flat_map(ring).collect();
-        lost.difference(&ended).copied().collect()
-    }
-
-    /// Whether a ring of this epoch was lost.
-    pub(super) fn any_ring_lost(&self) -> bool {
-        self.slot.ballots.values().any(Ballot::is_ring_lost)
-    }
-
-    /// Whether nobody has accepted, or voted for, anything in this epoch that we know of.
-    pub(super) fn is_untouched(&self) -> bool {
-        let me = self.me.peer;
-        let touched =
-            |ballot: &Ballot| ballot.accepts.contains_key(&me) || !ballot.dones.is_empty();
-        !self.slot.ballots.values().any(touched)
-    }
-
     /// G5: an epoch is over: whether newcomers that were awaited came.
     pub(super) fn count_guests(&mut self, step: &Step<'_>) {
         let live = step.roll.live_in(self.series(), step.now);
         let here = live.filter(|(p, seen)| {
             !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
         });
-        let came =
-            |(peer, seen): (&PeerId, &Seen)| self.ready_of(peer, seen.beat.incarnation).is_some();
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
+        };
         let came: Vec<bool> = here.map(came).collect();
         self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
     }
@@ -129,7 +68,7 @@ impl State {
             self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
         });
         let came = |(peer, seen): (&PeerId, &Seen)| {
-            (*peer, self.ready_of(peer, seen.beat.incarnation).is_some())
+            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
         };
         let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
         self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
@@ -138,33 +77,7 @@ impl State {
         }
     }
 
-    /// G4, G13: whether we have it on record that this peer costs attempts.
-    fn is_excused(&self, peer: &PeerId) -> bool {
-        let late = self.slot.lost.is_trouble(peer) && self.keeps(Rule::G4);
-        // Two may lie of one: that costs a newcomer its place, not a voter.
-        let mute = !self.names_voter(peer) && self.slot.lost.is_accused(peer);
-        late || (mute && self.keeps(Rule::G5))
-            || ((self.trouble.is_out(peer) || self.stalls.is_out(peer)) && self.keeps(Rule::G13))
-    }
-
     // ---- what a voter demands ------------------------------------------------------------------
-
-    /// G7: newcomers stay a minority of the old voters that are named, and none decides a tie.
-    pub(super) fn check_newcomers(&self, roster: &Roster) -> Result<(), &'static str> {
-        if !roster.is_free() || !self.keeps(Rule::G7) {
-            return Ok(());
-        }
-        let (old, new): (Vec<Member>, Vec<Member>) =
-            roster.members.iter().partition(|m| self.voters().contains(&m.voter()));
-        let old_first = roster.members.first().is_some_and(|m| old.contains(m));
-        match () {
-            () if self.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
-                Err("too many newcomers")
-            }
-            () if !old_first => Err("a newcomer first"),
-            () => Ok(()),
-        }
-    }
 }
 
 impl<'a> Facts<'a> {
@@ -181,7 +94,7 @@ impl<'a> Facts<'a> {
         // Who has no work of its own proposes that of others, once they have waited for the grace.
         match self.slot.frozen {
             Some(frozen) => Some(usual?.max(frozen.at)),
-            None => Some(usual?.max(self.oldest_ready()? + grace)),
+            None => Some(usual?.max(self.slot.oldest_ready()? + grace)),
         }
     }
 
@@ -212,7 +125,7 @@ impl<'a> Facts<'a> {
     pub(super) fn everyone_ready(self) -> bool {
         self.step.roll.live(self.step.now).all(|(peer, seen)| {
             let beat = &seen.beat;
-            self.ready_of(peer, beat.incarnation).is_some()
+            self.slot.ready_of(peer, beat.incarnation).is_some()
                 || !beat.direct
                 || beat.phase == Phase::Behind
                 || !self.place_of(peer, seen).counts(Question::IsAwaited)
@@ -273,7 +186,7 @@ impl<'a> Facts<'a> {
     pub(super) fn member(self, attempt: u64, peer: &PeerId, seen: &Seen) -> Member {
         let beat = &seen.beat;
         let able = self.is_able(peer, seen) && !self.sits_out(attempt, peer);
-        let weight = self.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
+        let weight = self.slot.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
         Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
     }
 
@@ -332,7 +245,8 @@ impl<'a> Facts<'a> {
         let excused = |peer: &PeerId, seen: &Seen| !self.is_able(peer, seen) || seatless(peer);
         if let Some(left) = self.patience_left() {
             let late = |peer: &PeerId, seen: &Seen| {
-                self.ready_of(peer, seen.beat.incarnation).is_none() && self.is_not_awaited(peer)
+                self.slot.ready_of(peer, seen.beat.incarnation).is_none()
+                    && self.is_not_awaited(peer)
             };
             let waits =
                 |(peer, seen): &&(&PeerId, &Seen)| !excused(peer, seen) && !late(peer, seen);
@@ -378,6 +292,62 @@ impl<'a> Facts<'a> {
         // Nobody is Ready that we know of: it is too early for any roster.
         let until = self.patience_until().unwrap_or(self.step.now + self.config.ready_grace);
         (self.step.now < until).then(|| until.since(self.step.now))
+    }
+
+    /// The voters that are Ready, and since when; ourselves among them.
+    fn ready_voters(self) -> impl Iterator<Item = (PeerId, Time)> + 'a {
+        let own = self.slot.frozen.filter(|_| self.is_voter()).map(|f| (self.me.peer, f.at));
+        let others = self.state.slot.ready.iter().filter(move |(peer, _)| self.names_voter(peer));
+        others.map(|(peer, declared)| (*peer, declared.at)).chain(own)
+    }
+
+    /// The median time that voters took to be Ready, if half of them were.
+    pub(super) fn measured(self) -> Option<Duration> {
+        if 2 * self.ready_voters().count() < self.voters().len() {
+            return None;
+        }
+        let since = |(_, at): (PeerId, Time)| at.since(self.slot.began);
+        ready::median(&mut self.ready_voters().map(since).collect::<Vec<_>>())
+    }
+
+    /// Until when newcomers are waited for that have made us wait in vain.
+    pub(super) fn guests_until(self) -> Option<Time> {
+        let last = self.ready_voters().map(|(_, at)| at).max()?;
+        Some(last + (last.since(self.slot.began) / 8).max(GUEST_WAIT_MIN))
+    }
+
+    /// Who made trouble in the open epoch (G13).
+    pub(super) fn troubled(self) -> BTreeSet<PeerId> {
+        let accused = self.slot.lost.accused().copied().collect::<BTreeSet<_>>();
+        let newcomer = |peer: &PeerId| !self.names_voter(peer);
+        let suspects = accused.into_iter().chain(self.slot.stallers()).filter(newcomer);
+        self.slot.lost.troubled().into_iter().chain(suspects).collect()
+    }
+
+    /// G4, G13: whether we have it on record that this peer costs attempts.
+    fn is_excused(self, peer: &PeerId) -> bool {
+        let late = self.slot.lost.is_trouble(peer) && self.keeps(Rule::G4);
+        // Two may lie of one: that costs a newcomer its place, not a voter.
+        let mute = !self.names_voter(peer) && self.slot.lost.is_accused(peer);
+        late || (mute && self.keeps(Rule::G5))
+            || ((self.trouble.is_out(peer) || self.stalls.is_out(peer)) && self.keeps(Rule::G13))
+    }
+
+    /// G7: newcomers stay a minority of the old voters that are named, and none decides a tie.
+    pub(super) fn check_newcomers(self, roster: &Roster) -> Result<(), &'static str> {
+        if !roster.is_free() || !self.keeps(Rule::G7) {
+            return Ok(());
+        }
+        let (old, new): (Vec<Member>, Vec<Member>) =
+            roster.members.iter().partition(|m| self.voters().contains(&m.voter()));
+        let old_first = roster.members.first().is_some_and(|m| old.contains(m));
+        match () {
+            () if self.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
+                Err("too many newcomers")
+            }
+            () if !old_first => Err("a newcomer first"),
+            () => Ok(()),
+        }
     }
 }
 

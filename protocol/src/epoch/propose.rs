@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::id::{Digest, PeerId};
+use crate::id::PeerId;
 use crate::lineage::Me;
 use crate::message::{
     CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Member, Message, Query, Ranked, Receipt, Report, Roster,
@@ -20,7 +20,7 @@ use crate::step::{Decision, Step};
 use super::attendance::Question;
 use super::seats::seat;
 use super::slot::Declared;
-use super::term::{Adopted, Asking, Stage};
+use super::term::{Asking, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
@@ -35,7 +35,7 @@ impl State {
             && able
             && votes
             && !self.facts(step).is_too_early()
-            && self.majority_present(step);
+            && self.facts(step).has_majority();
         let due = due && !self.facts(step).awaits_news();
         if !due {
             self.slot.term.turn_since = None;
@@ -57,14 +57,17 @@ impl State {
         let able = able && (self.is_voter() || !self.keeps(Rule::G1));
         if !able
             || self.voters().is_empty()
-            || !self.majority_present(step)
+            || !self.facts(step).has_majority()
             || self.said_goodbye()
             || self.facts(step).awaits_news()
         {
             return false;
         }
         // G6: a high number is no reason to hurry.
-        if self.keeps(Rule::G6) && self.is_untouched() && self.facts(step).is_too_early() {
+        if self.keeps(Rule::G6)
+            && self.slot.is_untouched(&self.me.peer)
+            && self.facts(step).is_too_early()
+        {
             return false;
         }
         let attempt = attempt.max(self.slot.term.attempt_seen.saturating_add(1)).max(2);
@@ -82,7 +85,7 @@ impl State {
         self.promise(step, attempt);
         let (mut statuses, mut reports) = (BTreeMap::new(), BTreeMap::new());
         if self.is_voter() {
-            let status = self.status(attempt);
+            let status = self.facts(step).status(attempt);
             let sealed = self.seal(Message::Status(status));
             statuses.insert(self.me.peer, (status, sealed.signature()));
             reports.insert(self.me.peer, self.facts(step).report(attempt));
@@ -104,7 +107,8 @@ impl State {
         status: &Status,
     ) {
         let from = message.author();
-        let possible = |vote: &Ranked| vote.depth <= self.depth() && vote.attempt <= status.attempt;
+        let possible =
+            |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
             step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
             return;
@@ -158,7 +162,7 @@ impl State {
             return false;
         }
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
-        let heard = self.without_liars(step, self.without_mute(heard), attempt);
+        let heard = self.name_liars(step, self.facts(step).without_mute(heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
         if !majority(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && step.now < until {
@@ -174,28 +178,13 @@ impl State {
         let Some(asking) = self.slot.term.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
-        let keep = if free { self.choose_keep(attempt, &asking.reports) } else { Vec::new() };
+        let keep =
+            if free { self.facts(step).choose_keep(attempt, &asking.reports) } else { Vec::new() };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
             self.slot.term.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
         }
         true
-    }
-
-    /// R8: whether it votes for what it does not deliver.
-    pub(super) fn withholds(&self, peer: &PeerId) -> bool {
-        let missing = |(update, adopted): (&Digest, &Adopted)| {
-            adopted.missed && adopted.from.contains(peer) && !self.slot.held.is_here(update)
-        };
-        self.slot.term.adopted.iter().any(missing)
-    }
-
-    /// R8: who withholds what it votes for is not heard, where the rest is a majority.
-    fn without_mute(&self, heard: Vec<Heard>) -> Vec<Heard> {
-        let delivers = |h: &&Heard| !self.withholds(&h.voter.peer);
-        let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
-        let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-        if majority(self.voters(), names) { rest } else { heard }
     }
 
     /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.
@@ -236,8 +225,8 @@ impl State {
         let proposer = self.me.peer;
         let series = self.series();
         let mut roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
-        self.fit(&mut roster);
-        if self.check_roster(proposer, &roster).is_err() {
+        self.facts(step).fit(&mut roster);
+        if self.facts(step).check_roster(proposer, &roster).is_err() {
             return false;
         }
         let message = self.seal(Message::Roster(roster.clone()));
@@ -253,11 +242,6 @@ impl State {
         }
         accepted
     }
-
-    /// The weight of our frozen delta; 0 while there is none.
-    pub(super) fn frozen_weight(&self) -> u64 {
-        self.slot.frozen.map_or(0, |frozen| frozen.weight)
-    }
 }
 
 impl<'a> Facts<'a> {
@@ -266,7 +250,7 @@ impl<'a> Facts<'a> {
     fn compose(self, attempt: u64) -> Vec<Member> {
         let sits_out = self.sits_out(attempt, &self.me.peer);
         let idle = sits_out || self.is_going(&self.me.peer);
-        let weight = if idle { 0 } else { self.frozen_weight() };
+        let weight = if idle { 0 } else { self.slot.frozen_weight() };
         let Me { peer, log, incarnation } = self.me;
         let me = Member { peer, log, incarnation, weight };
         let key =
@@ -303,6 +287,14 @@ impl<'a> Facts<'a> {
         let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
         let in_vain = self.slot.term.stalled as usize + self.slot.lost.spoilt(self.step);
         in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
+    }
+
+    /// R8: who withholds what it votes for is not heard, where the rest is a majority.
+    fn without_mute(self, heard: Vec<Heard>) -> Vec<Heard> {
+        let delivers = |h: &&Heard| !self.slot.withholds(&h.voter.peer);
+        let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
+        let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
+        if majority(self.voters(), names) { rest } else { heard }
     }
 }
 

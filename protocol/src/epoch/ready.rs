@@ -72,12 +72,6 @@ impl State {
         }
     }
 
-    /// The weight that a peer has declared in this incarnation.
-    pub(super) fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
-        let declared = self.slot.ready.get(peer);
-        declared.filter(|known| known.incarnation == incarnation).map(|known| known.weight)
-    }
-
     /// Whether an epoch can hold that weight.
     pub(super) fn can_weigh(&self, weight: u64) -> bool {
         (1..=self.weight_max).contains(&weight)

@@ -36,7 +36,7 @@ impl State {
 
     /// Somebody else's neighbour is lost: the ring cannot end.
     pub(super) fn on_lost(&mut self, step: &mut Step<'_>, from: PeerId, lost: &Lost) {
-        let Some(roster) = self.roster(&lost.roster) else { return };
+        let Some(roster) = self.slot.roster(&lost.roster) else { return };
         let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
         let count = roster.ring().count();
         let around = [(place + 1) % count, (place + count - 1) % count];
@@ -68,7 +68,7 @@ impl State {
     pub(super) fn on_refuse(&mut self, step: &mut Step<'_>, from: PeerId, refuse: &Refuse) {
         let me = self.me.peer;
         let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
-        let roster = self.roster(&refuse.what).filter(mine).cloned();
+        let roster = self.slot.roster(&refuse.what).filter(mine).cloned();
         if self.names_voter(&from) {
             self.learn_promise(step, from, refuse.promised, roster.is_some());
         }
@@ -130,7 +130,7 @@ impl State {
     /// Ends the attempt under way, which counts against its proposer (G3).
     pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: &'static str) {
         if let Stage::Open { roster, .. } = self.slot.term.stage
-            && let Some(proposer) = self.roster(&roster).map(|roster| roster.proposer)
+            && let Some(proposer) = self.slot.roster(&roster).map(|roster| roster.proposer)
         {
             self.count_failure(proposer);
         }
@@ -149,7 +149,7 @@ impl State {
         // Whoever ended it: of peers whose waits are too short for a bad line, the most hasty one ends the
         // attempt of all, and each time it may be another one.
         self.slot.failures.count_here();
-        let attempt = self.roster(&digest).map_or(0, |roster| roster.attempt);
+        let attempt = self.slot.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series().epoch;
         step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress.name(), reason }));
         self.slot.term.stage = Stage::Idle { patience: None };
@@ -213,7 +213,7 @@ impl State {
 
     /// R8: the authors of a value whose bytes did not come are not asked next time.
     fn note_mute(&mut self, roster: Digest) {
-        let adopt = self.roster(&roster).and_then(|roster| roster.adopt.as_ref());
+        let adopt = self.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
         let Some(update) = adopt.map(|receipt| receipt.update) else { return };
         if let Some(adopted) = self.slot.term.adopted.get_mut(&update) {
             adopted.missed = true;
@@ -223,7 +223,7 @@ impl State {
     /// R40: a neighbour that is silent is reported; one that crawls is not, nor can its successor tell it
     /// from one that waits for its own.
     fn note_stalled(&mut self, roster: Digest) {
-        if self.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
+        if self.slot.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
             self.slot.term.stalled = self.slot.term.stalled.saturating_add(1);
         }
     }

@@ -20,7 +20,7 @@ use crate::step::{Ahead, Step};
 use crate::wire;
 
 use super::attendance::Question;
-use super::gathering::{Known, Turn};
+use super::gathering::Turn;
 use super::term::Stage;
 use super::{Facts, Rule, State};
 
@@ -114,19 +114,6 @@ impl State {
         may && gathering.held >= most
     }
 
-    /// Whether a peer has not joined several Regroups that named it and that we have joined.
-    fn keeps_away(&self, peer: &PeerId) -> bool {
-        let me = self.me.peer;
-        let passed = |known: &&Known| {
-            let names = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == *peer);
-            known.joins.contains_key(&me)
-                && !known.joins.contains_key(peer)
-                && known.regroup.as_ref().is_some_and(names)
-        };
-        !self.names_voter(peer)
-            && self.slot.term.gathering.known.values().filter(passed).count() > PASSED_MAX
-    }
-
     pub(super) fn on_regroup(
         &mut self,
         step: &mut Step<'_>,
@@ -177,7 +164,8 @@ impl State {
     fn join(&mut self, step: &mut Step<'_>, digest: Digest, regroup: &Regroup) {
         self.abort(step, "regroup");
         self.slot.term.asking = None;
-        let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
+        let done =
+            self.keeps(Rule::R13).then(|| self.facts(step).highest_done_of_chain()).flatten();
         let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
         let members = regroup.members.clone();
@@ -194,11 +182,6 @@ impl State {
         }
     }
 
-    fn highest_done_of_chain(&self) -> Option<Voted> {
-        let dones = self.slot.chain.iter().filter_map(|s| self.votes.of(*s).dones().next_back());
-        dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()
-    }
-
     pub(super) fn on_join(
         &mut self,
         step: &mut Step<'_>,
@@ -206,7 +189,7 @@ impl State {
         join: &Join,
     ) {
         let (from, digest, me) = (message.author(), join.regroup, self.me.peer);
-        if !can_have_voted(join, self.depth()) {
+        if !can_have_voted(join, self.slot.depth()) {
             step.put(Output::Fault(from, Fault::Certificate("a Join with an impossible vote")));
             return;
         }
@@ -322,8 +305,9 @@ impl State {
             let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
-            let bound =
-                self.is_voter() && self.majority_present(step) && !self.facts(step).awaits_news();
+            let bound = self.is_voter()
+                && self.facts(step).has_majority()
+                && !self.facts(step).awaits_news();
             let free = !member && !bound;
             if !(last == Some(digest) || free) {
                 return;
@@ -369,7 +353,7 @@ impl<'a> Facts<'a> {
             && self.leaving.is_none()
             && !self.awaits_news()
             && !self.may_be_led()
-            && !self.majority_present(self.step)
+            && !self.has_majority()
             && (self.is_voter() || !self.is_any_voter_here())
             && (!self.voters().is_empty() || self.candidates().len() >= self.law.peers_min)
             && self.voters().iter().all(|v| self.is_member_or_absent(v))
@@ -482,5 +466,16 @@ impl<'a> Facts<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a peer has not joined several Regroups that named it and that we have joined.
+    fn keeps_away(self, peer: &PeerId) -> bool {
+        let passed = || self.slot.term.gathering.passed_by(&self.me.peer, peer);
+        !self.names_voter(peer) && passed() > PASSED_MAX
+    }
+
+    fn highest_done_of_chain(self) -> Option<Voted> {
+        let dones = self.slot.chain.iter().filter_map(|s| self.votes.of(*s).dones().next_back());
+        dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()
     }
 }

@@ -1,9 +1,13 @@
 //! What lives as long as one epoch: entering the next one makes it anew, and nothing else resets any of it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Head, Opening, Receipt, Roster, Series, Voted, Voter};
+use crate::message::{
+    CHUNKS_MAX, Finished, Head, Heard, Opening, Receipt, Roster, Series, Voted, Voter,
+};
+use crate::roll::Seen;
 use crate::time::Time;
 
 use super::ballot::Ballot;
@@ -12,7 +16,7 @@ use super::ground::Grounds;
 use super::held::Held;
 use super::loss::Losses;
 use super::remains::Remains;
-use super::term::Term;
+use super::term::{Adopted, Term};
 
 /// One epoch.
 #[derive(Clone, Debug)]
@@ -73,6 +77,12 @@ impl Failures {
     pub(super) fn count_here(&mut self) {
         self.here = self.here.saturating_add(1);
     }
+
+    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay (R39).
+    /// No number that others name counts (G2).
+    pub(super) fn back_off(&self) -> u32 {
+        1 << self.here.min(super::timing::DOUBLINGS_MAX)
+    }
 }
 
 /// What a peer has declared.
@@ -90,6 +100,9 @@ const BALLOTS_MAX: usize = 512;
 
 /// The most rosters that are remembered although they are known only from votes on them.
 const UNKNOWN_MAX: usize = 128;
+
+/// Peers named in one fetch.
+const ASKED_MAX: usize = 32;
 
 impl Slot {
     /// The epoch after `head`, in its series without Regroups.
@@ -151,5 +164,150 @@ impl Slot {
         let unknown = |ballot: &&Ballot| ballot.roster.is_none();
         let room = || self.ballots.values().filter(unknown).count() < UNKNOWN_MAX;
         (self.ballots.contains_key(&digest) || room()).then(|| self.ballot(me, digest))
+    }
+
+    /// Who was named with a place in a roster of this epoch.
+    pub(super) fn members_seen(&self) -> BTreeSet<PeerId> {
+        let rosters = self.ballots.values().filter_map(|ballot| ballot.roster.as_ref());
+        rosters.flat_map(|roster| roster.ring()).map(|member| member.peer).collect()
+    }
+
+    /// The peers that may have an update: those that voted for it, the proposers of rosters that
+    /// adopt it and the voters whom these have heard, and all voters if a Regroup forces it.
+    pub(super) fn holders(&self, me: PeerId, update: Digest) -> Vec<PeerId> {
+        let mut from: Vec<PeerId> = Vec::new();
+        for ballot in self.ballots.values() {
+            let voted = ballot.dones.iter().filter(|(_, vote)| vote.update == update);
+            from.extend(voted.map(|(peer, _)| *peer));
+        }
+        for roster in self.ballots.values().filter_map(|ballot| ballot.roster.as_ref()) {
+            if roster.adopt.as_ref().is_some_and(|receipt| receipt.update == update) {
+                from.push(roster.proposer);
+                from.extend(roster.heard.iter().map(|heard| heard.voter.peer));
+            }
+        }
+        let forced = self.forced.as_ref().is_some_and(|forced| forced.update == update);
+        if forced {
+            from.extend(self.term.voters.iter().map(|voter| voter.peer));
+        }
+        let mut seen = BTreeSet::from([me]);
+        from.retain(|peer| seen.insert(*peer));
+        from.truncate(ASKED_MAX);
+        from
+    }
+
+    /// G14: a voter that says in a Status that it has not voted as it did. Both are signed by it.
+    pub(super) fn contradicts(&self, heard: &Heard, attempt: u64) -> bool {
+        let rank = heard.done.map_or(0, |vote| vote.attempt);
+        let ballots = self.ballots.values();
+        let mut voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
+        voted.any(|ballot| {
+            ballot.roster.as_ref().is_some_and(|roster| {
+                roster.series == self.term.series
+                    && rank < roster.attempt
+                    && roster.attempt < attempt
+            })
+        })
+    }
+
+    /// The series that we have been in, each with its voters.
+    pub(super) fn chain(&self) -> Vec<(Series, Vec<Voter>)> {
+        let opened = self.openings.iter().map(|opening| &opening.regroup.members);
+        let voters = [&self.base].into_iter().chain(opened);
+        self.chain.iter().copied().zip(voters.cloned()).collect()
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the proposer, in the same incarnation, has proposed another roster at this attempt.
+    pub(super) fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
+        let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
+        let known = self.ballots.iter().filter(|(other, _)| **other != digest);
+        let mut rosters = known.filter_map(|(_, ballot)| ballot.roster.as_ref());
+        rosters.any(|other| start(other) == start(roster))
+    }
+
+    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
+    /// have voted for.
+    pub(super) fn value(&self, digest: Digest) -> Option<Digest> {
+        let ballot = self.ballots.get(&digest)?;
+        let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
+        let voted = || ballot.value().map(|vote| vote.update);
+        ballot.computed.or_else(adopted).or_else(voted)
+    }
+
+    /// The finished chunks that a `Report` names: of the latest rings, where they are too many.
+    pub(super) fn finished(&self) -> Vec<Finished> {
+        let mut all: Vec<Finished> = self.remains.all().collect();
+        let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
+        all.sort_by_key(|finished| Reverse(attempt(finished)));
+        all.truncate(CHUNKS_MAX);
+        all
+    }
+
+    pub(super) fn oldest_ready(&self) -> Option<Time> {
+        self.ready.values().map(|declared| declared.at).min()
+    }
+
+    /// Who was in every ring of this epoch that was lost, and in none that ended: when one member is silent,
+    /// all of them blame their neighbours at once.
+    pub(super) fn stallers(&self) -> BTreeSet<PeerId> {
+        let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
+            ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
+        };
+        let all = || self.ballots.values();
+        let lost = all().filter(|ballot| ballot.is_ring_lost()).map(ring);
+        let lost = lost.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
+        let ended: BTreeSet<PeerId> =
+            all().filter(|b| !b.dones.is_empty()).flat_map(ring).collect();
+        lost.difference(&ended).copied().collect()
+    }
+
+    /// Whether a ring of this epoch was lost.
+    pub(super) fn any_ring_lost(&self) -> bool {
+        self.ballots.values().any(Ballot::is_ring_lost)
+    }
+
+    /// Whether nobody has accepted, or voted for, anything in this epoch that we know of.
+    pub(super) fn is_untouched(&self, me: &PeerId) -> bool {
+        let touched = |ballot: &Ballot| ballot.accepts.contains_key(me) || !ballot.dones.is_empty();
+        !self.ballots.values().any(touched)
+    }
+
+    /// R8: whether it votes for what it does not deliver.
+    pub(super) fn withholds(&self, peer: &PeerId) -> bool {
+        let missing = |(update, adopted): (&Digest, &Adopted)| {
+            adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
+        };
+        self.term.adopted.iter().any(missing)
+    }
+
+    /// The weight of our frozen delta; 0 while there is none.
+    pub(super) fn frozen_weight(&self) -> u64 {
+        self.frozen.map_or(0, |frozen| frozen.weight)
+    }
+
+    /// The weight that a peer has declared in this incarnation.
+    pub(super) fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
+        let declared = self.ready.get(peer);
+        declared.filter(|known| known.incarnation == incarnation).map(|known| known.weight)
+    }
+
+    /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
+    pub(super) fn is_elsewhere(&self, seen: &Seen) -> bool {
+        let beat = &seen.beat;
+        if !beat.series.is_beside(&self.term.series) {
+            return false;
+        }
+        let chain = &self.chain;
+        let Some(index) = chain.iter().position(|series| *series == beat.series) else {
+            return true;
+        };
+        let ours = chain.get(index + 1).and_then(|next| next.regroup);
+        // A peer that joined ours may have said before that it had joined one that never opened.
+        let news = seen.named(beat.series).is_some_and(|at| at > self.term.entered);
+        (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
     }
 }

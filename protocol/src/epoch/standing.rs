@@ -1,7 +1,7 @@
 //! Where the machine stands, for whoever asks: heartbeats, people, the machines beside it.
 
 use crate::id::Digest;
-use crate::message::{Head, Link, Opening, Phase, Series, Voter, majority};
+use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 use crate::step::Step;
 
 use super::State;
@@ -62,13 +62,14 @@ impl State {
     /// The weight that we declare: 0 while no delta is frozen, and once we leave.
     #[must_use]
     pub fn ready_weight(&self) -> u64 {
-        if self.leaving.is_some() { 0 } else { self.frozen_weight() }
+        if self.leaving.is_some() { 0 } else { self.slot.frozen_weight() }
     }
 
     /// Phase and attempt, for heartbeats and people.
     #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
-        let attempt_of = |digest: &Digest| self.roster(digest).map_or(0, |roster| roster.attempt);
+        let attempt_of =
+            |digest: &Digest| self.slot.roster(digest).map_or(0, |roster| roster.attempt);
         match &self.slot.term.stage {
             _ if self.behind => (Phase::Behind, 0),
             Stage::Idle { .. } if self.slot.frozen.is_some() => (Phase::Ready, 0),
@@ -92,12 +93,12 @@ impl State {
     /// R24: whether we are one of a majority of voters that is present, and so may decide the open epoch.
     #[must_use]
     pub fn decides(&self, step: &Step<'_>) -> bool {
-        self.is_voter() && self.majority_present(step)
+        self.is_voter() && self.facts(step).has_majority()
     }
 
     /// Whether a majority of voters is present to us.
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
-        majority(self.voters(), |voter| self.facts(step).present(voter))
+        self.facts(step).has_majority()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
+use crate::roll::Seen;
 use crate::sign::{Signature, Verified};
 use crate::time::Time;
 
@@ -166,5 +167,9 @@ impl Term {
     /// Whether the attempt of `roster` is under way, and has come so far.
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
+    }
+
+    pub(super) fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
+        seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
     }
 }

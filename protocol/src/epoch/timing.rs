@@ -19,12 +19,6 @@ use super::term::{Progress, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
-    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay (R39).
-    /// No number that others name counts (G2).
-    fn back_off(&self) -> u32 {
-        1 << self.slot.failures.here.min(DOUBLINGS_MAX)
-    }
-
     // ---- repeats -------------------------------------------------------------------------------
 
     /// Whether a message with this tag may be answered to `peer` now: once per [`REPEAT_MIN`], so that
@@ -97,7 +91,7 @@ impl State {
 
     /// What says where we stand in a finished roster: our Done, or the Ready of a joiner.
     fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
-        let roster = self.roster(&digest)?;
+        let roster = self.slot.roster(&digest)?;
         let bound = self.votes.of(self.series());
         match bound.done(roster.attempt) {
             Some(voted) => Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt())))),
@@ -164,16 +158,16 @@ impl<'a> Facts<'a> {
     }
 
     pub(super) fn ask_time(self) -> Duration {
-        (4 * self.usual_trip() + ASK_BASE) * self.back_off()
+        (4 * self.usual_trip() + ASK_BASE) * self.slot.failures.back_off()
     }
 
     pub(super) fn accept_time(self) -> Duration {
-        (4 * self.usual_trip() + ACCEPT_BASE) * self.back_off()
+        (4 * self.usual_trip() + ACCEPT_BASE) * self.slot.failures.back_off()
     }
 
     /// How long the Accepts of a roster are waited for.
     pub(super) fn accept_time_of(self, roster: &Roster) -> Duration {
-        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.back_off()
+        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.slot.failures.back_off()
     }
 
     /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined, but for those by
@@ -251,7 +245,7 @@ impl<'a> Facts<'a> {
 }
 
 /// b is at most 2 to this.
-const DOUBLINGS_MAX: u32 = 6;
+pub(super) const DOUBLINGS_MAX: u32 = 6;
 
 /// What a member may take on a line of its own without being late; guess: a satellite, or a shaped line.
 const ROUND_TRIP_FAR: Duration = Duration::from_millis(500);

@@ -20,7 +20,7 @@ use crate::wire;
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::term::{Progress, Stage};
-use super::{Rule, State};
+use super::{Facts, Rule, State};
 
 impl State {
     /// R1: our votes change by nothing but what goes to the log.
@@ -60,7 +60,7 @@ impl State {
         }
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(attempt);
         let under_way = match &self.slot.term.stage {
-            Stage::Open { roster, .. } => self.roster(roster).map(|r| r.attempt),
+            Stage::Open { roster, .. } => self.slot.roster(roster).map(|r| r.attempt),
             _ => None,
         };
         if under_way.is_some_and(|mine| mine < attempt) {
@@ -78,10 +78,6 @@ impl State {
         self.slot.term.asking.take_if(|asking| asking.attempt < attempt);
     }
 
-    pub(super) fn depth(&self) -> u32 {
-        u32::try_from(self.slot.openings.len()).unwrap_or(u32::MAX)
-    }
-
     /// Our highest vote in this series.
     pub(super) fn highest_done(&self) -> Option<Ranked> {
         let voted = self.votes.of(self.series()).dones().next_back()?;
@@ -95,14 +91,17 @@ impl State {
         roster: &Roster,
     ) {
         let proposer = message.author();
-        let checked = self.check_newcomers(roster).and_then(|()| self.check_heard(roster));
+        let checked = self
+            .facts(step)
+            .check_newcomers(roster)
+            .and_then(|()| self.facts(step).check_heard(roster));
         if let Err(why) = checked {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
         let digest = wire::roster_digest(&self.law.run, roster);
         let mine = proposer == self.me.peer;
-        if !mine && self.has_proposed_another(digest, roster) {
+        if !mine && self.slot.has_proposed_another(digest, roster) {
             return;
         }
         if let Err(why) = self.law.check_seals(roster) {
@@ -114,7 +113,7 @@ impl State {
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
-            if self.stands_by(&roster) && self.may_reply(step, proposer, "roster") {
+            if self.facts(step).stands_by(&roster) && self.may_reply(step, proposer, "roster") {
                 step.put(Output::Send(proposer, self.accept_message(digest)));
             }
             return;
@@ -133,14 +132,6 @@ impl State {
                 self.refuse(step, proposer, digest, reason);
             }
         }
-    }
-
-    /// Whether the proposer, in the same incarnation, has proposed another roster at this attempt.
-    fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
-        let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
-        let known = self.slot.ballots.iter().filter(|(other, _)| **other != digest);
-        let mut rosters = known.filter_map(|(_, ballot)| ballot.roster.as_ref());
-        rosters.any(|other| start(other) == start(roster))
     }
 
     /// Remembers a roster; votes on it that came before and do not fit it are none.
@@ -166,59 +157,6 @@ impl State {
         roster
     }
 
-    /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
-    pub(super) fn check_roster(
-        &self,
-        proposer: PeerId,
-        roster: &Roster,
-    ) -> Result<(), &'static str> {
-        self.law.check_keep(roster)?;
-        self.check_admitted(roster)?;
-        roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
-        crate::lineage::check_sums(self.weight_max, &roster.receipt(Digest::ZERO))?;
-        let kept = roster.keep.iter().flat_map(|keep| &keep.members);
-        let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
-        peers.sort_unstable();
-        let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
-        let voter = |m: &Member| self.voters().contains(&m.voter());
-        let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
-        let rules = [
-            (roster.proposer == proposer, "proposer is not its author"),
-            (roster.member(&proposer).is_some(), "proposer is no member"),
-            ((1..u64::MAX).contains(&roster.attempt), "attempt out of range"),
-            (
-                roster.heard.iter().all(|h| self.voters().contains(&h.voter)),
-                "heard who has no vote",
-            ),
-            (roster.heard.len() <= self.voters().len(), "heard more than have a vote"),
-            (roster.members.len() <= MEMBERS_MAX, "too many members"),
-            (distinct, "a member twice"),
-            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
-            (
-                roster.members.iter().chain(kept).all(|m| self.declared(m)),
-                "a weight that nobody declared",
-            ),
-            (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
-            (
-                roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
-                "heard no majority",
-            ),
-            (
-                roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&self.series())),
-                "adopts the value of another epoch",
-            ),
-        ];
-        rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
-    }
-
-    /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
-    /// peer may have told its proposer something else than us.
-    fn declared(&self, member: &Member) -> bool {
-        let mine = self.frozen_weight();
-        let is_me = member.peer == self.me.peer && member.incarnation == self.me.incarnation;
-        member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
-    }
-
     /// R3, R4: what only this voter can know.
     fn acceptable(
         &self,
@@ -238,14 +176,14 @@ impl State {
         if me.log != self.me.log || (me.weight > 0 && !mine) {
             return Err(Refusal::Weight);
         }
-        self.check_kept(roster)?;
+        self.facts(step).check_kept(roster)?;
         if roster.attempt == 1 && roster.adopt != self.slot.forced {
             return Err(Refusal::Rule);
         }
         if roster.highest_done().is_some_and(|vote| !self.slot.grounds.knows(&vote)) {
             return Err(Refusal::Unproven);
         }
-        let heard = self.without_liars(step, roster.heard.clone(), roster.attempt);
+        let heard = self.name_liars(step, roster.heard.clone(), roster.attempt);
         if heard.len() < roster.heard.len() {
             return Err(Refusal::Rule);
         }
@@ -276,12 +214,6 @@ impl State {
         }));
     }
 
-    /// R20: the place of an earlier start in the ring is gone with the delta.
-    fn stands_by(&self, roster: &Roster) -> bool {
-        let lost = |m: &Member| m.weight > 0 && m.incarnation != self.me.incarnation;
-        !(roster.is_free() && roster.member(&self.me.peer).is_some_and(lost))
-    }
-
     pub(super) fn accept_message(&self, digest: Digest) -> Arc<Verified<Message>> {
         self.seal(Message::Accept(Accept { series: self.series(), roster: digest }))
     }
@@ -307,7 +239,7 @@ impl State {
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
         let Some(roster) = ballot.roster.clone() else { return };
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
-        let mine = accepted == Some(digest) && self.stands_by(&roster);
+        let mine = accepted == Some(digest) && self.facts(step).stands_by(&roster);
         if repeated && mine && self.may_reply(step, from, "accept") {
             step.put(Output::Send(from, self.accept_message(digest)));
         }
@@ -362,7 +294,7 @@ impl State {
             Stage::Decided(ref decided) => {
                 let (digest, update) = (decided.roster, decided.link.receipt.update);
                 self.slot.held.contains(&update)
-                    && self.value(digest) == Some(update)
+                    && self.slot.value(digest) == Some(update)
                     && self.vote(step, digest)
             }
             _ => false,
@@ -371,7 +303,7 @@ impl State {
 
     /// R5: the ring opens when every member with a place has accepted.
     fn settle_accepted(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
-        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         let all = self.slot.ballots.get(&digest).is_some_and(|ballot| {
             !roster.is_free() || roster.ring().all(|m| ballot.accepts.contains_key(&m.peer))
         });
@@ -396,7 +328,7 @@ impl State {
 
     /// R6: who has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
-        let Some(update) = self.value(digest) else { return false };
+        let Some(update) = self.slot.value(digest) else { return false };
         if self.slot.held.contains(&update) {
             // Whoever is first waits for those who still compute, or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
@@ -407,25 +339,16 @@ impl State {
         }
         let runs = |ballot: &Ballot| ballot.ring == RingState::Running;
         if !self.slot.ballots.get(&digest).is_some_and(runs) {
-            let holders = self.holders(update);
+            let holders = self.slot.holders(self.me.peer, update);
             self.fetch(step, update, holders);
         }
         false
     }
 
-    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
-    /// have voted for.
-    fn value(&self, digest: Digest) -> Option<Digest> {
-        let ballot = self.slot.ballots.get(&digest)?;
-        let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
-        let voted = || ballot.value().map(|vote| vote.update);
-        ballot.computed.or_else(adopted).or_else(voted)
-    }
-
     /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
     /// held, (c) nothing higher is promised.
     fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
-        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
         let accepted = |v: &Voter| {
@@ -439,7 +362,7 @@ impl State {
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
             return false;
         }
-        let Some(update) = self.value(digest) else { return false };
+        let Some(update) = self.slot.value(digest) else { return false };
         let receipt = roster.receipt(update);
         let done = self.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
@@ -450,7 +373,7 @@ impl State {
             let accepts =
                 ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
             let roster = roster.as_ref().clone();
-            let voted = Voted { depth: self.depth(), roster, update, accepts };
+            let voted = Voted { depth: self.slot.depth(), roster, update, accepts };
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
             self.log(step, Record::Voted { voted: Box::new(voted) });
         }
@@ -461,5 +384,66 @@ impl State {
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
+    pub(super) fn check_roster(
+        self,
+        proposer: PeerId,
+        roster: &Roster,
+    ) -> Result<(), &'static str> {
+        self.law.check_keep(roster)?;
+        self.check_admitted(roster)?;
+        roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
+        crate::lineage::check_sums(self.weight_max, &roster.receipt(Digest::ZERO))?;
+        let kept = roster.keep.iter().flat_map(|keep| &keep.members);
+        let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
+        peers.sort_unstable();
+        let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
+        let voter = |m: &Member| self.voters().contains(&m.voter());
+        let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
+        let rules = [
+            (roster.proposer == proposer, "proposer is not its author"),
+            (roster.member(&proposer).is_some(), "proposer is no member"),
+            ((1..u64::MAX).contains(&roster.attempt), "attempt out of range"),
+            (
+                roster.heard.iter().all(|h| self.voters().contains(&h.voter)),
+                "heard who has no vote",
+            ),
+            (roster.heard.len() <= self.voters().len(), "heard more than have a vote"),
+            (roster.members.len() <= MEMBERS_MAX, "too many members"),
+            (distinct, "a member twice"),
+            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
+            (
+                roster.members.iter().chain(kept).all(|m| self.declared(m)),
+                "a weight that nobody declared",
+            ),
+            (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
+            (
+                roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
+                "heard no majority",
+            ),
+            (
+                roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&self.series())),
+                "adopts the value of another epoch",
+            ),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
+    }
+
+    /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
+    /// peer may have told its proposer something else than us.
+    fn declared(self, member: &Member) -> bool {
+        let mine = self.slot.frozen_weight();
+        let is_me = member.peer == self.me.peer && member.incarnation == self.me.incarnation;
+        member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
+    }
+
+    /// R20: the place of an earlier start in the ring is gone with the delta.
+    fn stands_by(self, roster: &Roster) -> bool {
+        let lost = |m: &Member| m.weight > 0 && m.incarnation != self.me.incarnation;
+        !(roster.is_free() && roster.member(&self.me.peer).is_some_and(lost))
     }
 }
