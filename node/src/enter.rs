@@ -32,7 +32,7 @@ use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::{Ticket, Voter, Vouch};
-use intellect_protocol::{epoch, peer, sync};
+use intellect_protocol::{epoch, peer, rule, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -442,12 +442,12 @@ fn peer_config(
             elements: elements as u64,
             capacity: run.capacity(manifest.work.tokens_per_step()),
             authorities: run.trust.authorities().cloned(),
+            rules: rule::Rules::ALL,
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
             update_bytes: run.codec.encoded_bytes(elements) as u64,
             credentials,
-            without: None,
         },
         sync: sync::Config {
             genesis: genesis.table.state(),
@@ -459,7 +459,6 @@ fn peer_config(
             follow,
             organiser: run.organiser,
             vouch,
-            without: None,
         },
         heartbeat: members.heartbeat,
         minority_grace: members.minority_grace,

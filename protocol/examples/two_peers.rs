@@ -19,6 +19,7 @@ use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer::{Config, Input, Output, State};
+use intellect_protocol::rule::Rules;
 use intellect_protocol::sign::Keypair;
 use intellect_protocol::sync;
 use intellect_protocol::time::Time;
@@ -67,13 +68,13 @@ fn peer(index: u8) -> Peer {
             elements: 1,
             capacity: Capacity::Counted(125),
             authorities: None,
+            rules: Rules::ALL,
         },
         me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
             credentials: epoch::Credentials::default(),
-            without: None,
         },
         sync: sync::Config {
             genesis: state_digest(&theta, &Digest::ZERO),
@@ -85,7 +86,6 @@ fn peer(index: u8) -> Peer {
             follow: None,
             organiser: PeerId([9; 32]),
             vouch: None,
-            without: None,
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),

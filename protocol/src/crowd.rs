@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
-use crate::rule::Rule;
+use crate::rule::{Rule, Rules};
 use crate::time::Time;
 use donor::Donor;
 use task::{Taken, Task};
@@ -50,8 +50,8 @@ const END: Duration = Duration::from_secs(30);
 pub struct Config {
     /// Bytes of every part of a whole but the last one, which is shorter.
     pub part_bytes: u32,
-    /// A rule that is turned off; `None` in every program.
-    pub without: Option<Rule>,
+    /// Which rules hold: [`Rules::ALL`] in every program.
+    pub rules: Rules,
 }
 
 /// A piece that has a digest of its own.
@@ -234,7 +234,7 @@ impl State {
 
     fn on_fetch(&mut self, now: Time, want: Want, out: &mut Vec<Output>) {
         let is_open = matches!(want, Want::Whole(_, Length::AtMost(_)));
-        let task = Task::new(want, self.config.part_bytes, self.keeps(Rule::Resumed));
+        let task = Task::new(want, self.config.part_bytes, self.config.rules.keeps(Rule::Resumed));
         self.open.clear();
         (self.looked, self.task) = (now, Some(task));
         if is_open {
@@ -276,7 +276,7 @@ impl State {
         let took = now.since(at);
         match answer {
             Ok(bytes) => {
-                let checks = self.config.without != Some(Rule::Checked);
+                let checks = self.config.rules.keeps(Rule::Checked);
                 match task.take(part, self.donors[donor].peer, bytes, checks) {
                     Taken::Kept(offset) => {
                         out.push(Output::Keep { part, offset });
@@ -326,7 +326,7 @@ impl State {
     }
 
     fn on_hashed(&mut self, found: Digest, out: &mut Vec<Output>) {
-        let checks = self.keeps(Rule::Checked);
+        let checks = self.config.rules.keeps(Rule::Checked);
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         let Some((wanted, _)) = task.whole() else { return };
         let good = found == wanted || !checks;
@@ -382,7 +382,7 @@ impl State {
     /// Whether what `one` has sent is worth waiting for what follows.
     fn waits_for(&self, one: usize) -> bool {
         let begun = self.task.as_ref().is_some_and(Task::has_begun);
-        begun && !self.donors[one].out && self.keeps(Rule::Resumed)
+        begun && !self.donors[one].out && self.config.rules.keeps(Rule::Resumed)
     }
 
     /// Whom to ask next, and for which part.
@@ -428,10 +428,6 @@ impl State {
         self.open.insert(self.count, Request { donor, part, at: now });
         let peer = self.donors[donor].peer;
         out.push(Output::Ask { number: self.count, peer, part, offset, length });
-    }
-
-    fn keeps(&self, rule: Rule) -> bool {
-        self.config.without != Some(rule)
     }
 }
 

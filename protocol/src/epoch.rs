@@ -336,7 +336,7 @@ impl State {
     }
 
     fn keeps(&self, rule: Rule) -> bool {
-        self.config.without != Some(rule)
+        self.law.keeps(rule)
     }
 
     fn seal(&self, message: Message) -> Arc<Verified<Message>> {

@@ -28,7 +28,7 @@ use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{Finished, Head, Request};
 use crate::peer;
-use crate::rule::Rule;
+use crate::rule::{Rule, Rules};
 use crate::time::Time;
 
 pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, restore};
@@ -49,7 +49,7 @@ pub struct State {
     peer: peer::State,
     codec: Codec,
     elements: u64,
-    without: Option<Rule>,
+    rules: Rules,
     /// The run's tokenizer, if there is one; it is on disk.
     file: Option<Digest>,
     /// The files of the run's data that are handed out; they are on disk.
@@ -81,12 +81,12 @@ impl State {
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         let Config { peer, codec, newest, saved, published, file, data, updates, held } = config;
-        let (elements, without) = (peer.law.elements, peer.epoch.without);
+        let (elements, rules) = (peer.law.elements, peer.law.rules);
         Self {
             peer: peer::State::new(now, peer),
             codec,
             elements,
-            without,
+            rules,
             file,
             data,
             outbox: Outbox::default(),
@@ -234,12 +234,12 @@ impl State {
     /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
     fn log(&mut self, record: Record) {
         if let Record::Voted { voted } = &record
-            && self.without != Some(Rule::Bound)
+            && self.rules.keeps(Rule::Bound)
         {
             self.updates.vote(&voted.update);
         }
         if let Record::Decided { link } = &record
-            && self.without != Some(Rule::Owed)
+            && self.rules.keeps(Rule::Owed)
         {
             let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
             if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
@@ -250,7 +250,7 @@ impl State {
     }
 
     fn admit(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
-        if self.without == Some(Rule::Durable) {
+        if !self.rules.keeps(Rule::Durable) {
             return self.perform(now, item, out);
         }
         match self.outbox.admit(now, item) {

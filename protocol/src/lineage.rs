@@ -16,6 +16,7 @@ use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
     Member, Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
 };
+use crate::rule::{Rule, Rules};
 use crate::sign::{Keypair, Signature};
 use crate::wire;
 
@@ -70,6 +71,8 @@ pub struct Law {
     pub capacity: Capacity,
     /// Who signs for the run at first, if who comes needs an invite; `None` in open runs.
     pub authorities: Option<Authorities>,
+    /// Which rules hold: [`Rules::ALL`] in every program.
+    pub rules: Rules,
 }
 
 /// Who we are.
@@ -92,6 +95,12 @@ impl Me {
 }
 
 impl Law {
+    /// Whether this rule holds.
+    #[must_use]
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.rules.keeps(rule)
+    }
+
     /// The ledger before epoch 1; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<Arc<Ledger>> {

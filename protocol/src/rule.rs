@@ -1,4 +1,4 @@
-//! The rules that a test can turn off, to see that it notices.
+//! Which rules hold: all of them in every program. A test turns one off, to see that it notices.
 
 /// A rule by its number in `docs/PROTOCOL.md`, or by what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,4 +43,27 @@ pub enum Rule {
     Checked,
     /// What has come already is not fetched again.
     Resumed,
+}
+
+/// The rules that hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    off: Option<Rule>,
+}
+
+impl Rules {
+    /// All of them, as in every program.
+    pub const ALL: Self = Self { off: None };
+
+    /// All of them but the one that a test turns off, if it does.
+    #[must_use]
+    pub const fn without(off: Option<Rule>) -> Self {
+        Self { off }
+    }
+
+    /// Whether this rule holds.
+    #[must_use]
+    pub fn keeps(self, rule: Rule) -> bool {
+        self.off != Some(rule)
+    }
 }

@@ -36,7 +36,6 @@ use crate::message::{
 };
 use crate::output::Output;
 use crate::roll::Seen;
-use crate::rule::Rule;
 use crate::step::{Extension, Step};
 use crate::time::Time;
 use crate::vouch::Vouches;
@@ -68,8 +67,6 @@ pub struct Config {
     pub organiser: PeerId,
     /// The newest vouch that is known at the start. One that the organiser has not signed counts for nothing.
     pub vouch: Option<Vouch>,
-    /// A rule that is turned off; `None` in every program.
-    pub without: Option<Rule>,
 }
 
 /// What happened.
@@ -485,10 +482,6 @@ impl State {
         if self.forkable.is_empty() {
             step.put(Output::Event(Event::ForkExcluded { first_epoch }));
         }
-    }
-
-    fn keeps(&self, rule: Rule) -> bool {
-        self.config.without != Some(rule)
     }
 }
 

@@ -8,6 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, State};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Request;
+use intellect_protocol::rule::Rules;
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
 use tokio::time::{Instant, sleep_until};
@@ -38,7 +39,7 @@ pub(super) struct Asked<'a, D> {
 impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
     pub(super) fn new(net: &'a Handle, donors: D) -> Self {
         let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
-        let config = Config { part_bytes, without: None };
+        let config = Config { part_bytes, rules: Rules::ALL };
         let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
         let (crowd, began) = (State::new(config), Instant::now());
         let hash: Hash = Box::new(|_, bytes| super::blake3_of(bytes));

@@ -30,7 +30,7 @@ use world::{Setup, World};
 
 use intellect_protocol::message::Head;
 use intellect_protocol::rng::Rng;
-use intellect_protocol::rule::Rule;
+use intellect_protocol::rule::{Rule, Rules};
 
 /// Which class of faults strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Story {
             heartbeat_ms: slower * HEARTBEAT_MS,
             grace_ms: slower * GRACE_MS,
             seed,
-            without,
+            rules: Rules::without(without),
             distance_ms: 20,
             jitter_ms: 30,
         });

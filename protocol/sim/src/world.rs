@@ -47,7 +47,7 @@ use intellect_protocol::message::{
 };
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
-use intellect_protocol::rule::Rule;
+use intellect_protocol::rule::{Rule, Rules};
 use intellect_protocol::sign::{Keypair, Verified};
 use intellect_protocol::time::Time;
 use intellect_protocol::wire;
@@ -64,7 +64,7 @@ pub(super) struct Setup {
     pub(super) heartbeat_ms: u64,
     pub(super) grace_ms: u64,
     pub(super) seed: u64,
-    pub(super) without: Option<Rule>,
+    pub(super) rules: Rules,
     /// Distances and jitter of the network, and of the work, in milliseconds.
     pub(super) distance_ms: u64,
     pub(super) jitter_ms: u64,

@@ -12,7 +12,7 @@ const EMPTY: PeerId = PeerId([7; 32]);
 const SILENT: PeerId = PeerId([8; 32]);
 
 const PART: u32 = 10;
-const CONFIG: Config = Config { part_bytes: PART, without: None };
+const CONFIG: Config = Config { part_bytes: PART, rules: Rules::ALL };
 
 /// How long an answer takes, if one comes, and what it is.
 type Answer = Option<(u64, Result<Vec<u8>, Failure>)>;
@@ -175,7 +175,7 @@ fn a_donor_that_lies_is_named_once_left_out_and_the_rest_is_kept() {
 fn without_the_check_a_lie_is_kept() {
     for want in [pieces(), whole()] {
         let mut play = Play::new(&[LIAR], answer);
-        play.state.config.without = Some(Rule::Checked);
+        play.state.config.rules = Rules::without(Some(Rule::Checked));
         assert!(play.fetch(want) && play.bytes != thing());
     }
 }
@@ -335,7 +335,7 @@ fn a_file_of_unknown_length_comes_in_parts_each_of_them_once() {
                 if is_sent { Ok(part_of(&bytes, offset, length)) } else { Err(Failure::Refused) };
             Some((50, part))
         });
-        play.state.config.without = without;
+        play.state.config.rules = Rules::without(without);
         let there = play.fetch(file(&bytes));
         assert!(play.blamed.is_empty());
         if without.is_none() || length < 20 {

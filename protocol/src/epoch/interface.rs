@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
 use crate::message::{Decree, Finished, Message, Ticket};
-use crate::rule::Rule;
 use crate::sign::Verified;
 use crate::step::{Ahead, Lead};
 
@@ -18,8 +17,6 @@ pub struct Config {
     pub update_bytes: u64,
     /// What lets us into a run of invited peers; the default in open runs.
     pub credentials: Credentials,
-    /// A rule that is turned off; `None` in every program.
-    pub without: Option<Rule>,
 }
 
 /// What a peer brings to a run of invited peers.

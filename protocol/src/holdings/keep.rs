@@ -177,7 +177,7 @@ impl State {
         let name = Name { epoch: apply.epoch, digest: apply.update };
         let gone = self.updates.commit(name, self.checkpoints.whole());
         out.extend(gone.released.into_iter().map(|update| Output::Release(Buffer::Update(update))));
-        if self.without == Some(Rule::Bound) {
+        if !self.rules.keeps(Rule::Bound) {
             self.drop_updates(gone.dropped, out);
         } else {
             // A vote may name one of them: they go once the commit is on disk.

@@ -29,12 +29,12 @@ fn state() -> State {
             elements: 256,
             capacity: Capacity::Counted(125),
             authorities: None,
+            rules: Rules::ALL,
         },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: 1_024,
             credentials: epoch::Credentials::default(),
-            without: None,
         },
         sync: sync::Config {
             genesis: newest.state,
@@ -46,7 +46,6 @@ fn state() -> State {
             follow: None,
             organiser: PeerId([9; 32]),
             vouch: None,
-            without: None,
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),

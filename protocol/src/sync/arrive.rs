@@ -109,7 +109,7 @@ impl State {
         if theirs != self.head.state {
             // The receipts up to here are ours too: one of the machines has computed wrongly (R26). What
             // comes after the last of them, nobody has signed.
-            if next.is_some() || !self.keeps(Rule::G12) {
+            if next.is_some() || !self.law.keeps(Rule::G12) {
                 self.tell_diverged(step, way.from, self.head.state, theirs);
             }
             self.remember(way.target.state);

@@ -57,7 +57,8 @@ impl State {
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
             return self.on_diverged(step, from, target, (first_epoch, mine.state, state));
         }
-        if self.told.held.contains(&r) && self.keeps(Rule::G11) && !self.follows(&target.state) {
+        if self.told.held.contains(&r) && self.law.keeps(Rule::G11) && !self.follows(&target.state)
+        {
             self.put_aside(from, target.state, Time(u64::MAX));
             return self.note_in_vain(step, from);
         }
@@ -82,7 +83,7 @@ impl State {
         let lately = told.is_some_and(|at| self.head.epoch < *at + LINKS_KEPT as u64);
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.links.iter().any(names);
-        if parted && (named && !lately || !self.keeps(Rule::G12)) {
+        if parted && (named && !lately || !self.law.keeps(Rule::G12)) {
             self.told.withdrew.retain(|_, at| self.head.epoch < *at + LINKS_KEPT as u64);
             self.told.withdrew.insert(from, self.head.epoch);
             self.tell_fork(step, target.epoch, target, 0);
@@ -99,13 +100,13 @@ impl State {
         target: Head,
         (epoch, mine, theirs): (u64, Digest, Digest),
     ) {
-        if epoch < target.epoch && self.keeps(Rule::G12) {
+        if epoch < target.epoch && self.law.keeps(Rule::G12) {
             let base = Head { state: theirs, ..self.head_at(epoch).unwrap_or(target) };
             return self.ask_parted(step, (from, target), epoch, Some((base, mine)));
         }
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.link(epoch).is_some_and(names);
-        if named || !self.keeps(Rule::G12) {
+        if named || !self.law.keeps(Rule::G12) {
             self.tell_diverged(step, from, mine, theirs);
         }
         self.remember(target.state);
@@ -170,7 +171,7 @@ impl State {
         let believed = base > 0 && judged.is_signed && self.marks.is_recent(step.now, base, DAY);
         let small = undone <= self.config.undo_max
             || self.marks.is_recent(step.now, base, self.config.undo_time);
-        if small || chosen || believed || !self.keeps(Rule::G11) {
+        if small || chosen || believed || !self.law.keeps(Rule::G11) {
             return false;
         }
         let (mine, theirs, first_epoch) = (self.head, target, base.saturating_add(1));

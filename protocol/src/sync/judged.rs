@@ -23,7 +23,7 @@ impl State {
         // What its voters signed; the first link is held against the state of the base.
         let epoch = judged.reached().saturating_add(1);
         let parent = if first { judged.base.state } else { link.receipt.series.parent };
-        let weight_max = match self.keeps(Rule::G11) {
+        let weight_max = match self.law.keeps(Rule::G11) {
             true => self.law.capacity.weight_max(before.median),
             false => u64::MAX,
         };
@@ -54,7 +54,8 @@ impl State {
         judged.bytes = judged.bytes.saturating_add(bytes);
         judged.came = judged.came.saturating_add(bytes as u64);
         judged.links.push_back(link.clone());
-        while judged.bytes > LINKS_BYTES_MAX && judged.links.len() > 1 && self.keeps(Rule::G12) {
+        while judged.bytes > LINKS_BYTES_MAX && judged.links.len() > 1 && self.law.keeps(Rule::G12)
+        {
             let first = judged.links.pop_front();
             let bytes = first.map_or(0, |first| wire::canonical(&first).len());
             judged.bytes = judged.bytes.saturating_sub(bytes);

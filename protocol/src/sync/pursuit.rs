@@ -338,7 +338,7 @@ impl State {
             judged.end_at(target.state);
             return self.follow(step, told, judged);
         }
-        if judged.is_slow(step) && self.keeps(Rule::G12) {
+        if judged.is_slow(step) && self.law.keeps(Rule::G12) {
             return self.note_in_vain(step, from);
         }
         self.ask_links(step, (from, sought), judged);

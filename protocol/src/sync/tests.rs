@@ -4,6 +4,7 @@ use super::*;
 use crate::id::{LogId, RunId};
 use crate::lineage::Capacity;
 use crate::message::{Certificate, Member, Roster};
+use crate::rule::Rules;
 use crate::sign::Keypair;
 
 /// Epochs of the lineage.
@@ -45,6 +46,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         elements: 1,
         capacity: Capacity::Counted(1),
         authorities: None,
+        rules: Rules::ALL,
     };
     let config = Config {
         genesis: Digest([3; 32]),
@@ -56,7 +58,6 @@ fn state() -> (State, Vec<(Head, Link)>) {
         follow: None,
         organiser: PeerId([9; 32]),
         vouch: None,
-        without: None,
     };
     let lineage = lineage(genesis(&config));
     (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)

@@ -46,7 +46,7 @@ impl State {
     }
 
     pub(super) fn highest(&self, lies: impl Fn(&Vouch) -> bool) -> u64 {
-        if self.keeps(Rule::G11) { self.vouches.highest(lies) } else { 0 }
+        if self.law.keeps(Rule::G11) { self.vouches.highest(lies) } else { 0 }
     }
 
     pub(super) fn is_on_ours(&self, vouch: &Vouch) -> bool {
@@ -60,7 +60,7 @@ impl State {
 
     /// Whoever begins without a state follows no lineage that lacks the newest vouch, and founds none.
     pub(super) fn awaits_vouched(&self) -> bool {
-        self.head.epoch == 0 && self.vouch() > 0 && self.keeps(Rule::G11)
+        self.head.epoch == 0 && self.vouch() > 0 && self.law.keeps(Rule::G11)
     }
 
     /// Whether a head of this rank is to be followed.

@@ -53,7 +53,7 @@ impl State {
             step.now < asked.until || (asked.failures > 0 && step.roll.alive(peer, step.now))
         };
         self.asked.retain(stays);
-        let pairs = self.keeps(Rule::G12);
+        let pairs = self.law.keeps(Rule::G12);
         let stays = |peer: &PeerId| !pairs || step.roll.alive(peer, step.now);
         self.aside.heads.retain(|(peer, _), until| *until > step.now && stays(peer));
         self.aside.unserved.retain(|_, until| *until > step.now);
@@ -114,7 +114,7 @@ impl State {
             let chance = self.draw(peer);
             (Reverse(is_named), failures, Reverse(*rank), chance)
         };
-        let first = candidates.iter().min_by_key(|candidate| match self.keeps(Rule::G12) {
+        let first = candidates.iter().min_by_key(|candidate| match self.law.keeps(Rule::G12) {
             true => key(candidate),
             false => {
                 let (_, _, rank, _) = key(candidate);
@@ -137,10 +137,10 @@ impl State {
     /// that never answer one would always be next, and hold up each Regroup (G12).
     #[must_use]
     pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
-        if self.keeps(Rule::R44) && self.is_passed_over(step, open) {
+        if self.law.keeps(Rule::R44) && self.is_passed_over(step, open) {
             return Ahead::PassedOver;
         }
-        let wasted = |peer: &PeerId| match self.keeps(Rule::G12) {
+        let wasted = |peer: &PeerId| match self.law.keeps(Rule::G12) {
             true => self.asked.get(peer).is_some_and(|asked| asked.failures > 0),
             false => self.is_silent(step, peer),
         };
@@ -234,6 +234,6 @@ impl State {
     }
 
     fn pair(&self, peer: PeerId, state: Digest) -> (PeerId, Digest) {
-        (if self.keeps(Rule::G12) { peer } else { PeerId([0; 32]) }, state)
+        (if self.law.keeps(Rule::G12) { peer } else { PeerId([0; 32]) }, state)
     }
 }

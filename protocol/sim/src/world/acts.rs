@@ -93,7 +93,7 @@ impl World {
     /// What the disk of a host still proves, its newest checkpoint, and the log that binds its next
     /// process.
     fn restore(&mut self, host: usize) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>, LogId) {
-        let reused = self.setup.without == Some(Rule::R19);
+        let reused = !self.setup.rules.keeps(Rule::R19);
         let place = &mut self.hosts[host];
         let (disk, first) = (&mut place.disk, place.incarnation == 1);
         let (restored, saved) = disk.restore(&self.run, &self.genesis);
@@ -126,6 +126,7 @@ impl World {
             elements: ELEMENTS as u64,
             capacity: Capacity::Counted(if place.boast.is_some() { u64::MAX } else { TOKENS }),
             authorities: self.authorities(host),
+            rules: self.setup.rules,
         }
     }
 
@@ -150,7 +151,6 @@ impl World {
                 ready_grace: Duration::from_secs(30),
                 update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
                 credentials: self.credentials(host),
-                without: self.setup.without,
             },
             sync: sync::Config {
                 genesis: self.genesis.digest(),
@@ -162,7 +162,6 @@ impl World {
                 follow: self.script.follow.get(&host).copied(),
                 organiser: organiser().peer(),
                 vouch: place.vouch.clone(),
-                without: self.setup.without,
             },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
             minority_grace: Duration::from_millis(self.setup.grace_ms),

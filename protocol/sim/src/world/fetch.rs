@@ -129,8 +129,8 @@ impl World {
 
     /// Begins to fetch something of these donors.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let without = self.setup.without;
-        let crowd = crowd::State::new(crowd::Config { part_bytes: PART_BYTES, without });
+        let crowd =
+            crowd::State::new(crowd::Config { part_bytes: PART_BYTES, rules: self.setup.rules });
         let Some(process) = &mut self.hosts[host].process else { return };
         let state = match wanted {
             Wanted::State { serial, .. } if serial != process.loads => return,

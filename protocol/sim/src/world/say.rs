@@ -74,7 +74,7 @@ impl World {
         let links = self.check.links(times_ms, &process.judged, message.body());
         self.judge(verdict.and(links));
         // Without a rule that writes, what becomes of it has to be noticed.
-        if !matches!(self.setup.without, Some(Rule::Durable | Rule::R2)) {
+        if self.setup.rules.keeps(Rule::Durable) && self.setup.rules.keeps(Rule::R2) {
             self.check_flushed(host, message.body());
         }
         self.note_moment(host, message.body());

@@ -5,8 +5,8 @@
 //! each step as in any other simulated run.
 
 use super::{
-    Answer, Doom, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Series,
-    Setup, Violation, Vouch, World, peer, wire,
+    Answer, Doom, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Rules,
+    Series, Setup, Violation, Vouch, World, peer, wire,
 };
 use crate::disk::Kept;
 use crate::script::organiser;
@@ -34,7 +34,7 @@ impl World {
             heartbeat_ms: HEARTBEAT_MS,
             grace_ms: GRACE_MS,
             seed: 1,
-            without,
+            rules: Rules::without(without),
             distance_ms: 1,
             jitter_ms: 0,
         });

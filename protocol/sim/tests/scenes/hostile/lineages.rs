@@ -2,6 +2,7 @@
 
 use intellect_protocol::lineage::{Capacity, Law};
 use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, Regroup};
+use intellect_protocol::rule::Rules;
 use intellect_protocol::sign::Keypair;
 
 use super::*;
@@ -63,6 +64,7 @@ fn a_minted_weight_is_no_link() {
         elements: 94_528,
         capacity: Capacity::Counted(100),
         authorities: None,
+        rules: Rules::ALL,
     };
     let base = Series { epoch: 1, parent: genesis, regroup: None };
     let voter = |key: &Keypair| Voter { peer: key.peer(), log: LogId([key.peer().0[0]; 16]) };
