@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use intellect_model::state::State;
 use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
 use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
+use intellect_protocol::fault::AnswerFault;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
@@ -69,7 +70,7 @@ pub(crate) async fn bytes(
 ) -> Option<Vec<u8>> {
     let mut asked = Asked::new(net, || donors.clone());
     let part = |_, offset| part(offset);
-    let fault = |peer, why| net.fault(peer, why);
+    let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
@@ -86,7 +87,7 @@ pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> 
         members.sort_by_key(|peer| peer.as_bytes()[0].wrapping_sub(first));
         members
     };
-    let fault = |peer, why| net.drop_peer(peer, why);
+    let fault = |peer, why: AnswerFault| net.drop_peer(peer, why.to_string());
     let length = Length::AtMost(most as u64);
     let mut pause = RETRY;
     loop {
@@ -113,7 +114,7 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
     length: Length,
     request: &impl Fn(usize, u64) -> Request,
     hash: impl Fn(&[u8]) -> Digest,
-    mut fault: impl FnMut(PeerId, &'static str),
+    mut fault: impl FnMut(PeerId, AnswerFault),
 ) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     asked.input(Input::Fetch(Want::Whole(digest, length)));
@@ -198,7 +199,7 @@ pub(crate) async fn checkpoint(
                 }
                 meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
             }
-            Output::Fault(peer, why) => net.fault(peer, why),
+            Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => return Ok((table, fetched)),
             Output::Nobody => return Err(Lack::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
@@ -274,7 +275,7 @@ async fn table_of<D: Fn() -> Vec<PeerId>>(
 ) -> Option<Table> {
     let length = HEADER_BYTES.checked_add(header.piece_count().ok()?.checked_mul(32)?)?;
     let part = |_, offset| Request::Table { state, offset };
-    let fault = |peer, why| net.fault(peer, why);
+    let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let length = Length::Exactly(length as u64);
     let bytes = whole(asked, state, length, &part, Table::digest_of, fault).await?;
     let table = Table::from_bytes(&bytes, &state).ok()?;

@@ -36,7 +36,7 @@ use intellect_protocol::{
         Config, FRAMES_MAX, Input, Item, Output, State,
         frame::{Kind, Label, PREAMBLE_BYTES, Preamble},
     },
-    fault::Fault,
+    fault::{Fault, FrameFault},
     id::{Digest, PeerId, RunId},
     message::Member,
     ring::Cut,
@@ -385,7 +385,7 @@ impl Ring {
             Kind::Frame(_) => self.input(Input::Frame(label), payload).await,
             Kind::Seal => match Seal::from_bytes(&payload) {
                 Some(seal) => self.input(Input::Seal(label, seal), payload).await,
-                None => Err(self.fault("a seal of another length")),
+                None => Err(self.fault(FrameFault::SealLength)),
             },
         }
     }
@@ -394,7 +394,7 @@ impl Ring {
         match reply {
             Product::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
             Product::Reduced(Err(ReduceError::Decode(_))) | Product::Kept(Err(_)) => {
-                Err(self.fault("a frame that does not decode"))
+                Err(self.fault(FrameFault::Undecodable))
             }
             // Our own delta times its weight is finite, so it is what came that is too large. Who
             // made it so is not seen from here: the predecessor goes, not its reputation.
@@ -464,7 +464,7 @@ impl Ring {
         let _ = self.leaving.send((label, payload)).await;
     }
 
-    fn fault(&self, why: &'static str) -> RingError {
+    fn fault(&self, why: FrameFault) -> RingError {
         RingError::Fault { who: self.job.predecessor(), fault: Fault::Frame(why) }
     }
 }

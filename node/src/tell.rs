@@ -388,7 +388,7 @@ impl Teller {
                 self.regroup(epoch, (number, proposer), (members, absent), peer.roll());
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
-                let (phase, reason) = (phase.to_owned(), reason.to_owned());
+                let (phase, reason) = (phase.to_string(), reason.to_string());
                 self.emit(Some(epoch), events::Event::Aborted { attempt, phase, reason });
             }
             Event::Diverged { who, mine, theirs } => {

@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::fault::AccessFault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
 use crate::sign::{Keypair, Signature};
@@ -406,14 +407,14 @@ impl Admissions {
     ///
     /// # Errors
     /// What whoever made it should have seen.
-    pub fn check(&self) -> Result<(), &'static str> {
+    pub fn check(&self) -> Result<(), AccessFault> {
         let rising = self.tickets.windows(2).all(|pair| pair[0].peer() < pair[1].peer());
         match () {
-            () if self.is_empty() => Err("a trust part that says nothing"),
-            () if self.tickets.len() > TICKETS_MAX => Err("too many tickets"),
-            () if self.decrees.len() > DECREES_MAX => Err("too many decrees"),
-            () if self.bytes() > ADMISSIONS_BYTES_MAX => Err("a trust part that is too long"),
-            () if !rising => Err("tickets out of order"),
+            () if self.is_empty() => Err(AccessFault::Empty),
+            () if self.tickets.len() > TICKETS_MAX => Err(AccessFault::ManyTickets),
+            () if self.decrees.len() > DECREES_MAX => Err(AccessFault::ManyDecrees),
+            () if self.bytes() > ADMISSIONS_BYTES_MAX => Err(AccessFault::TooLong),
+            () if !rising => Err(AccessFault::TicketOrder),
             () => Ok(()),
         }
     }

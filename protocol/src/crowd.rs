@@ -28,6 +28,7 @@ mod task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::fault::AnswerFault;
 use crate::id::{Digest, PeerId};
 use crate::rule::{Rule, Rules};
 use crate::time::Time;
@@ -153,7 +154,7 @@ pub enum Output {
         length: u64,
     },
     /// A donor sent something else than it was asked for.
-    Fault(PeerId, &'static str),
+    Fault(PeerId, AnswerFault),
     /// All that was wanted is here.
     Done,
     /// None of the donors that were asked has all of it.
@@ -287,7 +288,7 @@ impl State {
                 }
             }
             Err(Failure::TooLong) => {
-                self.blame(donor, "sent an endless part of what it was asked for", out);
+                self.blame(donor, AnswerFault::Endless, out);
             }
             Err(Failure::Busy) => self.busy = now + BUSY_PAUSE,
             Err(Failure::Refused) if took < SLOW => self.donors[donor].put_aside(now),
@@ -332,7 +333,7 @@ impl State {
         let good = found == wanted || !checks;
         for liar in if good { task.liars() } else { task.author().into_iter().collect() } {
             let known = self.donors.iter().position(|donor| donor.peer == liar && !donor.out);
-            known.into_iter().for_each(|donor| self.blame(donor, WRONG, out));
+            known.into_iter().for_each(|donor| self.blame(donor, AnswerFault::OtherBytes, out));
         }
         if good { self.end(Output::Done, out) } else { self.turn_to_one(out) }
     }
@@ -352,7 +353,7 @@ impl State {
         }
     }
 
-    fn blame(&mut self, donor: usize, why: &'static str, out: &mut Vec<Output>) {
+    fn blame(&mut self, donor: usize, why: AnswerFault, out: &mut Vec<Output>) {
         self.donors[donor].out = true;
         out.push(Output::Fault(self.donors[donor].peer, why));
     }
@@ -430,8 +431,6 @@ impl State {
         out.push(Output::Ask { number: self.count, peer, part, offset, length });
     }
 }
-
-const WRONG: &str = "sent other bytes than those of the digest that it was asked for";
 
 /// Requests that are open at once, at all donors.
 const OPEN_MAX: usize = 32;

@@ -58,6 +58,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::event::Reason;
 use crate::id::Digest;
 use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
@@ -203,7 +204,7 @@ impl State {
                 // The state must not move by two ways at once, also where it was to move already.
                 let moves = matches!(self.slot.term.stage, Stage::Open { .. } | Stage::Decided(_));
                 if behind && moves {
-                    self.recover(step, "behind");
+                    self.recover(step, Reason::Behind);
                 }
             }
             Lead::Link(from, link) => self.on_link(step, from, *link),
@@ -214,7 +215,7 @@ impl State {
                 // Not before: between the old epoch and the new head nothing may move.
                 self.behind = false;
                 // What was frozen is given back to the trainer.
-                self.abort(step, "another head");
+                self.abort(step, Reason::AnotherHead);
                 self.slot.frozen = None;
                 self.enter(step, head, voters);
             }

@@ -1,5 +1,6 @@
 //! What a person may want to see. The node adds names and times (docs/FORMATS.md).
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::admit::Denied;
@@ -17,6 +18,78 @@ pub enum Cause {
     Left,
 }
 
+/// How far an attempt has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The other Accepts are awaited.
+    Accepted,
+    /// The update is being computed or fetched.
+    Reduce,
+    /// The update is held, the certificate awaited.
+    Finished,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accepted => "accepted",
+            Self::Reduce => "reduce",
+            Self::Finished => "finished",
+        })
+    }
+}
+
+/// Why an attempt has ended without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A greater head is being fetched.
+    Behind,
+    /// Another head is reached.
+    AnotherHead,
+    /// A higher attempt was promised or accepted.
+    HigherAttempt,
+    /// Somebody has proved what was decided.
+    DecidedElsewhere,
+    /// A Regroup leaves the series.
+    Regroup,
+    /// A neighbour in the ring is lost, and nobody has its update.
+    RingLost,
+    /// A member with a place refuses the roster.
+    Refused,
+    /// Not every member with a place accepted in time.
+    AcceptsMissing,
+    /// The update did not come in time.
+    UpdateMissing,
+    /// No majority voted in time.
+    VotesMissing,
+    /// Nobody serves the decided update.
+    UpdateUnserved,
+    /// Nobody serves a chunk that the roster keeps.
+    KeptUnserved,
+    /// Rosters were seen that leave us out, and none that names us came.
+    LeftOut,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Behind => "behind",
+            Self::AnotherHead => "another head",
+            Self::HigherAttempt => "a higher attempt",
+            Self::DecidedElsewhere => "decided elsewhere",
+            Self::Regroup => "regroup",
+            Self::RingLost => "ring lost",
+            Self::Refused => "refused",
+            Self::AcceptsMissing => "accepts missing",
+            Self::UpdateMissing => "update missing",
+            Self::VotesMissing => "votes missing",
+            Self::UpdateUnserved => "update not served",
+            Self::KeptUnserved => "a kept chunk is not served",
+            Self::LeftOut => "left out",
+        })
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the documented events")]
@@ -26,7 +99,7 @@ pub enum Event {
     Roster { epoch: u64, attempt: u64, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
     Regroup { epoch: u64, number: u64, proposer: PeerId, members: Vec<PeerId>, absent: Vec<PeerId> },
     Committed(Arc<Committed>),
-    Aborted { epoch: u64, attempt: u64, phase: &'static str, reason: &'static str },
+    Aborted { epoch: u64, attempt: u64, phase: Progress, reason: Reason },
     LeftOut { epoch: u64 },
     Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
     Replayed { head: Head, to_epoch: u64 },

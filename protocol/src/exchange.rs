@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::codec::Codec;
-use crate::fault::Fault;
+use crate::fault::{Fault, FrameFault};
 use crate::id::{Digest, PeerId, RunId};
 use crate::ring::{Cut, Half};
 use crate::seal::Seal;
@@ -255,8 +255,8 @@ impl State {
         }
     }
 
-    fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), &'static str> {
-        let Kind::Frame(half) = label.kind else { return Err("a seal is no frame") };
+    fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), FrameFault> {
+        let Kind::Frame(half) = label.kind else { return Err(FrameFault::SealAsFrame) };
         // R31: frames of another roster are dropped; they may be early or late.
         if label.roster != self.config.roster {
             return Ok(());
@@ -264,7 +264,7 @@ impl State {
         let (chunk, frame) = self.known(label)?;
         let at = Frame { chunk, frame };
         if usize::try_from(label.length).ok() != Some(self.place(at).len()) {
-            return Err("the payload's length is not that of the frame");
+            return Err(FrameFault::Length);
         }
         match half {
             Half::Reduce => self.on_sum(at, out),
@@ -272,14 +272,14 @@ impl State {
         }
     }
 
-    fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), &'static str> {
+    fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let (position, cut) = (self.config.position, self.config.cut);
         if at.chunk == position {
-            return Err("a sum of the chunk that begins here");
+            return Err(FrameFault::OwnSum);
         }
         let chunk = &mut self.chunks[at.chunk];
         if at.frame != chunk.summed {
-            return Err("a sum that is not the next of its chunk");
+            return Err(FrameFault::SumOrder);
         }
         chunk.summed += 1;
         let work = if cut.owner(at.chunk) == position { Work::Finish } else { Work::Add };
@@ -288,16 +288,16 @@ impl State {
         Ok(())
     }
 
-    fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), &'static str> {
+    fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         if self.config.cut.owner(at.chunk) == self.config.position {
-            return Err("a finished frame of the chunk that is finished here");
+            return Err(FrameFault::OwnChunk);
         }
         let chunk = &mut self.chunks[at.chunk];
         if at.frame != chunk.finished {
-            return Err("a finished frame that is not the next of its chunk");
+            return Err(FrameFault::FinishedOrder);
         }
         if at.frame >= chunk.passed {
-            return Err("a finished frame whose sum has not passed here");
+            return Err(FrameFault::TooEarly);
         }
         out.push(Output::Keep(at));
         self.count_finished(at, out);
@@ -312,20 +312,20 @@ impl State {
         label: &Label,
         seal: Seal,
         out: &mut Vec<Output>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), FrameFault> {
         if label.roster != self.config.roster {
             return Ok(());
         }
         let cut = &self.config.cut;
         let chunk = usize::try_from(label.chunk).ok().filter(|chunk| *chunk < cut.members());
-        let chunk = chunk.ok_or("a seal of a chunk that the ring has not")?;
+        let chunk = chunk.ok_or(FrameFault::SealOfNoChunk)?;
         let (frames, owner) = (cut.frame_count(chunk), cut.owner(chunk));
         let state = &mut self.chunks[chunk];
         if label.frame != 0 || owner == self.config.position || state.seal.is_some() {
-            return Err("a seal that is not due");
+            return Err(FrameFault::SealNotDue);
         }
         if state.finished < frames || frames == 0 {
-            return Err("a seal before the last frame of its chunk");
+            return Err(FrameFault::SealTooEarly);
         }
         state.seal = Some(seal);
         self.check_seal(chunk, out)
@@ -348,7 +348,7 @@ impl State {
         chunk: usize,
         digest: Digest,
         out: &mut Vec<Output>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), FrameFault> {
         let Config { run, roster, cut, position, key, .. } = &self.config;
         let owned = cut.owner(chunk) == *position;
         let state = &mut self.chunks[chunk];
@@ -363,16 +363,16 @@ impl State {
     }
 
     /// Checks that a chunk of another owner and its seal belong together, once both are here.
-    fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), &'static str> {
+    fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let state = &self.chunks[chunk];
         let (Some(digest), Some(seal)) = (state.digest, state.seal) else { return Ok(()) };
         if digest != seal.digest {
-            return Err("a seal that is not over the chunk that came with it");
+            return Err(FrameFault::SealOfOtherChunk);
         }
         let Config { run, roster, cut, members, key, .. } = &self.config;
         let owner = &members[cut.owner(chunk)];
         if !seal.is_of(owner, key, run, roster, number(chunk)) {
-            return Err("a seal that is not its owner's");
+            return Err(FrameFault::SealOfOther);
         }
         self.seal(chunk, seal, out);
         Ok(())
@@ -433,13 +433,13 @@ impl State {
     }
 
     /// Chunk and frame of a label, if the ring has them.
-    fn known(&self, label: &Label) -> Result<(usize, usize), &'static str> {
+    fn known(&self, label: &Label) -> Result<(usize, usize), FrameFault> {
         let cut = &self.config.cut;
         let chunk = usize::try_from(label.chunk).ok().filter(|chunk| *chunk < cut.members());
-        let chunk = chunk.ok_or("a chunk that the ring has not")?;
+        let chunk = chunk.ok_or(FrameFault::NoSuchChunk)?;
         let frame = usize::try_from(label.frame).ok();
         let frame = frame.filter(|frame| *frame < cut.frame_count(chunk));
-        Ok((chunk, frame.ok_or("a frame that its chunk has not")?))
+        Ok((chunk, frame.ok_or(FrameFault::NoSuchFrame)?))
     }
 }
 

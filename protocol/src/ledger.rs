@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::admit::{Authorities, DecreeError, Denied};
+use crate::fault::AccessFault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::message::{Admissions, Clause, Decree, Receipt, Terms, Ticket, Voter};
 use crate::sign::Keypair;
@@ -87,7 +88,7 @@ pub struct Revocation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unlawful {
     /// Out of bounds or out of order.
-    Form(&'static str),
+    Form(AccessFault),
     /// A decree.
     Decree(DecreeError),
     /// The ticket of a peer.
@@ -97,11 +98,11 @@ pub enum Unlawful {
 impl Unlawful {
     /// What its author should have seen.
     #[must_use]
-    pub fn why(&self) -> &'static str {
+    pub fn fault(&self) -> AccessFault {
         match self {
-            Self::Form(why) => why,
-            Self::Decree(_) => "a decree that is none of the authorities', or not the next",
-            Self::Ticket(..) => "a ticket that admits nobody",
+            Self::Form(fault) => *fault,
+            Self::Decree(_) => AccessFault::Decree,
+            Self::Ticket(..) => AccessFault::Ticket,
         }
     }
 }
@@ -275,10 +276,10 @@ impl Ledger {
         for ticket in &trust.tickets {
             let peer = ticket.peer();
             if ledger.admits(&peer).is_ok() {
-                return Err(Unlawful::Form("a ticket of a peer that is in"));
+                return Err(Unlawful::Form(AccessFault::TicketOfWhoIsIn));
             }
             if !members.contains(&peer) {
-                return Err(Unlawful::Form("a ticket of no member"));
+                return Err(Unlawful::Form(AccessFault::TicketOfNoMember));
             }
             ledger
                 .check_ticket(key, run, epoch, (&peer, ticket))

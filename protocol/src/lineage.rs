@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::admit::Authorities;
 use crate::blocks::Blocks;
-use crate::fault::Fault;
+use crate::fault::{CertificateFault, Fault, RosterFault, ValueFault};
 use crate::id::{LogId, PeerId, RunId};
 use crate::ledger::Ledger;
 use crate::message::{
@@ -121,14 +121,18 @@ impl Law {
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
         let (series, voters) = self.follow(base, (voters, ledger), &link.openings)?;
-        self.check_who(ledger, &voters, roster, &link.receipt).map_err(Fault::Certificate)?;
+        self.check_who(ledger, &voters, roster, &link.receipt)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
         let receipt = &link.receipt;
-        require(roster.series == series, "roster of another series")?;
-        require(receipt.series.is_beside(&base), "receipt of another epoch")?;
-        require(roster.receipt(receipt.update) == *receipt, "receipt of another roster")?;
+        require(roster.series == series, CertificateFault::OtherSeries)?;
+        require(receipt.series.is_beside(&base), CertificateFault::OtherEpoch)?;
+        require(roster.receipt(receipt.update) == *receipt, CertificateFault::OtherRoster)?;
         self.check_dones(&voters, roster, receipt, &link.certificate.dones)?;
-        self.check_parts(&receipt.parts).map_err(Fault::Certificate)?;
-        check_sums(weight_max, receipt).map_err(Fault::Certificate)
+        self.check_parts(&receipt.parts)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
+        check_sums(weight_max, receipt).map_err(CertificateFault::from).map_err(Fault::Certificate)
     }
 
     /// How many of `voters` signed a link that follows on them and was checked: a vote, or a Join of a
@@ -177,19 +181,18 @@ impl Law {
         regroup: &Regroup,
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
-        self.check_gathered(ledger, regroup).map_err(Fault::Certificate)?;
-        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
-        require(!members.is_empty(), "Regroup of nobody")?;
-        require(members.len() <= MEMBERS_MAX, "Regroup of too many")?;
+        self.check_gathered(ledger, regroup)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
+        require(!self.majority_only, CertificateFault::Forbidden)?;
+        require(!members.is_empty(), CertificateFault::RegroupOfNobody)?;
+        require(members.len() <= MEMBERS_MAX, CertificateFault::RegroupOfTooMany)?;
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-        require(peers.len() == members.len(), "Regroup that names a member twice")?;
+        require(peers.len() == members.len(), CertificateFault::RegroupNamesTwice)?;
         let founding = voters.is_empty();
-        require(!founding || members.len() >= self.peers_min, "founded by too few")?;
+        require(!founding || members.len() >= self.peers_min, CertificateFault::TooFewFounders)?;
         let outside = voters.iter().filter(|voter| !members.contains(voter));
-        require(
-            outside.eq(absent.iter().map(|(voter, _)| voter)),
-            "Regroup that hides who is absent",
-        )
+        require(outside.eq(absent.iter().map(|(voter, _)| voter)), CertificateFault::HidesAbsent)
     }
 
     /// `chain` are the series up to the one that it leaves, each with its voters.
@@ -200,24 +203,25 @@ impl Law {
         opening: &Opening,
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let regroup = &opening.regroup;
-        let (series, voters) = chain.last().ok_or(Fault::Certificate("a Regroup of no series"))?;
+        let (series, voters) =
+            chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
         let (series, depth) = (*series, depth_of(chain));
-        require(regroup.series == series, "Regroup of another series")?;
+        require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
         self.check_regroup((voters, ledger), regroup)?;
         // One Join each, in the order of the members: no signature is looked at twice.
-        require(opening.joins.len() == regroup.members.len(), "not one Join of each member")?;
+        require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
         let digest = wire::regroup_digest(&self.run, regroup);
         for (member, (author, join, signature)) in regroup.members.iter().zip(&opening.joins) {
             let joined = *author == member.peer
                 && (join.regroup, join.series, join.log) == (digest, series, member.log)
                 && can_have_voted(join, depth)
                 && self.signed(author, &Message::Join(join.clone()), signature);
-            require(joined, "Regroup that a member has not joined")?;
+            require(joined, CertificateFault::NotJoined)?;
         }
         let ground = opening.ground.as_deref();
         let proven = ground.is_none_or(|ground| self.has_ground(chain, ground));
         let named = ground.map(|ground| wire::ranked(&self.run, ground));
-        require(proven && named == opening.highest_done(), "a vote without its ground")?;
+        require(proven && named == opening.highest_done(), CertificateFault::NoGround)?;
         Ok((series.regrouped(digest), regroup.members.clone()))
     }
 
@@ -226,40 +230,43 @@ impl Law {
     ///
     /// # Errors
     /// What its proposer should have seen.
-    pub fn check_keep(&self, roster: &Roster) -> Result<(), &'static str> {
+    pub fn check_keep(&self, roster: &Roster) -> Result<(), RosterFault> {
         let keep = &roster.keep;
         let chunks = || keep.iter().flat_map(|keep| &keep.chunks);
-        rule(keep.is_empty() || (roster.is_free() && roster.attempt > 1), "nothing to keep")?;
-        rule(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, "keeps too many chunks")?;
-        rule(chunks().all(|kept| kept.blocks.fits(self.elements)), "keeps no such blocks")?;
+        rule(
+            keep.is_empty() || (roster.is_free() && roster.attempt > 1),
+            RosterFault::NothingToKeep,
+        )?;
+        rule(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, RosterFault::ManyChunks)?;
+        rule(chunks().all(|kept| kept.blocks.fits(self.elements)), RosterFault::KeptBlocks)?;
         let held = |kept: &Kept| (1..=HOLDERS_MAX).contains(&kept.holders.len());
-        rule(chunks().all(held), "keeps a chunk that nobody holds")?;
+        rule(chunks().all(held), RosterFault::NoHolder)?;
         let rosters: BTreeSet<_> = keep.iter().map(|keep| keep.roster).collect();
-        rule(rosters.len() == keep.len(), "names a ring twice")?;
+        rule(rosters.len() == keep.len(), RosterFault::RingTwice)?;
         for keep in keep {
             let numbers: BTreeSet<u32> = keep.chunks.iter().map(|kept| kept.chunk).collect();
-            rule(numbers.len() == keep.chunks.len(), "keeps a chunk twice")?;
-            rule(numbers.iter().all(|n| keep.owner(*n).is_some()), "keeps no such chunk")?;
+            rule(numbers.len() == keep.chunks.len(), RosterFault::ChunkTwice)?;
+            rule(numbers.iter().all(|n| keep.owner(*n).is_some()), RosterFault::NoSuchChunk)?;
         }
         let parts: Vec<Part> = keep.iter().map(Keep::part).collect();
         let blocks: u64 = chunks().map(|kept| kept.blocks.len()).fold(0, u64::saturating_add);
         let once = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
-        rule(blocks == once, "keeps a block twice")?;
-        self.check_parts(&parts)
+        rule(blocks == once, RosterFault::BlockTwice)?;
+        Ok(self.check_parts(&parts)?)
     }
 
     /// Whether the owner of each chunk that a roster keeps has sealed it (R30).
     ///
     /// # Errors
     /// What its proposer should have seen.
-    pub fn check_seals(&self, roster: &Roster) -> Result<(), &'static str> {
+    pub fn check_seals(&self, roster: &Roster) -> Result<(), RosterFault> {
         let sealed = |keep: &Keep, kept: &Kept| {
             let owner = keep.owner(kept.chunk).map(|owner| owner.peer);
             let (key, run) = (&self.key, &self.run);
             owner.is_some_and(|o| kept.seal.is_of(&o, key, run, &keep.roster, kept.chunk))
         };
         let all = |keep: &Keep| keep.chunks.iter().all(|kept| sealed(keep, kept));
-        rule(roster.keep.iter().all(all), "keeps a chunk that its owner has not sealed")
+        rule(roster.keep.iter().all(all), RosterFault::Unsealed)
     }
 
     /// Whether an update can have these parts: no block twice, and some left for the roster that formed
@@ -267,19 +274,19 @@ impl Law {
     ///
     /// # Errors
     /// What whoever formed it should have seen.
-    pub fn check_parts(&self, parts: &[Part]) -> Result<(), &'static str> {
-        rule(parts.len() <= CHUNKS_MAX, "more parts than rings have chunks")?;
+    pub fn check_parts(&self, parts: &[Part]) -> Result<(), ValueFault> {
+        rule(parts.len() <= CHUNKS_MAX, ValueFault::ManyParts)?;
         for Part { members, blocks, .. } in parts {
             let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-            rule((1..=MEMBERS_MAX).contains(&members.len()), "a part that nobody computed")?;
-            rule(peers.len() == members.len(), "a part that names a member twice")?;
-            rule(members.iter().all(|m| m.weight > 0), "a part with a member of no weight")?;
-            rule(!blocks.is_empty() && blocks.fits(self.elements), "a part of no such blocks")?;
+            rule((1..=MEMBERS_MAX).contains(&members.len()), ValueFault::PartOfNobody)?;
+            rule(peers.len() == members.len(), ValueFault::PartNamesTwice)?;
+            rule(members.iter().all(|m| m.weight > 0), ValueFault::PartWithoutWeight)?;
+            rule(!blocks.is_empty() && blocks.fits(self.elements), ValueFault::PartBlocks)?;
         }
         let all = Blocks::of(parts.iter().flat_map(|part| part.blocks.ranges()));
         let each = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
-        rule(all.len() == each, "a block of two parts")?;
-        rule(all != Blocks::all(self.elements), "parts that leave nothing")
+        rule(all.len() == each, ValueFault::BlockOfTwoParts)?;
+        rule(all != Blocks::all(self.elements), ValueFault::NothingLeft)
     }
 
     /// Whether a majority of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
@@ -323,7 +330,7 @@ impl Law {
         dones: &[(PeerId, Signature)],
     ) -> Result<(), Fault> {
         let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
-        require(authors.len() == dones.len(), "two votes of one voter")?;
+        require(authors.len() == dones.len(), CertificateFault::TwoVotes)?;
         let done = Message::Done(self.done(roster, receipt));
         let signers: Vec<PeerId> = dones
             .iter()
@@ -331,7 +338,7 @@ impl Law {
             .filter(|(author, signature)| self.signed(author, &done, signature))
             .map(|(author, _)| *author)
             .collect();
-        require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
+        require(majority(voters, |v| signers.contains(&v.peer)), CertificateFault::NoMajority)
     }
 
     /// The vote for `receipt` on `roster`.
@@ -357,20 +364,20 @@ impl Law {
 ///
 /// # Errors
 /// What whoever formed it should have seen.
-pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), &'static str> {
+pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> {
     let Receipt { members, parts, .. } = receipt;
     let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-    rule(members.len() <= MEMBERS_MAX, "a sum of too many")?;
-    rule(peers.len() == members.len(), "a sum that names a peer twice")?;
-    rule(members.iter().any(|member| member.weight > 0), "a sum of nobody")?;
+    rule(members.len() <= MEMBERS_MAX, ValueFault::SumOfTooMany)?;
+    rule(peers.len() == members.len(), ValueFault::SumNamesTwice)?;
+    rule(members.iter().any(|member| member.weight > 0), ValueFault::SumOfNobody)?;
     let mut weights: BTreeMap<(PeerId, u64), u64> = BTreeMap::new();
     let mut tokens: u64 = 0;
     let all = members.iter().chain(parts.iter().flat_map(|part| &part.members));
     for Member { peer, incarnation, weight, .. } in all.filter(|member| member.weight > 0) {
-        rule(*weight <= weight_max, "a weight that no epoch can hold")?;
+        rule(*weight <= weight_max, ValueFault::TooHeavy)?;
         match weights.insert((*peer, *incarnation), *weight) {
-            Some(before) => rule(before == *weight, "two weights of one delta")?,
-            None => tokens = tokens.checked_add(*weight).ok_or("a sum beyond all numbers")?,
+            Some(before) => rule(before == *weight, ValueFault::TwoWeights)?,
+            None => tokens = tokens.checked_add(*weight).ok_or(ValueFault::SumTooGreat)?,
         }
     }
     Ok(())
@@ -388,11 +395,11 @@ fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
     u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
-fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {
+fn require(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
     rule(holds, otherwise).map_err(Fault::Certificate)
 }
 
-fn rule(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
+fn rule<F>(holds: bool, otherwise: F) -> Result<(), F> {
     if holds { Ok(()) } else { Err(otherwise) }
 }
 
@@ -416,7 +423,7 @@ mod tests {
     }
 
     /// Who is in the sums of a value: (peer, incarnation, weight), in the ring and in one part.
-    fn sums(ring: &[(u8, u64, u64)], part: &[(u8, u64, u64)]) -> Result<(), &'static str> {
+    fn sums(ring: &[(u8, u64, u64)], part: &[(u8, u64, u64)]) -> Result<(), ValueFault> {
         let members = |of: &[(u8, u64, u64)]| -> Vec<Member> {
             let member = |(peer, incarnation, weight): &(u8, u64, u64)| Member {
                 peer: PeerId([*peer; 32]),
@@ -438,10 +445,10 @@ mod tests {
         assert_eq!(sums(&[(1, 1, 100), (2, 1, 0)], &[(1, 1, 100), (3, 1, 5)]), Ok(()));
         // A peer that started anew is in two sums with two deltas.
         assert_eq!(sums(&[(1, 2, 100)], &[(1, 1, 7)]), Ok(()));
-        assert_eq!(sums(&[(1, 1, 101)], &[]), Err("a weight that no epoch can hold"));
-        assert_eq!(sums(&[(1, 1, 1)], &[(2, 1, 101)]), Err("a weight that no epoch can hold"));
-        assert_eq!(sums(&[(1, 1, 1), (1, 2, 1)], &[]), Err("a sum that names a peer twice"));
-        assert_eq!(sums(&[(1, 1, 1)], &[(1, 1, 2)]), Err("two weights of one delta"));
-        assert_eq!(sums(&[(1, 1, 0)], &[(2, 1, 1)]), Err("a sum of nobody"));
+        assert_eq!(sums(&[(1, 1, 101)], &[]), Err(ValueFault::TooHeavy));
+        assert_eq!(sums(&[(1, 1, 1)], &[(2, 1, 101)]), Err(ValueFault::TooHeavy));
+        assert_eq!(sums(&[(1, 1, 1), (1, 2, 1)], &[]), Err(ValueFault::SumNamesTwice));
+        assert_eq!(sums(&[(1, 1, 1)], &[(1, 1, 2)]), Err(ValueFault::TwoWeights));
+        assert_eq!(sums(&[(1, 1, 0)], &[(2, 1, 1)]), Err(ValueFault::SumOfNobody));
     }
 }

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use crate::blocks::Blocks;
 use crate::event::{Committed, Event};
-use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::ledger::{Ledger, Ledgers};
 use crate::lineage::{Law, Me};

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
 use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
+use intellect_protocol::fault::AnswerFault;
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::Request;
 use intellect_protocol::tree::{self, Tree};
@@ -140,7 +141,7 @@ pub(crate) async fn data(
                 put(&part, offset, bytes).await?;
                 meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
             }
-            Output::Fault(peer, why) => net.fault(peer, why),
+            Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => {
                 spawn_blocking(move || part.finish()).await??;
                 return Ok(Came::All);
@@ -168,7 +169,7 @@ async fn tree_of<D: Fn() -> Vec<PeerId>>(
 ) -> Option<Tree> {
     let digest = Digest(file.digest);
     let part = |_, offset| Request::Tree { file: digest, offset };
-    let fault = |peer, why| net.fault(peer, why);
+    let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let read = |bytes: &[u8]| Tree::from_bytes(bytes, file.bytes, &digest);
     let length = Length::Exactly(tree::tree_bytes(file.bytes));
     // Values of another file have no digest that anybody wants.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use intellect_protocol::exchange::frame::{LABEL_BYTES, Label};
+use intellect_protocol::fault::FrameFault;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -27,7 +28,7 @@ pub(super) enum End {
     /// Nothing more can be written.
     Written(Trouble),
     /// What was read makes no sense.
-    Fault(&'static str),
+    Fault(FrameFault),
 }
 
 /// What is the matter with a stream.
@@ -91,12 +92,11 @@ async fn read_packet(
     let mut label = [0; LABEL_BYTES];
     fill(stream, &mut label, quiet).await.map_err(End::Read)?;
     // D1: the length is bounded before anything is allocated.
-    let label =
-        Label::from_bytes(&label).map_err(|_| End::Fault("a header that makes no sense"))?;
+    let label = Label::from_bytes(&label).map_err(|_| End::Fault(FrameFault::Header))?;
     let mut payload = vec![0; usize::try_from(label.length).unwrap_or(0)];
     fill(stream, &mut payload, quiet).await.map_err(End::Read)?;
     if !label.announces(&payload) {
-        return Err(End::Fault("a payload that its header does not announce"));
+        return Err(End::Fault(FrameFault::Payload));
     }
     Ok((label, payload))
 }

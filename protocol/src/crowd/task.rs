@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Bytes, Length, Want};
+use crate::fault::AnswerFault;
 use crate::id::{Digest, PeerId};
 
 /// Who sent a part, and its digest.
@@ -14,7 +15,7 @@ pub(super) enum Taken {
     /// It is right, and begins at this byte.
     Kept(u64),
     /// It is not what was asked for.
-    Wrong(&'static str),
+    Wrong(AnswerFault),
 }
 
 /// What is wanted, and how much of it is here.
@@ -138,11 +139,11 @@ impl Task {
                     self.waiting.push_back(part + 1);
                 }
             }
-            Want::Whole(_, Length::AtMost(_)) => return Taken::Wrong("sent more than a file has"),
-            _ if bytes.length != length => return Taken::Wrong("sent a part of a wrong length"),
+            Want::Whole(_, Length::AtMost(_)) => return Taken::Wrong(AnswerFault::TooMuch),
+            _ if bytes.length != length => return Taken::Wrong(AnswerFault::Length),
             Want::Pieces(pieces, _) => {
                 if checks && pieces.get(part).is_none_or(|piece| piece.digest != bytes.digest) {
-                    return Taken::Wrong("sent another piece than it was asked for");
+                    return Taken::Wrong(AnswerFault::OtherPiece);
                 }
             }
             Want::Whole(_, Length::Exactly(_)) => {}

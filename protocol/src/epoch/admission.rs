@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::admit::{ADMISSIONS_BYTES_MAX, Denied, TICKETS_MAX};
 use crate::event::Event;
+use crate::fault::AccessFault;
 use crate::id::PeerId;
 use crate::ledger::{Ledger, Via};
 use crate::message::{
@@ -244,7 +245,7 @@ impl State {
     // ---- what a voter demands ------------------------------------------------------------------
 
     /// T2, T3, T7: what every proposer can check before it proposes.
-    pub(super) fn check_admitted(&self, roster: &Roster) -> Result<(), &'static str> {
+    pub(super) fn check_admitted(&self, roster: &Roster) -> Result<(), AccessFault> {
         if !self.keeps(Rule::T2) {
             return Ok(());
         }

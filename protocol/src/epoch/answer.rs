@@ -9,7 +9,7 @@ use crate::ring::{Order, order};
 use crate::step::Step;
 
 use super::attendance::Question;
-use super::term::{Awaited, Stage};
+use super::term::{Awaited, Reply, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
@@ -25,7 +25,7 @@ impl State {
             || self.facts(step).asks_before(&from, attempt)
             || self.facts(step).is_bound_to_another(&from, attempt)
         {
-            if self.may_reply(step, from, "query") {
+            if self.may_reply(step, from, Reply::Query) {
                 self.refuse(step, from, Digest::ZERO, Refusal::Promised);
             }
             return;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::blocks::Blocks;
-use crate::event::Event;
-use crate::fault::Fault;
+use crate::event::{Event, Progress, Reason};
+use crate::fault::{CertificateFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::log::Record;
@@ -16,7 +16,7 @@ use crate::step::{Decision, Extension, Step};
 use crate::wire;
 
 use super::ballot::{RingState, Vote};
-use super::term::{Decided, Progress, Stage};
+use super::term::{Decided, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
@@ -85,7 +85,7 @@ impl State {
                 self.slot
                     .unserved
                     .insert(wire::receipt_digest(&self.law.run, &decided.link.receipt));
-                self.recover(step, "update not served");
+                self.recover(step, Reason::UpdateUnserved);
                 return true;
             }
             let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
@@ -184,7 +184,7 @@ impl State {
         let message = Message::Done(done.clone());
         let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
         if !consistent || !signed {
-            step.put(Output::Fault(from, Fault::Certificate("votes that do not verify")));
+            step.put(Output::Fault(from, Fault::Certificate(CertificateFault::UnsignedVotes)));
             return;
         }
         if new.is_empty() {
@@ -212,7 +212,7 @@ impl State {
         if !link.openings.iter().all(ours) && self.facts(step).has_majority() {
             return;
         }
-        self.abort(step, "decided elsewhere");
+        self.abort(step, Reason::DecidedElsewhere);
         self.take_link(step, link, true);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::event::Progress;
 use crate::log::Votes;
 use crate::message::{Head, Message, Roster, Voted, Voter};
 use crate::output::Output;
@@ -12,7 +13,7 @@ use crate::wire;
 use super::State;
 use super::ballot::{Ballot, RingState, Vote};
 use super::slot::Slot;
-use super::term::{Progress, Stage};
+use super::term::Stage;
 
 impl State {
     /// Binds a peer that has just started by the votes that its log still has.

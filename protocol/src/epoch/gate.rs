@@ -17,7 +17,7 @@
 //! What is not read is no fault: its author may know more than we do. A fault is only what a message
 //! proves of its own author ([`crate::fault`]), and is found before this.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, ReadyFault};
 use crate::id::PeerId;
 use crate::message::{Message, Voter};
 use crate::roll::Seen;
@@ -117,7 +117,7 @@ impl<'a> Facts<'a> {
     pub(super) fn fault_of(self, author: PeerId, message: &Message) -> Option<Fault> {
         match message {
             Message::Ready(ready) if !self.can_weigh(ready.weight) => {
-                Some(Fault::Ready("weight of zero, or more than an epoch can hold"))
+                Some(Fault::Ready(ReadyFault::Weight))
             }
             Message::Roster(roster) => self.check_roster(author, roster).err().map(Fault::Roster),
             _ => None,

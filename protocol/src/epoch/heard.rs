@@ -1,6 +1,6 @@
 //! What a roster shows of those whom its proposer has heard, and what proves it (R8, G14).
 
-use crate::fault::Fault;
+use crate::fault::{DoneFault, Fault, RosterFault};
 use crate::id::PeerId;
 use crate::message::{Ground, Heard, Message, Ranked, Roster, Status, Voter};
 use crate::output::Output;
@@ -18,7 +18,7 @@ impl State {
             return;
         }
         if !self.law.has_ground(&self.slot.chain(), &ground.voted) {
-            step.put(Output::Fault(from, Fault::Done("a vote without its ground")));
+            step.put(Output::Fault(from, Fault::Done(DoneFault::NoGround)));
             return;
         }
         self.slot.grounds.insert(vote, ground.voted.clone());
@@ -66,7 +66,7 @@ impl State {
     ) -> Vec<Heard> {
         let (rest, liars) = self.facts(step).without_liars(heard, attempt);
         for liar in liars {
-            let why = "a Status that hides a vote";
+            let why = DoneFault::Hidden;
             step.put(Output::Fault(liar.voter.peer, Fault::Done(why)));
         }
         rest
@@ -75,7 +75,7 @@ impl State {
 
 impl<'a> Facts<'a> {
     /// G14: whether each Status is its author's, and the value what R8 makes of them.
-    pub(super) fn check_heard(self, roster: &Roster) -> Result<(), &'static str> {
+    pub(super) fn check_heard(self, roster: &Roster) -> Result<(), RosterFault> {
         if roster.attempt < 2 || !self.keeps(Rule::G14) || !self.keeps(Rule::R8) {
             return Ok(());
         }
@@ -87,10 +87,10 @@ impl<'a> Facts<'a> {
         };
         let possible = |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= attempt;
         if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
-            return Err("a vote that nobody can have given");
+            return Err(RosterFault::ImpossibleVote);
         }
         if !roster.heard.iter().all(signed) {
-            return Err("a Status that its author has not signed");
+            return Err(RosterFault::UnsignedStatus);
         }
         let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.law.run, r));
         let votes = || roster.heard.iter().filter_map(|heard| heard.done);
@@ -99,10 +99,10 @@ impl<'a> Facts<'a> {
             let holds = roster.heard.iter().any(|heard| heard.holds_forced);
             let forced = self.slot.forced.as_ref().filter(|_| holds);
             let same = roster.adopt.as_ref() == forced;
-            return if same { Ok(()) } else { Err("another value than what it heard leaves") };
+            return if same { Ok(()) } else { Err(RosterFault::NotForced) };
         };
         let lawful = votes().any(|vote| rank(&vote) == highest && Some(vote.r) == adopts);
-        if lawful { Ok(()) } else { Err("another value than the highest vote that it heard") }
+        if lawful { Ok(()) } else { Err(RosterFault::NotTheHighest) }
     }
 
     /// G14: those heard who do not contradict themselves, and those who do: their word is no ground for a

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
+use crate::event::{Progress, Reason};
 use crate::id::{Digest, PeerId};
 use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
 use crate::ring::{Layout, Order, order};
@@ -16,7 +17,6 @@ use crate::seal::{SEAL_BYTES, Seal};
 use crate::step::Step;
 use crate::wire;
 
-use super::term::Progress;
 use super::{Facts, Rule, State};
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
@@ -38,7 +38,7 @@ impl State {
     ) {
         self.slot.remains.miss(chunk);
         if self.slot.term.is_at(roster, Progress::Reduce) {
-            self.recover(step, "a kept chunk is not served");
+            self.recover(step, Reason::KeptUnserved);
         }
     }
 }

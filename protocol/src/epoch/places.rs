@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::fault::RosterFault;
 use crate::id::PeerId;
 use crate::message::{MEMBERS_MAX, Member, Phase, Refusal, Roster, Voter};
 use crate::ring::{Order, order};
@@ -334,7 +335,7 @@ impl<'a> Facts<'a> {
     }
 
     /// G7: newcomers stay a minority of the old voters that are named, and none decides a tie.
-    pub(super) fn check_newcomers(self, roster: &Roster) -> Result<(), &'static str> {
+    pub(super) fn check_newcomers(self, roster: &Roster) -> Result<(), RosterFault> {
         if !roster.is_free() || !self.keeps(Rule::G7) {
             return Ok(());
         }
@@ -343,9 +344,9 @@ impl<'a> Facts<'a> {
         let old_first = roster.members.first().is_some_and(|m| old.contains(m));
         match () {
             () if self.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
-                Err("too many newcomers")
+                Err(RosterFault::ManyNewcomers)
             }
-            () if !old_first => Err("a newcomer first"),
+            () if !old_first => Err(RosterFault::NewcomerFirst),
             () => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::Fault;
+use crate::fault::{AnswerFault, DoneFault, Fault};
 use crate::id::PeerId;
 use crate::lineage::Me;
 use crate::message::{
@@ -110,7 +110,7 @@ impl State {
         let possible =
             |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
-            step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
+            step.put(Output::Fault(from, Fault::Done(DoneFault::Impossible)));
             return;
         }
         if self.names_voter(&from) {
@@ -130,7 +130,7 @@ impl State {
     /// What goes with the Status of `from`.
     pub(super) fn on_report(&mut self, step: &mut Step<'_>, from: PeerId, report: &Report) {
         if report.chunks.len() > CHUNKS_MAX {
-            step.put(Output::Fault(from, Fault::Answer("more chunks than rings have")));
+            step.put(Output::Fault(from, Fault::Answer(AnswerFault::ManyChunks)));
             return;
         }
         self.slot.lost.answers(&from);

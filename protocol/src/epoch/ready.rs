@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, ReadyFault};
 use crate::id::PeerId;
 use crate::lineage::Me;
 use crate::message::{Message, Ready};
@@ -55,14 +55,14 @@ impl State {
         peer: PeerId,
         incarnation: u64,
         weight: u64,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), ReadyFault> {
         if !self.can_weigh(weight) {
             return Ok(());
         }
         match self.slot.ready.get(&peer) {
             Some(known) if known.incarnation == incarnation => {
                 let same = known.weight == weight;
-                if same { Ok(()) } else { Err("changed a frozen weight") }
+                if same { Ok(()) } else { Err(ReadyFault::Changed) }
             }
             Some(known) if known.incarnation > incarnation => Ok(()),
             _ => {

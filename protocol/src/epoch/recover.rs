@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::Event;
+use crate::event::{Event, Progress, Reason};
 use crate::id::{Digest, PeerId};
 use crate::message::{Lost, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster};
 use crate::output::Output;
@@ -12,7 +12,7 @@ use super::State;
 use super::attendance::Question;
 use super::ballot::RingState;
 use super::seats::pair;
-use super::term::{Progress, Stage};
+use super::term::Stage;
 
 /// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
 /// others still read (G2).
@@ -61,7 +61,7 @@ impl State {
         }
         ballot.ring = RingState::Lost;
         if ballot.dones.is_empty() {
-            self.recover(step, "ring lost");
+            self.recover(step, Reason::RingLost);
         }
     }
 
@@ -101,7 +101,7 @@ impl State {
         }
         // G4: a refusal costs the refuser its place, and the others this attempt at most.
         if roster.ring().any(|m| m.peer == from) {
-            self.recover(step, "refused");
+            self.recover(step, Reason::Refused);
         }
     }
 
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// Ends the attempt under way; the next one is due.
-    pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: &'static str) {
+    pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: Reason) {
         self.give_up(step, reason);
         let promised = self.votes.of(self.series()).attempt();
         let attempt = self.slot.term.attempt_seen.max(promised).max(1).saturating_add(1);
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Ends the attempt under way, which counts against its proposer (G3).
-    pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: &'static str) {
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: Reason) {
         if let Stage::Open { roster, .. } = self.slot.term.stage
             && let Some(proposer) = self.slot.roster(&roster).map(|roster| roster.proposer)
         {
@@ -138,7 +138,7 @@ impl State {
     }
 
     /// Gives up the roster under way, if there is one.
-    pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: &'static str) {
+    pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: Reason) {
         let Stage::Open { roster: digest, progress, .. } = self.slot.term.stage else { return };
         if let Some(ballot) = self.slot.ballots.get_mut(&digest)
             && ballot.ring == RingState::Running
@@ -151,7 +151,7 @@ impl State {
         self.slot.failures.count_here();
         let attempt = self.slot.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series().epoch;
-        step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress.name(), reason }));
+        step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress, reason }));
         self.slot.term.stage = Stage::Idle { patience: None };
     }
 
@@ -161,21 +161,21 @@ impl State {
             Stage::Open { roster, progress, until } if step.now >= until => match progress {
                 Progress::Accepted => {
                     self.note_late(step, roster);
-                    "accepts missing"
+                    Reason::AcceptsMissing
                 }
                 Progress::Reduce => {
                     self.note_mute(roster);
                     self.note_stalled(roster);
-                    "update missing"
+                    Reason::UpdateMissing
                 }
                 Progress::Finished => {
                     self.note_voteless(step, roster);
-                    "votes missing"
+                    Reason::VotesMissing
                 }
             },
             Stage::Idle { patience: Some(until) } if step.now >= until => {
                 self.slot.failures.count_here();
-                "left out"
+                Reason::LeftOut
             }
             _ => return false,
         };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::Event;
-use crate::fault::Fault;
+use crate::event::{Event, Reason};
+use crate::fault::{CertificateFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::lineage::can_have_voted;
 use crate::log::{Joined, Record};
@@ -21,7 +21,7 @@ use crate::wire;
 
 use super::attendance::Question;
 use super::gathering::Turn;
-use super::term::Stage;
+use super::term::{Reply, Stage};
 use super::{Facts, Rule, State};
 
 /// Regroups of one series that a peer can have missed.
@@ -122,7 +122,7 @@ impl State {
     ) {
         let proposer = message.author();
         if regroup.proposer != proposer {
-            step.put(Output::Fault(proposer, Fault::Certificate("a Regroup of somebody else")));
+            step.put(Output::Fault(proposer, Fault::Certificate(CertificateFault::NotItsAuthor)));
             return;
         }
         if let Err(fault) = self.law.check_regroup((self.voters(), self.ledger()), regroup) {
@@ -162,7 +162,7 @@ impl State {
 
     /// R13: leaves the series, and those that it descends from, for ever.
     fn join(&mut self, step: &mut Step<'_>, digest: Digest, regroup: &Regroup) {
-        self.abort(step, "regroup");
+        self.abort(step, Reason::Regroup);
         self.slot.term.asking = None;
         let done =
             self.keeps(Rule::R13).then(|| self.facts(step).highest_done_of_chain()).flatten();
@@ -190,7 +190,7 @@ impl State {
     ) {
         let (from, digest, me) = (message.author(), join.regroup, self.me.peer);
         if !can_have_voted(join, self.slot.depth()) {
-            step.put(Output::Fault(from, Fault::Certificate("a Join with an impossible vote")));
+            step.put(Output::Fault(from, Fault::Certificate(CertificateFault::ImpossibleVote)));
             return;
         }
         let Some(known) = self.slot.term.gathering.joined(&me, digest) else { return };
@@ -207,7 +207,7 @@ impl State {
         let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
             && last == Some(digest)
-            && self.may_reply(step, from, "join")
+            && self.may_reply(step, from, Reply::Join)
         {
             let proven = join.done;
             step.put(Output::Send(from, self.seal(Message::Join(join))));
@@ -312,7 +312,7 @@ impl State {
             if !(last == Some(digest) || free) {
                 return;
             }
-            self.abort(step, "regroup");
+            self.abort(step, Reason::Regroup);
             self.open(step, opening.clone());
         }
     }

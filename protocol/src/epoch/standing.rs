@@ -1,11 +1,12 @@
 //! Where the machine stands, for whoever asks: heartbeats, people, the machines beside it.
 
+use crate::event::Progress;
 use crate::id::Digest;
 use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 use crate::step::Step;
 
 use super::State;
-use super::term::{Progress, Stage};
+use super::term::Stage;
 
 impl State {
     /// The head that the open epoch follows.

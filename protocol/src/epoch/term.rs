@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::event::Progress;
 use crate::id::{Digest, PeerId};
 use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
 use crate::roll::Seen;
@@ -36,11 +37,21 @@ pub(super) struct Term {
     /// The peers that refuse for ever, since they have joined a Regroup of this series (R13).
     pub(super) closed: BTreeSet<PeerId>,
     /// When each peer's message of each kind was last answered.
-    pub(super) replied: BTreeMap<(PeerId, &'static str), Time>,
+    pub(super) replied: BTreeMap<(PeerId, Reply), Time>,
     pub(super) fetching: Option<Digest>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,
     pub(super) stuck_told: bool,
+}
+
+/// A message to which a repeated one is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reply {
+    Query,
+    Roster,
+    Accept,
+    Done,
+    Join,
 }
 
 /// Where a series stands.
@@ -58,17 +69,6 @@ pub(super) enum Stage {
     Decided(Box<Decided>),
     /// The outer step runs.
     Applying(Box<Decided>),
-}
-
-/// How far an attempt has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// The other Accepts are awaited.
-    Accepted,
-    /// The update is being computed or fetched.
-    Reduce,
-    /// The update is held, the certificate awaited.
-    Finished,
 }
 
 /// A question to the voters before an attempt (R7).
@@ -126,17 +126,6 @@ impl Asking {
         let Status { log, done, holds_forced, .. } = *self.status(grounds, &voter.peer)?;
         let (_, signature) = *self.statuses.get(&voter.peer)?;
         (log == voter.log).then_some(Heard { voter: *voter, done, holds_forced, signature })
-    }
-}
-
-impl Progress {
-    /// The name that events give it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Reduce => "reduce",
-            Self::Finished => "finished",
-        }
     }
 }
 

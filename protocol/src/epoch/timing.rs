@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::event::Progress;
 use crate::id::{Digest, PeerId};
 use crate::message::{Message, Phase, Roster};
 use crate::output::Output;
@@ -15,19 +16,19 @@ use crate::time::Time;
 
 use super::attendance::{Place, Question};
 use super::ballot::Ballot;
-use super::term::{Progress, Stage};
+use super::term::{Reply, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
     // ---- repeats -------------------------------------------------------------------------------
 
-    /// Whether a message with this tag may be answered to `peer` now: once per [`REPEAT_MIN`], so that
+    /// Whether a repeated message may be answered to `peer` now: once per [`REPEAT_MIN`], so that
     /// two peers that answer each other do so slowly.
-    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, tag: &'static str) -> bool {
+    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, to: Reply) -> bool {
         let replied = &mut self.slot.term.replied;
-        let due = replied.get(&(peer, tag)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
+        let due = replied.get(&(peer, to)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
         if due {
-            replied.insert((peer, tag), step.now);
+            replied.insert((peer, to), step.now);
         }
         due
     }

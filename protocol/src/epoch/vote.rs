@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::blocks::Blocks;
-use crate::event::Event;
-use crate::fault::Fault;
+use crate::event::{Event, Progress, Reason};
+use crate::fault::{DoneFault, Fault, RosterFault};
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
@@ -19,7 +19,7 @@ use crate::time::Time;
 use crate::wire;
 
 use super::ballot::{Ballot, RingState, Vote};
-use super::term::{Progress, Stage};
+use super::term::{Reply, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
@@ -61,7 +61,7 @@ impl State {
             _ => None,
         };
         if under_way.is_some_and(|mine| mine < attempt) {
-            self.abort(step, "a higher attempt");
+            self.abort(step, Reason::HigherAttempt);
         }
         let next = attempt.saturating_add(1);
         let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
@@ -110,7 +110,8 @@ impl State {
         self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
-            if self.facts(step).stands_by(&roster) && self.may_reply(step, proposer, "roster") {
+            if self.facts(step).stands_by(&roster) && self.may_reply(step, proposer, Reply::Roster)
+            {
                 step.put(Output::Send(proposer, self.accept_message(digest)));
             }
             return;
@@ -189,7 +190,7 @@ impl State {
     }
 
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
-        self.abort(step, "a higher attempt");
+        self.abort(step, Reason::HigherAttempt);
         self.log(step, Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
         self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.term.turn_since = None;
@@ -237,7 +238,7 @@ impl State {
         let Some(roster) = ballot.roster.clone() else { return };
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
         let mine = accepted == Some(digest) && self.facts(step).stands_by(&roster);
-        if repeated && mine && self.may_reply(step, from, "accept") {
+        if repeated && mine && self.may_reply(step, from, Reply::Accept) {
             step.put(Output::Send(from, self.accept_message(digest)));
         }
     }
@@ -260,13 +261,13 @@ impl State {
         {
             let receipt = roster.receipt(done.update);
             if wire::receipt_digest(&run, &receipt) != done.r || receipt.update != done.update {
-                step.put(Output::Fault(from, Fault::Done("a value that its roster cannot have")));
+                step.put(Output::Fault(from, Fault::Done(DoneFault::OtherValue)));
                 return;
             }
         }
         // Two voters who differ prove nothing of either: who has the majority is right.
         if ballot.dones.get(&from).is_some_and(|other| other.r != done.r) {
-            step.put(Output::Fault(from, Fault::Done("two values of one roster")));
+            step.put(Output::Fault(from, Fault::Done(DoneFault::TwoValues)));
             return;
         }
         let vote = Vote { r: done.r, update: done.update, signature: message.signature() };
@@ -274,7 +275,7 @@ impl State {
         let repeated = room && ballot.dones.insert(from, vote).is_some();
         let me = self.me.peer;
         let voted = self.slot.ballots.get(&done.roster).is_some_and(|b| b.dones.contains_key(&me));
-        if repeated && voted && self.may_reply(step, from, "done") {
+        if repeated && voted && self.may_reply(step, from, Reply::Done) {
             step.put(Output::Send(from, self.seal(Message::Done(done.clone()))));
         }
     }
@@ -386,11 +387,7 @@ impl State {
 
 impl<'a> Facts<'a> {
     /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
-    pub(super) fn check_roster(
-        self,
-        proposer: PeerId,
-        roster: &Roster,
-    ) -> Result<(), &'static str> {
+    pub(super) fn check_roster(self, proposer: PeerId, roster: &Roster) -> Result<(), RosterFault> {
         self.law.check_keep(roster)?;
         self.check_admitted(roster)?;
         roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
@@ -402,29 +399,26 @@ impl<'a> Facts<'a> {
         let voter = |m: &Member| self.voters().contains(&m.voter());
         let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
         let rules = [
-            (roster.proposer == proposer, "proposer is not its author"),
-            (roster.member(&proposer).is_some(), "proposer is no member"),
-            ((1..u64::MAX).contains(&roster.attempt), "attempt out of range"),
+            (roster.proposer == proposer, RosterFault::NotItsAuthor),
+            (roster.member(&proposer).is_some(), RosterFault::NoMember),
+            ((1..u64::MAX).contains(&roster.attempt), RosterFault::Attempt),
             (
                 roster.heard.iter().all(|h| self.voters().contains(&h.voter)),
-                "heard who has no vote",
+                RosterFault::HeardNoVoter,
             ),
-            (roster.heard.len() <= self.voters().len(), "heard more than have a vote"),
-            (roster.members.len() <= MEMBERS_MAX, "too many members"),
-            (distinct, "a member twice"),
-            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), "weight 0 for no voter"),
-            (
-                roster.members.iter().chain(kept).all(|m| self.declared(m)),
-                "a weight that nobody declared",
-            ),
-            (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
+            (roster.heard.len() <= self.voters().len(), RosterFault::HeardMany),
+            (roster.members.len() <= MEMBERS_MAX, RosterFault::ManyMembers),
+            (distinct, RosterFault::MemberTwice),
+            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter),
+            (roster.members.iter().chain(kept).all(|m| self.declared(m)), RosterFault::Undeclared),
+            (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
             (
                 roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
-                "heard no majority",
+                RosterFault::NoMajority,
             ),
             (
                 roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&self.series())),
-                "adopts the value of another epoch",
+                RosterFault::OtherEpoch,
             ),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::codec::reduce::Share;
+use crate::fault::{Fault, FrameFault};
 use crate::ring::FRAME;
 use crate::rng::Rng;
 
@@ -310,7 +311,7 @@ fn outputs(state: &mut State, inputs: &[Input]) -> Vec<Output> {
 }
 
 /// The fault that the last of `inputs` is, and the first.
-fn fault(inputs: &[Input]) -> &'static str {
+fn fault(inputs: &[Input]) -> FrameFault {
     let mut state = middle();
     let before = outputs(&mut state, &inputs[..inputs.len() - 1]);
     assert!(!before.iter().any(|output| matches!(output, Output::Fault(_))), "{before:?}");
@@ -333,24 +334,21 @@ fn r31_a_frame_is_applied_once_and_where_it_belongs() {
         Output::Work(Work::Finish, Frame { chunk: 2, frame: 0 }),
     ];
     assert_eq!(out, works);
-    let twice = "a sum that is not the next of its chunk";
+    let twice = FrameFault::SumOrder;
     assert_eq!(fault(&[sum(0, 0), sum(0, 0)]), twice);
     assert_eq!(fault(&[sum(0, 0), Input::Worked, Input::Sent, sum(0, 0)]), twice);
-    assert_eq!(fault(&[sum(1, 0)]), "a sum of the chunk that begins here");
-    assert_eq!(fault(&[sum(0, 1)]), "a frame that its chunk has not");
-    assert_eq!(fault(&[sum(0, u32::MAX)]), "a frame that its chunk has not");
-    assert_eq!(fault(&[sum(3, 0)]), "a chunk that the ring has not");
-    assert_eq!(fault(&[sum(u32::MAX, 0)]), "a chunk that the ring has not");
-    assert_eq!(fault(&[finished(2, 0)]), "a finished frame of the chunk that is finished here");
-    assert_eq!(
-        fault(&[finished(1, 0), finished(1, 0)]),
-        "a finished frame that is not the next of its chunk"
-    );
-    let early = "a finished frame whose sum has not passed here";
+    assert_eq!(fault(&[sum(1, 0)]), FrameFault::OwnSum);
+    assert_eq!(fault(&[sum(0, 1)]), FrameFault::NoSuchFrame);
+    assert_eq!(fault(&[sum(0, u32::MAX)]), FrameFault::NoSuchFrame);
+    assert_eq!(fault(&[sum(3, 0)]), FrameFault::NoSuchChunk);
+    assert_eq!(fault(&[sum(u32::MAX, 0)]), FrameFault::NoSuchChunk);
+    assert_eq!(fault(&[finished(2, 0)]), FrameFault::OwnChunk);
+    assert_eq!(fault(&[finished(1, 0), finished(1, 0)]), FrameFault::FinishedOrder);
+    let early = FrameFault::TooEarly;
     assert_eq!(fault(&[finished(0, 0)]), early);
     assert_eq!(fault(&[sum(0, 0), Input::Worked, finished(0, 0)]), early);
     let short = Label { length: 260, ..label(Half::Reduce, 0, 0) };
-    assert_eq!(fault(&[Input::Frame(short)]), "the payload's length is not that of the frame");
+    assert_eq!(fault(&[Input::Frame(short)]), FrameFault::Length);
 }
 
 #[test]
@@ -386,20 +384,20 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
         ];
         assert_eq!(out, sent);
     }
-    let forged = "a seal that is not its owner's";
+    let forged = FrameFault::SealOfOther;
     assert_eq!(fault(&[finished, hashed, seal_by(2, &ROSTER, 1, digest)]), forged);
     assert_eq!(fault(&[finished, hashed, seal_by(0, &Digest([9; 32]), 1, digest)]), forged);
     assert_eq!(fault(&[finished, hashed, seal_by(0, &ROSTER, 0, digest)]), forged);
     let other = seal_by(0, &ROSTER, 1, Digest([5; 32]));
-    let mismatch = "a seal that is not over the chunk that came with it";
+    let mismatch = FrameFault::SealOfOtherChunk;
     assert_eq!(fault(&[finished, hashed, other]), mismatch);
-    assert_eq!(fault(&[good]), "a seal before the last frame of its chunk");
-    assert_eq!(fault(&[finished, good, good]), "a seal that is not due");
+    assert_eq!(fault(&[good]), FrameFault::SealTooEarly);
+    assert_eq!(fault(&[finished, good, good]), FrameFault::SealNotDue);
     let seal = Seal::new(&key(0), &RUN, &ROSTER, 2, digest);
     let own = Label { chunk: 2, ..head };
-    assert_eq!(fault(&[Input::Seal(own, seal)]), "a seal that is not due");
+    assert_eq!(fault(&[Input::Seal(own, seal)]), FrameFault::SealNotDue);
     let none = Label { chunk: 3, ..head };
-    assert_eq!(fault(&[Input::Seal(none, seal)]), "a seal of a chunk that the ring has not");
+    assert_eq!(fault(&[Input::Seal(none, seal)]), FrameFault::SealOfNoChunk);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Law, rule};
+use crate::fault::AccessFault;
 use crate::id::PeerId;
 use crate::ledger::{Ledger, Unlawful};
 use crate::message::{Absence, Admissions, Member, Receipt, Regroup, Roster, Voter};
@@ -35,27 +36,27 @@ impl Law {
         voters: &[Voter],
         roster: &Roster,
         receipt: &Receipt,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), AccessFault> {
         let Some(before) = ledger else {
             let open = receipt.trust.is_none() && roster.trust.is_none();
-            return rule(open, "tickets or decrees in a run that is open to all");
+            return rule(open, AccessFault::OpenToAll);
         };
         let (epoch, trust) = (receipt.series.epoch, receipt.trust.as_deref());
         let after = self.ledger_with(before, epoch, &receipt.members, trust);
-        let after = after.map_err(|unlawful| unlawful.why())?;
+        let after = after.map_err(|unlawful| unlawful.fault())?;
         let votes = |member: &Member| voters.contains(&member.voter());
         // T6: whoever is revoked just here votes on this epoch, and on no other one.
         let goes = |m: &Member| m.weight == 0 && after.revokes(&m.peer) && !before.revokes(&m.peer);
         let is_in = |m: &Member| after.admits(&m.peer).is_ok();
-        rule(receipt.members.iter().all(|m| is_in(m) || goes(m)), "a member that nobody admitted")?;
-        rule(!after.voters(receipt).is_empty(), "a receipt that leaves no voter")?;
+        rule(receipt.members.iter().all(|m| is_in(m) || goes(m)), AccessFault::NotAdmitted)?;
+        rule(!after.voters(receipt).is_empty(), AccessFault::NoVoterLeft)?;
         let parts = || receipt.parts.iter().flat_map(|part| &part.members);
         let shares = parts().all(|m| !after.revokes(&m.peer));
-        rule(shares, "keeps a share of a revoked peer")?;
+        rule(shares, AccessFault::RevokedShare)?;
         // A roster that adopts names voters; of others it is their work that is admitted, not their vote.
         let may = |m: &Member| is_in(m) || votes(m);
-        rule(roster.is_free() || roster.members.iter().all(may), "a member that nobody admitted")?;
-        rule(roster.is_free() || roster.trust.is_none(), "decrees beside an adopted value")
+        rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
+        rule(roster.is_free() || roster.trust.is_none(), AccessFault::DecreesBesideValue)
     }
 
     /// T9, T10: whether a Regroup names only whom it may, and calls revoked only who is.
@@ -66,18 +67,18 @@ impl Law {
         &self,
         ledger: Option<&Arc<Ledger>>,
         regroup: &Regroup,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), AccessFault> {
         let Regroup { series, members, absent, trust, .. } = regroup;
         let mut revoked = absent.iter().filter(|(_, why)| *why == Absence::Revoked);
         let Some(before) = ledger else {
-            rule(trust.is_none(), "tickets or decrees in a run that is open to all")?;
-            return rule(revoked.next().is_none(), "revokes in a run that is open to all");
+            rule(trust.is_none(), AccessFault::OpenToAll)?;
+            return rule(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
         };
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
         let after = before.with((&self.key, &self.run), series.epoch, &peers, trust.as_deref());
-        let after = after.map_err(|unlawful| unlawful.why())?;
+        let after = after.map_err(|unlawful| unlawful.fault())?;
         let all_in = peers.iter().all(|peer| after.admits(peer).is_ok());
-        rule(all_in, "a Regroup of somebody whom nobody admitted")?;
-        rule(revoked.all(|(v, _)| after.revokes(&v.peer)), "calls a voter revoked that is not")
+        rule(all_in, AccessFault::RegroupOfStranger)?;
+        rule(revoked.all(|(v, _)| after.revokes(&v.peer)), AccessFault::NotRevoked)
     }
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use super::marks::DAY;
 use super::pursuit::Judged;
 use super::{
-    Arc, CHAIN_MAX, ChainLink, Digest, Event, Fault, Head, LINKS_KEPT, Link, PeerId,
-    REMEMBERED_MAX, State, Time, Told,
+    Arc, CHAIN_MAX, ChainLink, Digest, Event, Head, LINKS_KEPT, Link, PeerId, REMEMBERED_MAX,
+    State, Time, Told,
 };
+use crate::fault::{AnswerFault, Fault};
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::Step;
@@ -40,7 +41,7 @@ impl State {
         let in_order = chain.iter().zip(from_epoch..).all(|(link, at)| link.epoch == at);
         if !in_order {
             self.note_nowhere(step, from, target.state);
-            step.put(Output::Fault(from, Fault::Answer("a chain out of order")));
+            step.put(Output::Fault(from, Fault::Answer(AnswerFault::ChainOrder)));
             return;
         }
         let ours = |epoch: u64| self.state_after(epoch);

@@ -4,7 +4,8 @@
 //! a longer lineage is served its earlier links again, and knows them by their digests (`arrive`).
 
 use super::pursuit::{Before, Judged};
-use super::{Digest, Entry, Fault, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
+use super::{Digest, Entry, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
+use crate::fault::{CertificateFault, Fault};
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::Step;
@@ -31,7 +32,7 @@ impl State {
         self.law.check_link(series, (&before.voters, before.ledger.as_ref()), weight_max, link)?;
         let ledger = before.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
         let tokens = judged.tokens().checked_add(link.receipt.tokens());
-        let tokens = tokens.ok_or(Fault::Certificate("tokens beyond all numbers"))?;
+        let tokens = tokens.ok_or(Fault::Certificate(CertificateFault::TooManyTokens))?;
         if first {
             judged.is_signed = !before.voters.is_empty()
                 && 3 * self.law.signers(&before.voters, link) >= before.voters.len();

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use super::arrive::Way;
 use super::{
-    Answer, Arc, Ask, Blocks, CHAIN_MAX, Digest, Entry, Fault, Head, LINK_WAIT, Link, Open,
-    Opening, PeerId, Receipt, State, Time, Voter,
+    Answer, Arc, Ask, Blocks, CHAIN_MAX, Digest, Entry, Head, LINK_WAIT, Link, Open, Opening,
+    PeerId, Receipt, State, Time, Voter,
 };
+use crate::fault::{AnswerFault, Fault};
 use crate::ledger::Ledger;
 use crate::output::Output;
 use crate::rule::Rule;
@@ -230,7 +231,7 @@ impl State {
             (Some(Pursuit::Copy(_, way)), _) => self.on_copied(step, from, way, &[]),
             (_, Some(_)) => {
                 self.note_in_vain(step, from);
-                step.put(Output::Fault(from, Fault::Answer("answers another question")));
+                step.put(Output::Fault(from, Fault::Answer(AnswerFault::OtherQuestion)));
             }
             // R25: its head may be a lie, or it has died; others may have it too.
             (_, None) => self.note_in_vain(step, from),
@@ -331,7 +332,7 @@ impl State {
             || (reached, tokens) == (target.epoch, target.tokens);
         if !leads {
             self.note_nowhere(step, from, sought.state);
-            step.put(Output::Fault(from, Fault::Answer("a head that its links do not reach")));
+            step.put(Output::Fault(from, Fault::Answer(AnswerFault::HeadNotReached)));
             return;
         }
         if reached == target.epoch {

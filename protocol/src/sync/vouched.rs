@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pursuit::Judged;
-use super::{ChainLink, Event, Fault, Head, Message, PeerId, Rank, Seen, State, Time, Vouch};
+use super::{ChainLink, Event, Head, Message, PeerId, Rank, Seen, State, Time, Vouch};
+use crate::fault::{CertificateFault, Fault};
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::sign::Verified;
@@ -175,7 +176,7 @@ impl State {
                 return;
             }
             (Err(_), Some(from)) => {
-                let fault = Fault::Certificate("a vouch that the organiser has not signed");
+                let fault = Fault::Certificate(CertificateFault::UnsignedVouch);
                 return step.put(Output::Fault(from, fault));
             }
         }

@@ -9,7 +9,7 @@ use crate::report::Count;
 use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::crowd::{self, Failure, Length, Want};
-use intellect_protocol::fault::Fault;
+use intellect_protocol::fault::{AnswerFault, Fault};
 use intellect_protocol::holdings::{Buffer, Input, Inquiry, Location, Name, Slice};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Answer, Ask, Finished, Head, Request};
@@ -411,7 +411,7 @@ impl World {
     }
 
     /// Notes that a liar was found out. Nobody else may be blamed.
-    fn blame_donor(&mut self, host: usize, donor: PeerId, why: &'static str) {
+    fn blame_donor(&mut self, host: usize, donor: PeerId, why: AnswerFault) {
         let process = self.host(&donor).and_then(|of| self.hosts[of].process.as_ref());
         match process.is_some_and(|process| process.lies) {
             true => self.blamed.push((donor, Fault::Answer(why))),

@@ -26,7 +26,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::event::{Committed, Event, Reason};
 use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Done, Message};
 use intellect_protocol::rule::Rule;

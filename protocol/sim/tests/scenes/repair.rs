@@ -202,9 +202,8 @@ fn a_kept_chunk_that_nobody_serves_is_redone() -> Played {
     stage.kill(&all[3..]);
     let rest = without(&all, &all[3..]);
     reach(&mut stage, &rest, 2)?;
-    let aborted = |event: &Event| {
-        matches!(event, Event::Aborted { reason: "a kept chunk is not served", .. })
-    };
+    let aborted =
+        |event: &Event| matches!(event, Event::Aborted { reason: Reason::KeptUnserved, .. });
     assert!(rest.iter().any(|host| told(&stage, *host, aborted)), "nobody missed a chunk");
     assert!(stage.same(&rest));
     Ok(())
