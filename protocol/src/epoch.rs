@@ -29,6 +29,7 @@ mod remains;
 mod gathering;
 mod attendance;
 mod timing;
+mod timers;
 mod debts;
 mod decrees;
 mod admission;
@@ -234,7 +235,7 @@ impl State {
     /// When a condition can change without an input.
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
-        self.facts(step).timers().into_iter().flatten().filter(|at| *at > step.now).min()
+        self.facts(step).deadline()
     }
 
     fn advance(&mut self, step: &mut Step<'_>) {

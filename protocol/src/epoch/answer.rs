@@ -10,6 +10,7 @@ use crate::step::Step;
 
 use super::attendance::Question;
 use super::term::{Awaited, Reply, Stage};
+use super::timers::Timer;
 use super::{Facts, Rule, State};
 
 impl State {
@@ -35,7 +36,8 @@ impl State {
         }
         self.slot.term.asking.take_if(|asking| asking.attempt <= attempt);
         // Who asks again, or for more, does not have longer for it.
-        let awaited = self.slot.term.awaited.filter(|a| a.proposer == from && step.now < a.until);
+        let awaited = self.slot.term.awaited.filter(|a| a.proposer == from);
+        let awaited = awaited.filter(|_| !self.facts(step).is_over(Timer::Roster));
         let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
         if self.facts(step).running().is_some_and(|roster| roster.attempt < attempt) {
             self.count_failure(from);
@@ -68,7 +70,9 @@ impl State {
 
     /// G2, G9: the promise has waited in vain. Who gave none either owes one.
     pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
-        let Some(awaited) = self.slot.term.awaited.filter(|a| step.now >= a.until) else {
+        let Some(awaited) =
+            self.slot.term.awaited.filter(|_| self.facts(step).is_over(Timer::Roster))
+        else {
             return false;
         };
         self.slot.term.awaited = None;
@@ -111,7 +115,7 @@ impl<'a> Facts<'a> {
     /// The roster under way, before its deadline.
     fn running(self) -> Option<&'a Arc<Roster>> {
         match &self.slot.term.stage {
-            Stage::Open { roster, until, .. } if self.step.now < *until => {
+            Stage::Open { roster, .. } if !self.is_over(Timer::Stage) => {
                 self.state.slot.roster(roster)
             }
             _ => None,

@@ -17,6 +17,7 @@ use crate::wire;
 
 use super::ballot::{RingState, Vote};
 use super::term::{Decided, Stage};
+use super::timers::Timer;
 use super::{Facts, Rule, State};
 
 impl State {
@@ -77,7 +78,8 @@ impl State {
         if !self.slot.held.is_here(&update) {
             // To fetch beside a ring that is about to end would fill the lines that it needs.
             let ballot = self.slot.ballots.get(&decided.roster);
-            if step.now < decided.ring_until && ballot.is_some_and(|b| b.ring == RingState::Running)
+            if !self.facts(step).is_over(Timer::Ring)
+                && ballot.is_some_and(|b| b.ring == RingState::Running)
             {
                 return false;
             }
@@ -94,7 +96,7 @@ impl State {
             self.fetch(step, update, from);
             return false;
         }
-        if step.now < decided.until && !self.facts(step).copied(decided) {
+        if !self.facts(step).is_over(Timer::Stage) && !self.facts(step).copied(decided) {
             return false;
         }
         let Stage::Decided(decided) =

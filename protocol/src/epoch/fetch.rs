@@ -5,12 +5,13 @@ use crate::output::Output;
 use crate::step::Step;
 
 use super::ballot::RingState;
+use super::timers::Timer;
 use super::{Durability, State};
 
 impl State {
     pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
         if self.slot.term.fetching == Some(update)
-            || step.now < self.slot.term.fetch_after
+            || !self.facts(step).is_over(Timer::Fetch)
             || from.is_empty()
         {
             return;

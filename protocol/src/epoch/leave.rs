@@ -10,6 +10,7 @@ use crate::roll::Seen;
 use crate::step::Step;
 
 use super::term::Stage;
+use super::timers::Timer;
 use super::{Facts, State};
 
 /// How long a peer that said goodbye waits, once it is back, for those who were here then, before it goes on
@@ -35,12 +36,14 @@ impl State {
 
     /// R29: says goodbye once nothing is open, or the wait is over.
     pub(super) fn leave(&mut self, step: &mut Step<'_>) -> bool {
-        let Some(until) = self.leaving else { return false };
+        if self.leaving.is_none() {
+            return false;
+        }
         let open = match &self.slot.term.stage {
             Stage::Open { .. } | Stage::Decided(_) | Stage::Applying(_) => true,
             Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
         };
-        if open && step.now < until {
+        if open && !self.facts(step).is_over(Timer::Leave) {
             return false;
         }
         self.left = true;

@@ -24,6 +24,7 @@ use crate::time::Time;
 use super::attendance::{Place, Question};
 use super::backoff::BackOff;
 use super::seats::has_seat;
+use super::timers::Timer;
 use super::{Facts, Rule, State, ready};
 
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
@@ -140,13 +141,12 @@ impl<'a> Facts<'a> {
         if self.names_voter(peer) {
             return self.waits.voters.get(peer).is_some_and(BackOff::is_out);
         }
-        (self.waits.guests.is_out() || self.trouble.is_out(peer))
-            && self.guests_until().is_some_and(|until| self.step.now >= until)
+        (self.waits.guests.is_out() || self.trouble.is_out(peer)) && self.is_over(Timer::Guests)
     }
 
     /// Whether the first roster of the epoch still waits: for everybody to be Ready, or for the grace.
     pub(super) fn is_too_early(self) -> bool {
-        let over = || self.grace_until().is_some_and(|until| self.step.now >= until);
+        let over = || self.is_over(Timer::Grace);
         let ready = || self.slot.frozen.is_some() && self.everyone_ready();
         self.slot.forced.is_none() && !over() && !ready()
     }

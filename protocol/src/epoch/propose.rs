@@ -21,6 +21,7 @@ use super::attendance::Question;
 use super::seats::seat;
 use super::slot::Declared;
 use super::term::{Asking, Stage};
+use super::timers::Timer;
 use super::{Facts, Rule, State};
 
 impl State {
@@ -41,8 +42,8 @@ impl State {
             self.slot.term.turn_since = None;
             return false;
         }
-        let since = *self.slot.term.turn_since.get_or_insert(step.now);
-        if step.now < since + self.facts(step).turn(1) {
+        self.slot.term.turn_since.get_or_insert(step.now);
+        if !self.facts(step).is_over(Timer::FirstTurn) {
             return false;
         }
         let adopt = self.slot.forced.clone();
@@ -51,7 +52,7 @@ impl State {
 
     /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
     pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
-        let Stage::Recover { attempt, since } = self.slot.term.stage else { return false };
+        let Stage::Recover { attempt, .. } = self.slot.term.stage else { return false };
         let able = !self.behind && self.leaving.is_none() && self.slot.term.asking.is_none();
         // G1: nobody reads a question of who has no vote.
         let able = able && (self.is_voter() || !self.keeps(Rule::G1));
@@ -70,8 +71,8 @@ impl State {
         {
             return false;
         }
-        let attempt = attempt.max(self.slot.term.attempt_seen.saturating_add(1)).max(2);
-        if step.now < since + self.facts(step).turn(attempt) {
+        let attempt = self.slot.term.attempt_due(attempt);
+        if !self.facts(step).is_over(Timer::Stage) {
             return false;
         }
         if attempt > ATTEMPTS_MAX && !self.slot.term.stuck_told {
@@ -152,20 +153,21 @@ impl State {
     /// Proposes once all alive have answered, or the time is over and a majority has.
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
         let Some(asking) = &self.slot.term.asking else { return false };
-        let (grounds, attempt, until) = (&self.slot.grounds, asking.attempt, asking.until);
+        let (grounds, attempt) = (&self.slot.grounds, asking.attempt);
+        let over = self.facts(step).is_over(Timer::Answers);
         let known = |p: &PeerId| {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
             answered || self.slot.lost.confirms(step, p)
         };
         let answered = self.facts(step).live(Question::Answers).all(|(p, _)| known(p));
-        if !answered && step.now < until {
+        if !answered && !over {
             return false;
         }
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
         let heard = self.name_liars(step, self.facts(step).without_mute(heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
         if !majority(self.voters(), names) && self.keeps(Rule::R7) {
-            if answered && step.now < until {
+            if answered && !over {
                 return false;
             }
             self.slot.term.asking = None;

@@ -13,6 +13,7 @@ use super::attendance::Question;
 use super::ballot::RingState;
 use super::seats::pair;
 use super::term::Stage;
+use super::timers::Timer;
 
 /// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
 /// others still read (G2).
@@ -157,8 +158,9 @@ impl State {
 
     /// R37: the deadline of any phase makes the next attempt due.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) -> bool {
+        let over = || self.facts(step).is_over(Timer::Stage);
         let reason = match self.slot.term.stage {
-            Stage::Open { roster, progress, until } if step.now >= until => match progress {
+            Stage::Open { roster, progress, .. } if over() => match progress {
                 Progress::Accepted => {
                     self.note_late(step, roster);
                     Reason::AcceptsMissing
@@ -173,7 +175,7 @@ impl State {
                     Reason::VotesMissing
                 }
             },
-            Stage::Idle { patience: Some(until) } if step.now >= until => {
+            Stage::Idle { patience: Some(_) } if over() => {
                 self.slot.failures.count_here();
                 Reason::LeftOut
             }

@@ -22,6 +22,7 @@ use crate::wire;
 use super::attendance::Question;
 use super::gathering::Turn;
 use super::term::{Reply, Stage};
+use super::timers::Timer;
 use super::{Facts, Rule, State};
 
 /// Regroups of one series that a peer can have missed.
@@ -58,7 +59,8 @@ impl State {
         let number = self.slot.term.gathering.number_seen.saturating_add(1);
         self.wait_for_founders(step);
         match self.slot.term.gathering.turn.filter(|turn| turn.number == number) {
-            Some(turn) if step.now < turn.due || self.facts(step).awaits_links() => return false,
+            Some(_) if !self.facts(step).is_over(Timer::RegroupTurn) => return false,
+            Some(_) if self.facts(step).awaits_links() => return false,
             Some(_) => {}
             None => {
                 let due =
@@ -344,7 +346,7 @@ impl<'a> Facts<'a> {
     fn may_regroup(self) -> bool {
         let waits = match &self.slot.term.stage {
             Stage::Decided(_) | Stage::Applying(_) => false,
-            Stage::Joined { until, .. } => self.step.now >= *until,
+            Stage::Joined { .. } => self.is_over(Timer::Stage),
             _ => true,
         };
         waits

@@ -153,6 +153,11 @@ impl Term {
         }
     }
 
+    /// The attempt that is due, where one has failed before `attempt`.
+    pub(super) fn attempt_due(&self, attempt: u64) -> u64 {
+        attempt.max(self.attempt_seen.saturating_add(1)).max(2)
+    }
+
     /// Whether the attempt of `roster` is under way, and has come so far.
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))

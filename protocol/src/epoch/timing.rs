@@ -12,11 +12,11 @@ use crate::ring::{Order, order};
 use crate::roll::ROUND_TRIP_UNKNOWN;
 use crate::sign::Verified;
 use crate::step::Step;
-use crate::time::Time;
 
 use super::attendance::{Place, Question};
 use super::ballot::Ballot;
 use super::term::{Reply, Stage};
+use super::timers::Timer;
 use super::{Facts, Rule, State};
 
 impl State {
@@ -35,7 +35,7 @@ impl State {
 
     /// Repeats the current message to those whose answer is missing.
     pub(super) fn repeat(&mut self, step: &mut Step<'_>) {
-        if step.now < self.slot.term.repeat_at || self.left {
+        if self.left || !self.facts(step).is_over(Timer::Repeat) {
             return;
         }
         self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
@@ -203,45 +203,6 @@ impl<'a> Facts<'a> {
 
     pub(super) fn repeat_interval(self) -> Duration {
         (4 * self.usual_trip()).max(REPEAT_MIN)
-    }
-
-    pub(super) fn timers(self) -> Vec<Option<Time>> {
-        // The end of a voter's grace is seen at our next heartbeat.
-        let mut timers = vec![
-            self.slot.term.asking.as_ref().map(|asking| asking.until),
-            self.slot.term.turn_since.map(|since| since + self.turn(1)),
-            self.slot.term.awaited.map(|awaited| awaited.until),
-            self.leaving,
-            Some(self.slot.term.fetch_after),
-            self.slot.term.gathering.turn.map(|turn| turn.due),
-        ];
-        if matches!(self.slot.term.stage, Stage::Idle { .. } | Stage::Recover { .. }) {
-            timers.extend([self.grace_until(), self.guests_until()]);
-        }
-        let due = match &self.slot.term.stage {
-            Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
-            Stage::Idle { patience } => *patience,
-            Stage::Recover { attempt, since } => {
-                let attempt = (*attempt).max(self.slot.term.attempt_seen.saturating_add(1));
-                Some(*since + self.turn(attempt))
-            }
-            Stage::Decided(decided) => {
-                timers.push(Some(decided.ring_until));
-                Some(decided.until)
-            }
-            Stage::Applying(_) => None,
-        };
-        timers.push(due);
-        let repeats = match self.slot.term.stage {
-            Stage::Open { progress, .. } => progress != Progress::Reduce,
-            Stage::Joined { .. } => true,
-            Stage::Idle { .. } | Stage::Recover { .. } | Stage::Decided(_) | Stage::Applying(_) => {
-                false
-            }
-        };
-        timers
-            .push((repeats || self.slot.term.asking.is_some()).then_some(self.slot.term.repeat_at));
-        timers
     }
 }
 

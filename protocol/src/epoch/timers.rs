@@ -1,0 +1,136 @@
+//! Every moment at which the machine moves without an input: one table.
+//!
+//! A deadline is kept where what it ends is kept, and so is gone with it; some are no fixed moments, since they
+//! depend on who is heard. All are read here only: a rule that waits asks whether its timer is over, and the
+//! machine wakes at the first of all timers. So a wait that is in no line of the table cannot end.
+
+use crate::event::Progress;
+use crate::time::Time;
+
+use super::Facts;
+use super::term::{Stage, Term};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// The answers to our question (R7).
+    Answers,
+    /// The roster of whom we have promised (G2).
+    Roster,
+    /// Our turn at the first attempt (R36).
+    FirstTurn,
+    /// The end of what the stage is: an attempt, a Regroup that does not open, our turn at the next attempt,
+    /// other copies of what is decided.
+    Stage,
+    /// Our own ring, once others have decided its epoch.
+    Ring,
+    /// The Ready of others (R36).
+    Grace,
+    /// The Ready of newcomers that are not awaited as long (G5).
+    Guests,
+    /// A donor that did not serve.
+    Fetch,
+    /// Our turn at a Regroup (R12).
+    RegroupTurn,
+    /// What is repeated.
+    Repeat,
+    /// What is open when we leave (R29).
+    Leave,
+}
+
+impl Timer {
+    /// All of them. The last one counts them, so that none is missing.
+    const ALL: [Self; Self::Leave as usize + 1] = [
+        Self::Answers,
+        Self::Roster,
+        Self::FirstTurn,
+        Self::Stage,
+        Self::Ring,
+        Self::Grace,
+        Self::Guests,
+        Self::Fetch,
+        Self::RegroupTurn,
+        Self::Repeat,
+        Self::Leave,
+    ];
+}
+
+impl<'a> Facts<'a> {
+    /// The table: when a timer is over; `None` where it does not run.
+    fn due(self, timer: Timer) -> Option<Time> {
+        let term = &self.state.slot.term;
+        match timer {
+            Timer::Answers => term.asking.as_ref().map(|asking| asking.until),
+            Timer::Roster => term.awaited.map(|awaited| awaited.until),
+            Timer::FirstTurn => term.turn_since.map(|since| since + self.turn(1)),
+            Timer::Stage => self.stage_due(term),
+            Timer::Ring => match &term.stage {
+                Stage::Decided(decided) => Some(decided.ring_until),
+                Stage::Idle { .. }
+                | Stage::Open { .. }
+                | Stage::Recover { .. }
+                | Stage::Joined { .. }
+                | Stage::Applying(_) => None,
+            },
+            Timer::Grace => self.grace_until(),
+            Timer::Guests => self.guests_until(),
+            Timer::Fetch => Some(term.fetch_after),
+            Timer::RegroupTurn => term.gathering.turn.map(|turn| turn.due),
+            Timer::Repeat => Some(term.repeat_at),
+            Timer::Leave => self.leaving,
+        }
+    }
+
+    fn stage_due(self, term: &'a Term) -> Option<Time> {
+        match &term.stage {
+            Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
+            Stage::Idle { patience } => *patience,
+            Stage::Recover { attempt, since } => {
+                Some(*since + self.turn(term.attempt_due(*attempt)))
+            }
+            Stage::Decided(decided) => Some(decided.until),
+            Stage::Applying(_) => None,
+        }
+    }
+
+    /// Whether anything happens when that timer is over.
+    fn is_waiting(self, timer: Timer) -> bool {
+        let term = &self.state.slot.term;
+        match timer {
+            // The end of a voter's grace is seen at our next heartbeat.
+            Timer::Grace | Timer::Guests => {
+                matches!(term.stage, Stage::Idle { .. } | Stage::Recover { .. })
+            }
+            Timer::Repeat => {
+                let repeats = match term.stage {
+                    Stage::Open { progress, .. } => progress != Progress::Reduce,
+                    Stage::Joined { .. } => true,
+                    Stage::Idle { .. }
+                    | Stage::Recover { .. }
+                    | Stage::Decided(_)
+                    | Stage::Applying(_) => false,
+                };
+                repeats || term.asking.is_some()
+            }
+            Timer::Answers
+            | Timer::Roster
+            | Timer::FirstTurn
+            | Timer::Stage
+            | Timer::Ring
+            | Timer::Fetch
+            | Timer::RegroupTurn
+            | Timer::Leave => true,
+        }
+    }
+
+    /// Whether a timer has run, and is over.
+    pub(super) fn is_over(self, timer: Timer) -> bool {
+        self.due(timer).is_some_and(|due| self.step.now >= due)
+    }
+
+    /// When the next timer is over.
+    pub(super) fn deadline(self) -> Option<Time> {
+        let waiting = Timer::ALL.into_iter().filter(|timer| self.is_waiting(*timer));
+        waiting.filter_map(|timer| self.due(timer)).filter(|due| *due > self.step.now).min()
+    }
+}
