@@ -22,7 +22,7 @@ mod interface;
 mod facts;
 mod gate;
 mod slot;
-mod term;
+mod series;
 mod ballot;
 mod held;
 mod remains;
@@ -80,8 +80,8 @@ use ballot::Ballot;
 use decrees::Admission;
 use facts::Facts;
 use reach::Reach;
+use series::Stage;
 use slot::Slot;
-use term::Stage;
 use trouble::Trouble;
 
 /// The bounds of what is kept for a series that we have not entered yet: messages of all authors,
@@ -203,7 +203,8 @@ impl State {
             Lead::Behind(behind) => {
                 self.behind = behind;
                 // The state must not move by two ways at once, also where it was to move already.
-                let moves = matches!(self.slot.term.stage, Stage::Open { .. } | Stage::Decided(_));
+                let moves =
+                    matches!(self.slot.series.stage, Stage::Open { .. } | Stage::Decided(_));
                 if behind && moves {
                     self.recover(step, Reason::Behind);
                 }
@@ -226,8 +227,8 @@ impl State {
     /// R12: who was stopped for a while has heard nobody, and has learnt nothing from that.
     fn wake(&mut self, step: &Step<'_>) {
         if step.now.since(self.awake) > 4 * step.roll.heartbeat {
-            self.slot.term.entered = step.now;
-            self.slot.term.gathering.held_since = None;
+            self.slot.series.entered = step.now;
+            self.slot.series.gathering.held_since = None;
         }
         self.awake = step.now;
     }
@@ -262,15 +263,18 @@ impl State {
 
     /// What holds between two inputs, whatever others send.
     fn assert_sound(&self) {
-        let Slot { openings, chain, base, term, .. } = &self.slot;
+        let Slot { openings, chain, base, series, .. } = &self.slot;
         let entered = openings.last().map_or(base, |opening| &opening.regroup.members);
-        let of_series = chain.len() == openings.len() + 1 && chain.last() == Some(&term.series);
-        assert!(of_series && term.voters.len() == entered.len(), "S6: voters are of their series");
+        let of_series = chain.len() == openings.len() + 1 && chain.last() == Some(&series.name);
         assert!(
-            term.series.epoch == self.slot.head.epoch.saturating_add(1),
+            of_series && series.voters.len() == entered.len(),
+            "S6: voters are of their series"
+        );
+        assert!(
+            series.name.epoch == self.slot.head.epoch.saturating_add(1),
             "S3: an epoch follows on its head"
         );
-        if let Stage::Open { roster, .. } = &term.stage {
+        if let Stage::Open { roster, .. } = &series.stage {
             assert!(self.slot.roster(roster).is_some(), "R3: what is under way is known");
         }
         assert!(self.early.len() <= EARLY_MAX, "D1: what comes early is bounded");

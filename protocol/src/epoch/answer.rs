@@ -9,7 +9,7 @@ use crate::ring::{Order, order};
 use crate::step::Step;
 
 use super::attendance::Question;
-use super::term::{Awaited, Reply, Stage};
+use super::series::{Awaited, Reply, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State};
 
@@ -34,9 +34,9 @@ impl State {
         for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
             self.slot.lost.hear_of(step, *peer);
         }
-        self.slot.term.asking.take_if(|asking| asking.attempt <= attempt);
+        self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
         // Who asks again, or for more, does not have longer for it.
-        let awaited = self.slot.term.awaited.filter(|a| a.proposer == from);
+        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from);
         let awaited = awaited.filter(|_| !self.facts(step).is_over(Timer::Roster));
         let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
         if self.facts(step).running().is_some_and(|roster| roster.attempt < attempt) {
@@ -45,8 +45,8 @@ impl State {
         self.promise(step, attempt);
         let whole = step.now + self.facts(step).ask_time() + self.facts(step).accept_time();
         let until = awaited.map_or(whole, |awaited| awaited.until);
-        self.slot.term.awaited = Some(Awaited { proposer: from, attempt, until });
-        if let Stage::Recover { since, .. } = &mut self.slot.term.stage {
+        self.slot.series.awaited = Some(Awaited { proposer: from, attempt, until });
+        if let Stage::Recover { since, .. } = &mut self.slot.series.stage {
             *since = until.min(*since);
         }
         let status = self.seal(Message::Status(self.facts(step).status(attempt)));
@@ -71,11 +71,11 @@ impl State {
     /// G2, G9: the promise has waited in vain. Who gave none either owes one.
     pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
         let Some(awaited) =
-            self.slot.term.awaited.filter(|_| self.facts(step).is_over(Timer::Roster))
+            self.slot.series.awaited.filter(|_| self.facts(step).is_over(Timer::Roster))
         else {
             return false;
         };
-        self.slot.term.awaited = None;
+        self.slot.series.awaited = None;
         self.count_failure(awaited.proposer);
         self.count_debts(step, awaited.attempt);
         true
@@ -83,7 +83,7 @@ impl State {
 
     /// G9: voters that are here and have not answered the question of that attempt.
     pub(super) fn count_debts(&mut self, step: &Step<'_>, attempt: u64) {
-        let answered = &self.slot.term.answered;
+        let answered = &self.slot.series.answered;
         let owes = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
@@ -95,9 +95,9 @@ impl<'a> Facts<'a> {
     /// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
     /// whose turn it may be propose it.
     fn is_first_due(self) -> bool {
-        let idle = matches!(self.slot.term.stage, Stage::Idle { .. });
+        let idle = matches!(self.slot.series.stage, Stage::Idle { .. });
         let turns =
-            self.slot.term.turn_since.is_some_and(|at| self.step.now < at + self.ask_time());
+            self.slot.series.turn_since.is_some_and(|at| self.step.now < at + self.ask_time());
         let waits = || self.is_too_early() && self.patience_left().is_some();
         idle && self.slot.is_untouched(&self.me.peer) && self.keeps(Rule::G2) && (turns || waits())
     }
@@ -114,7 +114,7 @@ impl<'a> Facts<'a> {
 
     /// The roster under way, before its deadline.
     fn running(self) -> Option<&'a Arc<Roster>> {
-        match &self.slot.term.stage {
+        match &self.slot.series.stage {
             Stage::Open { roster, .. } if !self.is_over(Timer::Stage) => {
                 self.state.slot.roster(roster)
             }
@@ -145,7 +145,7 @@ impl<'a> Facts<'a> {
     /// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
     /// ours.
     fn asks_before(self, peer: &PeerId, attempt: u64) -> bool {
-        let same = self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == attempt);
+        let same = self.slot.series.asking.as_ref().is_some_and(|a| a.attempt == attempt);
         let (run, parent) = (&self.law.run, &self.series().parent);
         let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
         same && turn(&self.me.peer) < turn(peer)

@@ -97,7 +97,7 @@ impl<'a> Facts<'a> {
             return if self.said_goodbye() { Place::Closed } else { Place::Here };
         }
         let series = self.series();
-        let silent = self.step.roll.silent(who, series, self.slot.term.entered, self.step.now);
+        let silent = self.step.roll.silent(who, series, self.slot.series.entered, self.step.now);
         let Some(seen) = self.step.roll.peers.get(&who.peer) else {
             return if silent { Place::Silent } else { Place::Coming };
         };
@@ -109,7 +109,7 @@ impl<'a> Facts<'a> {
             () if seen.has_left() => Place::Left,
             () if seen.beat.log != who.log => Place::OtherLog,
             () if here && silent => Place::Silent,
-            () if here && self.slot.term.has_closed(seen, who) => Place::Closed,
+            () if here && self.slot.series.has_closed(seen, who) => Place::Closed,
             () if !here && self.slot.is_elsewhere(seen) => Place::Elsewhere,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
             () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,

@@ -16,7 +16,7 @@ use crate::step::{Decision, Extension, Step};
 use crate::wire;
 
 use super::ballot::{RingState, Vote};
-use super::term::{Decided, Stage};
+use super::series::{Decided, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State};
 
@@ -55,7 +55,7 @@ impl State {
 
     fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
         let until = step.now + self.facts(step).done_time();
-        let ring_until = match self.slot.term.stage {
+        let ring_until = match self.slot.series.stage {
             // T_ring is three times what the ring needs, and a majority has ended: the others are close.
             Stage::Open { progress: Progress::Reduce, until, .. } => {
                 step.now + until.since(step.now) / 8
@@ -64,16 +64,16 @@ impl State {
         };
         let roster = wire::roster_digest(&self.law.run, &link.certificate.roster);
         let decided = Decided { link, roster, until, ring_until, since: step.now, by_commit };
-        self.slot.term.asking = None;
-        self.slot.term.fetch_after = step.now;
+        self.slot.series.asking = None;
+        self.slot.series.fetch_after = step.now;
         // The ring may still be needed by others: it ends by itself, or with the next epoch.
-        self.slot.term.stage = Stage::Decided(Box::new(decided));
+        self.slot.series.stage = Stage::Decided(Box::new(decided));
     }
 
     /// R17, R25: applies what is decided once its bytes are held here and, where that can be had,
     /// elsewhere; gives up when nobody serves them.
     pub(super) fn conclude(&mut self, step: &mut Step<'_>) -> bool {
-        let Stage::Decided(decided) = &self.slot.term.stage else { return false };
+        let Stage::Decided(decided) = &self.slot.series.stage else { return false };
         let update = decided.link.receipt.update;
         if !self.slot.held.is_here(&update) {
             // To fetch beside a ring that is about to end would fill the lines that it needs.
@@ -100,7 +100,7 @@ impl State {
             return false;
         }
         let Stage::Decided(decided) =
-            std::mem::replace(&mut self.slot.term.stage, Stage::Idle { patience: None })
+            std::mem::replace(&mut self.slot.series.stage, Stage::Idle { patience: None })
         else {
             return false;
         };
@@ -123,14 +123,14 @@ impl State {
         }
         let spent = self.facts(step).spent(receipt);
         step.put(Output::Apply(Arc::new(Apply::of(&law.run, &self.slot.head, receipt, spent))));
-        self.slot.term.stage = Stage::Applying(Box::new(decided));
+        self.slot.series.stage = Stage::Applying(Box::new(decided));
     }
 
     /// The outer step is taken: the epoch is committed, the next one begins.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
-        let stage = std::mem::replace(&mut self.slot.term.stage, Stage::Idle { patience: None });
+        let stage = std::mem::replace(&mut self.slot.series.stage, Stage::Idle { patience: None });
         let Stage::Applying(decided) = stage else {
-            self.slot.term.stage = stage;
+            self.slot.series.stage = stage;
             return;
         };
         let Decided { link, by_commit, .. } = *decided;

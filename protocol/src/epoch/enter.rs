@@ -12,8 +12,8 @@ use crate::wire;
 
 use super::State;
 use super::ballot::{Ballot, RingState, Vote};
+use super::series::Stage;
 use super::slot::Slot;
-use super::term::Stage;
 
 impl State {
     /// Binds a peer that has just started by the votes that its log still has.
@@ -38,13 +38,13 @@ impl State {
         let bound = self.votes.of(self.series());
         let (attempt, joined) = (bound.attempt(), bound.joined().cloned());
         let accepted = bound.accepted(attempt);
-        self.slot.term.attempt_seen = attempt;
+        self.slot.series.attempt_seen = attempt;
         if let Some(joined) = joined {
             let until = step.now + self.facts(step).join_time();
-            self.slot.term.stage = Stage::Joined { regroup: joined.digest, until };
+            self.slot.series.stage = Stage::Joined { regroup: joined.digest, until };
             self.note_joined(joined);
         } else if let Some(roster) = accepted {
-            self.slot.term.stage = match self.slot.roster(&roster) {
+            self.slot.series.stage = match self.slot.roster(&roster) {
                 // We voted on it, or may yet, once its update is here.
                 Some(body) => {
                     let until = step.now + self.facts(step).ring_time(body);
@@ -55,7 +55,7 @@ impl State {
         } else if attempt > 0 {
             let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
             let attempt = attempt.saturating_add(1);
-            self.slot.term.stage = Stage::Recover { attempt, since: step.now + wait };
+            self.slot.series.stage = Stage::Recover { attempt, since: step.now + wait };
         }
     }
 

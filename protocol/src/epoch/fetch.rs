@@ -10,25 +10,25 @@ use super::{Durability, State};
 
 impl State {
     pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
-        if self.slot.term.fetching == Some(update)
+        if self.slot.series.fetching == Some(update)
             || !self.facts(step).is_over(Timer::Fetch)
             || from.is_empty()
         {
             return;
         }
-        self.slot.term.fetching = Some(update);
+        self.slot.series.fetching = Some(update);
         step.put(Output::FetchUpdate(update, from));
     }
 
     pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
         self.slot.held.insert(update, durability);
-        self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
+        self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
     }
 
     pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
         self.slot.held.remove(&update);
-        self.slot.term.fetching = self.slot.term.fetching.filter(|other| *other != update);
-        self.slot.term.fetch_after = step.now + self.facts(step).repeat_interval();
+        self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
+        self.slot.series.fetch_after = step.now + self.facts(step).repeat_interval();
     }
 
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {

@@ -42,10 +42,10 @@ impl<'a> Facts<'a> {
             Message::Roster(roster) => self.may_ask(author) && self.follows(roster.attempt),
             Message::Status(status) => {
                 self.may_ask(author)
-                    || self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
+                    || self.slot.series.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
             }
             Message::Report(report) => {
-                self.slot.term.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
+                self.slot.series.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
             }
             Message::Refuse(refuse) => {
                 let mine =

@@ -37,7 +37,7 @@ impl State {
         chunk: (Digest, u32),
     ) {
         self.slot.remains.miss(chunk);
-        if self.slot.term.is_at(roster, Progress::Reduce) {
+        if self.slot.series.is_at(roster, Progress::Reduce) {
             self.recover(step, Reason::KeptUnserved);
         }
     }

@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::roll::Seen;
 use crate::step::Step;
 
-use super::term::Stage;
+use super::series::Stage;
 use super::timers::Timer;
 use super::{Facts, State};
 
@@ -39,7 +39,7 @@ impl State {
         if self.leaving.is_none() {
             return false;
         }
-        let open = match &self.slot.term.stage {
+        let open = match &self.slot.series.stage {
             Stage::Open { .. } | Stage::Decided(_) | Stage::Applying(_) => true,
             Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
         };
@@ -78,7 +78,7 @@ impl<'a> Facts<'a> {
     /// R12: whether somebody alive has entered a series of this epoch that we have not got, and we came here
     /// lately: it may lead us there.
     pub(super) fn may_be_led(self) -> bool {
-        let lately = self.step.now < self.slot.term.entered + self.step.roll.grace;
+        let lately = self.step.now < self.slot.series.entered + self.step.roll.grace;
         lately && self.can_part() && self.is_any_parted()
     }
 

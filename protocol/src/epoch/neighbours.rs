@@ -41,7 +41,7 @@ impl State {
 
     /// Reads heartbeats by the voters of the open series, if that is another one now.
     pub(super) fn follow_series(&mut self, step: &Step<'_>) {
-        let (series, voters) = (self.slot.term.series, &self.slot.term.voters);
+        let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
         self.reach.follow(step.roll, series, voters);
     }
 
@@ -73,7 +73,7 @@ impl<'a> Facts<'a> {
     /// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of
     /// them with anybody.
     pub(super) fn awaits_links(self) -> bool {
-        let Some(since) = self.slot.term.gathering.founding_since else { return false };
+        let Some(since) = self.slot.series.gathering.founding_since else { return false };
         let mut beside = self.candidates_beside();
         self.step.now < since + PUNCHING
             && beside.any(|(peer, seen)| !self.reach.is_linked(peer) || !seen.beat.direct)

@@ -19,8 +19,8 @@ use crate::step::{Decision, Step};
 
 use super::attendance::Question;
 use super::seats::seat;
+use super::series::{Asking, Stage};
 use super::slot::Declared;
-use super::term::{Asking, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State};
 
@@ -28,7 +28,7 @@ impl State {
     /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
     /// are still on their way into it, at most for the grace.
     pub(super) fn propose_first(&mut self, step: &mut Step<'_>) -> bool {
-        let idle = matches!(self.slot.term.stage, Stage::Idle { patience: None });
+        let idle = matches!(self.slot.series.stage, Stage::Idle { patience: None });
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
         let votes = self.is_voter() || !self.keeps(Rule::G1);
         // The cheapest first: most messages come while somebody still trains.
@@ -39,10 +39,10 @@ impl State {
             && self.facts(step).has_majority();
         let due = due && !self.facts(step).awaits_news();
         if !due {
-            self.slot.term.turn_since = None;
+            self.slot.series.turn_since = None;
             return false;
         }
-        self.slot.term.turn_since.get_or_insert(step.now);
+        self.slot.series.turn_since.get_or_insert(step.now);
         if !self.facts(step).is_over(Timer::FirstTurn) {
             return false;
         }
@@ -52,8 +52,8 @@ impl State {
 
     /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
     pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
-        let Stage::Recover { attempt, .. } = self.slot.term.stage else { return false };
-        let able = !self.behind && self.leaving.is_none() && self.slot.term.asking.is_none();
+        let Stage::Recover { attempt, .. } = self.slot.series.stage else { return false };
+        let able = !self.behind && self.leaving.is_none() && self.slot.series.asking.is_none();
         // G1: nobody reads a question of who has no vote.
         let able = able && (self.is_voter() || !self.keeps(Rule::G1));
         if !able
@@ -71,12 +71,12 @@ impl State {
         {
             return false;
         }
-        let attempt = self.slot.term.attempt_due(attempt);
+        let attempt = self.slot.series.attempt_due(attempt);
         if !self.facts(step).is_over(Timer::Stage) {
             return false;
         }
-        if attempt > ATTEMPTS_MAX && !self.slot.term.stuck_told {
-            self.slot.term.stuck_told = true;
+        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_told {
+            self.slot.series.stuck_told = true;
             let (epoch, attempts) = (self.series().epoch, attempt);
             step.put(Output::Event(crate::event::Event::Stuck { epoch, attempts }));
         }
@@ -96,8 +96,8 @@ impl State {
             step.put(Output::Send(*peer, Arc::clone(&query)));
         }
         let until = step.now + self.facts(step).ask_time();
-        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
-        self.slot.term.asking = Some(Asking { attempt, until, statuses, reports, query });
+        self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
+        self.slot.series.asking = Some(Asking { attempt, until, statuses, reports, query });
         true
     }
 
@@ -115,12 +115,12 @@ impl State {
             return;
         }
         if self.names_voter(&from) {
-            let highest = self.slot.term.answered.entry(from).or_default();
+            let highest = self.slot.series.answered.entry(from).or_default();
             *highest = status.attempt.max(*highest);
             self.slot.debts.pay(&from);
         }
         self.slot.lost.answers(&from);
-        if let Some(asking) = &mut self.slot.term.asking
+        if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
         {
@@ -142,7 +142,7 @@ impl State {
                 self.slot.ready.insert(from, declared);
             }
         }
-        if let Some(asking) = &mut self.slot.term.asking
+        if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == report.attempt
             && asking.reports.len() < MEMBERS_MAX
         {
@@ -152,7 +152,7 @@ impl State {
 
     /// Proposes once all alive have answered, or the time is over and a majority has.
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
-        let Some(asking) = &self.slot.term.asking else { return false };
+        let Some(asking) = &self.slot.series.asking else { return false };
         let (grounds, attempt) = (&self.slot.grounds, asking.attempt);
         let over = self.facts(step).is_over(Timer::Answers);
         let known = |p: &PeerId| {
@@ -170,21 +170,21 @@ impl State {
             if answered && !over {
                 return false;
             }
-            self.slot.term.asking = None;
+            self.slot.series.asking = None;
             self.slot.failures.count_here();
             self.count_debts(step, attempt);
             let attempt = attempt.saturating_add(1);
-            self.slot.term.stage = Stage::Recover { attempt, since: step.now };
+            self.slot.series.stage = Stage::Recover { attempt, since: step.now };
             return true;
         }
-        let Some(asking) = self.slot.term.asking.take() else { return false };
+        let Some(asking) = self.slot.series.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
         let keep =
             if free { self.facts(step).choose_keep(attempt, &asking.reports) } else { Vec::new() };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
-            self.slot.term.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
+            self.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
         }
         true
     }
@@ -199,8 +199,8 @@ impl State {
             let same =
                 |status: &Status| status.done.map(|vote| vote.r) == highest.map(|vote| vote.r);
             let authors = asking.statuses.iter().filter(|(_, (status, _))| same(status));
-            if self.slot.term.adopted.len() < MEMBERS_MAX {
-                let adopted = self.slot.term.adopted.entry(receipt.update).or_default();
+            if self.slot.series.adopted.len() < MEMBERS_MAX {
+                let adopted = self.slot.series.adopted.entry(receipt.update).or_default();
                 adopted.from.extend(authors.map(|(peer, _)| *peer));
             }
             return Some(receipt);
@@ -235,7 +235,7 @@ impl State {
         let said = step.out.len();
         self.on_roster(step, &message, &roster);
         // What we would not accept ourselves is never said.
-        let accepted = matches!(self.slot.term.stage, Stage::Open { .. });
+        let accepted = matches!(self.slot.series.stage, Stage::Open { .. });
         if accepted {
             step.out.insert(said, Decision::Out(Output::Gossip(message)));
             self.prove_to_all(step, &roster);
@@ -287,7 +287,7 @@ impl<'a> Facts<'a> {
     /// after it the other. Who sits out carries what it learnt.
     pub(super) fn sits_out(self, attempt: u64, peer: &PeerId) -> bool {
         let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
-        let in_vain = self.slot.term.stalled as usize + self.slot.lost.spoilt(self.step);
+        let in_vain = self.slot.series.stalled as usize + self.slot.lost.spoilt(self.step);
         in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
     }
 

@@ -12,7 +12,7 @@ use super::State;
 use super::attendance::Question;
 use super::ballot::RingState;
 use super::seats::pair;
-use super::term::Stage;
+use super::series::Stage;
 use super::timers::Timer;
 
 /// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
@@ -21,7 +21,7 @@ const ATTEMPTS_TOLD_MAX: u64 = 1 << 9;
 
 impl State {
     pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
-        if !self.slot.term.is_at(roster, Progress::Reduce) {
+        if !self.slot.series.is_at(roster, Progress::Reduce) {
             // What is decided meanwhile is fetched then.
             if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
                 ballot.ring = RingState::Lost;
@@ -49,7 +49,7 @@ impl State {
             self.slot.lost.report(step, lost.roster, lost.who, from);
         }
         self.slot.broken.insert(pair(from, lost.who));
-        if self.slot.term.is_at(lost.roster, Progress::Reduce) {
+        if self.slot.series.is_at(lost.roster, Progress::Reduce) {
             self.lose_ring(step, lost.roster);
         }
     }
@@ -77,7 +77,7 @@ impl State {
         if refuse.reason == Refusal::Unproven {
             return self.prove_adopted(step, from, &roster);
         }
-        if !self.slot.term.is_at(refuse.what, Progress::Accepted) {
+        if !self.slot.series.is_at(refuse.what, Progress::Accepted) {
             return;
         }
         match refuse.reason {
@@ -110,12 +110,12 @@ impl State {
     fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
         self.slot.debts.defer(&from);
         if promised == u64::MAX {
-            if self.slot.term.closed.len() < MEMBERS_MAX {
-                self.slot.term.closed.insert(from);
+            if self.slot.series.closed.len() < MEMBERS_MAX {
+                self.slot.series.closed.insert(from);
             }
-        } else if answers || self.slot.term.asking.is_some() {
+        } else if answers || self.slot.series.asking.is_some() {
             let most = self.facts(step).level().saturating_add(ATTEMPTS_TOLD_MAX);
-            let seen = &mut self.slot.term.attempt_seen;
+            let seen = &mut self.slot.series.attempt_seen;
             *seen = promised.min(most).max(*seen);
         }
     }
@@ -124,13 +124,13 @@ impl State {
     pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: Reason) {
         self.give_up(step, reason);
         let promised = self.votes.of(self.series()).attempt();
-        let attempt = self.slot.term.attempt_seen.max(promised).max(1).saturating_add(1);
-        self.slot.term.stage = Stage::Recover { attempt, since: step.now };
+        let attempt = self.slot.series.attempt_seen.max(promised).max(1).saturating_add(1);
+        self.slot.series.stage = Stage::Recover { attempt, since: step.now };
     }
 
     /// Ends the attempt under way, which counts against its proposer (G3).
     pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: Reason) {
-        if let Stage::Open { roster, .. } = self.slot.term.stage
+        if let Stage::Open { roster, .. } = self.slot.series.stage
             && let Some(proposer) = self.slot.roster(&roster).map(|roster| roster.proposer)
         {
             self.count_failure(proposer);
@@ -140,7 +140,7 @@ impl State {
 
     /// Gives up the roster under way, if there is one.
     pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: Reason) {
-        let Stage::Open { roster: digest, progress, .. } = self.slot.term.stage else { return };
+        let Stage::Open { roster: digest, progress, .. } = self.slot.series.stage else { return };
         if let Some(ballot) = self.slot.ballots.get_mut(&digest)
             && ballot.ring == RingState::Running
         {
@@ -153,13 +153,13 @@ impl State {
         let attempt = self.slot.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series().epoch;
         step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress, reason }));
-        self.slot.term.stage = Stage::Idle { patience: None };
+        self.slot.series.stage = Stage::Idle { patience: None };
     }
 
     /// R37: the deadline of any phase makes the next attempt due.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) -> bool {
         let over = || self.facts(step).is_over(Timer::Stage);
-        let reason = match self.slot.term.stage {
+        let reason = match self.slot.series.stage {
             Stage::Open { roster, progress, .. } if over() => match progress {
                 Progress::Accepted => {
                     self.note_late(step, roster);
@@ -217,7 +217,7 @@ impl State {
     fn note_mute(&mut self, roster: Digest) {
         let adopt = self.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
         let Some(update) = adopt.map(|receipt| receipt.update) else { return };
-        if let Some(adopted) = self.slot.term.adopted.get_mut(&update) {
+        if let Some(adopted) = self.slot.series.adopted.get_mut(&update) {
             adopted.missed = true;
         }
     }
@@ -226,19 +226,19 @@ impl State {
     /// from one that waits for its own.
     fn note_stalled(&mut self, roster: Digest) {
         if self.slot.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
-            self.slot.term.stalled = self.slot.term.stalled.saturating_add(1);
+            self.slot.series.stalled = self.slot.series.stalled.saturating_add(1);
         }
     }
 
     /// R38: a peer without a roster waits three times as long before it asks.
     pub(super) fn be_patient(&mut self, step: &Step<'_>) {
-        if let Stage::Idle { patience } = &self.slot.term.stage {
+        if let Stage::Idle { patience } = &self.slot.series.stage {
             let count = step.roll.live_in(self.series(), step.now).count() + 1;
             let wait = self.facts(step).accept_time()
                 + self.facts(step).ring_time_of(count, None)
                 + self.facts(step).done_time();
             let until = (step.now + 3 * wait).max(patience.unwrap_or(step.now));
-            self.slot.term.stage = Stage::Idle { patience: Some(until) };
+            self.slot.series.stage = Stage::Idle { patience: Some(until) };
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::wire;
 
 use super::attendance::Question;
 use super::gathering::Turn;
-use super::term::{Reply, Stage};
+use super::series::{Reply, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State};
 
@@ -53,19 +53,19 @@ impl State {
     /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
     pub(super) fn regroup(&mut self, step: &mut Step<'_>) -> bool {
         if !self.regroups_now(step) {
-            self.slot.term.gathering.turn = None;
+            self.slot.series.gathering.turn = None;
             return false;
         }
-        let number = self.slot.term.gathering.number_seen.saturating_add(1);
+        let number = self.slot.series.gathering.number_seen.saturating_add(1);
         self.wait_for_founders(step);
-        match self.slot.term.gathering.turn.filter(|turn| turn.number == number) {
+        match self.slot.series.gathering.turn.filter(|turn| turn.number == number) {
             Some(_) if !self.facts(step).is_over(Timer::RegroupTurn) => return false,
             Some(_) if self.facts(step).awaits_links() => return false,
             Some(_) => {}
             None => {
                 let due =
                     step.now + self.facts(step).founding_wait() + self.facts(step).turn(number);
-                self.slot.term.gathering.turn = Some(Turn { number, due });
+                self.slot.series.gathering.turn = Some(Turn { number, due });
                 return false;
             }
         }
@@ -76,7 +76,7 @@ impl State {
         }
         let message = self.seal(Message::Regroup(regroup.clone()));
         step.put(Output::Gossip(Arc::clone(&message)));
-        self.slot.term.gathering.turn = None;
+        self.slot.series.gathering.turn = None;
         self.on_regroup(step, &message, &regroup);
         true
     }
@@ -88,13 +88,13 @@ impl State {
             return;
         }
         let candidates = self.facts(step).candidates_beside().map(|(peer, _)| *peer).collect();
-        let gathering = &mut self.slot.term.gathering;
+        let gathering = &mut self.slot.series.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
         let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
         if gathering.candidates != candidates {
             gathering.candidates = candidates;
             if (early && gathering.number_seen == 0) || !self.keeps(Rule::G8) {
-                self.slot.term.gathering.turn = None;
+                self.slot.series.gathering.turn = None;
             }
         }
     }
@@ -109,7 +109,7 @@ impl State {
             Ahead::Proven => PROVEN_GRACES * step.roll.grace,
             Ahead::PassedOver => Duration::MAX,
         };
-        let gathering = &mut self.slot.term.gathering;
+        let gathering = &mut self.slot.series.gathering;
         let since = gathering.held_since.unwrap_or(step.now);
         gathering.held = gathering.held.saturating_add(step.now.since(since));
         gathering.held_since = (may && most > Duration::ZERO).then_some(step.now);
@@ -132,17 +132,17 @@ impl State {
             return;
         }
         // Numbers rise one by one; a jump would use them up.
-        let most = self.slot.term.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
+        let most = self.slot.series.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
         if regroup.number > most || regroup.number == u64::MAX {
             return;
         }
         self.learn_decrees(step, regroup.trust.as_deref());
         let digest = wire::regroup_digest(&self.law.run, regroup);
-        let known = self.slot.term.gathering.known(&self.me.peer, digest);
+        let known = self.slot.series.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
-        self.slot.term.gathering.number_seen =
-            self.slot.term.gathering.number_seen.max(regroup.number);
+        self.slot.series.gathering.number_seen =
+            self.slot.series.gathering.number_seen.max(regroup.number);
         let joined =
             self.votes.of(self.series()).joined().map_or(0, |joined| joined.regroup.number);
         if regroup.number <= joined || !regroup.members.contains(&self.me.voter()) {
@@ -165,19 +165,19 @@ impl State {
     /// R13: leaves the series, and those that it descends from, for ever.
     fn join(&mut self, step: &mut Step<'_>, digest: Digest, regroup: &Regroup) {
         self.abort(step, Reason::Regroup);
-        self.slot.term.asking = None;
+        self.slot.series.asking = None;
         let done =
             self.keeps(Rule::R13).then(|| self.facts(step).highest_done_of_chain()).flatten();
         let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
         let members = regroup.members.clone();
         let joined = Joined { digest, regroup, done };
-        self.slot.term.gathering.joined_at.get_or_insert(step.now);
+        self.slot.series.gathering.joined_at.get_or_insert(step.now);
         let proven = joined.done.as_ref().map(|done| wire::ranked(&self.law.run, done));
         let message = self.note_joined(joined);
         let until = step.now + self.facts(step).join_time();
-        self.slot.term.stage = Stage::Joined { regroup: digest, until };
-        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
+        self.slot.series.stage = Stage::Joined { regroup: digest, until };
+        self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
         step.put(Output::Gossip(message));
         for member in members.iter().filter(|m| m.peer != self.me.peer) {
             proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
@@ -195,7 +195,7 @@ impl State {
             step.put(Output::Fault(from, Fault::Certificate(CertificateFault::ImpossibleVote)));
             return;
         }
-        let Some(known) = self.slot.term.gathering.joined(&me, digest) else { return };
+        let Some(known) = self.slot.series.gathering.joined(&me, digest) else { return };
         let member = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == from);
         if known.regroup.as_ref().is_some_and(|regroup| !member(regroup)) {
             return;
@@ -220,8 +220,8 @@ impl State {
     /// R13: when every member has joined, the new series is open. Only the last Regroup joined is
     /// ever entered.
     pub(super) fn open_joined(&mut self, step: &mut Step<'_>) -> bool {
-        let Stage::Joined { regroup: digest, .. } = self.slot.term.stage else { return false };
-        let Some(known) = self.slot.term.gathering.known.get(&digest) else { return false };
+        let Stage::Joined { regroup: digest, .. } = self.slot.series.stage else { return false };
+        let Some(known) = self.slot.series.gathering.known.get(&digest) else { return false };
         let Some(regroup) = &known.regroup else { return false };
         let joins: Option<Vec<_>> = regroup
             .members
@@ -275,7 +275,7 @@ impl State {
         });
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));
-        let gathering = &mut self.slot.term.gathering;
+        let gathering = &mut self.slot.series.gathering;
         gathering.number_seen = gathering.number_seen.max(regroup.number);
         let known = gathering.known(&me, digest);
         known.regroup.get_or_insert_with(|| Arc::new(regroup));
@@ -321,7 +321,7 @@ impl State {
 
     /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.
     pub(super) fn repeat_join(&self, step: &mut Step<'_>, digest: Digest) {
-        let Some(known) = self.slot.term.gathering.known.get(&digest) else { return };
+        let Some(known) = self.slot.series.gathering.known.get(&digest) else { return };
         let Some(regroup) = &known.regroup else { return };
         let Some((join, _)) = known.joins.get(&self.me.peer) else { return };
         let proven = join.done;
@@ -339,12 +339,12 @@ impl State {
 
 impl<'a> Facts<'a> {
     fn founding_wait(self) -> Duration {
-        let first = self.voters().is_empty() && self.slot.term.gathering.number_seen == 0;
+        let first = self.voters().is_empty() && self.slot.series.gathering.number_seen == 0;
         if first { self.step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
     }
 
     fn may_regroup(self) -> bool {
-        let waits = match &self.slot.term.stage {
+        let waits = match &self.slot.series.stage {
             Stage::Decided(_) | Stage::Applying(_) => false,
             Stage::Joined { .. } => self.is_over(Timer::Stage),
             _ => true,
@@ -394,7 +394,7 @@ impl<'a> Facts<'a> {
             .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
         let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
         let key = |v: &Voter| {
-            let number = self.slot.term.gathering.number_seen;
+            let number = self.slot.series.gathering.number_seen;
             order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
         };
         all.sort_by_cached_key(|v| (!self.voters().contains(v), v.peer != self.me.peer, key(v)));
@@ -405,7 +405,7 @@ impl<'a> Facts<'a> {
 
     /// G8: whether a founding of ours names a peer.
     fn founds(self, peer: &PeerId, seen: &Seen) -> bool {
-        let gathering = &self.slot.term.gathering;
+        let gathering = &self.slot.series.gathering;
         let enough = |joined: &BTreeSet<PeerId>| joined.len() >= self.law.peers_min;
         let joined = gathering.joined_last(&self.me.peer).filter(enough);
         let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
@@ -422,7 +422,7 @@ impl<'a> Facts<'a> {
             outside.map(|v| Some((*v, self.place(v).absence()?))).collect();
         Some(Regroup {
             series: self.series(),
-            number: self.slot.term.gathering.number_seen.saturating_add(1),
+            number: self.slot.series.gathering.number_seen.saturating_add(1),
             proposer: self.me.peer,
             members,
             absent: absent?,
@@ -451,8 +451,8 @@ impl<'a> Facts<'a> {
         }
         if self.voters().is_empty() {
             // G8: whoever came after the first one that we joined waits for the next epoch.
-            let since = self.slot.term.gathering.joined_at.unwrap_or(self.step.now);
-            let gathering = &self.slot.term.gathering;
+            let since = self.slot.series.gathering.joined_at.unwrap_or(self.step.now);
+            let gathering = &self.slot.series.gathering;
             let waited_for = |peer: &PeerId, seen: &Seen| {
                 !self.keeps(Rule::G8)
                     || (seen.since + FOUNDER_KNOWN <= since
@@ -472,7 +472,7 @@ impl<'a> Facts<'a> {
 
     /// Whether a peer has not joined several Regroups that named it and that we have joined.
     fn keeps_away(self, peer: &PeerId) -> bool {
-        let passed = || self.slot.term.gathering.passed_by(&self.me.peer, peer);
+        let passed = || self.slot.series.gathering.passed_by(&self.me.peer, peer);
         !self.names_voter(peer) && passed() > PASSED_MAX
     }
 

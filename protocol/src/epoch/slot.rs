@@ -16,7 +16,7 @@ use super::ground::Grounds;
 use super::held::Held;
 use super::loss::Losses;
 use super::remains::Remains;
-use super::term::{Adopted, Term};
+use super::series::{Adopted, SeriesState};
 
 /// One epoch.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Slot {
     pub(super) unserved: BTreeSet<Digest>,
     /// The roster that somebody else's `Commit` decided for us.
     pub(super) commit_heard: Option<Digest>,
-    pub(super) term: Term,
+    pub(super) series: SeriesState,
 }
 
 /// A delta that is frozen.
@@ -128,7 +128,7 @@ impl Slot {
             remains: Remains::default(),
             unserved: BTreeSet::new(),
             commit_heard: None,
-            term: Term::new(now, series, voters),
+            series: SeriesState::new(now, series, voters),
         }
     }
 
@@ -139,7 +139,7 @@ impl Slot {
         let voters = opening.regroup.members.clone();
         self.openings.push(opening);
         self.chain.push(series);
-        self.term = Term::new(now, series, voters);
+        self.series = SeriesState::new(now, series, voters);
     }
 
     /// A roster, if its body is known.
@@ -188,7 +188,7 @@ impl Slot {
         }
         let forced = self.forced.as_ref().is_some_and(|forced| forced.update == update);
         if forced {
-            from.extend(self.term.voters.iter().map(|voter| voter.peer));
+            from.extend(self.series.voters.iter().map(|voter| voter.peer));
         }
         let mut seen = BTreeSet::from([me]);
         from.retain(|peer| seen.insert(*peer));
@@ -203,7 +203,7 @@ impl Slot {
         let mut voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
         voted.any(|ballot| {
             ballot.roster.as_ref().is_some_and(|roster| {
-                roster.series == self.term.series
+                roster.series == self.series.name
                     && rank < roster.attempt
                     && roster.attempt < attempt
             })
@@ -281,7 +281,7 @@ impl Slot {
         let missing = |(update, adopted): (&Digest, &Adopted)| {
             adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
         };
-        self.term.adopted.iter().any(missing)
+        self.series.adopted.iter().any(missing)
     }
 
     /// The weight of our frozen delta; 0 while there is none.
@@ -298,7 +298,7 @@ impl Slot {
     /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
     pub(super) fn is_elsewhere(&self, seen: &Seen) -> bool {
         let beat = &seen.beat;
-        if !beat.series.is_beside(&self.term.series) {
+        if !beat.series.is_beside(&self.series.name) {
             return false;
         }
         let chain = &self.chain;
@@ -307,7 +307,7 @@ impl Slot {
         };
         let ours = chain.get(index + 1).and_then(|next| next.regroup);
         // A peer that joined ours may have said before that it had joined one that never opened.
-        let news = seen.named(beat.series).is_some_and(|at| at > self.term.entered);
+        let news = seen.named(beat.series).is_some_and(|at| at > self.series.entered);
         (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
     }
 }

@@ -6,7 +6,7 @@ use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 use crate::step::Step;
 
 use super::State;
-use super::term::Stage;
+use super::series::Stage;
 
 impl State {
     /// The head that the open epoch follows.
@@ -18,13 +18,13 @@ impl State {
     /// The series that we are in.
     #[must_use]
     pub fn series(&self) -> Series {
-        self.slot.term.series
+        self.slot.series.name
     }
 
     /// Who decides it.
     #[must_use]
     pub fn voters(&self) -> &[Voter] {
-        &self.slot.term.voters
+        &self.slot.series.voters
     }
 
     /// The Regroups of the open epoch, in order.
@@ -36,7 +36,7 @@ impl State {
     /// The Regroup that binds us and has not opened.
     #[must_use]
     pub fn joined(&self) -> Option<Digest> {
-        match self.slot.term.stage {
+        match self.slot.series.stage {
             Stage::Joined { regroup, .. } => Some(regroup),
             _ => None,
         }
@@ -45,7 +45,7 @@ impl State {
     /// The link of the open epoch, once it is decided.
     #[must_use]
     pub fn decided(&self) -> Option<&Link> {
-        match &self.slot.term.stage {
+        match &self.slot.series.stage {
             Stage::Decided(decided) | Stage::Applying(decided) => Some(&decided.link),
             _ => None,
         }
@@ -54,7 +54,7 @@ impl State {
     /// The same once it is on disk, with the update: what may be passed on.
     #[must_use]
     pub fn decided_for_good(&self) -> Option<&Link> {
-        match &self.slot.term.stage {
+        match &self.slot.series.stage {
             Stage::Applying(decided) => Some(&decided.link),
             _ => None,
         }
@@ -71,7 +71,7 @@ impl State {
     pub fn phase(&self) -> (Phase, u64) {
         let attempt_of =
             |digest: &Digest| self.slot.roster(digest).map_or(0, |roster| roster.attempt);
-        match &self.slot.term.stage {
+        match &self.slot.series.stage {
             _ if self.behind => (Phase::Behind, 0),
             Stage::Idle { .. } if self.slot.frozen.is_some() => (Phase::Ready, 0),
             Stage::Idle { .. } => (Phase::Train, 0),

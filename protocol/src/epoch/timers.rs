@@ -8,7 +8,7 @@ use crate::event::Progress;
 use crate::time::Time;
 
 use super::Facts;
-use super::term::{Stage, Term};
+use super::series::{SeriesState, Stage};
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,13 @@ impl Timer {
 impl<'a> Facts<'a> {
     /// The table: when a timer is over; `None` where it does not run.
     fn due(self, timer: Timer) -> Option<Time> {
-        let term = &self.state.slot.term;
+        let series = &self.state.slot.series;
         match timer {
-            Timer::Answers => term.asking.as_ref().map(|asking| asking.until),
-            Timer::Roster => term.awaited.map(|awaited| awaited.until),
-            Timer::FirstTurn => term.turn_since.map(|since| since + self.turn(1)),
-            Timer::Stage => self.stage_due(term),
-            Timer::Ring => match &term.stage {
+            Timer::Answers => series.asking.as_ref().map(|asking| asking.until),
+            Timer::Roster => series.awaited.map(|awaited| awaited.until),
+            Timer::FirstTurn => series.turn_since.map(|since| since + self.turn(1)),
+            Timer::Stage => self.stage_due(series),
+            Timer::Ring => match &series.stage {
                 Stage::Decided(decided) => Some(decided.ring_until),
                 Stage::Idle { .. }
                 | Stage::Open { .. }
@@ -74,19 +74,19 @@ impl<'a> Facts<'a> {
             },
             Timer::Grace => self.grace_until(),
             Timer::Guests => self.guests_until(),
-            Timer::Fetch => Some(term.fetch_after),
-            Timer::RegroupTurn => term.gathering.turn.map(|turn| turn.due),
-            Timer::Repeat => Some(term.repeat_at),
+            Timer::Fetch => Some(series.fetch_after),
+            Timer::RegroupTurn => series.gathering.turn.map(|turn| turn.due),
+            Timer::Repeat => Some(series.repeat_at),
             Timer::Leave => self.leaving,
         }
     }
 
-    fn stage_due(self, term: &'a Term) -> Option<Time> {
-        match &term.stage {
+    fn stage_due(self, series: &'a SeriesState) -> Option<Time> {
+        match &series.stage {
             Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
             Stage::Idle { patience } => *patience,
             Stage::Recover { attempt, since } => {
-                Some(*since + self.turn(term.attempt_due(*attempt)))
+                Some(*since + self.turn(series.attempt_due(*attempt)))
             }
             Stage::Decided(decided) => Some(decided.until),
             Stage::Applying(_) => None,
@@ -95,14 +95,14 @@ impl<'a> Facts<'a> {
 
     /// Whether anything happens when that timer is over.
     fn is_waiting(self, timer: Timer) -> bool {
-        let term = &self.state.slot.term;
+        let series = &self.state.slot.series;
         match timer {
             // The end of a voter's grace is seen at our next heartbeat.
             Timer::Grace | Timer::Guests => {
-                matches!(term.stage, Stage::Idle { .. } | Stage::Recover { .. })
+                matches!(series.stage, Stage::Idle { .. } | Stage::Recover { .. })
             }
             Timer::Repeat => {
-                let repeats = match term.stage {
+                let repeats = match series.stage {
                     Stage::Open { progress, .. } => progress != Progress::Reduce,
                     Stage::Joined { .. } => true,
                     Stage::Idle { .. }
@@ -110,7 +110,7 @@ impl<'a> Facts<'a> {
                     | Stage::Decided(_)
                     | Stage::Applying(_) => false,
                 };
-                repeats || term.asking.is_some()
+                repeats || series.asking.is_some()
             }
             Timer::Answers
             | Timer::Roster

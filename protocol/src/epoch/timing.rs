@@ -15,7 +15,7 @@ use crate::step::Step;
 
 use super::attendance::{Place, Question};
 use super::ballot::Ballot;
-use super::term::{Reply, Stage};
+use super::series::{Reply, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State};
 
@@ -25,7 +25,7 @@ impl State {
     /// Whether a repeated message may be answered to `peer` now: once per [`REPEAT_MIN`], so that
     /// two peers that answer each other do so slowly.
     pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, to: Reply) -> bool {
-        let replied = &mut self.slot.term.replied;
+        let replied = &mut self.slot.series.replied;
         let due = replied.get(&(peer, to)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
         if due {
             replied.insert((peer, to), step.now);
@@ -38,15 +38,15 @@ impl State {
         if self.left || !self.facts(step).is_over(Timer::Repeat) {
             return;
         }
-        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
-        if let Some(asking) = &self.slot.term.asking {
+        self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
+        if let Some(asking) = &self.slot.series.asking {
             for (peer, _) in step.roll.live_in(self.series(), step.now) {
                 if !asking.statuses.contains_key(peer) || !asking.reports.contains_key(peer) {
                     step.put(Output::Send(*peer, Arc::clone(&asking.query)));
                 }
             }
         }
-        match self.slot.term.stage {
+        match self.slot.series.stage {
             Stage::Open { roster, progress: Progress::Accepted, .. } => {
                 self.repeat_accept(step, roster);
             }
@@ -139,7 +139,7 @@ impl<'a> Facts<'a> {
         let mine = key(&self.me.peer);
         // Peers that are on their way count as well: just after a Regroup opens, nobody has named
         // its series yet.
-        let joined = matches!(self.slot.term.stage, Stage::Joined { .. });
+        let joined = matches!(self.slot.series.stage, Stage::Joined { .. });
         // G1: who does not vote has no turn. Where nobody does yet, everyone has.
         let may = |peer: &PeerId| {
             joined || self.voters().is_empty() || self.names_voter(peer) || !self.keeps(Rule::G1)
@@ -174,7 +174,7 @@ impl<'a> Facts<'a> {
     /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined, but for those by
     /// which the list of members shrank (R39).
     pub(super) fn join_time(self) -> Duration {
-        let stalled = self.slot.term.gathering.stalled_count(&self.me.peer);
+        let stalled = self.slot.series.gathering.stalled_count(&self.me.peer);
         (4 * self.usual_trip() + ACCEPT_BASE) * (1 << stalled.min(DOUBLINGS_MAX))
     }
 

@@ -19,7 +19,7 @@ use crate::time::Time;
 use crate::wire;
 
 use super::ballot::{Ballot, RingState, Vote};
-use super::term::{Reply, Stage};
+use super::series::{Reply, Stage};
 use super::{Facts, Rule, State};
 
 impl State {
@@ -55,8 +55,8 @@ impl State {
         if self.keeps(Rule::R2) && self.promised() < attempt {
             self.log(step, Record::Promised { series: self.series(), attempt });
         }
-        self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(attempt);
-        let under_way = match &self.slot.term.stage {
+        self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(attempt);
+        let under_way = match &self.slot.series.stage {
             Stage::Open { roster, .. } => self.slot.roster(roster).map(|r| r.attempt),
             _ => None,
         };
@@ -65,14 +65,14 @@ impl State {
         }
         let next = attempt.saturating_add(1);
         let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
-        match &self.slot.term.stage {
+        match &self.slot.series.stage {
             Stage::Recover { attempt: mine, .. } if *mine > next => {}
             Stage::Idle { .. } | Stage::Recover { .. } => {
-                self.slot.term.stage = Stage::Recover { attempt: next, since: step.now + wait };
+                self.slot.series.stage = Stage::Recover { attempt: next, since: step.now + wait };
             }
             _ => {}
         }
-        self.slot.term.asking.take_if(|asking| asking.attempt < attempt);
+        self.slot.series.asking.take_if(|asking| asking.attempt < attempt);
     }
 
     /// Our highest vote in this series.
@@ -107,7 +107,7 @@ impl State {
         }
         self.learn_decrees(step, roster.trust.as_deref());
         let roster = self.note_roster(digest, message, roster);
-        self.slot.term.attempt_seen = self.slot.term.attempt_seen.max(roster.attempt);
+        self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
             if self.facts(step).stands_by(&roster) && self.may_reply(step, proposer, Reply::Roster)
@@ -192,12 +192,13 @@ impl State {
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
         self.abort(step, Reason::HigherAttempt);
         self.log(step, Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
-        self.slot.term.asking.take_if(|asking| asking.attempt <= roster.attempt);
-        self.slot.term.turn_since = None;
+        self.slot.series.asking.take_if(|asking| asking.attempt <= roster.attempt);
+        self.slot.series.turn_since = None;
         let until = step.now + self.facts(step).accept_time_of(roster);
-        self.slot.term.awaited = None;
-        self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Accepted, until };
-        self.slot.term.repeat_at = step.now + self.facts(step).repeat_interval();
+        self.slot.series.awaited = None;
+        self.slot.series.stage =
+            Stage::Open { roster: digest, progress: Progress::Accepted, until };
+        self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
         let logged = self.votes.of(roster.series).accepted(roster.attempt);
         assert!(logged == Some(digest), "R1: an Accept is logged before it counts");
         let (me, message) = (self.me.peer, self.accept_message(digest));
@@ -282,7 +283,7 @@ impl State {
 
     /// Moves the accepted roster on: Accepts complete, update held, vote due.
     pub(super) fn settle(&mut self, step: &mut Step<'_>) -> bool {
-        match self.slot.term.stage {
+        match self.slot.series.stage {
             Stage::Open { roster, progress, until } => match progress {
                 Progress::Accepted => self.settle_accepted(step, roster),
                 Progress::Reduce => self.settle_reduce(step, roster, until),
@@ -309,7 +310,7 @@ impl State {
             return false;
         }
         let until = step.now + self.facts(step).ring_time(&roster);
-        self.slot.term.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
+        self.slot.series.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
         let index = roster.ring().position(|m| m.peer == self.me.peer);
         let layout = Layout::of(&roster, self.law.elements).filter(|_| roster.is_free());
         if let (Some(layout), Some(index)) = (layout, index) {
@@ -331,7 +332,7 @@ impl State {
             // Whoever is first waits for those who still compute, or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
             let until = until.max(step.now + self.facts(step).done_time());
-            self.slot.term.stage =
+            self.slot.series.stage =
                 Stage::Open { roster: digest, progress: Progress::Finished, until };
             return true;
         }

@@ -15,8 +15,8 @@ use super::ground::Grounds;
 
 /// One series.
 #[derive(Clone, Debug)]
-pub(super) struct Term {
-    pub(super) series: Series,
+pub(super) struct SeriesState {
+    pub(super) name: Series,
     pub(super) voters: Vec<Voter>,
     pub(super) entered: Time,
     pub(super) stage: Stage,
@@ -129,10 +129,10 @@ impl Asking {
     }
 }
 
-impl Term {
+impl SeriesState {
     pub(super) fn new(now: Time, series: Series, voters: Vec<Voter>) -> Self {
         Self {
-            series,
+            name: series,
             voters,
             entered: now,
             stage: Stage::Idle { patience: None },
