@@ -35,7 +35,8 @@ mod decrees;
 mod admission;
 mod trouble;
 mod backoff;
-mod places;
+mod patience;
+mod roster;
 mod seats;
 mod reach;
 mod neighbours;
@@ -49,9 +50,10 @@ mod ground;
 mod propose;
 mod recover;
 mod fetch;
-mod regroup;
+mod reconfigure;
+mod founders;
 mod commit;
-mod keep;
+mod salvage;
 mod leave;
 mod loss;
 
@@ -236,7 +238,7 @@ impl State {
     /// When a condition can change without an input.
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
-        self.facts(step).deadline()
+        timers::deadline(self.facts(step))
     }
 
     fn advance(&mut self, step: &mut Step<'_>) {
@@ -291,11 +293,11 @@ impl State {
             return;
         }
         let from = message.author();
-        if let Some(fault) = self.facts(step).fault_of(from, message.body()) {
+        if let Some(fault) = gate::fault_of(self.facts(step), from, message.body()) {
             step.put(Output::Fault(from, fault));
             return;
         }
-        if !self.facts(step).has_say(&from, message.body()) {
+        if !gate::has_say(self.facts(step), &from, message.body()) {
             return;
         }
         match message.body() {

@@ -156,6 +156,14 @@ impl<'a> Facts<'a> {
     pub(super) fn has_majority(self) -> bool {
         majority(self.voters(), |voter| self.present(voter))
     }
+
+    /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.
+    pub(super) fn is_any_voter_here(self) -> bool {
+        let votes = |(peer, seen): (&PeerId, &Seen)| {
+            self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
+        };
+        self.is_voter() || self.live(Question::MayRegroup).any(votes)
+    }
 }
 
 fn is_a_step_behind(seen: &Seen, series: Series) -> bool {

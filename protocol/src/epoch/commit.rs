@@ -18,7 +18,7 @@ use crate::wire;
 use super::ballot::{RingState, Vote};
 use super::series::{Decided, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State};
+use super::{Facts, Rule, State, timers};
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
@@ -78,7 +78,7 @@ impl State {
         if !self.slot.held.is_here(&update) {
             // To fetch beside a ring that is about to end would fill the lines that it needs.
             let ballot = self.slot.ballots.get(&decided.roster);
-            if !self.facts(step).is_over(Timer::Ring)
+            if !timers::is_over(self.facts(step), Timer::Ring)
                 && ballot.is_some_and(|b| b.ring == RingState::Running)
             {
                 return false;
@@ -96,7 +96,7 @@ impl State {
             self.fetch(step, update, from);
             return false;
         }
-        if !self.facts(step).is_over(Timer::Stage) && !self.facts(step).copied(decided) {
+        if !timers::is_over(self.facts(step), Timer::Stage) && !copied(self.facts(step), decided) {
             return false;
         }
         let Stage::Decided(decided) =
@@ -121,7 +121,7 @@ impl State {
             let short = Commit::Short { series, roster, r, update, dones };
             step.put(Output::Gossip(self.seal(Message::Commit(short))));
         }
-        let spent = self.facts(step).spent(receipt);
+        let spent = spent(self.facts(step), receipt);
         step.put(Output::Apply(Arc::new(Apply::of(&law.run, &self.slot.head, receipt, spent))));
         self.slot.series.stage = Stage::Applying(Box::new(decided));
     }
@@ -219,37 +219,36 @@ impl State {
     }
 }
 
-impl<'a> Facts<'a> {
-    /// R17: whether every other live voter with a place in the ring has voted as well. Who has
-    /// committed the epoch has voted, and repeats its vote no more.
-    fn copied(self, decided: &Decided) -> bool {
-        let roster = &decided.link.certificate.roster;
-        let has_place = roster.ring().any(|m| m.peer == self.me.peer);
-        let committed = |peer: &PeerId| {
-            self.step
-                .roll
-                .peers
-                .get(peer)
-                .is_some_and(|seen| seen.beat.head.epoch >= self.series().epoch)
-        };
-        let Some(ballot) = self.slot.ballots.get(&decided.roster) else { return true };
-        !has_place
-            || roster.ring().all(|m| {
-                m.peer == self.me.peer
-                    || ballot.dones.contains_key(&m.peer)
-                    || committed(&m.peer)
-                    || !self.step.roll.alive(&m.peer, self.step.now)
-                    || !self.names_voter(&m.peer)
-            })
-    }
+/// R17: whether every other live voter with a place in the ring has voted as well. Who has
+/// committed the epoch has voted, and repeats its vote no more.
+fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
+    let roster = &decided.link.certificate.roster;
+    let has_place = roster.ring().any(|m| m.peer == facts.me.peer);
+    let committed = |peer: &PeerId| {
+        facts
+            .step
+            .roll
+            .peers
+            .get(peer)
+            .is_some_and(|seen| seen.beat.head.epoch >= facts.series().epoch)
+    };
+    let Some(ballot) = facts.slot.ballots.get(&decided.roster) else { return true };
+    !has_place
+        || roster.ring().all(|m| {
+            m.peer == facts.me.peer
+                || ballot.dones.contains_key(&m.peer)
+                || committed(&m.peer)
+                || !facts.step.roll.alive(&m.peer, facts.step.now)
+                || !facts.names_voter(&m.peer)
+        })
+}
 
-    /// R34: the blocks in which our frozen delta is.
-    fn spent(self, receipt: &Receipt) -> Blocks {
-        let (law, Me { peer: me, incarnation, .. }) = (&self.law, &self.me);
-        if self.keeps(Rule::R34) {
-            return receipt.spent(me, *incarnation, law.elements);
-        }
-        let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
-        if formed { Blocks::all(law.elements) } else { Blocks::default() }
+/// R34: the blocks in which our frozen delta is.
+fn spent(facts: Facts<'_>, receipt: &Receipt) -> Blocks {
+    let (law, Me { peer: me, incarnation, .. }) = (&facts.law, &facts.me);
+    if facts.keeps(Rule::R34) {
+        return receipt.spent(me, *incarnation, law.elements);
     }
+    let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
+    if formed { Blocks::all(law.elements) } else { Blocks::default() }
 }

@@ -10,10 +10,10 @@ use crate::output::Output;
 use crate::step::Step;
 use crate::wire;
 
-use super::State;
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::Stage;
 use super::slot::Slot;
+use super::{State, patience, roster};
 
 impl State {
     /// Binds a peer that has just started by the votes that its log still has.
@@ -91,10 +91,10 @@ impl State {
 
     /// Begins the epoch after `head`.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
-        self.ready_median = self.facts(step).measured().or(self.ready_median);
+        self.ready_median = patience::measured(self.facts(step)).or(self.ready_median);
         self.count_guests(step);
         self.count_late(step);
-        self.trouble.count_epoch(&self.facts(step).troubled(), &self.slot.members_seen());
+        self.trouble.count_epoch(&roster::troubled(self.facts(step)), &self.slot.members_seen());
         let stalled =
             if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
         self.stalls.count_epoch(&self.slot.stallers(), &stalled);

@@ -6,12 +6,12 @@ use crate::step::Step;
 
 use super::ballot::RingState;
 use super::timers::Timer;
-use super::{Durability, State};
+use super::{Durability, State, timers};
 
 impl State {
     pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
         if self.slot.series.fetching == Some(update)
-            || !self.facts(step).is_over(Timer::Fetch)
+            || !timers::is_over(self.facts(step), Timer::Fetch)
             || from.is_empty()
         {
             return;

@@ -20,107 +20,97 @@
 use crate::fault::{Fault, ReadyFault};
 use crate::id::PeerId;
 use crate::message::{Message, Voter};
-use crate::roll::Seen;
 
-use super::attendance::Question;
-use super::{Facts, Rule};
+use super::{Facts, Rule, roster};
 
 /// How far above what a majority has come to an attempt is read: they are made one by one, and the word of
-/// one voter raises the next one by half of that ([`super::recover`]).
+/// one voter raises the next one by half of that (`learn_promise`).
 const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
 
-impl<'a> Facts<'a> {
-    /// Whether `message` of `author`, about our series, is to be read.
-    pub(super) fn has_say(self, author: &PeerId, message: &Message) -> bool {
-        // T2: whoever is not in has no say.
-        if self.is_stranger(author) && !matches!(message, Message::Commit(_)) {
-            return false;
+/// Whether `message` of `author`, about our series, is to be read.
+pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
+    // T2: whoever is not in has no say.
+    if facts.is_stranger(author) && !matches!(message, Message::Commit(_)) {
+        return false;
+    }
+    match message {
+        Message::Done(_) | Message::Ground(_) => facts.names_voter(author),
+        Message::Query(query) => may_ask(facts, author) && follows(facts, query.attempt),
+        Message::Roster(roster) => may_ask(facts, author) && follows(facts, roster.attempt),
+        Message::Status(status) => {
+            may_ask(facts, author)
+                || facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
         }
-        match message {
-            Message::Done(_) | Message::Ground(_) => self.names_voter(author),
-            Message::Query(query) => self.may_ask(author) && self.follows(query.attempt),
-            Message::Roster(roster) => self.may_ask(author) && self.follows(roster.attempt),
-            Message::Status(status) => {
-                self.may_ask(author)
-                    || self.slot.series.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
-            }
-            Message::Report(report) => {
-                self.slot.series.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
-            }
-            Message::Refuse(refuse) => {
-                let mine =
-                    || self.slot.roster(&refuse.what).is_some_and(|r| r.proposer == self.me.peer);
-                self.may_ask(author) || mine()
-            }
-            Message::Accept(accept) => match self.slot.roster(&accept.roster) {
-                Some(roster) => roster.member(author).is_some(),
-                None => self.takes_part(author),
-            },
-            Message::Lost(lost) => {
-                self.slot.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
-            }
-            Message::Regroup(_) => {
-                self.is_heard(author) && (self.names_voter(author) || !self.is_any_voter_here())
-            }
-            Message::Ready(_) | Message::Join(_) => self.is_heard(author),
-            Message::Commit(_)
-            | Message::Heartbeat(_)
-            | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => true,
+        Message::Report(report) => {
+            facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
         }
-    }
-
-    /// G2: whether honest peers can have come to that attempt. One far above is not read, and not counted as
-    /// seen; else a liar that tells one half of far attempts tears the two apart.
-    fn follows(self, attempt: u64) -> bool {
-        attempt <= self.level().saturating_add(ATTEMPTS_AHEAD_MAX)
-    }
-
-    /// The attempt that a majority of voters has come to, by what each last said of itself. What we alone have
-    /// come to is none: who is refused with far promises would run ahead of those who do not answer it.
-    pub(super) fn level(self) -> u64 {
-        let (series, mine) = (self.series(), self.votes.of(self.series()).attempt());
-        let told = |voter: &Voter| {
-            let beat = self.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
-            beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
-        };
-        let named = |voter: &Voter| if *voter == self.me.voter() { mine } else { told(voter) };
-        let mut all: Vec<u64> = self.voters().iter().map(named).collect();
-        all.sort_unstable_by(|a, b| b.cmp(a));
-        all.get(all.len() / 2).copied().unwrap_or(mine)
-    }
-
-    fn is_heard(self, peer: &PeerId) -> bool {
-        *peer == self.me.peer || self.step.roll.peers.contains_key(peer)
-    }
-
-    /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.
-    pub(super) fn is_any_voter_here(self) -> bool {
-        let votes = |(peer, seen): (&PeerId, &Seen)| {
-            self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
-        };
-        self.is_voter() || self.live(Question::MayRegroup).any(votes)
-    }
-
-    /// G1: only who votes proposes, and asks before that.
-    fn may_ask(self, peer: &PeerId) -> bool {
-        self.names_voter(peer) || (!self.keeps(Rule::G1) && self.takes_part(peer))
-    }
-
-    /// Whether a peer votes in this series, or has something to contribute.
-    fn takes_part(self, peer: &PeerId) -> bool {
-        *peer == self.me.peer || self.names_voter(peer) || self.slot.ready.contains_key(peer)
-    }
-
-    /// What `message` proves against its author, about our series.
-    pub(super) fn fault_of(self, author: PeerId, message: &Message) -> Option<Fault> {
-        match message {
-            Message::Ready(ready) if !self.can_weigh(ready.weight) => {
-                Some(Fault::Ready(ReadyFault::Weight))
-            }
-            Message::Roster(roster) => self.check_roster(author, roster).err().map(Fault::Roster),
-            _ => None,
+        Message::Refuse(refuse) => {
+            let mine =
+                || facts.slot.roster(&refuse.what).is_some_and(|r| r.proposer == facts.me.peer);
+            may_ask(facts, author) || mine()
         }
+        Message::Accept(accept) => match facts.slot.roster(&accept.roster) {
+            Some(roster) => roster.member(author).is_some(),
+            None => takes_part(facts, author),
+        },
+        Message::Lost(lost) => {
+            facts.slot.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
+        }
+        Message::Regroup(_) => {
+            is_heard(facts, author) && (facts.names_voter(author) || !facts.is_any_voter_here())
+        }
+        Message::Ready(_) | Message::Join(_) => is_heard(facts, author),
+        Message::Commit(_)
+        | Message::Heartbeat(_)
+        | Message::Leaving(_)
+        | Message::Vouch(_)
+        | Message::Decree(_) => true,
+    }
+}
+
+/// G2: whether honest peers can have come to that attempt. One far above is not read, and not counted as
+/// seen; else a liar that tells one half of far attempts tears the two apart.
+fn follows(facts: Facts<'_>, attempt: u64) -> bool {
+    attempt <= level(facts).saturating_add(ATTEMPTS_AHEAD_MAX)
+}
+
+/// The attempt that a majority of voters has come to, by what each last said of itself. What we alone have
+/// come to is none: who is refused with far promises would run ahead of those who do not answer it.
+pub(super) fn level(facts: Facts<'_>) -> u64 {
+    let (series, mine) = (facts.series(), facts.votes.of(facts.series()).attempt());
+    let told = |voter: &Voter| {
+        let beat = facts.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
+        beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
+    };
+    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { told(voter) };
+    let mut all: Vec<u64> = facts.voters().iter().map(named).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.get(all.len() / 2).copied().unwrap_or(mine)
+}
+
+fn is_heard(facts: Facts<'_>, peer: &PeerId) -> bool {
+    *peer == facts.me.peer || facts.step.roll.peers.contains_key(peer)
+}
+
+/// G1: only who votes proposes, and asks before that.
+fn may_ask(facts: Facts<'_>, peer: &PeerId) -> bool {
+    facts.names_voter(peer) || (!facts.keeps(Rule::G1) && takes_part(facts, peer))
+}
+
+/// Whether a peer votes in this series, or has something to contribute.
+fn takes_part(facts: Facts<'_>, peer: &PeerId) -> bool {
+    *peer == facts.me.peer || facts.names_voter(peer) || facts.slot.ready.contains_key(peer)
+}
+
+/// What `message` proves against its author, about our series.
+pub(super) fn fault_of(facts: Facts<'_>, author: PeerId, message: &Message) -> Option<Fault> {
+    match message {
+        Message::Ready(ready) if !facts.can_weigh(ready.weight) => {
+            Some(Fault::Ready(ReadyFault::Weight))
+        }
+        Message::Roster(roster) => {
+            roster::check_roster(facts, author, roster).err().map(Fault::Roster)
+        }
+        _ => None,
     }
 }

@@ -1,14 +1,14 @@
 //! What a roster shows of those whom its proposer has heard, and what proves it (R8, G14).
 
-use crate::fault::{DoneFault, Fault, RosterFault};
+use crate::fault::{DoneFault, Fault};
 use crate::id::PeerId;
-use crate::message::{Ground, Heard, Message, Ranked, Roster, Status, Voter};
+use crate::message::{Ground, Heard, Message, Ranked, Roster};
 use crate::output::Output;
 use crate::step::Step;
 use crate::wire;
 
 use super::ballot::Ballot;
-use super::{Facts, Rule, State};
+use super::{State, roster};
 
 impl State {
     /// R8: somebody proves a vote, its own or one that it has heard of.
@@ -64,51 +64,11 @@ impl State {
         heard: Vec<Heard>,
         attempt: u64,
     ) -> Vec<Heard> {
-        let (rest, liars) = self.facts(step).without_liars(heard, attempt);
+        let (rest, liars) = roster::without_liars(self.facts(step), heard, attempt);
         for liar in liars {
             let why = DoneFault::Hidden;
             step.put(Output::Fault(liar.voter.peer, Fault::Done(why)));
         }
         rest
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// G14: whether each Status is its author's, and the value what R8 makes of them.
-    pub(super) fn check_heard(self, roster: &Roster) -> Result<(), RosterFault> {
-        if roster.attempt < 2 || !self.keeps(Rule::G14) || !self.keeps(Rule::R8) {
-            return Ok(());
-        }
-        let Roster { series, attempt, .. } = *roster;
-        let signed = |heard: &Heard| {
-            let Heard { voter: Voter { peer, log }, done, holds_forced, signature } = *heard;
-            let status = Status { series, log, attempt, done, holds_forced };
-            self.law.signed(&peer, &Message::Status(status), &signature)
-        };
-        let possible = |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= attempt;
-        if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
-            return Err(RosterFault::ImpossibleVote);
-        }
-        if !roster.heard.iter().all(signed) {
-            return Err(RosterFault::UnsignedStatus);
-        }
-        let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.law.run, r));
-        let votes = || roster.heard.iter().filter_map(|heard| heard.done);
-        let rank = |vote: &Ranked| (vote.depth, vote.attempt);
-        let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
-            let holds = roster.heard.iter().any(|heard| heard.holds_forced);
-            let forced = self.slot.forced.as_ref().filter(|_| holds);
-            let same = roster.adopt.as_ref() == forced;
-            return if same { Ok(()) } else { Err(RosterFault::NotForced) };
-        };
-        let lawful = votes().any(|vote| rank(&vote) == highest && Some(vote.r) == adopts);
-        if lawful { Ok(()) } else { Err(RosterFault::NotTheHighest) }
-    }
-
-    /// G14: those heard who do not contradict themselves, and those who do: their word is no ground for a
-    /// value.
-    pub(super) fn without_liars(self, heard: Vec<Heard>, attempt: u64) -> (Vec<Heard>, Vec<Heard>) {
-        let lies = |h: &Heard| self.keeps(Rule::G14) && self.slot.contradicts(h, attempt);
-        heard.into_iter().partition(|h| !lies(h))
     }
 }

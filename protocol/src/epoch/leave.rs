@@ -4,19 +4,13 @@
 use std::time::Duration;
 
 use crate::log::Record;
-use crate::message::{Leaving, Message, Voter};
+use crate::message::{Leaving, Message};
 use crate::output::Output;
-use crate::roll::Seen;
 use crate::step::Step;
 
 use super::series::Stage;
 use super::timers::Timer;
-use super::{Facts, State};
-
-/// How long a peer that said goodbye waits, once it is back, for those who were here then, before it goes on
-/// without them; guess: a person starts two machines in less, and what is trained apart meanwhile can
-/// still be undone.
-const RETURN_WAIT: Duration = Duration::from_secs(60);
+use super::{State, timers};
 
 /// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);
@@ -43,7 +37,7 @@ impl State {
             Stage::Open { .. } | Stage::Decided(_) | Stage::Applying(_) => true,
             Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
         };
-        if open && !self.facts(step).is_over(Timer::Leave) {
+        if open && !timers::is_over(self.facts(step), Timer::Leave) {
             return false;
         }
         self.left = true;
@@ -58,43 +52,5 @@ impl State {
         step.put(Output::Gossip(self.seal(Message::Leaving(leaving))));
         step.put(Output::Left);
         false
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// R20: whether we were restarted, and somebody may have gone on without us who can still tell: a voter
-    /// that was not heard since, or somebody in a series that Regroups opened which we have not got.
-    pub(super) fn awaits_news(self) -> bool {
-        if !self.restarted || !self.can_part() {
-            return false;
-        }
-        let wait = if self.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
-        let unheard =
-            |v: &Voter| *v != self.me.voter() && !self.step.roll.peers.contains_key(&v.peer);
-        self.step.now < self.started + self.step.roll.grace.max(wait)
-            && (self.voters().iter().any(unheard) || self.is_any_parted())
-    }
-
-    /// R12: whether somebody alive has entered a series of this epoch that we have not got, and we came here
-    /// lately: it may lead us there.
-    pub(super) fn may_be_led(self) -> bool {
-        let lately = self.step.now < self.slot.series.entered + self.step.roll.grace;
-        lately && self.can_part() && self.is_any_parted()
-    }
-
-    fn is_any_parted(self) -> bool {
-        let parted = |seen: &Seen| {
-            let series = seen.beat.series;
-            series.is_beside(&self.series())
-                && series.regroup.is_some()
-                && !self.slot.chain.contains(&series)
-        };
-        self.step.roll.live(self.step.now).any(|(_, seen)| parted(seen))
-    }
-
-    /// Whether others can go on without us, and we without them: not before the founding, and not where it
-    /// takes a majority of the founders.
-    fn can_part(self) -> bool {
-        self.slot.head.epoch > 0 && !self.law.majority_only
     }
 }

@@ -4,18 +4,11 @@
 //! heartbeat names the voters that are alive and *unlinked* with its author, and a proposer makes no two unlinked
 //! members neighbours. What is said of somebody costs nobody else a place.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use crate::id::PeerId;
-use crate::message::{Member, Voter};
+use crate::message::Voter;
 use crate::step::Step;
 
-use super::seats::pair;
-use super::{Facts, Rule, State};
-
-/// How long a founding waits for a hole to be punched to somebody who is heard through a relay.
-const PUNCHING: Duration = Duration::from_secs(5);
+use super::State;
 
 impl State {
     /// R41: whether a ring can lead through us.
@@ -50,32 +43,5 @@ impl State {
         if let Some(seen) = step.roll.peers.get(&peer) {
             self.reach.hear(peer, &seen.beat);
         }
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
-    /// two says that none joins them.
-    pub(super) fn apart(self, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
-        let mut apart = self.slot.broken.clone();
-        if !self.keeps(Rule::R42) {
-            return apart;
-        }
-        for Member { peer, .. } in ring {
-            apart.extend(self.reach.named_by(peer).map(|other| pair(*peer, other)));
-            if self.reach.is_unlinked(self.step, peer) {
-                apart.insert(pair(self.me.peer, *peer));
-            }
-        }
-        apart
-    }
-
-    /// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of
-    /// them with anybody.
-    pub(super) fn awaits_links(self) -> bool {
-        let Some(since) = self.slot.series.gathering.founding_since else { return false };
-        let mut beside = self.candidates_beside();
-        self.step.now < since + PUNCHING
-            && beside.any(|(peer, seen)| !self.reach.is_linked(peer) || !seen.beat.direct)
     }
 }

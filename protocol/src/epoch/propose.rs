@@ -7,22 +7,19 @@ use std::time::Duration;
 
 use crate::fault::{AnswerFault, DoneFault, Fault};
 use crate::id::PeerId;
-use crate::lineage::Me;
 use crate::message::{
-    CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Member, Message, Query, Ranked, Receipt, Report, Roster,
-    Status, Voted, Voter, majority,
+    CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Message, Query, Ranked, Receipt, Report, Roster, Status,
+    Voted, Voter, majority,
 };
 use crate::output::Output;
-use crate::ring::{Order, order};
 use crate::sign::Verified;
 use crate::step::{Decision, Step};
 
 use super::attendance::Question;
-use super::seats::seat;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
-use super::{Facts, Rule, State};
+use super::{Rule, State, answer, founders, patience, roster, salvage, timers};
 
 impl State {
     /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
@@ -35,15 +32,15 @@ impl State {
         let due = idle
             && able
             && votes
-            && !self.facts(step).is_too_early()
+            && !patience::is_too_early(self.facts(step))
             && self.facts(step).has_majority();
-        let due = due && !self.facts(step).awaits_news();
+        let due = due && !founders::awaits_news(self.facts(step));
         if !due {
             self.slot.series.turn_since = None;
             return false;
         }
         self.slot.series.turn_since.get_or_insert(step.now);
-        if !self.facts(step).is_over(Timer::FirstTurn) {
+        if !timers::is_over(self.facts(step), Timer::FirstTurn) {
             return false;
         }
         let adopt = self.slot.forced.clone();
@@ -60,19 +57,19 @@ impl State {
             || self.voters().is_empty()
             || !self.facts(step).has_majority()
             || self.said_goodbye()
-            || self.facts(step).awaits_news()
+            || founders::awaits_news(self.facts(step))
         {
             return false;
         }
         // G6: a high number is no reason to hurry.
         if self.keeps(Rule::G6)
             && self.slot.is_untouched(&self.me.peer)
-            && self.facts(step).is_too_early()
+            && patience::is_too_early(self.facts(step))
         {
             return false;
         }
         let attempt = self.slot.series.attempt_due(attempt);
-        if !self.facts(step).is_over(Timer::Stage) {
+        if !timers::is_over(self.facts(step), Timer::Stage) {
             return false;
         }
         if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_told {
@@ -86,10 +83,10 @@ impl State {
         self.promise(step, attempt);
         let (mut statuses, mut reports) = (BTreeMap::new(), BTreeMap::new());
         if self.is_voter() {
-            let status = self.facts(step).status(attempt);
+            let status = answer::status(self.facts(step), attempt);
             let sealed = self.seal(Message::Status(status));
             statuses.insert(self.me.peer, (status, sealed.signature()));
-            reports.insert(self.me.peer, self.facts(step).report(attempt));
+            reports.insert(self.me.peer, answer::report(self.facts(step), attempt));
             step.put(Output::Gossip(sealed));
         }
         for (peer, _) in step.roll.live_in(self.series(), step.now) {
@@ -154,7 +151,7 @@ impl State {
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
         let Some(asking) = &self.slot.series.asking else { return false };
         let (grounds, attempt) = (&self.slot.grounds, asking.attempt);
-        let over = self.facts(step).is_over(Timer::Answers);
+        let over = timers::is_over(self.facts(step), Timer::Answers);
         let known = |p: &PeerId| {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
             answered || self.slot.lost.confirms(step, p)
@@ -164,7 +161,7 @@ impl State {
             return false;
         }
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
-        let heard = self.name_liars(step, self.facts(step).without_mute(heard), attempt);
+        let heard = self.name_liars(step, roster::without_mute(self.facts(step), heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
         if !majority(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && !over {
@@ -180,8 +177,11 @@ impl State {
         let Some(asking) = self.slot.series.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
         let free = adopt.is_none();
-        let keep =
-            if free { self.facts(step).choose_keep(attempt, &asking.reports) } else { Vec::new() };
+        let keep = if free {
+            salvage::choose_keep(self.facts(step), attempt, &asking.reports)
+        } else {
+            Vec::new()
+        };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
             self.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
@@ -217,7 +217,7 @@ impl State {
         heard: Vec<Heard>,
         Value { adopt, keep }: Value,
     ) -> bool {
-        let members = self.facts(step).compose(attempt);
+        let members = roster::compose(self.facts(step), attempt);
         let (members, trust) = self.admitted(step, members, adopt.as_ref());
         let keep = self.without_revoked(keep);
         let idle = !members.iter().any(|m| m.weight > 0);
@@ -227,8 +227,8 @@ impl State {
         let proposer = self.me.peer;
         let series = self.series();
         let mut roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
-        self.facts(step).fit(&mut roster);
-        if self.facts(step).check_roster(proposer, &roster).is_err() {
+        salvage::fit(self.facts(step), &mut roster);
+        if roster::check_roster(self.facts(step), proposer, &roster).is_err() {
             return false;
         }
         let message = self.seal(Message::Roster(roster.clone()));
@@ -246,60 +246,6 @@ impl State {
     }
 }
 
-impl<'a> Facts<'a> {
-    /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
-    /// without a place (R36). The first one is a voter (G7).
-    fn compose(self, attempt: u64) -> Vec<Member> {
-        let sits_out = self.sits_out(attempt, &self.me.peer);
-        let idle = sits_out || self.is_going(&self.me.peer);
-        let weight = if idle { 0 } else { self.slot.frozen_weight() };
-        let Me { peer, log, incarnation } = self.me;
-        let me = Member { peer, log, incarnation, weight };
-        let key =
-            |m: &Member| order(Order::Ring, &self.law.run, &self.series().parent, attempt, &m.peer);
-        let is_voter = |m: &Member| self.voters().contains(&m.voter());
-        let mut voters = self.present_voters(attempt);
-        voters.extend([me].into_iter().filter(is_voter));
-        voters.sort_by_cached_key(|m| (m.peer != self.me.peer, key(m)));
-        voters.truncate(MEMBERS_MAX);
-        let others = self.live(Question::TakesPart);
-        let others = others.map(|(peer, seen)| self.member(attempt, peer, seen));
-        let guests = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
-        let mut guests = self.choose_guests(attempt, &voters, guests);
-        guests.truncate(MEMBERS_MAX - voters.len());
-        let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
-        ring.extend(guests);
-        ring.sort_by_cached_key(key);
-        let apart = self.apart(&ring);
-        let (mut ring, without_place) = seat(ring, |member| !is_voter(member), &apart);
-        idle.extend(without_place.into_iter().filter(is_voter).map(|m| Member { weight: 0, ..m }));
-        idle.sort_by_cached_key(key);
-        match ring.iter().position(is_voter) {
-            Some(first) => {
-                ring.rotate_left(first);
-                ring.into_iter().chain(idle).collect()
-            }
-            None => idle.into_iter().chain(ring).collect(),
-        }
-    }
-
-    /// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
-    /// after it the other. Who sits out carries what it learnt.
-    pub(super) fn sits_out(self, attempt: u64, peer: &PeerId) -> bool {
-        let key = |k| order(Order::Ring, &self.law.run, &self.series().parent, k, peer);
-        let in_vain = self.slot.series.stalled as usize + self.slot.lost.spoilt(self.step);
-        in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
-    }
-
-    /// R8: who withholds what it votes for is not heard, where the rest is a majority.
-    fn without_mute(self, heard: Vec<Heard>) -> Vec<Heard> {
-        let delivers = |h: &&Heard| !self.slot.withholds(&h.voter.peer);
-        let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
-        let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-        if majority(self.voters(), names) { rest } else { heard }
-    }
-}
-
 /// What a roster is to decide: a value again, or a new one, of which some chunks may be there.
 struct Value {
     adopt: Option<Receipt>,
@@ -311,6 +257,3 @@ const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 
 /// Attempts of one series after which people are told (R39).
 const ATTEMPTS_MAX: u64 = 256;
-
-/// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
-const STALLS: usize = 2;

@@ -8,12 +8,12 @@ use crate::message::{Lost, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster
 use crate::output::Output;
 use crate::step::Step;
 
-use super::State;
 use super::attendance::Question;
 use super::ballot::RingState;
 use super::seats::pair;
 use super::series::Stage;
 use super::timers::Timer;
+use super::{State, gate, timers};
 
 /// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
 /// others still read (G2).
@@ -114,7 +114,7 @@ impl State {
                 self.slot.series.closed.insert(from);
             }
         } else if answers || self.slot.series.asking.is_some() {
-            let most = self.facts(step).level().saturating_add(ATTEMPTS_TOLD_MAX);
+            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_TOLD_MAX);
             let seen = &mut self.slot.series.attempt_seen;
             *seen = promised.min(most).max(*seen);
         }
@@ -158,7 +158,7 @@ impl State {
 
     /// R37: the deadline of any phase makes the next attempt due.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) -> bool {
-        let over = || self.facts(step).is_over(Timer::Stage);
+        let over = || timers::is_over(self.facts(step), Timer::Stage);
         let reason = match self.slot.series.stage {
             Stage::Open { roster, progress, .. } if over() => match progress {
                 Progress::Accepted => {

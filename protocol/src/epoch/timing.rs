@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use crate::event::Progress;
 use crate::id::{Digest, PeerId};
-use crate::message::{Message, Phase, Roster};
+use crate::message::{Message, Roster};
 use crate::output::Output;
-use crate::ring::{Order, order};
 use crate::roll::ROUND_TRIP_UNKNOWN;
 use crate::sign::Verified;
 use crate::step::Step;
 
-use super::attendance::{Place, Question};
 use super::ballot::Ballot;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State};
+use super::{Facts, Rule, State, timers};
 
 impl State {
     // ---- repeats -------------------------------------------------------------------------------
@@ -35,7 +33,7 @@ impl State {
 
     /// Repeats the current message to those whose answer is missing.
     pub(super) fn repeat(&mut self, step: &mut Step<'_>) {
-        if self.left || !self.facts(step).is_over(Timer::Repeat) {
+        if self.left || !timers::is_over(self.facts(step), Timer::Repeat) {
             return;
         }
         self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
@@ -104,7 +102,7 @@ impl State {
 impl<'a> Facts<'a> {
     /// G10: the round trip that counts where a wait always passes: twice the median of those to the alive
     /// voters, or the longest, if that is shorter. While there are none of them, all who live count.
-    fn usual_trip(self) -> Duration {
+    pub(super) fn usual_trip(self) -> Duration {
         let voters =
             self.voters().iter().filter_map(|v| self.step.roll.peers.get_key_value(&v.peer));
         let mut voters =
@@ -131,31 +129,6 @@ impl<'a> Facts<'a> {
             roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer)).map(|s| s.rtt_ms);
         let slowest = Duration::from_millis(trips.max().unwrap_or(0).into());
         slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
-    }
-
-    /// Before our turn comes at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
-    pub(super) fn turn(self, k: u64) -> Duration {
-        let key = |peer: &PeerId| order(Order::Turn, &self.law.run, &self.series().parent, k, peer);
-        let mine = key(&self.me.peer);
-        // Peers that are on their way count as well: just after a Regroup opens, nobody has named
-        // its series yet.
-        let joined = matches!(self.slot.series.stage, Stage::Joined { .. });
-        // G1: who does not vote has no turn. Where nobody does yet, everyone has.
-        let may = |peer: &PeerId| {
-            joined || self.voters().is_empty() || self.names_voter(peer) || !self.keeps(Rule::G1)
-        };
-        let here = self.step.roll.live(self.step.now).filter(|(peer, seen)| {
-            let counts = |place: Place| {
-                place.counts(Question::TakesPart) || (joined && place.counts(Question::MayRegroup))
-            };
-            seen.beat.phase != Phase::Behind
-                && counts(self.place_of(peer, seen))
-                && may(peer)
-                && !self.slot.lost.contains(self.step, peer)
-                && key(peer) < mine
-        });
-        let turn = (2 * self.usual_trip()).max(TURN_MIN);
-        turn * u32::try_from(here.count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn ask_time(self) -> Duration {
@@ -231,9 +204,6 @@ const FLUSH_BYTES_PER_MS: u64 = 100_000;
 
 /// The shortest T_ring; guess: a loaded machine may not run a thread for a second.
 const RING_MIN: Duration = Duration::from_secs(2);
-
-/// Turns are at least this long, docs/PROTOCOL.md.
-const TURN_MIN: Duration = Duration::from_millis(50);
 
 /// The shortest interval between repeats.
 const REPEAT_MIN: Duration = Duration::from_millis(300);

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use crate::blocks::Blocks;
 use crate::event::{Event, Progress, Reason};
-use crate::fault::{DoneFault, Fault, RosterFault};
+use crate::fault::{DoneFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Member, Message, Ranked, Refusal, Refuse, Roster, Voted, Voter,
-    majority,
+    Accept, Done, MEMBERS_MAX, Message, Ranked, Refusal, Refuse, Roster, Voted, Voter, majority,
 };
 use crate::output::{Output, Ring};
 use crate::ring::Layout;
@@ -20,7 +19,7 @@ use crate::wire;
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::{Reply, Stage};
-use super::{Facts, Rule, State};
+use super::{Rule, State, roster, salvage};
 
 impl State {
     /// R1: our votes change by nothing but what goes to the log.
@@ -88,10 +87,8 @@ impl State {
         roster: &Roster,
     ) {
         let proposer = message.author();
-        let checked = self
-            .facts(step)
-            .check_newcomers(roster)
-            .and_then(|()| self.facts(step).check_heard(roster));
+        let checked = roster::check_newcomers(self.facts(step), roster)
+            .and_then(|()| roster::check_heard(self.facts(step), roster));
         if let Err(why) = checked {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
@@ -110,7 +107,8 @@ impl State {
         self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
-            if self.facts(step).stands_by(&roster) && self.may_reply(step, proposer, Reply::Roster)
+            if roster::stands_by(self.facts(step), &roster)
+                && self.may_reply(step, proposer, Reply::Roster)
             {
                 step.put(Output::Send(proposer, self.accept_message(digest)));
             }
@@ -174,7 +172,7 @@ impl State {
         if me.log != self.me.log || (me.weight > 0 && !mine) {
             return Err(Refusal::Weight);
         }
-        self.facts(step).check_kept(roster)?;
+        salvage::check_kept(self.facts(step), roster)?;
         if roster.attempt == 1 && roster.adopt != self.slot.forced {
             return Err(Refusal::Rule);
         }
@@ -186,7 +184,11 @@ impl State {
             return Err(Refusal::Rule);
         }
         self.check_trust(step, roster)?;
-        if roster.proposer == self.me.peer { Ok(()) } else { self.facts(step).check_places(roster) }
+        if roster.proposer == self.me.peer {
+            Ok(())
+        } else {
+            roster::check_places(self.facts(step), roster)
+        }
     }
 
     pub(super) fn accept(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Arc<Roster>) {
@@ -238,7 +240,7 @@ impl State {
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
         let Some(roster) = ballot.roster.clone() else { return };
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
-        let mine = accepted == Some(digest) && self.facts(step).stands_by(&roster);
+        let mine = accepted == Some(digest) && roster::stands_by(self.facts(step), &roster);
         if repeated && mine && self.may_reply(step, from, Reply::Accept) {
             step.put(Output::Send(from, self.accept_message(digest)));
         }
@@ -383,59 +385,5 @@ impl State {
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
-    pub(super) fn check_roster(self, proposer: PeerId, roster: &Roster) -> Result<(), RosterFault> {
-        self.law.check_keep(roster)?;
-        self.check_admitted(roster)?;
-        roster.adopt.iter().try_for_each(|receipt| self.law.check_parts(&receipt.parts))?;
-        crate::lineage::check_sums(self.weight_max, &roster.receipt(Digest::ZERO))?;
-        let kept = roster.keep.iter().flat_map(|keep| &keep.members);
-        let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
-        peers.sort_unstable();
-        let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
-        let voter = |m: &Member| self.voters().contains(&m.voter());
-        let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
-        let rules = [
-            (roster.proposer == proposer, RosterFault::NotItsAuthor),
-            (roster.member(&proposer).is_some(), RosterFault::NoMember),
-            ((1..u64::MAX).contains(&roster.attempt), RosterFault::Attempt),
-            (
-                roster.heard.iter().all(|h| self.voters().contains(&h.voter)),
-                RosterFault::HeardNoVoter,
-            ),
-            (roster.heard.len() <= self.voters().len(), RosterFault::HeardMany),
-            (roster.members.len() <= MEMBERS_MAX, RosterFault::ManyMembers),
-            (distinct, RosterFault::MemberTwice),
-            (roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter),
-            (roster.members.iter().chain(kept).all(|m| self.declared(m)), RosterFault::Undeclared),
-            (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
-            (
-                roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
-                RosterFault::NoMajority,
-            ),
-            (
-                roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&self.series())),
-                RosterFault::OtherEpoch,
-            ),
-        ];
-        rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
-    }
-
-    /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
-    /// peer may have told its proposer something else than us.
-    fn declared(self, member: &Member) -> bool {
-        let mine = self.slot.frozen_weight();
-        let is_me = member.peer == self.me.peer && member.incarnation == self.me.incarnation;
-        member.weight <= self.weight_max && (member.weight == 0 || !is_me || member.weight == mine)
-    }
-
-    /// R20: the place of an earlier start in the ring is gone with the delta.
-    fn stands_by(self, roster: &Roster) -> bool {
-        let lost = |m: &Member| m.weight > 0 && m.incarnation != self.me.incarnation;
-        !(roster.is_free() && roster.member(&self.me.peer).is_some_and(lost))
     }
 }

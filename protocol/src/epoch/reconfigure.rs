@@ -1,6 +1,5 @@
 //! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,41 +8,22 @@ use crate::fault::{CertificateFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::lineage::can_have_voted;
 use crate::log::{Joined, Record};
-use crate::message::{
-    Join, MEMBERS_MAX, Message, Opening, Refusal, Refuse, Regroup, Series, Voted, Voter,
-};
+use crate::message::{Join, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted};
 use crate::output::Output;
-use crate::ring::{Order, order};
-use crate::roll::Seen;
 use crate::sign::Verified;
 use crate::step::{Ahead, Step};
 use crate::wire;
 
-use super::attendance::Question;
 use super::gathering::Turn;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State};
+use super::{Facts, Rule, State, founders, timers};
 
 /// Regroups of one series that a peer can have missed.
 const NUMBERS_MISSED_MAX: u64 = 1 << 10;
 
-/// Regroups that a peer without a vote may let pass before the others go on without it; guess: each
-/// was repeated to it for as long as its deadline.
-const PASSED_MAX: usize = 3;
-
-/// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
-const FOUNDING_HEARTBEATS: u32 = 4;
-
 /// And for so many at most: who comes later joins the next epoch.
 const FOUNDING_HEARTBEATS_MAX: u32 = 30;
-
-/// Heartbeats, and the time, for which a peer is heard before a founding names it.
-const FOUNDER_BEATS: u32 = 3;
-const FOUNDER_HEARD: Duration = Duration::from_secs(2);
-
-/// Whoever is heard for so long is known to all, and not left out of a founding.
-const FOUNDER_KNOWN: Duration = Duration::from_secs(3);
 
 /// A lineage that verifies as it comes holds a Regroup for so many graces in all: a long one takes a while to come.
 /// Guess; but two keys can make one up, so it is not for ever.
@@ -59,19 +39,20 @@ impl State {
         let number = self.slot.series.gathering.number_seen.saturating_add(1);
         self.wait_for_founders(step);
         match self.slot.series.gathering.turn.filter(|turn| turn.number == number) {
-            Some(_) if !self.facts(step).is_over(Timer::RegroupTurn) => return false,
-            Some(_) if self.facts(step).awaits_links() => return false,
+            Some(_) if !timers::is_over(self.facts(step), Timer::RegroupTurn) => return false,
+            Some(_) if founders::awaits_links(self.facts(step)) => return false,
             Some(_) => {}
             None => {
-                let due =
-                    step.now + self.facts(step).founding_wait() + self.facts(step).turn(number);
+                let due = step.now
+                    + founders::founding_wait(self.facts(step))
+                    + timers::turn(self.facts(step), number);
                 self.slot.series.gathering.turn = Some(Turn { number, due });
                 return false;
             }
         }
-        let Some(regroup) = self.facts(step).compose_regroup() else { return false };
+        let Some(regroup) = founders::compose_regroup(self.facts(step)) else { return false };
         // What we would not join ourselves is never said.
-        if self.facts(step).check_regroup(&regroup).is_err() {
+        if founders::check_regroup(self.facts(step), &regroup).is_err() {
             return false;
         }
         let message = self.seal(Message::Regroup(regroup.clone()));
@@ -87,7 +68,8 @@ impl State {
         if !self.voters().is_empty() {
             return;
         }
-        let candidates = self.facts(step).candidates_beside().map(|(peer, _)| *peer).collect();
+        let candidates =
+            founders::candidates_beside(self.facts(step)).map(|(peer, _)| *peer).collect();
         let gathering = &mut self.slot.series.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
         let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
@@ -102,7 +84,7 @@ impl State {
     /// R12: whether a Regroup is ours to propose, and no greater head of somebody holds it any more. What is only
     /// claimed does so for one grace of a series in all, however many keys claim it.
     fn regroups_now(&mut self, step: &Step<'_>) -> bool {
-        let may = self.facts(step).may_regroup();
+        let may = founders::may_regroup(self.facts(step));
         let most = match self.ahead {
             Ahead::Nobody => Duration::ZERO,
             Ahead::Claimed => step.roll.grace,
@@ -151,7 +133,7 @@ impl State {
         if self.behind || self.leaving.is_some() || self.decided().is_some() {
             return;
         }
-        match self.facts(step).check_regroup(regroup) {
+        match founders::check_regroup(self.facts(step), regroup) {
             Ok(()) => self.join(step, digest, regroup),
             Err(reason) if proposer != self.me.peer => {
                 let (series, head) = (self.series(), self.slot.head);
@@ -166,8 +148,7 @@ impl State {
     fn join(&mut self, step: &mut Step<'_>, digest: Digest, regroup: &Regroup) {
         self.abort(step, Reason::Regroup);
         self.slot.series.asking = None;
-        let done =
-            self.keeps(Rule::R13).then(|| self.facts(step).highest_done_of_chain()).flatten();
+        let done = self.keeps(Rule::R13).then(|| highest_done_of_chain(self.facts(step))).flatten();
         let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
         let members = regroup.members.clone();
@@ -309,7 +290,7 @@ impl State {
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
             let bound = self.is_voter()
                 && self.facts(step).has_majority()
-                && !self.facts(step).awaits_news();
+                && !founders::awaits_news(self.facts(step));
             let free = !member && !bound;
             if !(last == Some(digest) || free) {
                 return;
@@ -337,147 +318,7 @@ impl State {
     }
 }
 
-impl<'a> Facts<'a> {
-    fn founding_wait(self) -> Duration {
-        let first = self.voters().is_empty() && self.slot.series.gathering.number_seen == 0;
-        if first { self.step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
-    }
-
-    fn may_regroup(self) -> bool {
-        let waits = match &self.slot.series.stage {
-            Stage::Decided(_) | Stage::Applying(_) => false,
-            Stage::Joined { .. } => self.is_over(Timer::Stage),
-            _ => true,
-        };
-        waits
-            && !self.law.majority_only
-            && !self.behind
-            && self.leaving.is_none()
-            && !self.awaits_news()
-            && !self.may_be_led()
-            && !self.has_majority()
-            && (self.is_voter() || !self.is_any_voter_here())
-            && (!self.voters().is_empty() || self.candidates().len() >= self.law.peers_min)
-            && self.voters().iter().all(|v| self.is_member_or_absent(v))
-    }
-
-    /// The peers that would take part beside us: everyone alive in this very series, except those
-    /// without a vote here that have let several Regroups pass. A founding that needs these as well waits
-    /// for them all the same: on a lossy line two peers may have missed each other's Joins.
-    pub(super) fn candidates_beside(self) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        let steady = move |peer: &PeerId| !self.keeps_away(peer);
-        let others = || self.live(Question::MayRegroup);
-        let enough = !self.voters().is_empty()
-            || others().filter(|(peer, _)| steady(peer)).count() + 1 >= self.law.peers_min;
-        others().filter(move |(peer, _)| !enough || steady(peer))
-    }
-
-    fn is_member_or_absent(self, voter: &Voter) -> bool {
-        let place = self.place(voter);
-        let alive = *voter == self.me.voter() || self.step.roll.alive(&voter.peer, self.step.now);
-        (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
-    }
-
-    /// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
-    /// one is left; at a founding those who are heard steadily, and later those who joined before.
-    fn candidates(self) -> Vec<Voter> {
-        let survivors = self.is_any_voter_here() && self.keeps(Rule::G8);
-        let named = |(peer, seen): &(&PeerId, &Seen)| {
-            if survivors {
-                return self.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
-            }
-            !self.voters().is_empty() || !self.keeps(Rule::G8) || self.founds(peer, seen)
-        };
-        let others = self
-            .candidates_beside()
-            .filter(named)
-            .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
-        let mut all: Vec<Voter> = others.chain([self.me.voter()]).collect();
-        let key = |v: &Voter| {
-            let number = self.slot.series.gathering.number_seen;
-            order(Order::Ring, &self.law.run, &self.series().parent, number, &v.peer)
-        };
-        all.sort_by_cached_key(|v| (!self.voters().contains(v), v.peer != self.me.peer, key(v)));
-        all.truncate(MEMBERS_MAX);
-        all.sort_by_cached_key(|v| (!self.voters().contains(v), key(v)));
-        all
-    }
-
-    /// G8: whether a founding of ours names a peer.
-    fn founds(self, peer: &PeerId, seen: &Seen) -> bool {
-        let gathering = &self.slot.series.gathering;
-        let enough = |joined: &BTreeSet<PeerId>| joined.len() >= self.law.peers_min;
-        let joined = gathering.joined_last(&self.me.peer).filter(enough);
-        let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
-        match joined {
-            Some(joined) => joined.contains(peer),
-            None => seen.beats >= FOUNDER_BEATS && self.step.now.since(seen.since) >= FOUNDER_HEARD,
-        }
-    }
-
-    fn compose_regroup(self) -> Option<Regroup> {
-        let (members, trust) = self.gathered(self.step, self.candidates());
-        let outside = self.voters().iter().filter(|v| !members.contains(v));
-        let absent: Option<Vec<_>> =
-            outside.map(|v| Some((*v, self.place(v).absence()?))).collect();
-        Some(Regroup {
-            series: self.series(),
-            number: self.slot.series.gathering.number_seen.saturating_add(1),
-            proposer: self.me.peer,
-            members,
-            absent: absent?,
-            trust,
-        })
-    }
-
-    /// R12, R15, S7: every member checks for itself who is present and who is absent.
-    fn check_regroup(self, regroup: &Regroup) -> Result<(), Refusal> {
-        let me = self.me.voter();
-        for voter in self.voters().iter().filter(|v| !regroup.members.contains(v)) {
-            if *voter == me || self.place(voter).absence().is_none() {
-                return Err(Refusal::Present(voter.peer));
-            }
-        }
-        let survivors = self.is_any_voter_here() && self.keeps(Rule::G8);
-        for member in regroup.members.iter().filter(|m| **m != me) {
-            // G8: newcomers wait for the next epoch.
-            if survivors && !self.voters().contains(member) {
-                return Err(Refusal::Absent(member.peer));
-            }
-            let here = self.place(member).counts(Question::MayRegroup);
-            if !here || !self.step.roll.alive(&member.peer, self.step.now) {
-                return Err(Refusal::Absent(member.peer));
-            }
-        }
-        if self.voters().is_empty() {
-            // G8: whoever came after the first one that we joined waits for the next epoch.
-            let since = self.slot.series.gathering.joined_at.unwrap_or(self.step.now);
-            let gathering = &self.slot.series.gathering;
-            let waited_for = |peer: &PeerId, seen: &Seen| {
-                !self.keeps(Rule::G8)
-                    || (seen.since + FOUNDER_KNOWN <= since
-                        && !gathering.stays_away(&self.me.peer, peer))
-            };
-            let outside = self.candidates_beside().find(|(peer, seen)| {
-                waited_for(peer, seen)
-                    && !regroup.members.iter().any(|m| m.peer == **peer)
-                    && self.has_room(self.step, regroup, peer)
-            });
-            if let Some((peer, _)) = outside {
-                return Err(Refusal::Present(*peer));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a peer has not joined several Regroups that named it and that we have joined.
-    fn keeps_away(self, peer: &PeerId) -> bool {
-        let passed = || self.slot.series.gathering.passed_by(&self.me.peer, peer);
-        !self.names_voter(peer) && passed() > PASSED_MAX
-    }
-
-    fn highest_done_of_chain(self) -> Option<Voted> {
-        let dones = self.slot.chain.iter().filter_map(|s| self.votes.of(*s).dones().next_back());
-        dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()
-    }
+fn highest_done_of_chain(facts: Facts<'_>) -> Option<Voted> {
+    let dones = facts.slot.chain.iter().filter_map(|s| facts.votes.of(*s).dones().next_back());
+    dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()
 }
