@@ -20,42 +20,37 @@
 
 mod interface;
 mod facts;
-mod gate;
 mod slot;
 mod series;
 mod ballot;
+mod ground;
 mod held;
 mod remains;
 mod gathering;
-mod attendance;
-mod timing;
-mod timers;
 mod debts;
-mod decrees;
-mod admission;
+mod loss;
 mod trouble;
 mod backoff;
-mod patience;
-mod roster;
-mod seats;
 mod reach;
-mod neighbours;
-mod enter;
-mod ready;
-mod standing;
-mod vote;
-mod answer;
-mod heard;
-mod ground;
-mod propose;
-mod recover;
-mod fetch;
-mod reconfigure;
+mod seats;
+mod attendance;
+mod timing;
+mod patience;
+mod timers;
+mod roster;
 mod founders;
-mod commit;
 mod salvage;
-mod leave;
-mod loss;
+mod gate;
+mod decrees;
+mod admission;
+mod standing;
+mod say;
+mod enter;
+mod acceptor;
+mod proposer;
+mod recover;
+mod decide;
+mod reconfigure;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -339,16 +334,7 @@ impl State {
         self.slot.ballot(&self.me.peer, digest)
     }
 
-    fn is_voter(&self) -> bool {
-        self.voters().contains(&self.me.voter())
-    }
-
     fn keeps(&self, rule: Rule) -> bool {
         self.law.keeps(rule)
-    }
-
-    fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        let Law { key, run, .. } = &self.law;
-        Arc::new(wire::seal(key, run, message))
     }
 }

@@ -42,7 +42,7 @@ const RULES: &[(Rule, &[&str])] = &[
     (homes, &["protocol/src/peer.rs", "use intellect_protocol_sim::Faults;"]),
     (words, &["node/src/identity.rs", "let key = Keypair::simulated(peer);"]),
     (layers, &["protocol/src/view.rs", "use crate::{epoch::State, id::PeerId};"]),
-    (layers, &["protocol/src/epoch/vote.rs", "use crate::peer;"]),
+    (layers, &["protocol/src/epoch/acceptor.rs", "use crate::peer;"]),
     (layers, &["protocol/src/id.rs", "use super::ring;"]),
     (layers, &["protocol/src/novel.rs", "//! A file without a layer."]),
     (

@@ -1,18 +1,22 @@
-//! Entering an epoch, and a series of it: afresh, or as the log of votes left it (R13, R20).
+//! How an epoch begins: entering it and its series, afresh or as the log of votes left them, and who is Ready in it
+//! (R13, R20, R31, R36).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::event::Progress;
+use crate::fault::{Fault, ReadyFault};
+use crate::id::PeerId;
 use crate::log::Votes;
-use crate::message::{Head, Message, Roster, Voted, Voter};
+use crate::message::{Head, Message, Phase, Ready, Roster, Voted, Voter};
 use crate::output::Output;
+use crate::roll::Seen;
 use crate::step::Step;
 use crate::wire;
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::Stage;
-use super::slot::Slot;
+use super::slot::{Declared, Frozen, Slot};
 use super::{State, patience, roster};
 
 impl State {
@@ -111,6 +115,106 @@ impl State {
     pub(super) fn replay_early(&mut self, step: &mut Step<'_>) {
         for message in std::mem::take(&mut self.early) {
             self.on_message(step, &message);
+        }
+    }
+
+    pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
+        let weight = tokens.min(self.weight_max);
+        self.slot.frozen = Some(Frozen { weight, norm, at: step.now });
+        self.say_ready(step);
+    }
+
+    pub(super) fn on_ready(&mut self, step: &mut Step<'_>, from: PeerId, ready: &Ready) {
+        if let Err(why) = self.note_ready(step, from, ready.incarnation, ready.weight) {
+            step.put(Output::Fault(from, Fault::Ready(why)));
+        }
+    }
+
+    /// Heartbeats repeat what a lost Ready would have said.
+    pub(super) fn learn_ready(&mut self, step: &Step<'_>, peer: PeerId) {
+        let Some(seen) = step.roll.peers.get(&peer) else { return };
+        let beat = &seen.beat;
+        if beat.ready > 0 && beat.series.is_beside(&self.series()) {
+            // A contradiction is a fault only where its author signed it as a Ready.
+            let _ = self.note_ready(step, peer, beat.incarnation, beat.ready);
+        }
+    }
+
+    fn note_ready(
+        &mut self,
+        step: &Step<'_>,
+        peer: PeerId,
+        incarnation: u64,
+        weight: u64,
+    ) -> Result<(), ReadyFault> {
+        if !self.can_weigh(weight) {
+            return Ok(());
+        }
+        match self.slot.ready.get(&peer) {
+            Some(known) if known.incarnation == incarnation => {
+                let same = known.weight == weight;
+                if same { Ok(()) } else { Err(ReadyFault::Changed) }
+            }
+            Some(known) if known.incarnation > incarnation => Ok(()),
+            _ => {
+                self.slot.ready.insert(peer, Declared { incarnation, weight, at: step.now });
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether an epoch can hold that weight.
+    pub(super) fn can_weigh(&self, weight: u64) -> bool {
+        (1..=self.weight_max).contains(&weight)
+    }
+
+    /// Bounds the weights of this epoch, by the median of the last receipt (G11).
+    pub(super) fn limit_weight(&mut self, median: Option<u64>) {
+        self.weight_max = self.law.capacity.weight_max(median);
+    }
+
+    /// G5: an epoch is over: whether newcomers that were awaited came.
+    pub(super) fn count_guests(&mut self, step: &Step<'_>) {
+        let live = step.roll.live_in(self.series(), step.now);
+        let here = live.filter(|(p, seen)| {
+            !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
+        });
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
+        };
+        let came: Vec<bool> = here.map(came).collect();
+        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
+    }
+
+    /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
+    pub(super) fn count_late(&mut self, step: &Step<'_>) {
+        if self.slot.frozen.is_none() {
+            return;
+        }
+        let live = step.roll.live_in(self.series(), step.now);
+        let awaited = live.filter(|(peer, seen)| {
+            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
+        });
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
+        };
+        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
+        self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
+        for (peer, came) in came {
+            self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
+        }
+    }
+
+    /// Reads heartbeats by the voters of the open series, if that is another one now.
+    pub(super) fn follow_series(&mut self, step: &Step<'_>) {
+        let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
+        self.reach.follow(step.roll, series, voters);
+    }
+
+    /// Reads what a heartbeat says of connections.
+    pub(super) fn learn_links(&mut self, step: &Step<'_>, peer: PeerId) {
+        if let Some(seen) = step.roll.peers.get(&peer) {
+            self.reach.hear(peer, &seen.beat);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Who may sign a Regroup, and when (R12, R14, R15, R20, R43, G8): what its proposer names, and what a member demands.
+//! Who may sign a Regroup, and when (R12, R14, R15, R20, R43, G8): what its proposer names, what a member demands, and
+//! what both wait for. Whoever was restarted hears the others before it decides.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

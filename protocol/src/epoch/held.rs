@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::id::Digest;
 
-use super::Durability;
+use super::interface::Durability;
 
 /// The updates of the open epoch that are here.
 #[derive(Clone, Debug, Default)]

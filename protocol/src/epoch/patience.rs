@@ -8,7 +8,7 @@ use crate::time::Time;
 
 use super::attendance::Question;
 use super::backoff::BackOff;
-use super::{Facts, Rule, ready};
+use super::{Facts, Rule};
 
 /// How much longer than the voters newcomers have at least; guess: to fetch an update and apply it.
 const GUEST_WAIT_MIN: Duration = Duration::from_millis(250);
@@ -73,7 +73,7 @@ pub(super) fn measured(facts: Facts<'_>) -> Option<Duration> {
         return None;
     }
     let since = |(_, at): (PeerId, Time)| at.since(facts.slot.began);
-    ready::median(&mut ready_voters(facts).map(since).collect::<Vec<_>>())
+    median(&mut ready_voters(facts).map(since).collect::<Vec<_>>())
 }
 
 /// Whether everyone is Ready for whom the first attempt waits (R36), for as long as our patience lasts: all but
@@ -121,4 +121,10 @@ pub(super) fn patience_left(facts: Facts<'_>) -> Option<Duration> {
     // Nobody is Ready that we know of: it is too early for any roster.
     let until = patience_until(facts).unwrap_or(facts.step.now + facts.config.ready_grace);
     (facts.step.now < until).then(|| until.since(facts.step.now))
+}
+
+/// The middle one of some lengths of time.
+pub(super) fn median(lengths: &mut [Duration]) -> Option<Duration> {
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 2).copied()
 }

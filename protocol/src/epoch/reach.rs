@@ -1,5 +1,9 @@
 //! What is known of direct connections: ours with others, as our caller tells, and those of others, as their
 //! heartbeats say (R41, R42).
+//!
+//! A peer that nobody can dial has neighbours all the same: those that it is connected with, whoever dialled. So a
+//! heartbeat names the voters that are alive and *unlinked* with its author, and a proposer makes no two unlinked
+//! members neighbours. What is said of somebody costs nobody else a place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

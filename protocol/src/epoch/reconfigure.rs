@@ -1,4 +1,5 @@
-//! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15).
+//! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15); and how one who leaves says
+//! goodbye, which closes the series for it (R29). Who may sign one, and when, is in `founders`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,9 @@ use crate::fault::{CertificateFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::lineage::can_have_voted;
 use crate::log::{Joined, Record};
-use crate::message::{Join, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted};
+use crate::message::{
+    Join, Leaving, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted,
+};
 use crate::output::Output;
 use crate::sign::Verified;
 use crate::step::{Ahead, Step};
@@ -18,6 +21,9 @@ use super::gathering::Turn;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
 use super::{Facts, Rule, State, founders, timers};
+
+/// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
+const LEAVE_WAIT: Duration = Duration::from_secs(4);
 
 /// Regroups of one series that a peer can have missed.
 const NUMBERS_MISSED_MAX: u64 = 1 << 10;
@@ -300,21 +306,34 @@ impl State {
         }
     }
 
-    /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.
-    pub(super) fn repeat_join(&self, step: &mut Step<'_>, digest: Digest) {
-        let Some(known) = self.slot.series.gathering.known.get(&digest) else { return };
-        let Some(regroup) = &known.regroup else { return };
-        let Some((join, _)) = known.joins.get(&self.me.peer) else { return };
-        let proven = join.done;
-        let join = self.seal(Message::Join(join.clone()));
-        for member in regroup.members.iter().filter(|m| !known.joins.contains_key(&m.peer)) {
-            // After a restart it is known, but no longer as its proposer signed it.
-            if let Some(signed) = &known.signed {
-                step.put(Output::Send(member.peer, Arc::clone(signed)));
-            }
-            step.put(Output::Send(member.peer, Arc::clone(&join)));
-            proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
+    pub(super) fn on_leave(&mut self, step: &Step<'_>) {
+        self.leaving.get_or_insert(step.now + LEAVE_WAIT);
+    }
+
+    /// R29: says goodbye once nothing is open, or the wait is over.
+    pub(super) fn leave(&mut self, step: &mut Step<'_>) -> bool {
+        if self.leaving.is_none() {
+            return false;
         }
+        let open = match &self.slot.series.stage {
+            Stage::Open { .. } | Stage::Decided(_) | Stage::Applying(_) => true,
+            Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
+        };
+        if open && !timers::is_over(self.facts(step), Timer::Leave) {
+            return false;
+        }
+        self.left = true;
+        // R29: those who are here may go on without us, and those who were here may have decided what is open,
+        // so that we must not decide beside them once we are back. Whoever leaves last, with nothing open, has
+        // left nobody; and where no Regroup is lawful nothing could open the series again.
+        let others = open || step.roll.live(step.now).next().is_some();
+        if others && self.is_voter() && !self.law.majority_only {
+            self.log(step, Record::Left { series: self.series() });
+        }
+        let leaving = Leaving { head: self.slot.head, incarnation: self.me.incarnation };
+        step.put(Output::Gossip(self.seal(Message::Leaving(leaving))));
+        step.put(Output::Left);
+        false
     }
 }
 

@@ -241,4 +241,17 @@ impl State {
             self.slot.series.stage = Stage::Idle { patience: Some(until) };
         }
     }
+
+    /// R32: what a ring was to keep is not to be had.
+    pub(super) fn on_chunk_missing(
+        &mut self,
+        step: &mut Step<'_>,
+        roster: Digest,
+        chunk: (Digest, u32),
+    ) {
+        self.slot.remains.miss(chunk);
+        if self.slot.series.is_at(roster, Progress::Reduce) {
+            self.recover(step, Reason::KeptUnserved);
+        }
+    }
 }

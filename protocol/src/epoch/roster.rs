@@ -21,12 +21,11 @@ use crate::message::{
 };
 use crate::ring::{Order, order};
 use crate::roll::Seen;
-use crate::step::Step;
 use crate::wire;
 
 use super::attendance::{Place, Question};
 use super::seats::{has_seat, pair, seat};
-use super::{Facts, Rule, State, patience};
+use super::{Facts, Rule, patience};
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: usize = 2;
@@ -36,40 +35,6 @@ const SHARE: usize = 3;
 
 /// Attempts at which newcomers have places: the second only those that accepted the first.
 const GUEST_ATTEMPTS: u64 = 2;
-
-impl State {
-    /// G5: an epoch is over: whether newcomers that were awaited came.
-    pub(super) fn count_guests(&mut self, step: &Step<'_>) {
-        let live = step.roll.live_in(self.series(), step.now);
-        let here = live.filter(|(p, seen)| {
-            !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
-        };
-        let came: Vec<bool> = here.map(came).collect();
-        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
-    }
-
-    /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
-    pub(super) fn count_late(&mut self, step: &Step<'_>) {
-        if self.slot.frozen.is_none() {
-            return;
-        }
-        let live = step.roll.live_in(self.series(), step.now);
-        let awaited = live.filter(|(peer, seen)| {
-            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
-        };
-        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
-        self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
-        for (peer, came) in came {
-            self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
-        }
-    }
-}
 
 // ---- what a proposer gives ----------------------------------------------------------------------
 

@@ -9,15 +9,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
-use crate::event::{Progress, Reason};
 use crate::id::{Digest, PeerId};
 use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
 use crate::ring::{Layout, Order, order};
 use crate::seal::{SEAL_BYTES, Seal};
-use crate::step::Step;
 use crate::wire;
 
-use super::{Facts, Rule, State};
+use super::{Facts, Rule};
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u64 = 4;
@@ -27,21 +25,6 @@ const ENVELOPE_ROOM: usize = 256;
 
 /// What is said of one chunk: each seal, and who holds what it seals.
 type Claims = BTreeMap<[u8; SEAL_BYTES], (Seal, Vec<PeerId>)>;
-
-impl State {
-    /// R32: what a ring was to keep is not to be had.
-    pub(super) fn on_chunk_missing(
-        &mut self,
-        step: &mut Step<'_>,
-        roster: Digest,
-        chunk: (Digest, u32),
-    ) {
-        self.slot.remains.miss(chunk);
-        if self.slot.series.is_at(roster, Progress::Reduce) {
-            self.recover(step, Reason::KeptUnserved);
-        }
-    }
-}
 
 /// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
 pub(super) fn choose_keep(

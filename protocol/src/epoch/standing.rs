@@ -1,7 +1,7 @@
-//! Where the machine stands, for whoever asks: heartbeats, people, the machines beside it.
+//! Where the machine stands: what heartbeats, people and the machines beside it ask.
 
 use crate::event::Progress;
-use crate::id::Digest;
+use crate::id::{Digest, PeerId};
 use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 use crate::step::Step;
 
@@ -101,5 +101,42 @@ impl State {
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
         self.facts(step).has_majority()
+    }
+
+    /// R41: whether a ring can lead through us.
+    #[must_use]
+    pub fn is_direct(&self, step: &Step<'_>) -> bool {
+        self.reach.is_direct(step)
+    }
+
+    /// R42: a bit for each voter of the open series that is alive and unlinked with us; nothing where there is none.
+    #[must_use]
+    pub fn unlinked(&self, step: &Step<'_>) -> Vec<u8> {
+        let (voters, mut bits) = (self.voters(), Vec::new());
+        for (index, Voter { peer, .. }) in voters.iter().enumerate() {
+            // Asked at each input, and mostly everybody is linked.
+            let linked = self.reach.is_linked(peer);
+            if !linked && self.reach.is_unlinked(step, peer) && step.roll.alive(peer, step.now) {
+                bits.resize(voters.len().div_ceil(8), 0);
+                bits[index / 8] |= 1 << (index % 8);
+            }
+        }
+        bits
+    }
+
+    /// R29: whether we have said goodbye in this series, in an earlier life, and have joined no Regroup of it
+    /// since.
+    #[must_use]
+    pub fn said_goodbye(&self) -> bool {
+        let bound = self.votes.of(self.series());
+        bound.has_left() && bound.joined().is_none()
+    }
+
+    pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
+        self.voters().iter().any(|voter| voter.peer == *peer)
+    }
+
+    pub(super) fn is_voter(&self) -> bool {
+        self.voters().contains(&self.me.voter())
     }
 }

@@ -1,102 +1,15 @@
-//! Every wait of `docs/PROTOCOL.md` (Turns and time): how long each lasts, how it grows with the attempts,
-//! when a step is due, and what is repeated meanwhile. Only progress depends on them.
+//! How long each wait of `docs/PROTOCOL.md` (Turns and time) lasts, and how it grows with the attempts. Only
+//! progress depends on it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::Progress;
-use crate::id::{Digest, PeerId};
-use crate::message::{Message, Roster};
-use crate::output::Output;
+use crate::message::Roster;
 use crate::roll::ROUND_TRIP_UNKNOWN;
-use crate::sign::Verified;
-use crate::step::Step;
 
-use super::ballot::Ballot;
-use super::series::{Reply, Stage};
-use super::timers::Timer;
-use super::{Facts, Rule, State, timers};
+use super::{Facts, Rule, State};
 
 impl State {
     // ---- repeats -------------------------------------------------------------------------------
-
-    /// Whether a repeated message may be answered to `peer` now: once per [`REPEAT_MIN`], so that
-    /// two peers that answer each other do so slowly.
-    pub(super) fn may_reply(&mut self, step: &Step<'_>, peer: PeerId, to: Reply) -> bool {
-        let replied = &mut self.slot.series.replied;
-        let due = replied.get(&(peer, to)).is_none_or(|last| step.now >= *last + REPEAT_MIN);
-        if due {
-            replied.insert((peer, to), step.now);
-        }
-        due
-    }
-
-    /// Repeats the current message to those whose answer is missing.
-    pub(super) fn repeat(&mut self, step: &mut Step<'_>) {
-        if self.left || !timers::is_over(self.facts(step), Timer::Repeat) {
-            return;
-        }
-        self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
-        if let Some(asking) = &self.slot.series.asking {
-            for (peer, _) in step.roll.live_in(self.series(), step.now) {
-                if !asking.statuses.contains_key(peer) || !asking.reports.contains_key(peer) {
-                    step.put(Output::Send(*peer, Arc::clone(&asking.query)));
-                }
-            }
-        }
-        match self.slot.series.stage {
-            Stage::Open { roster, progress: Progress::Accepted, .. } => {
-                self.repeat_accept(step, roster);
-            }
-            Stage::Open { roster, progress: Progress::Finished, .. } => {
-                // A roster that adopts needs no ring, so nothing has waited for the Accepts; a vote does.
-                let voted = |b: &Ballot| b.dones.contains_key(&self.me.peer);
-                if !self.slot.ballots.get(&roster).is_some_and(voted) {
-                    self.repeat_accept(step, roster);
-                }
-                self.repeat_done(step, roster);
-            }
-            Stage::Joined { regroup, .. } => self.repeat_join(step, regroup),
-            _ => {}
-        }
-    }
-
-    /// Sends to members whose Accept is missing the roster, as its proposer signed it, and our
-    /// Accept.
-    fn repeat_accept(&self, step: &mut Step<'_>, digest: Digest) {
-        let Some(ballot) = self.slot.ballots.get(&digest) else { return };
-        let (Some(roster), Some(signed)) = (&ballot.roster, &ballot.signed) else { return };
-        let accept = self.accept_message(digest);
-        for member in &roster.members {
-            if member.peer != self.me.peer && !ballot.accepts.contains_key(&member.peer) {
-                self.prove_adopted(step, member.peer, roster);
-                step.put(Output::Send(member.peer, Arc::clone(signed)));
-                step.put(Output::Send(member.peer, Arc::clone(&accept)));
-            }
-        }
-    }
-
-    /// Sends our own Done to voters whose Done is missing; a peer that has committed answers with
-    /// `Commit`.
-    fn repeat_done(&self, step: &mut Step<'_>, digest: Digest) {
-        let Some(ballot) = self.slot.ballots.get(&digest) else { return };
-        let Some(message) = self.standing(digest) else { return };
-        for voter in self.voters() {
-            if voter.peer != self.me.peer && !ballot.dones.contains_key(&voter.peer) {
-                step.put(Output::Send(voter.peer, Arc::clone(&message)));
-            }
-        }
-    }
-
-    /// What says where we stand in a finished roster: our Done, or the Ready of a joiner.
-    fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
-        let roster = self.slot.roster(&digest)?;
-        let bound = self.votes.of(self.series());
-        match bound.done(roster.attempt) {
-            Some(voted) => Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt())))),
-            None => self.slot.frozen.map(|frozen| self.ready_message(frozen)),
-        }
-    }
 }
 
 impl<'a> Facts<'a> {
@@ -206,4 +119,4 @@ const FLUSH_BYTES_PER_MS: u64 = 100_000;
 const RING_MIN: Duration = Duration::from_secs(2);
 
 /// The shortest interval between repeats.
-const REPEAT_MIN: Duration = Duration::from_millis(300);
+pub(super) const REPEAT_MIN: Duration = Duration::from_millis(300);

@@ -19,7 +19,7 @@ use super::attendance::Question;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
-use super::{Rule, State, answer, founders, patience, roster, salvage, timers};
+use super::{Rule, State, acceptor, founders, patience, roster, salvage, timers};
 
 impl State {
     /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
@@ -83,10 +83,10 @@ impl State {
         self.promise(step, attempt);
         let (mut statuses, mut reports) = (BTreeMap::new(), BTreeMap::new());
         if self.is_voter() {
-            let status = answer::status(self.facts(step), attempt);
+            let status = acceptor::status(self.facts(step), attempt);
             let sealed = self.seal(Message::Status(status));
             statuses.insert(self.me.peer, (status, sealed.signature()));
-            reports.insert(self.me.peer, answer::report(self.facts(step), attempt));
+            reports.insert(self.me.peer, acceptor::report(self.facts(step), attempt));
             step.put(Output::Gossip(sealed));
         }
         for (peer, _) in step.roll.live_in(self.series(), step.now) {

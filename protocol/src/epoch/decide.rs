@@ -1,24 +1,29 @@
-//! Commit: certificates, the wait for other copies, the outer step, the next epoch (R16–R18, R24,
-//! R25, R34).
+//! From an accepted roster to the next epoch: Accepts, the ring, the vote; certificates, the wait for other
+//! copies, the outer step (R5, R6, R11, R16–R18, R24, R25, R34).
 
 use std::sync::Arc;
 
 use crate::blocks::Blocks;
 use crate::event::{Event, Progress, Reason};
-use crate::fault::{CertificateFault, Fault};
+use crate::fault::{CertificateFault, DoneFault, Fault};
 use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::log::Record;
-use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, majority};
-use crate::output::{Apply, Output};
-use crate::sign::Signature;
+use crate::message::{
+    Accept, Certificate, Commit, Done, Head, Link, MEMBERS_MAX, Message, Receipt, Series, Voted,
+    Voter, majority,
+};
+use crate::output::{Apply, Output, Ring};
+use crate::ring::Layout;
+use crate::sign::{Signature, Verified};
 use crate::step::{Decision, Extension, Step};
+use crate::time::Time;
 use crate::wire;
 
-use super::ballot::{RingState, Vote};
-use super::series::{Decided, Stage};
+use super::ballot::{Ballot, RingState, Vote};
+use super::series::{Decided, Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State, timers};
+use super::{Durability, Facts, Rule, State, roster, timers};
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
@@ -47,10 +52,6 @@ impl State {
         let by_commit = self.slot.commit_heard == Some(*digest);
         self.take_link(step, link, by_commit);
         true
-    }
-
-    pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
-        self.voters().iter().any(|voter| voter.peer == *peer)
     }
 
     fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
@@ -216,6 +217,198 @@ impl State {
         }
         self.abort(step, Reason::DecidedElsewhere);
         self.take_link(step, link, true);
+    }
+
+    pub(super) fn fetch(&mut self, step: &mut Step<'_>, update: Digest, from: Vec<PeerId>) {
+        if self.slot.series.fetching == Some(update)
+            || !timers::is_over(self.facts(step), Timer::Fetch)
+            || from.is_empty()
+        {
+            return;
+        }
+        self.slot.series.fetching = Some(update);
+        step.put(Output::FetchUpdate(update, from));
+    }
+
+    pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
+        self.slot.held.insert(update, durability);
+        self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
+    }
+
+    pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
+        self.slot.held.remove(&update);
+        self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
+        self.slot.series.fetch_after = step.now + self.facts(step).repeat_interval();
+    }
+
+    pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
+        self.slot.held.insert(update, Durability::Flushed);
+        if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
+            ballot.computed = Some(update);
+            ballot.ring = RingState::Closed;
+        }
+    }
+
+    pub(super) fn on_accept(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        accept: &Accept,
+    ) {
+        let (from, digest) = (message.author(), accept.roster);
+        // Our own clock or its disk may have been slow: whoever accepts at all can take part.
+        self.slot.lost.accepts(&from);
+        self.slot.debts.pay(&from);
+        let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
+        let room = ballot.accepts.len() < MEMBERS_MAX;
+        let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
+        let Some(roster) = ballot.roster.clone() else { return };
+        let accepted = self.votes.of(self.series()).accepted(roster.attempt);
+        let mine = accepted == Some(digest) && roster::stands_by(self.facts(step), &roster);
+        if repeated && mine && self.may_reply(step, from, Reply::Accept) {
+            step.put(Output::Send(from, self.accept_message(digest)));
+        }
+    }
+
+    /// R11: one roster has one value.
+    pub(super) fn on_done(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        done: &Done,
+    ) {
+        let from = message.author();
+        let run = self.law.run;
+        self.slot.debts.pay(&from);
+        let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
+        // Every vote on a roster that is known has been found to fit it.
+        let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;
+        if let Some(roster) = &ballot.roster
+            && !ballot.dones.values().any(fits)
+        {
+            let receipt = roster.receipt(done.update);
+            if wire::receipt_digest(&run, &receipt) != done.r || receipt.update != done.update {
+                step.put(Output::Fault(from, Fault::Done(DoneFault::OtherValue)));
+                return;
+            }
+        }
+        // Two voters who differ prove nothing of either: who has the majority is right.
+        if ballot.dones.get(&from).is_some_and(|other| other.r != done.r) {
+            step.put(Output::Fault(from, Fault::Done(DoneFault::TwoValues)));
+            return;
+        }
+        let vote = Vote { r: done.r, update: done.update, signature: message.signature() };
+        let room = ballot.dones.len() < MEMBERS_MAX;
+        let repeated = room && ballot.dones.insert(from, vote).is_some();
+        let me = self.me.peer;
+        let voted = self.slot.ballots.get(&done.roster).is_some_and(|b| b.dones.contains_key(&me));
+        if repeated && voted && self.may_reply(step, from, Reply::Done) {
+            step.put(Output::Send(from, self.seal(Message::Done(done.clone()))));
+        }
+    }
+
+    /// Moves the accepted roster on: Accepts complete, update held, vote due.
+    pub(super) fn settle(&mut self, step: &mut Step<'_>) -> bool {
+        match self.slot.series.stage {
+            Stage::Open { roster, progress, until } => match progress {
+                Progress::Accepted => self.settle_accepted(step, roster),
+                Progress::Reduce => self.settle_reduce(step, roster, until),
+                Progress::Finished => self.vote(step, roster),
+            },
+            // R17: whoever has a place in its ring waits for our vote.
+            Stage::Decided(ref decided) => {
+                let (digest, update) = (decided.roster, decided.link.receipt.update);
+                self.slot.held.contains(&update)
+                    && self.slot.value(digest) == Some(update)
+                    && self.vote(step, digest)
+            }
+            _ => false,
+        }
+    }
+
+    /// R5: the ring opens when every member with a place has accepted.
+    fn settle_accepted(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
+        let all = self.slot.ballots.get(&digest).is_some_and(|ballot| {
+            !roster.is_free() || roster.ring().all(|m| ballot.accepts.contains_key(&m.peer))
+        });
+        if !all {
+            return false;
+        }
+        let until = step.now + self.facts(step).ring_time(&roster);
+        self.slot.series.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
+        let index = roster.ring().position(|m| m.peer == self.me.peer);
+        let layout = Layout::of(&roster, self.law.elements).filter(|_| roster.is_free());
+        if let (Some(layout), Some(index)) = (layout, index) {
+            let (members, keep) = (roster.ring().copied().collect(), roster.keep.clone());
+            let kept = keep.iter().fold(Blocks::default(), |all, keep| all.and(&keep.blocks()));
+            let all = kept.and(layout.redone()) == Blocks::all(self.law.elements);
+            assert!(all && !kept.overlaps(layout.redone()), "D3: each block once");
+            let ring = Ring { roster: digest, members, index, layout, keep };
+            step.put(Output::Ring(Arc::new(ring)));
+            self.ballot(digest).ring = RingState::Running;
+        }
+        true
+    }
+
+    /// R6: who has no ring, or lost it, fetches what others computed.
+    fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
+        let Some(update) = self.slot.value(digest) else { return false };
+        if self.slot.held.contains(&update) {
+            // Whoever is first waits for those who still compute, or fetch, for as long as they
+            // may: a higher attempt would end what they are about to finish.
+            let until = until.max(step.now + self.facts(step).done_time());
+            self.slot.series.stage =
+                Stage::Open { roster: digest, progress: Progress::Finished, until };
+            return true;
+        }
+        let runs = |ballot: &Ballot| ballot.ring == RingState::Running;
+        if !self.slot.ballots.get(&digest).is_some_and(runs) {
+            let holders = self.slot.holders(self.me.peer, update);
+            self.fetch(step, update, holders);
+        }
+        false
+    }
+
+    /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
+    /// held, (c) nothing higher is promised.
+    fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
+        let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
+        let (me, bound) = (self.me.peer, self.votes.of(self.series()));
+        let accepted = |v: &Voter| {
+            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
+        };
+        // R20: what was voted for before a restart is said again.
+        let logged = bound.done(roster.attempt).is_some();
+        let majority = logged || majority(self.voters(), accepted) || !self.keeps(Rule::R5);
+        let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
+        let free = bound.promised() <= roster.attempt;
+        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
+            return false;
+        }
+        let Some(update) = self.slot.value(digest) else { return false };
+        let receipt = roster.receipt(update);
+        let done = self.law.done(&roster, &receipt);
+        let (r, message) = (done.r, self.seal(Message::Done(done)));
+        let vote = Vote { r, update, signature: message.signature() };
+        let (series, attempt) = (roster.series, roster.attempt);
+        if !logged {
+            let votes = |(peer, _): &(&PeerId, &Signature)| self.names_voter(peer);
+            let accepts =
+                ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
+            let roster = roster.as_ref().clone();
+            let voted = Voted { depth: self.slot.depth(), roster, update, accepts };
+            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
+            self.log(step, Record::Voted { voted: Box::new(voted) });
+        }
+        assert!(
+            self.votes.of(series).done(attempt).is_some(),
+            "R1: a vote is logged before it counts"
+        );
+        self.ballot(digest).dones.insert(me, vote);
+        step.put(Output::Gossip(message));
+        true
     }
 }
 
