@@ -43,6 +43,7 @@ mod standing;
 mod vote;
 mod answer;
 mod heard;
+mod ground;
 mod propose;
 mod recover;
 mod fetch;
@@ -291,8 +292,9 @@ impl State {
             Message::Query(query) => self.on_query(step, from, query),
             Message::Status(status) => self.on_status(step, message, status),
             Message::Report(report) => self.on_report(step, from, report),
+            Message::Ground(ground) => self.on_ground(step, from, ground),
             Message::Roster(roster) => self.on_roster(step, message, roster),
-            Message::Accept(accept) => self.on_accept(step, from, accept),
+            Message::Accept(accept) => self.on_accept(step, message, accept),
             Message::Refuse(refuse) => self.on_refuse(step, from, refuse),
             Message::Lost(lost) => self.on_lost(step, from, lost),
             Message::Done(done) => self.on_done(step, message, done),

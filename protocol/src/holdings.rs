@@ -233,10 +233,10 @@ impl State {
 
     /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
     fn log(&mut self, record: Record) {
-        if let Record::Voted { receipt, .. } = &record
+        if let Record::Voted { voted } = &record
             && self.without != Some(Rule::Bound)
         {
-            self.updates.vote(&receipt.update);
+            self.updates.vote(&voted.update);
         }
         if let Record::Decided { link } = &record
             && self.without != Some(Rule::Owed)

@@ -13,8 +13,8 @@ use crate::fault::Fault;
 use crate::id::{LogId, PeerId, RunId};
 use crate::ledger::Ledger;
 use crate::message::{
-    CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX, Member,
-    Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
+    Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
+    Member, Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -149,8 +149,10 @@ impl Law {
         openings: &[Opening],
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let mut place = (base, voters.to_vec());
-        for (depth, opening) in (0..).zip(openings) {
-            place = self.check_opening(place.0, (&place.1, ledger), depth, opening)?;
+        let mut before = Vec::new();
+        for opening in openings {
+            before.push(place);
+            place = self.check_opening(&before, ledger, opening)?;
         }
         Ok(place)
     }
@@ -181,16 +183,18 @@ impl Law {
         )
     }
 
+    /// `chain` are the series up to the one that it leaves, each with its voters.
     fn check_opening(
         &self,
-        series: Series,
-        before: (&[Voter], Option<&Arc<Ledger>>),
-        depth: u32,
+        chain: &[(Series, Vec<Voter>)],
+        ledger: Option<&Arc<Ledger>>,
         opening: &Opening,
     ) -> Result<(Series, Vec<Voter>), Fault> {
         let regroup = &opening.regroup;
+        let (series, voters) = chain.last().ok_or(Fault::Certificate("a Regroup of no series"))?;
+        let (series, depth) = (*series, depth_of(chain));
         require(regroup.series == series, "Regroup of another series")?;
-        self.check_regroup(before, regroup)?;
+        self.check_regroup((voters, ledger), regroup)?;
         // One Join each, in the order of the members: no signature is looked at twice.
         require(opening.joins.len() == regroup.members.len(), "not one Join of each member")?;
         let digest = wire::regroup_digest(&self.run, regroup);
@@ -201,6 +205,10 @@ impl Law {
                 && self.signed(author, &Message::Join(join.clone()), signature);
             require(joined, "Regroup that a member has not joined")?;
         }
+        let ground = opening.ground.as_deref();
+        let proven = ground.is_none_or(|ground| self.has_ground(chain, ground));
+        let named = ground.map(|ground| wire::ranked(&self.run, ground));
+        require(proven && named == opening.highest_done(), "a vote without its ground")?;
         Ok((series.regrouped(digest), regroup.members.clone()))
     }
 
@@ -263,6 +271,35 @@ impl Law {
         let each = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
         rule(all.len() == each, "a block of two parts")?;
         rule(all != Blocks::all(self.elements), "parts that leave nothing")
+    }
+
+    /// Whether a majority of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
+    #[must_use]
+    pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
+        let Voted { depth, roster, update, accepts } = voted;
+        let place = usize::try_from(*depth).ok().and_then(|depth| chain.get(depth));
+        let Some((series, voters)) = place else { return false };
+        let receipt = voted.receipt();
+        if roster.series != *series
+            || receipt.update != *update
+            || !receipt.series.is_beside(series)
+            || accepts.len() > MEMBERS_MAX
+            || self.check_parts(&receipt.parts).is_err()
+        {
+            return false;
+        }
+        let accept = Accept { series: *series, roster: wire::roster_digest(&self.run, roster) };
+        let accept = Message::Accept(accept);
+        let names = |peer: &PeerId| {
+            let voter = voters.iter().find(|voter| voter.peer == *peer);
+            voter.is_some_and(|voter| roster.members.iter().any(|m| m.voter() == *voter))
+        };
+        let accepted: BTreeSet<PeerId> = accepts
+            .iter()
+            .filter(|(author, signature)| names(author) && self.signed(author, &accept, signature))
+            .map(|(author, _)| *author)
+            .collect();
+        majority(voters, |voter| accepted.contains(&voter.peer))
     }
 
     /// Checks that a majority of `voters` voted for `receipt` on `roster`.
@@ -334,9 +371,12 @@ pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), &'static str
 /// in one that it descends from.
 #[must_use]
 pub fn can_have_voted(join: &Join, depth: u32) -> bool {
-    let possible =
-        |done: &Voted| done.receipt.series.is_beside(&join.series) && done.depth <= depth;
-    join.done.as_ref().is_none_or(possible)
+    join.done.is_none_or(|done| done.depth <= depth)
+}
+
+/// How deep in a chain of series its last one lies.
+fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
+    u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 fn require(holds: bool, otherwise: &'static str) -> Result<(), Fault> {

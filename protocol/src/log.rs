@@ -44,14 +44,10 @@ pub enum Record {
         /// Its body.
         roster: Box<Roster>,
     },
-    /// A vote on the roster accepted at that attempt (R5).
+    /// A vote on a roster that was accepted, and its ground (R5).
     Voted {
-        /// The series of the roster.
-        series: Series,
-        /// Its attempt.
-        attempt: u64,
-        /// The value.
-        receipt: Receipt,
+        /// The vote.
+        voted: Box<Voted>,
     },
     /// A Regroup joined: its series, and those that this one descends from, are left for ever (R13).
     Joined {
@@ -232,7 +228,7 @@ fn place(epoch: u64) -> usize {
 #[must_use]
 pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> Option<Digest> {
     let voted = votes.iter().filter_map(|record| match record {
-        Record::Voted { series, receipt, .. } if series.epoch > epoch => Some(receipt.update),
+        Record::Voted { voted } if voted.roster.series.epoch > epoch => Some(voted.update),
         _ => None,
     });
     voted.filter(|update| !readable.contains(update)).min()
@@ -249,7 +245,7 @@ pub struct Bound {
     closed: bool,
     left: bool,
     accepted: BTreeMap<u64, (Digest, Arc<Roster>)>,
-    dones: BTreeMap<u64, Receipt>,
+    dones: BTreeMap<u64, Voted>,
     joined: Option<Joined>,
     opened: Option<Opening>,
 }
@@ -296,8 +292,9 @@ impl Votes {
                 bound.promised = bound.promised.max(roster.attempt);
                 bound.accepted.insert(roster.attempt, (digest, Arc::new(*roster.clone())));
             }
-            Record::Voted { series, attempt, receipt } => {
-                self.of_mut(*series).dones.insert(*attempt, receipt.clone());
+            Record::Voted { voted } => {
+                let Roster { series, attempt, .. } = voted.roster;
+                self.of_mut(series).dones.insert(attempt, voted.as_ref().clone());
             }
             Record::Joined { regroup, done } => {
                 self.close(regroup.series);
@@ -363,16 +360,15 @@ impl Bound {
         self.accepted.values().map(|(digest, roster)| (*digest, roster))
     }
 
-    /// The value voted for at an attempt.
+    /// The vote at an attempt.
     #[must_use]
-    pub fn done(&self, attempt: u64) -> Option<&Receipt> {
+    pub fn done(&self, attempt: u64) -> Option<&Voted> {
         self.dones.get(&attempt)
     }
 
-    /// The vote of the highest attempt.
-    #[must_use]
-    pub fn highest_done(&self) -> Option<(u64, &Receipt)> {
-        self.dones.last_key_value().map(|(attempt, receipt)| (*attempt, receipt))
+    /// Every vote, by attempt.
+    pub fn dones(&self) -> impl DoubleEndedIterator<Item = &Voted> {
+        self.dones.values()
     }
 
     /// Whether a goodbye of ours has closed it.

@@ -16,7 +16,8 @@ use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{
-    Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voter, Vouch, majority,
+    Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voted, Voter, Vouch,
+    majority,
 };
 pub use regroup::{Absence, Regroup};
 pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
@@ -110,25 +111,6 @@ pub struct Query {
     pub lost: Vec<PeerId>,
 }
 
-/// A vote, with what was voted for.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Voted {
-    /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
-    pub depth: u32,
-    /// The attempt of the roster voted on.
-    pub attempt: u64,
-    /// The value.
-    pub receipt: Receipt,
-}
-
-impl Voted {
-    /// Rank among votes: the highest decides (R8).
-    #[must_use]
-    pub fn rank(&self) -> (u32, u64) {
-        (self.depth, self.attempt)
-    }
-}
-
 /// The promise of a voter, or where a peer without a vote stands (R2). It is gossiped, so that everybody
 /// sees who answers (G9), and rosters show those that they rest on (G14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -152,8 +134,6 @@ pub struct Report {
     pub series: Series,
     /// The attempt that was asked for.
     pub attempt: u64,
-    /// The vote that the Status names, whole.
-    pub done: Option<Voted>,
     /// Finished chunks of rings of this epoch that it holds (R10).
     pub chunks: Vec<Finished>,
     /// Its own Ready, if any: incarnation and weight.
@@ -169,8 +149,15 @@ pub struct Accept {
     pub series: Series,
     /// Digest of the roster.
     pub roster: Digest,
-    /// Ready peers that it lacks: they join the next attempt or epoch (R36).
-    pub lacks: Vec<PeerId>,
+}
+
+/// What proves a vote that a [`Status`] or a [`Join`] names: sent to whoever has to believe it, and believed of anybody.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ground {
+    /// The series that the author is in.
+    pub series: Series,
+    /// The vote.
+    pub voted: Voted,
 }
 
 /// Why a roster or Regroup was refused.
@@ -198,6 +185,8 @@ pub enum Refusal {
     Decree(u64, Digest),
     /// The ticket of that member has expired, by my clock (T4).
     Expired(PeerId),
+    /// The highest vote that the roster rests on is not proven to me: its ground has not come.
+    Unproven,
 }
 
 /// The answer to a roster or Regroup that cannot be accepted.
@@ -258,7 +247,7 @@ pub struct Join {
     /// The log that binds the author.
     pub log: LogId,
     /// Its highest Done in that series and those that it descends from.
-    pub done: Option<Voted>,
+    pub done: Option<Ranked>,
 }
 
 /// A Regroup with all its members' Joins: the root of a series.
@@ -268,6 +257,16 @@ pub struct Opening {
     pub regroup: Regroup,
     /// Each member's Join, with its signature.
     pub joins: Vec<(PeerId, Join, Signature)>,
+    /// The highest vote that they name, with what proves it.
+    pub ground: Option<Box<Voted>>,
+}
+
+impl Opening {
+    /// The highest vote that the Joins name.
+    #[must_use]
+    pub fn highest_done(&self) -> Option<Ranked> {
+        self.joins.iter().filter_map(|(_, join, _)| join.done).max()
+    }
 }
 
 /// One committed epoch with all that proves it.
@@ -330,6 +329,7 @@ pub enum Message {
     Leaving(Leaving),
     Vouch(Vouch),
     Decree(Decree),
+    Ground(Ground),
 }
 
 impl Message {
@@ -342,6 +342,7 @@ impl Message {
             Self::Query(_) => "query",
             Self::Status(_) => "status",
             Self::Report(_) => "report",
+            Self::Ground(_) => "ground",
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
@@ -366,6 +367,7 @@ impl Message {
             Self::Query(m) => Some(m.series),
             Self::Status(m) => Some(m.series),
             Self::Report(m) => Some(m.series),
+            Self::Ground(m) => Some(m.series),
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),

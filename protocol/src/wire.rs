@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::id::{Digest, PeerId, RunId};
-use crate::message::{Answer, Message, Receipt, Regroup, Request, Roster};
+use crate::message::{Answer, Message, Ranked, Receipt, Regroup, Request, Roster, Voted};
 use crate::sign::{Keypair, Signature, Verified, verify};
 
 /// The major version of the protocol, first byte of every envelope.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Longest gossiped envelope, in bytes.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
@@ -126,6 +126,13 @@ pub fn roster_digest(run: &RunId, roster: &Roster) -> Digest {
 #[must_use]
 pub fn receipt_digest(run: &RunId, receipt: &Receipt) -> Digest {
     digest("intellect-node 1 receipt", run, receipt)
+}
+
+/// What a vote was for, by digest.
+#[must_use]
+pub fn ranked(run: &RunId, voted: &Voted) -> Ranked {
+    let (depth, attempt) = (voted.depth, voted.roster.attempt);
+    Ranked { depth, attempt, r: receipt_digest(run, &voted.receipt()) }
 }
 
 /// The digest that names a Regroup.

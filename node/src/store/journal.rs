@@ -268,9 +268,9 @@ impl Kept {
             voted.then_some(roster.series)
         });
         let is_here = |series: Series| {
-            self.votes
-                .iter()
-                .any(|vote| matches!(vote, Record::Voted { series: s, .. } if *s == series))
+            self.votes.iter().any(
+                |vote| matches!(vote, Record::Voted { voted } if voted.roster.series == series),
+            )
         };
         counted.is_some_and(|series| series.epoch > self.forgotten && !is_here(series))
     }
@@ -295,9 +295,8 @@ impl Kept {
 /// The epoch that a vote is about.
 fn epoch_of(vote: &Record) -> u64 {
     match vote {
-        Record::Promised { series, .. }
-        | Record::Voted { series, .. }
-        | Record::Left { series } => series.epoch,
+        Record::Promised { series, .. } | Record::Left { series } => series.epoch,
+        Record::Voted { voted } => voted.roster.series.epoch,
         Record::Accepted { roster } => roster.series.epoch,
         Record::Joined { regroup, .. } => regroup.series.epoch,
         Record::Opened { opening } => opening.regroup.series.epoch,

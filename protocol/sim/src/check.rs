@@ -242,7 +242,7 @@ impl Check {
                 require(self.votes.regroup(&join.regroup).is_some(), "S7", || {
                     format!("{} joins a Regroup that nobody proposed", voter.peer)
                 })?;
-                self.votes.on_join(&self.run, voter, join)
+                self.votes.on_join(voter, join)
             }
             Message::Heartbeat(beat) => {
                 self.said.insert(voter.peer, beat.head);
@@ -250,6 +250,7 @@ impl Check {
             }
             Message::Query(_)
             | Message::Report(_)
+            | Message::Ground(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
@@ -279,7 +280,7 @@ impl Check {
                 let regroup = self.votes.regroup(&join.regroup);
                 let members = regroup.map_or(&[][..], |regroup| &regroup.members);
                 let member = members.iter().find(|member| member.peer == author).copied();
-                member.into_iter().for_each(|voter| self.votes.note_join(&self.run, voter, join));
+                member.into_iter().for_each(|voter| self.votes.note_join(voter, join));
             }
             Message::Done(done) => {
                 let voters = self.voters(done.series.regroup, &done.series.parent);
@@ -292,6 +293,7 @@ impl Check {
             | Message::Query(_)
             | Message::Status(_)
             | Message::Report(_)
+            | Message::Ground(_)
             | Message::Accept(_)
             | Message::Refuse(_)
             | Message::Lost(_)

@@ -192,8 +192,8 @@ impl Disk {
         });
         name.epoch > committed.unwrap_or(0)
             && self.votes.iter().any(|record| {
-                matches!(record, Record::Voted { series, receipt, .. }
-                    if (series.epoch, receipt.update) == (name.epoch, name.digest))
+                matches!(record, Record::Voted { voted }
+                    if (voted.roster.series.epoch, voted.update) == (name.epoch, name.digest))
             })
     }
 
@@ -215,8 +215,8 @@ impl Disk {
             Message::Done(done) => {
                 let held = self.updates.contains_key(&done.update);
                 held && voted(&|record| {
-                    matches!(record, Record::Voted { receipt, .. }
-                        if wire::receipt_digest(run, receipt) == done.r)
+                    matches!(record, Record::Voted { voted }
+                        if wire::receipt_digest(run, &voted.receipt()) == done.r)
                 })
             }
             Message::Join(join) => voted(&|record| {
@@ -234,6 +234,7 @@ impl Disk {
             }
             Message::Ready(_)
             | Message::Report(_)
+            | Message::Ground(_)
             | Message::Roster(_)
             | Message::Refuse(_)
             | Message::Lost(_)

@@ -9,7 +9,7 @@ use crate::ring::{Order, order};
 use crate::step::Step;
 
 use super::attendance::Question;
-use super::term::{Awaited, Stage, ranked};
+use super::term::{Awaited, Stage};
 use super::{Rule, State};
 
 impl State {
@@ -53,6 +53,9 @@ impl State {
             step.put(Output::Gossip(status));
         } else {
             step.put(Output::Send(from, status));
+        }
+        if let Some(vote) = self.highest_done() {
+            self.prove(step, from, &vote);
         }
         step.put(Output::Send(from, self.seal(Message::Report(self.report(step, attempt)))));
     }
@@ -128,13 +131,12 @@ impl State {
     }
 
     pub(super) fn status(&self, attempt: u64) -> Status {
-        let done = self.highest_done(self.series(), self.depth());
-        let forced = self.slot.forced.as_ref().map(|forced| &forced.receipt.update);
+        let forced = self.slot.forced.as_ref().map(|forced| &forced.update);
         Status {
             series: self.series(),
             log: self.me.log,
             attempt,
-            done: done.map(|done| ranked(&self.law.run, &done)),
+            done: self.highest_done(),
             holds_forced: forced.is_some_and(|update| self.slot.held.contains(update)),
         }
     }
@@ -144,7 +146,6 @@ impl State {
         Report {
             series: self.series(),
             attempt,
-            done: self.highest_done(self.series(), self.depth()),
             chunks: self.finished(),
             ready: self.slot.frozen.map(|frozen| (self.me.incarnation, frozen.weight)),
             present: self.voters().iter().filter(present).map(|v| v.peer).collect(),

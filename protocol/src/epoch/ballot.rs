@@ -1,6 +1,6 @@
 //! One ballot: a roster, and what was said of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Digest, PeerId};
@@ -13,7 +13,8 @@ pub(super) struct Ballot {
     pub(super) roster: Option<Arc<Roster>>,
     /// The message of its proposer, to pass on.
     pub(super) signed: Option<Arc<Verified<Message>>>,
-    pub(super) accepts: BTreeSet<PeerId>,
+    /// Who accepts it, with the signature over its `Accept`.
+    pub(super) accepts: BTreeMap<PeerId, Signature>,
     pub(super) dones: BTreeMap<PeerId, Vote>,
     pub(super) ring: RingState,
     /// The update that our own ring gave.
@@ -38,6 +39,11 @@ pub(super) enum RingState {
 }
 
 impl Ballot {
+    /// The attempt of its roster; 0 while that is not known.
+    pub(super) fn attempt(&self) -> u64 {
+        self.roster.as_ref().map_or(0, |roster| roster.attempt)
+    }
+
     /// The value that most have voted for. One roster has one value (R11): with honest voters, all.
     pub(super) fn value(&self) -> Option<Vote> {
         let first = self.dones.values().next()?;

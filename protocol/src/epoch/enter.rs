@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::id::PeerId;
 use crate::log::Votes;
-use crate::message::{Head, Message, Roster, Voter};
+use crate::message::{Head, Message, Roster, Voted, Voter};
 use crate::output::Output;
 use crate::step::Step;
+use crate::wire;
 
 use super::State;
 use super::ballot::{Ballot, RingState, Vote};
@@ -63,9 +64,8 @@ impl State {
     fn resume_ballots(&mut self) {
         let bound = self.votes.of(self.series());
         let said = |roster: &Roster| {
-            let receipt =
-                bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
-            let done = self.law.done(roster, receipt);
+            let voted = bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
+            let done = self.law.done(roster, &voted.receipt());
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
         };
@@ -75,13 +75,18 @@ impl State {
                 let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
                 // The ring needs the delta of the process that was.
                 ballot.ring = RingState::Lost;
-                ballot.accepts.insert(self.me.peer);
-                ballot.computed = bound.done(roster.attempt).map(|receipt| receipt.update);
+                let accept = self.accept_message(digest);
+                ballot.accepts.insert(self.me.peer, accept.signature());
+                ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
                 ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
                 (digest, ballot)
             })
             .collect();
+        let dones: Vec<Voted> = bound.dones().cloned().collect();
         self.slot.ballots.extend(ballots);
+        for voted in dones {
+            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted);
+        }
     }
 
     /// Begins the epoch after `head`.

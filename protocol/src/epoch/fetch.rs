@@ -46,7 +46,7 @@ impl State {
                 from.extend(roster.heard.iter().map(|heard| heard.voter.peer));
             }
         }
-        let forced = self.slot.forced.as_ref().is_some_and(|f| f.receipt.update == update);
+        let forced = self.slot.forced.as_ref().is_some_and(|forced| forced.update == update);
         if forced {
             from.extend(self.voters().iter().map(|voter| voter.peer));
         }

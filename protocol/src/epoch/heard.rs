@@ -1,11 +1,13 @@
-//! What a roster shows of those whom its proposer has heard, and what that proves (G14).
+//! What a roster shows of those whom its proposer has heard, and what proves it (R8, G14).
 
 use crate::fault::Fault;
-use crate::message::{Heard, Message, Ranked, Roster, Status, Voter};
+use crate::id::PeerId;
+use crate::message::{Ground, Heard, Message, Ranked, Roster, Series, Status, Voter};
 use crate::output::Output;
 use crate::step::Step;
 use crate::wire;
 
+use super::ballot::Ballot;
 use super::{Rule, State};
 
 impl State {
@@ -32,7 +34,7 @@ impl State {
         let rank = |vote: &Ranked| (vote.depth, vote.attempt);
         let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
             let holds = roster.heard.iter().any(|heard| heard.holds_forced);
-            let forced = self.slot.forced.as_ref().filter(|_| holds).map(|f| &f.receipt);
+            let forced = self.slot.forced.as_ref().filter(|_| holds);
             let same = roster.adopt.as_ref() == forced;
             return if same { Ok(()) } else { Err("another value than what it heard leaves") };
         };
@@ -66,5 +68,58 @@ impl State {
             step.put(Output::Fault(liar.voter.peer, Fault::Done(why)));
         }
         rest
+    }
+
+    /// R8: somebody proves a vote, its own or one that it has heard of.
+    pub(super) fn on_ground(&mut self, step: &mut Step<'_>, from: PeerId, ground: &Ground) {
+        let vote = wire::ranked(&self.law.run, &ground.voted);
+        if self.slot.grounds.knows(&vote) {
+            return;
+        }
+        if !self.law.has_ground(&self.chain(), &ground.voted) {
+            step.put(Output::Fault(from, Fault::Done("a vote without its ground")));
+            return;
+        }
+        self.slot.grounds.insert(vote, ground.voted.clone());
+        // A roster that rests on it may have come before.
+        let rests = |b: &&Ballot| b.roster.as_ref().is_some_and(|r| r.highest_done() == Some(vote));
+        let waiting =
+            self.slot.ballots.values().filter(rests).max_by_key(|ballot| ballot.attempt());
+        let message = waiting.and_then(|ballot| ballot.signed.clone());
+        if let Some(message) = message
+            && let Message::Roster(roster) = message.body()
+        {
+            self.on_roster(step, &message, roster);
+        }
+    }
+
+    /// Proves to a peer a vote that is proven to us.
+    pub(super) fn prove(&self, step: &mut Step<'_>, to: PeerId, vote: &Ranked) {
+        if let Some(voted) = self.slot.grounds.get(vote) {
+            let ground = Ground { series: self.series(), voted: voted.clone() };
+            step.put(Output::Send(to, self.seal(Message::Ground(ground))));
+        }
+    }
+
+    /// Proves to a peer the vote whose value a roster adopts.
+    pub(super) fn prove_adopted(&self, step: &mut Step<'_>, to: PeerId, roster: &Roster) {
+        if let Some(highest) = roster.highest_done() {
+            self.prove(step, to, &highest);
+        }
+    }
+
+    /// The members of our roster have to believe its value before they accept it.
+    pub(super) fn prove_to_all(&self, step: &mut Step<'_>, roster: &Roster) {
+        let others = roster.members.iter().filter(|m| m.peer != self.me.peer);
+        for member in others {
+            self.prove_adopted(step, member.peer, roster);
+        }
+    }
+
+    /// The series that we have been in, each with its voters.
+    fn chain(&self) -> Vec<(Series, Vec<Voter>)> {
+        let opened = self.slot.openings.iter().map(|opening| &opening.regroup.members);
+        let voters = [&self.slot.base].into_iter().chain(opened);
+        self.slot.chain.iter().copied().zip(voters.cloned()).collect()
     }
 }

@@ -172,7 +172,8 @@ impl State {
     /// Whether nobody has accepted, or voted for, anything in this epoch that we know of.
     pub(super) fn is_untouched(&self) -> bool {
         let me = self.me.peer;
-        let touched = |ballot: &Ballot| ballot.accepts.contains(&me) || !ballot.dones.is_empty();
+        let touched =
+            |ballot: &Ballot| ballot.accepts.contains_key(&me) || !ballot.dones.is_empty();
         !self.slot.ballots.values().any(touched)
     }
 
@@ -283,7 +284,7 @@ impl State {
             most = usize::from(idle);
         } else if attempt > 1 && !idle {
             let accepted = |m: &Member| {
-                self.slot.ballots.values().any(|ballot| ballot.accepts.contains(&m.peer))
+                self.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&m.peer))
             };
             guests.retain(accepted);
         }
@@ -380,7 +381,7 @@ impl State {
     /// How long our patience lasts still; `None` once we have accepted a roster of this epoch.
     pub(super) fn patience_left(&self, step: &Step<'_>) -> Option<Duration> {
         let me = self.me.peer;
-        if self.slot.ballots.values().any(|ballot| ballot.accepts.contains(&me)) {
+        if self.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&me)) {
             return None;
         }
         // Nobody is Ready that we know of: it is too early for any roster.

@@ -41,7 +41,7 @@ impl State {
         if step.now < since + self.turn(step, 1) {
             return false;
         }
-        let adopt = self.slot.forced.as_ref().map(|forced| forced.receipt.clone());
+        let adopt = self.slot.forced.clone();
         self.propose(step, 1, Vec::new(), Value { adopt, keep: Vec::new() })
     }
 
@@ -121,16 +121,6 @@ impl State {
 
     /// What goes with the Status of `from`.
     pub(super) fn on_report(&mut self, step: &mut Step<'_>, from: PeerId, report: &Report) {
-        let possible = |done: &Voted| {
-            done.receipt.series.is_beside(&self.series())
-                && done.depth <= self.depth()
-                && done.attempt <= report.attempt
-                && self.law.check_parts(&done.receipt.parts).is_ok()
-        };
-        if !report.done.as_ref().is_none_or(possible) {
-            step.put(Output::Fault(from, Fault::Done("a vote that nobody can have given")));
-            return;
-        }
         if report.chunks.len() > CHUNKS_MAX {
             step.put(Output::Fault(from, Fault::Answer("more chunks than rings have")));
             return;
@@ -154,16 +144,16 @@ impl State {
     /// Proposes once all alive have answered, or the time is over and a majority has.
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
         let Some(asking) = &self.slot.term.asking else { return false };
-        let (run, attempt, until) = (self.law.run, asking.attempt, asking.until);
+        let (grounds, attempt, until) = (&self.slot.grounds, asking.attempt, asking.until);
         let known = |p: &PeerId| {
-            let answered = asking.status(&run, p).is_some() && asking.reports.contains_key(p);
+            let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
             answered || self.slot.lost.confirms(step, p)
         };
         let answered = self.live(step, Question::Answers).all(|(p, _)| known(p));
         if !answered && step.now < until {
             return false;
         }
-        let heard = self.voters().iter().filter_map(|voter| asking.heard(&run, voter)).collect();
+        let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
         let heard = self.without_liars(step, self.without_mute(heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
         if !majority(self.voters(), names) && self.keeps(Rule::R7) {
@@ -206,24 +196,22 @@ impl State {
 
     /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.
     fn choose(&mut self, asking: &Asking, heard: &[Heard]) -> Option<Receipt> {
-        let reports = || heard.iter().filter_map(|h| asking.reports.get(&h.voter.peer));
-        let dones = reports().filter_map(|report| report.done.as_ref());
-        let highest = if self.keeps(Rule::R8) {
-            dones.max_by_key(|done| done.rank())
-        } else {
-            dones.min_by_key(|done| done.rank())
-        };
-        if let Some(done) = highest {
-            let same = |r: &Report| r.done.as_ref().is_some_and(|d| d.receipt == done.receipt);
-            let authors = asking.reports.iter().filter(|(_, report)| same(report));
+        let dones = heard.iter().filter_map(|heard| heard.done);
+        let highest = if self.keeps(Rule::R8) { dones.max() } else { dones.min() };
+        if let Some(receipt) =
+            highest.and_then(|vote| self.slot.grounds.get(&vote)).map(Voted::receipt)
+        {
+            let same =
+                |status: &Status| status.done.map(|vote| vote.r) == highest.map(|vote| vote.r);
+            let authors = asking.statuses.iter().filter(|(_, (status, _))| same(status));
             if self.slot.term.adopted.len() < MEMBERS_MAX {
-                let adopted = self.slot.term.adopted.entry(done.receipt.update).or_default();
+                let adopted = self.slot.term.adopted.entry(receipt.update).or_default();
                 adopted.from.extend(authors.map(|(peer, _)| *peer));
             }
-            return Some(done.receipt.clone());
+            return Some(receipt);
         }
         let holds = heard.iter().any(|heard| heard.holds_forced);
-        self.slot.forced.as_ref().filter(|_| holds).map(|forced| forced.receipt.clone())
+        self.slot.forced.clone().filter(|_| holds)
     }
 
     /// Makes the roster, gossips it, and accepts it ourselves. False if nobody can compute.
@@ -255,6 +243,7 @@ impl State {
         let accepted = matches!(self.slot.term.stage, Stage::Open { .. });
         if accepted {
             step.out.insert(said, Decision::Out(Output::Gossip(message)));
+            self.prove_to_all(step, &roster);
         } else {
             step.out.truncate(said);
         }

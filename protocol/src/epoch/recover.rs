@@ -73,6 +73,9 @@ impl State {
             self.learn_promise(step, from, refuse.promised, roster.is_some());
         }
         let Some(roster) = roster else { return };
+        if refuse.reason == Refusal::Unproven {
+            return self.prove_adopted(step, from, &roster);
+        }
         if !self.slot.term.is_at(refuse.what, Progress::Accepted) {
             return;
         }
@@ -196,7 +199,7 @@ impl State {
     fn note_late(&mut self, step: &Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let Some(roster) = ballot.roster.clone() else { return };
-        let missing = roster.members.iter().filter(|m| !ballot.accepts.contains(&m.peer));
+        let missing = roster.members.iter().filter(|m| !ballot.accepts.contains_key(&m.peer));
         let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
         for Member { peer, weight, .. } in missing {
             if weight > 0 {

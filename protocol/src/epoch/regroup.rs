@@ -314,20 +314,23 @@ impl State {
         let done = self.keeps(Rule::R13).then(|| self.highest_done_of_chain()).flatten();
         let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
         self.log(step, Record::Joined { regroup: regroup.clone(), done: logged });
+        let members = regroup.members.clone();
         let joined = Joined { digest, regroup, done };
         self.slot.term.gathering.joined_at.get_or_insert(step.now);
+        let proven = joined.done.as_ref().map(|done| wire::ranked(&self.law.run, done));
         let message = self.note_joined(joined);
         let until = step.now + self.join_time(step);
         self.slot.term.stage = Stage::Joined { regroup: digest, until };
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         step.put(Output::Gossip(message));
+        for member in members.iter().filter(|m| m.peer != self.me.peer) {
+            proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
+        }
     }
 
     fn highest_done_of_chain(&self) -> Option<Voted> {
-        let chain = (0..).zip(&self.slot.chain);
-        chain
-            .filter_map(|(depth, series)| self.highest_done(*series, depth))
-            .max_by_key(Voted::rank)
+        let dones = self.slot.chain.iter().filter_map(|s| self.votes.of(*s).dones().next_back());
+        dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()
     }
 
     pub(super) fn on_join(
@@ -357,7 +360,9 @@ impl State {
             && last == Some(digest)
             && self.may_reply(step, from, "join")
         {
+            let proven = join.done;
             step.put(Output::Send(from, self.seal(Message::Join(join))));
+            proven.iter().for_each(|vote| self.prove(step, from, vote));
         }
     }
 
@@ -376,7 +381,12 @@ impl State {
             })
             .collect();
         let Some(joins) = joins else { return false };
-        let opening = Opening { regroup: regroup.as_ref().clone(), joins };
+        let mut opening = Opening { regroup: regroup.as_ref().clone(), joins, ground: None };
+        // Whose vote is not proven has not joined.
+        if let Some(highest) = opening.highest_done() {
+            let Some(voted) = self.slot.grounds.get(&highest) else { return false };
+            opening.ground = Some(Box::new(voted.clone()));
+        }
         self.open(step, opening);
         true
     }
@@ -407,6 +417,11 @@ impl State {
     pub(super) fn note_joined(&mut self, joined: Joined) -> Arc<Verified<Message>> {
         let Joined { digest, regroup, done } = joined;
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
+        let done = done.map(|done| {
+            let vote = wire::ranked(&self.law.run, &done);
+            self.slot.grounds.insert(vote, done);
+            vote
+        });
         let join = Join { series, regroup: digest, log, done };
         let message = self.seal(Message::Join(join.clone()));
         let gathering = &mut self.slot.term.gathering;
@@ -456,6 +471,7 @@ impl State {
         let Some(known) = self.slot.term.gathering.known.get(&digest) else { return };
         let Some(regroup) = &known.regroup else { return };
         let Some((join, _)) = known.joins.get(&self.me.peer) else { return };
+        let proven = join.done;
         let join = self.seal(Message::Join(join.clone()));
         for member in regroup.members.iter().filter(|m| !known.joins.contains_key(&m.peer)) {
             // After a restart it is known, but no longer as its proposer signed it.
@@ -463,6 +479,7 @@ impl State {
                 step.put(Output::Send(member.peer, Arc::clone(signed)));
             }
             step.put(Output::Send(member.peer, Arc::clone(&join)));
+            proven.iter().for_each(|vote| self.prove(step, member.peer, vote));
         }
     }
 }

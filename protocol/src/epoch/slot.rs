@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Head, Opening, Roster, Series, Voted, Voter};
+use crate::message::{Head, Opening, Receipt, Roster, Series, Voted, Voter};
 use crate::time::Time;
 
 use super::ballot::Ballot;
 use super::debts::Debts;
+use super::ground::Grounds;
 use super::held::Held;
 use super::loss::Losses;
 use super::remains::Remains;
@@ -30,7 +31,9 @@ pub(super) struct Slot {
     /// The series that we have been in, ours last.
     pub(super) chain: Vec<Series>,
     /// The value that a Regroup brought along.
-    pub(super) forced: Option<Voted>,
+    pub(super) forced: Option<Receipt>,
+    /// The votes that are proven to us (R8).
+    pub(super) grounds: Grounds,
     /// Ring neighbours reported lost.
     pub(super) lost: Losses,
     /// Who owes a word (G9).
@@ -102,6 +105,7 @@ impl Slot {
             openings: Vec::new(),
             chain: vec![series],
             forced: None,
+            grounds: Grounds::default(),
             lost: Losses::default(),
             debts: Debts::default(),
             vouched: BTreeSet::new(),
@@ -117,8 +121,8 @@ impl Slot {
 
     /// Enters the series that a Regroup has opened.
     pub(super) fn enter(&mut self, now: Time, opening: Opening, series: Series) {
-        let found = opening.joins.iter().filter_map(|(_, join, _)| join.done.clone());
-        self.forced = found.max_by_key(Voted::rank).or_else(|| self.forced.take());
+        let found = opening.ground.as_deref().map(Voted::receipt);
+        self.forced = found.or_else(|| self.forced.take());
         let voters = opening.regroup.members.clone();
         self.openings.push(opening);
         self.chain.push(series);
@@ -134,10 +138,9 @@ impl Slot {
     /// bind `me`.
     pub(super) fn ballot(&mut self, me: &PeerId, digest: Digest) -> &mut Ballot {
         if self.ballots.len() >= BALLOTS_MAX && !self.ballots.contains_key(&digest) {
-            let binds = |b: &Ballot| b.accepts.contains(me) || b.dones.contains_key(me);
-            let attempt = |b: &Ballot| b.roster.as_ref().map_or(0, |roster| roster.attempt);
+            let binds = |b: &Ballot| b.accepts.contains_key(me) || b.dones.contains_key(me);
             let free = self.ballots.iter().filter(|(_, ballot)| !binds(ballot));
-            let lowest = free.min_by_key(|(_, ballot)| attempt(ballot)).map(|(digest, _)| *digest);
+            let lowest = free.min_by_key(|(_, ballot)| ballot.attempt()).map(|(digest, _)| *digest);
             lowest.and_then(|lowest| self.ballots.remove(&lowest));
         }
         self.ballots.entry(digest).or_default()

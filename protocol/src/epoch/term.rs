@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::id::{Digest, PeerId, RunId};
-use crate::message::{Heard, Link, Message, Ranked, Report, Series, Status, Voted, Voter};
+use crate::id::{Digest, PeerId};
+use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
 use crate::sign::{Signature, Verified};
 use crate::time::Time;
-use crate::wire;
 
 use super::gathering::Gathering;
+use super::ground::Grounds;
 
 /// One series.
 #[derive(Clone, Debug)]
@@ -114,17 +114,15 @@ pub(super) struct Decided {
 }
 
 impl Asking {
-    /// The Status of a peer, once the vote that it names is here whole.
-    pub(super) fn status(&self, run: &RunId, peer: &PeerId) -> Option<&Status> {
+    /// The Status of a peer, once the vote that it names is proven to us (R8).
+    pub(super) fn status(&self, grounds: &Grounds, peer: &PeerId) -> Option<&Status> {
         let (status, _) = self.statuses.get(peer)?;
-        let report = self.reports.get(peer).and_then(|report| report.done.as_ref());
-        let whole = status.done.is_none() || report.map(|done| ranked(run, done)) == status.done;
-        whole.then_some(status)
+        status.done.is_none_or(|vote| grounds.knows(&vote)).then_some(status)
     }
 
     /// What a roster shows of a voter's Status (G14).
-    pub(super) fn heard(&self, run: &RunId, voter: &Voter) -> Option<Heard> {
-        let Status { log, done, holds_forced, .. } = *self.status(run, &voter.peer)?;
+    pub(super) fn heard(&self, grounds: &Grounds, voter: &Voter) -> Option<Heard> {
+        let Status { log, done, holds_forced, .. } = *self.status(grounds, &voter.peer)?;
         let (_, signature) = *self.statuses.get(&voter.peer)?;
         (log == voter.log).then_some(Heard { voter: *voter, done, holds_forced, signature })
     }
@@ -169,10 +167,4 @@ impl Term {
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
     }
-}
-
-/// The place of a vote among others, and its value by digest.
-pub(super) fn ranked(run: &RunId, voted: &Voted) -> Ranked {
-    let (depth, attempt) = voted.rank();
-    Ranked { depth, attempt, r: wire::receipt_digest(run, &voted.receipt) }
 }

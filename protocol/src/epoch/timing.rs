@@ -217,9 +217,10 @@ impl State {
     fn repeat_accept(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let (Some(roster), Some(signed)) = (&ballot.roster, &ballot.signed) else { return };
-        let accept = self.accept_message(digest, roster);
+        let accept = self.accept_message(digest);
         for member in &roster.members {
-            if member.peer != self.me.peer && !ballot.accepts.contains(&member.peer) {
+            if member.peer != self.me.peer && !ballot.accepts.contains_key(&member.peer) {
+                self.prove_adopted(step, member.peer, roster);
                 step.put(Output::Send(member.peer, Arc::clone(signed)));
                 step.put(Output::Send(member.peer, Arc::clone(&accept)));
             }
@@ -243,7 +244,7 @@ impl State {
         let roster = self.roster(&digest)?;
         let bound = self.votes.of(self.series());
         match bound.done(roster.attempt) {
-            Some(receipt) => Some(self.seal(Message::Done(self.law.done(roster, receipt)))),
+            Some(voted) => Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt())))),
             None => self.slot.frozen.map(|frozen| self.ready_message(frozen)),
         }
     }

@@ -8,12 +8,12 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster, Series, Voted, Voter,
+    Accept, Done, MEMBERS_MAX, Member, Message, Ranked, Refusal, Refuse, Roster, Voted, Voter,
     majority,
 };
 use crate::output::{Output, Ring};
 use crate::ring::Layout;
-use crate::sign::Verified;
+use crate::sign::{Signature, Verified};
 use crate::step::Step;
 use crate::time::Time;
 use crate::wire;
@@ -37,7 +37,7 @@ impl State {
         }
         let (series, attempt) = match record {
             Record::Accepted { roster } => (roster.series, roster.attempt),
-            Record::Voted { series, attempt, .. } => (*series, *attempt),
+            Record::Voted { voted } => (voted.roster.series, voted.roster.attempt),
             _ => return,
         };
         let bound = self.votes.of(series);
@@ -82,9 +82,10 @@ impl State {
         u32::try_from(self.slot.openings.len()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn highest_done(&self, series: Series, depth: u32) -> Option<Voted> {
-        let (attempt, receipt) = self.votes.of(series).highest_done()?;
-        Some(Voted { depth, attempt, receipt: receipt.clone() })
+    /// Our highest vote in this series.
+    pub(super) fn highest_done(&self) -> Option<Ranked> {
+        let voted = self.votes.of(self.series()).dones().next_back()?;
+        Some(wire::ranked(&self.law.run, voted))
     }
 
     pub(super) fn on_roster(
@@ -114,7 +115,7 @@ impl State {
         self.slot.failures.of.entry(proposer).or_default();
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
             if self.stands_by(&roster) && self.may_reply(step, proposer, "roster") {
-                step.put(Output::Send(proposer, self.accept_message(digest, &roster)));
+                step.put(Output::Send(proposer, self.accept_message(digest)));
             }
             return;
         }
@@ -238,9 +239,11 @@ impl State {
             return Err(Refusal::Weight);
         }
         self.check_kept(roster)?;
-        let forced = self.slot.forced.as_ref().map(|forced| &forced.receipt);
-        if roster.attempt == 1 && roster.adopt.as_ref() != forced {
+        if roster.attempt == 1 && roster.adopt != self.slot.forced {
             return Err(Refusal::Rule);
+        }
+        if roster.highest_done().is_some_and(|vote| !self.slot.grounds.knows(&vote)) {
+            return Err(Refusal::Unproven);
         }
         let heard = self.without_liars(step, roster.heard.clone(), roster.attempt);
         if heard.len() < roster.heard.len() {
@@ -261,9 +264,9 @@ impl State {
         self.slot.term.repeat_at = step.now + self.repeat_interval(step);
         let logged = self.votes.of(roster.series).accepted(roster.attempt);
         assert!(logged == Some(digest), "R1: an Accept is logged before it counts");
-        let me = self.me.peer;
-        self.ballot(digest).accepts.insert(me);
-        step.put(Output::Gossip(self.accept_message(digest, roster)));
+        let (me, message) = (self.me.peer, self.accept_message(digest));
+        self.ballot(digest).accepts.insert(me, message.signature());
+        step.put(Output::Gossip(message));
         step.put(Output::Event(Event::Roster {
             epoch: self.series().epoch,
             attempt: roster.attempt,
@@ -279,10 +282,8 @@ impl State {
         !(roster.is_free() && roster.member(&self.me.peer).is_some_and(lost))
     }
 
-    pub(super) fn accept_message(&self, digest: Digest, roster: &Roster) -> Arc<Verified<Message>> {
-        let lacks = self.slot.ready.keys().filter(|peer| roster.member(peer).is_none());
-        let lacks = lacks.take(MEMBERS_MAX).copied().collect();
-        self.seal(Message::Accept(Accept { series: self.series(), roster: digest, lacks }))
+    pub(super) fn accept_message(&self, digest: Digest) -> Arc<Verified<Message>> {
+        self.seal(Message::Accept(Accept { series: self.series(), roster: digest }))
     }
 
     pub(super) fn refuse(&self, step: &mut Step<'_>, to: PeerId, what: Digest, reason: Refusal) {
@@ -291,18 +292,24 @@ impl State {
         step.put(Output::Send(to, self.seal(Message::Refuse(refuse))));
     }
 
-    pub(super) fn on_accept(&mut self, step: &mut Step<'_>, from: PeerId, accept: &Accept) {
-        let digest = accept.roster;
+    pub(super) fn on_accept(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        accept: &Accept,
+    ) {
+        let (from, digest) = (message.author(), accept.roster);
         // Our own clock or its disk may have been slow: whoever accepts at all can take part.
         self.slot.lost.accepts(&from);
         self.slot.debts.pay(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
-        let repeated = ballot.accepts.len() < MEMBERS_MAX && !ballot.accepts.insert(from);
+        let room = ballot.accepts.len() < MEMBERS_MAX;
+        let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
         let Some(roster) = ballot.roster.clone() else { return };
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
         let mine = accepted == Some(digest) && self.stands_by(&roster);
         if repeated && mine && self.may_reply(step, from, "accept") {
-            step.put(Output::Send(from, self.accept_message(digest, &roster)));
+            step.put(Output::Send(from, self.accept_message(digest)));
         }
     }
 
@@ -366,7 +373,7 @@ impl State {
     fn settle_accepted(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let all = self.slot.ballots.get(&digest).is_some_and(|ballot| {
-            !roster.is_free() || roster.ring().all(|m| ballot.accepts.contains(&m.peer))
+            !roster.is_free() || roster.ring().all(|m| ballot.accepts.contains_key(&m.peer))
         });
         if !all {
             return false;
@@ -422,7 +429,7 @@ impl State {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
         let accepted = |v: &Voter| {
-            ballot.accepts.contains(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
+            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
         };
         // R20: what was voted for before a restart is said again.
         let logged = bound.done(roster.attempt).is_some();
@@ -439,7 +446,13 @@ impl State {
         let vote = Vote { r, update, signature: message.signature() };
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
-            self.log(step, Record::Voted { series, attempt, receipt });
+            let votes = |(peer, _): &(&PeerId, &Signature)| self.names_voter(peer);
+            let accepts =
+                ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
+            let roster = roster.as_ref().clone();
+            let voted = Voted { depth: self.depth(), roster, update, accepts };
+            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
+            self.log(step, Record::Voted { voted: Box::new(voted) });
         }
         assert!(
             self.votes.of(series).done(attempt).is_some(),

@@ -156,8 +156,8 @@ pub fn restore<S>(
     let named: BTreeSet<Name> = votes
         .iter()
         .filter_map(|vote| match vote {
-            Record::Voted { series, receipt, .. } if series.epoch > epoch => {
-                Some(Name { epoch: series.epoch, digest: receipt.update })
+            Record::Voted { voted } if voted.roster.series.epoch > epoch => {
+                Some(Name { epoch: voted.roster.series.epoch, digest: voted.update })
             }
             _ => None,
         })

@@ -34,8 +34,8 @@ fn accepted(series: Series, attempt: u64) -> Record {
 }
 
 fn voted(series: Series, attempt: u64, update: u8) -> Record {
-    let receipt = roster(series, attempt).receipt(Digest([update; 32]));
-    Record::Voted { series, attempt, receipt }
+    let (roster, update) = (roster(series, attempt), Digest([update; 32]));
+    Record::Voted { voted: Box::new(Voted { depth: 0, roster, update, accepts: Vec::new() }) }
 }
 
 fn regroup(series: Series, number: u64) -> Regroup {
@@ -51,7 +51,7 @@ fn regroup(series: Series, number: u64) -> Regroup {
 }
 
 fn opening(series: Series, number: u64) -> Opening {
-    Opening { regroup: regroup(series, number), joins: Vec::new() }
+    Opening { regroup: regroup(series, number), joins: Vec::new(), ground: None }
 }
 
 fn decided(epoch: u64, update: u8) -> Record {
@@ -74,7 +74,8 @@ fn r20_votes_bind_as_their_records_say() {
     let first = votes.of(series(1));
     assert_eq!((first.promised(), first.attempt()), (4, 4));
     assert_eq!(first.accepted(1), Some(wire::roster_digest(&RUN, &roster(series(1), 1))));
-    assert_eq!(first.highest_done().map(|(k, r)| (k, r.update)), Some((1, Digest([7; 32]))));
+    let dones: Vec<_> = first.dones().map(|voted| (voted.roster.attempt, voted.update)).collect();
+    assert_eq!(dones, [(1, Digest([7; 32]))]);
     assert_eq!(votes.of(series(2)).promised(), 3, "accepting is promising");
     assert_eq!(votes.of(series(3)), &Bound::default());
 }

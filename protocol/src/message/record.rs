@@ -217,8 +217,8 @@ impl Receipt {
     }
 }
 
-/// What a vote was for, by digest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// What a vote was for, by digest. The greatest counts (R8): a deeper one, then one of a higher attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Ranked {
     /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
     pub depth: u32,
@@ -226,6 +226,28 @@ pub struct Ranked {
     pub attempt: u64,
     /// Digest of the receipt.
     pub r: Digest,
+}
+
+/// A vote with its ground: a majority of the voters of its series accepted the roster that was voted on (R5). Whoever shows
+/// it, that proves that the value may have been decided.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Voted {
+    /// How deep in the chain of Regroups the series lies.
+    pub depth: u32,
+    /// The roster voted on.
+    pub roster: Roster,
+    /// BLAKE3 of the update's bytes.
+    pub update: Digest,
+    /// Who accepted the roster, with the signature over its `Accept`.
+    pub accepts: Vec<(PeerId, Signature)>,
+}
+
+impl Voted {
+    /// The value.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.roster.receipt(self.update)
+    }
 }
 
 /// A voter's Status, as a roster shows it: with the roster's series and attempt it is what was signed.
@@ -273,6 +295,12 @@ impl Roster {
     #[must_use]
     pub fn member(&self, peer: &PeerId) -> Option<&Member> {
         self.members.iter().find(|m| m.peer == *peer)
+    }
+
+    /// The highest vote that its proposer has heard of.
+    #[must_use]
+    pub fn highest_done(&self) -> Option<Ranked> {
+        self.heard.iter().filter_map(|heard| heard.done).max()
     }
 
     /// Whether the ring must compute before anyone can vote.

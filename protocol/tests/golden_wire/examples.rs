@@ -4,9 +4,9 @@ use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
-    Decree, Done, Finished, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving, Link, Lost,
-    Member, Message, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal, Refuse, Regroup,
-    Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
+    Decree, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
+    Link, Lost, Member, Message, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal, Refuse,
+    Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -53,7 +53,8 @@ fn keep() -> Keep {
 }
 
 fn voted() -> Voted {
-    Voted { depth: 1, attempt: 2, receipt: receipt() }
+    let accepts = vec![(peer(0xa), Signature([0x51; 64]))];
+    Voted { depth: 1, roster: free(), update: digest(0xd0), accepts }
 }
 
 fn free() -> Roster {
@@ -85,7 +86,7 @@ fn adopting() -> Roster {
     }
 }
 
-fn join(done: Option<Voted>) -> Join {
+fn join(done: Option<Ranked>) -> Join {
     Join { series: series(), regroup: digest(0x67), log: LogId([0x5a; 16]), done }
 }
 
@@ -104,7 +105,7 @@ fn regroup() -> Regroup {
 
 fn opening() -> Opening {
     let regroup = Regroup { absent: Vec::new(), ..regroup() };
-    Opening { regroup, joins: vec![(peer(0xa), join(None), Signature([0x51; 64]))] }
+    Opening { regroup, joins: vec![(peer(0xa), join(None), Signature([0x51; 64]))], ground: None }
 }
 
 fn link() -> Link {
@@ -217,9 +218,9 @@ fn status(done: Option<Ranked>, holds_forced: bool) -> Message {
     Message::Status(Status { series, log, attempt: 1 << 32, done, holds_forced })
 }
 
-fn report(done: Option<Voted>, ready: Option<(u64, u64)>, chunks: Vec<Finished>) -> Message {
+fn report(ready: Option<(u64, u64)>, chunks: Vec<Finished>) -> Message {
     let present = vec![peer(0xa), peer(0xb)];
-    Message::Report(Report { series: series(), attempt: 2, done, chunks, ready, present })
+    Message::Report(Report { series: series(), attempt: 2, chunks, ready, present })
 }
 
 fn finished() -> Finished {
@@ -257,14 +258,14 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
         ("status, nothing", status(None, false)),
         ("status, voted", status(Some(ranked()), true)),
-        ("report, nothing", report(None, None, Vec::new())),
-        ("report, finished chunks", report(None, None, vec![finished()])),
-        ("report, voted and ready", report(Some(voted()), Some((1, 300)), Vec::new())),
+        ("report, nothing", report(None, Vec::new())),
+        ("report, finished chunks", report(None, vec![finished()])),
+        ("report, ready", report(Some((1, 300)), Vec::new())),
         ("roster, free", Message::Roster(free())),
         ("roster, repairing", Message::Roster(repairing())),
         ("roster, adopting", Message::Roster(adopting())),
         ("roster, admitting", Message::Roster(Roster { trust: trust(), ..free() })),
-        ("accept", Message::Accept(Accept { series, roster, lacks: vec![peer(0xc)] })),
+        ("accept", Message::Accept(Accept { series, roster })),
         ("refuse, promised", refuse(Refusal::Promised)),
         ("refuse, weight", refuse(Refusal::Weight)),
         ("refuse, rule", refuse(Refusal::Rule)),
@@ -275,6 +276,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("refuse, early", refuse(Refusal::Early(300))),
         ("refuse, decree", refuse(Refusal::Decree(7, digest(0x77)))),
         ("refuse, expired", refuse(Refusal::Expired(peer(0xb)))),
+        ("refuse, unproven", refuse(Refusal::Unproven)),
         ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
         ("done", Message::Done(Done { series, roster, r, update })),
         ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),
@@ -299,10 +301,11 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("join, nothing", Message::Join(join(None))),
-        ("join, voted", Message::Join(join(Some(voted())))),
+        ("join, voted", Message::Join(join(Some(ranked())))),
         ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
         ("vouch", Message::Vouch(vouch())),
         ("decree", Message::Decree(decree())),
+        ("ground", Message::Ground(Ground { series, voted: voted() })),
     ]
 }
 

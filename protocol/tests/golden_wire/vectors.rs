@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 16] = [
+pub(crate) const TAGS: [&str; 17] = [
     "heartbeat",
     "ready",
     "query",
@@ -19,6 +19,7 @@ pub(crate) const TAGS: [&str; 16] = [
     "leaving",
     "pass-vouch",
     "decrees",
+    "ground",
 ];
 
 /// Message, body, signature.
@@ -78,22 +79,21 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "report, nothing",
-        "04 05 e4*32 00 02 00 00 00 02 0a*32 0b*32",
-        "8eeda2768c6fdc482840fd0955df55868ab04e73fd2149f15ca2d9306eb93ef2 \
-         686df790675bcf29d72911db720badc0b95915818818c3fc746d0403ab4f3401",
+        "04 05 e4*32 00 02 00 00 02 0a*32 0b*32",
+        "a98cb9e7bd8d09ab69b18975133e2e2889039104b6b03ada5edc8358864df692 \
+         7814689fb681eda9de2bd1e5fa7c2f9b84aff82039cea22302f117642d3c1c0a",
     ),
     (
         "report, finished chunks",
-        "04 05 e4*32 00 02 00 01 71*32 01 c4*32 51*64 00 02 0a*32 0b*32",
-        "0439ed22e4aff789cf25a60188b30f4f3da113cede6d388fac5b25c92fd5cfa5 \
-         fd998ee8acce9cc7898491646debcb53d6c2b01501a9216cf46fe0e225b56b0b",
+        "04 05 e4*32 00 02 01 71*32 01 c4*32 51*64 00 02 0a*32 0b*32",
+        "687148703da60b242cb5b714d1d2d275fccbe8e11ba35573d2494087c29c2fc0 \
+         7eb032bfa265aba992ff1e5897a1b14403f2f5a949051c544be7d642897bd80c",
     ),
     (
-        "report, voted and ready",
-        "04 05 e4*32 00 02 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 \
-         00 00 01 01 fb 2c 01 02 0a*32 0b*32",
-        "92b63c3d09a6c7b40665ff7ec908710bc94c15e6487d8ec2177cca5336a79d30 \
-         efcc4c207145df39f6dadc3f5fd67c3c5dcfbaad74df8986629fe9e5bd56b802",
+        "report, ready",
+        "04 05 e4*32 00 02 00 01 01 fb 2c 01 02 0a*32 0b*32",
+        "6b583d209841a8498ba55b527636b98ac075f53a874abea1b07e4f181e0444e4 \
+         a44a5c4dfa25429e3c1792aac73c50cf28a65cfe40a6d10dee9606380a78c503",
     ),
     (
         "roster, free",
@@ -128,9 +128,9 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "accept",
-        "06 05 e4*32 00 70*32 01 0c*32",
-        "c645b3791d4aca1f3380a6c56742c647d71cfde765a7cbd37c36e634feceabf2 \
-         81cac62f9bf034a5acedb2f5790231d7e04c3198873c61e34dcaa16eb4c86403",
+        "06 05 e4*32 00 70*32",
+        "107d3039c414dc44618a32267bb55d969b72d2e5a743315f84e243a30e35dcbc \
+         1878b94370748d514fff4f0303d8269863eebec55b1e55c1661d38aecd9e9403",
     ),
     (
         "refuse, promised",
@@ -193,6 +193,12 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          c5a6ae4d8650369f73647da0bec55d798fcf513a8bc32b09432a48c87a9df30d",
     ),
     (
+        "refuse, unproven",
+        "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 0a",
+        "a742c25a1bec84fea48916dbb3cc0ea49edd713012f7a86c6cecc8ed7e6284a9 \
+         f4563d5c6732644d4147c15bdb1a7145c45031acac018d3380f345fcd352d807",
+    ),
+    (
         "lost",
         "08 05 e4*32 00 70*32 0b*32",
         "4d482502c870d2254ae46cdc75c42e010a7fb4c37a0ccc9acc5a72fb2ed5131a \
@@ -206,11 +212,11 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "commit, whole",
-        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 01 \
-         0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 01 0a*32 \
-         01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64",
-        "d3ca8bd68bc719fb407c355d62239230efd8ff97468009c86fadf7aad2c11a3d \
-         5a4e1f6f97ce2b9936be8beacec6036c05340202d9f1f6b3c567536fa295180c",
+        "0a 00 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 \
+         01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 \
+         01 0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64 00",
+        "97da1ac42f4435cba2ba9635f75d614714ca7cc04a9ac5c4be7e562278ce8c25 \
+         c6e59edf19bff82f3d39076e559d61db783001137bb91faab1a15c119b70300d",
     ),
     (
         "commit, whole, of a repaired ring",
@@ -263,10 +269,9 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "join, voted",
-        "0c 05 e4*32 00 67*32 5a*16 01 01 02 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 \
-         5b*16 01 00 00",
-        "93c0eef8511c1adbeddbe9bf98567864b03d6454d15d65e90432e6f0c589ee18 \
-         d5d6e6e7ab0a7a5aa6e7c74e7081b387a0ae073bba53b860cb406bef85ec910f",
+        "0c 05 e4*32 00 67*32 5a*16 01 00 02 72*32",
+        "116d18f09eb199c3276fe14f4a1c3b5da7cd105449c06cbf0e115e2c8d491adf \
+         2f38fdf7315e03465cbf8f4b893b81ddb556e9ee594fc58e0661e1178bae8701",
     ),
     (
         "leaving",
@@ -287,6 +292,13 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
         "2f3e75dc30ecc47a404dd89c2689bd552f39ae9e4d0ac6dc7a96896dff3ddbde \
          5564382ab9504ab20e103e245f3f77bcdf9a38ab971793bd4d30cf0b3c555100",
     ),
+    (
+        "ground",
+        "10 05 e4*32 00 01 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
+         d0*32 01 0a*32 51*64",
+        "8996fb95f6f0aba08205a8e6b9a7f88ce687842eddf7a4882c83f8cba3b59f65 \
+         7a71ba4c53db0a890cffa41ea5cb8b39d6012e3a26280871f78c615c4cb6ae08",
+    ),
 ];
 
 pub(crate) const REQUESTS: &[(&str, &str)] = &[
@@ -305,10 +317,10 @@ pub(crate) const ANSWERS: &[(&str, &str)] = &[
     (
         "lineage",
         "00 01 05 e4*32 00 00 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 05 e4*32 00 \
-         01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 01 \
-         0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64 04 fc 70 11 01 00 \
-         e4*32 01 05 e4*32 00 01 0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 \
-         51*64",
+         01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 01 0a*32 51*64 01 05 e4*32 00 \
+         01 0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 51*64 00 04 fc 70 11 01 \
+         00 e4*32 01 05 e4*32 00 01 0a*32 01 0a*32 5a*16 00 01 0a*32 05 e4*32 00 67*32 5a*16 00 \
+         51*64 00",
     ),
     ("chain", "01 01 04 e4*32 72*32"),
 ];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use intellect_protocol::id::{LogId, PeerId};
 use intellect_protocol::log::Record;
-use intellect_protocol::message::{Certificate, Member, Receipt, Roster, Series};
+use intellect_protocol::message::{Certificate, Member, Roster, Series, Voted};
 
 use super::*;
 use crate::config::Voice;
@@ -34,9 +34,17 @@ fn snapshot(epoch: u64, tokens: u64, r: Digest, state: State) -> Snapshot {
     Snapshot { table: Arc::new(table), state: Arc::new(state) }
 }
 
-fn receipt(epoch: u64, parent: Digest, update: Digest) -> Receipt {
-    let series = Series { epoch, parent, regroup: None };
-    Receipt { series, trust: None, update, members: vec![MEMBER], parts: Vec::new() }
+fn roster(epoch: u64, parent: Digest) -> Roster {
+    Roster {
+        series: Series { epoch, parent, regroup: None },
+        attempt: 1,
+        proposer: MEMBER.peer,
+        members: vec![MEMBER],
+        heard: Vec::new(),
+        adopt: None,
+        trust: None,
+        keep: Vec::new(),
+    }
 }
 
 fn digest_of(update: &[u8]) -> Digest {
@@ -81,7 +89,8 @@ impl Past {
     fn step(&mut self, epoch: u64) {
         let before = self.states.last().unwrap();
         let update = encoded(epoch);
-        let receipt = receipt(epoch, before.table.state(), digest_of(&update));
+        let roster = roster(epoch, before.table.state());
+        let receipt = roster.receipt(digest_of(&update));
         let mut delta = vec![0.0; PARAMETERS];
         Codec::F32.decode(&update, &mut delta).unwrap();
         let mut state = State::clone(&before.state);
@@ -90,16 +99,6 @@ impl Past {
         let r = wire::receipt_digest(&RUN, &receipt);
         let after = snapshot(epoch, tokens, r, state);
         let head = Head { epoch, tokens, state: after.table.state() };
-        let roster = Roster {
-            series: receipt.series,
-            attempt: 1,
-            proposer: MEMBER.peer,
-            members: receipt.members.clone(),
-            heard: Vec::new(),
-            adopt: None,
-            trust: None,
-            keep: Vec::new(),
-        };
         let certificate = Certificate { roster, dones: Vec::new() };
         self.links.push((head, Link { receipt, certificate, openings: Vec::new() }));
         self.keep(epoch, &update);
@@ -127,8 +126,9 @@ impl Past {
 
     fn vote(&self, epoch: u64, update: &[u8]) {
         let parent = self.states.last().unwrap().table.state();
-        let receipt = receipt(epoch, parent, digest_of(update));
-        let voted = Record::Voted { series: receipt.series, attempt: 1, receipt };
+        let (roster, update) = (roster(epoch, parent), digest_of(update));
+        let voted = Box::new(Voted { depth: 0, roster, update, accepts: Vec::new() });
+        let voted = Record::Voted { voted };
         self.store.begin(Some(FIRST), Origin::Random, 1).unwrap().journal.append(&[voted]).unwrap();
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use intellect_protocol::{
     id::{Digest, PeerId},
-    message::{Certificate, Head, Link, Member, Roster, Series},
+    message::{Certificate, Head, Link, Member, Roster, Series, Voted},
     sign::Signature,
 };
 
@@ -162,10 +162,11 @@ fn r19_records_that_mean_nothing_are_a_lost_log() {
 #[test]
 fn r19_a_log_that_lacks_a_vote_which_a_certificate_counts_is_lost() {
     let mut decided = link(4, 1);
-    let (receipt, series) = (decided.receipt.clone(), decided.receipt.series);
     let ours = Member { peer: PeerId([1; 32]), log: FIRST, incarnation: 1, weight: 1 };
     decided.certificate.roster.members.push(ours);
-    let voted = Record::Voted { series, attempt: 1, receipt };
+    let (roster, update) = (decided.certificate.roster.clone(), decided.receipt.update);
+    let voted = Box::new(Voted { depth: 0, roster, update, accepts: Vec::new() });
+    let voted = Record::Voted { voted };
     for counted in [true, false] {
         let (_folder, store) = open();
         let mut journal = begin(&store, 1_000).journal;

@@ -161,7 +161,7 @@ impl Votes {
     }
 
     /// S5: a Join closes the series, those that it descends from, and the Regroups joined before.
-    pub(super) fn on_join(&mut self, run: &RunId, voter: Voter, join: &Join) -> Verdict {
+    pub(super) fn on_join(&mut self, voter: Voter, join: &Join) -> Verdict {
         if !self.is_new(voter, join) {
             return Ok(());
         }
@@ -175,14 +175,14 @@ impl Votes {
         }
         let log = self.logs.entry((voter, join.series)).or_default();
         log.joined.push(join.regroup);
-        self.note_join(run, voter, join);
+        self.note_join(voter, join);
         self.regroup_remembers(&join.regroup)
     }
 
     /// Counts a Join, whoever gave it.
-    pub(super) fn note_join(&mut self, run: &RunId, voter: Voter, join: &Join) {
+    pub(super) fn note_join(&mut self, voter: Voter, join: &Join) {
         self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
-        self.open(run, &join.regroup);
+        self.open(&join.regroup);
     }
 
     fn is_new(&self, voter: Voter, join: &Join) -> bool {
@@ -228,16 +228,14 @@ impl Votes {
     }
 
     /// R13: the series of a Regroup opens once every member has joined.
-    fn open(&mut self, run: &RunId, digest: &Digest) {
+    fn open(&mut self, digest: &Digest) {
         let Some(regroup) = self.regroups.get(digest) else { return };
         let Some(joins) = self.joins.get(digest) else { return };
         if !regroup.members.iter().all(|voter| joins.contains_key(voter)) {
             return;
         }
-        let told = joins.values().filter_map(|join| join.done.as_ref());
-        let found = told
-            .map(|voted| (voted.rank(), wire::receipt_digest(run, &voted.receipt)))
-            .max_by_key(|(rank, _)| *rank);
+        let told = joins.values().filter_map(|join| join.done);
+        let found = told.max().map(|vote| ((vote.depth, vote.attempt), vote.r));
         let old = self.series.get(&regroup.series).and_then(|ballots| ballots.forced);
         let new = self.series.entry(under(regroup.series, digest)).or_default();
         new.forced = found.or(old);

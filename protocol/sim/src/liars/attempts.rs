@@ -38,7 +38,7 @@ pub(super) fn ask_after(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
     {
         let (series, digest) = (roster.series, wire::roster_digest(&tongue.facts.run, roster));
         if tongue.answers(digest) {
-            let accept = Accept { series, roster: digest, lacks: Vec::new() };
+            let accept = Accept { series, roster: digest };
             tongue.gossip(Message::Accept(accept));
             tongue.gossip_later(6, ask(series, roster.attempt.saturating_add(1)));
         }

@@ -31,7 +31,7 @@ pub(super) fn accept(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
     {
         let digest = wire::roster_digest(&tongue.facts.run, roster);
         if tongue.answers(digest) {
-            let accept = Accept { series: roster.series, roster: digest, lacks: Vec::new() };
+            let accept = Accept { series: roster.series, roster: digest };
             tongue.gossip(Message::Accept(accept));
         }
     }

@@ -1,6 +1,6 @@
 //! What liars do with votes (H4, G3, G14).
 
-use intellect_protocol::message::{Lost, Message, Report, Status};
+use intellect_protocol::message::{Lost, Message, Status};
 use intellect_protocol::wire;
 
 use super::{Cue, Tongue};
@@ -29,10 +29,7 @@ pub(super) fn forget(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
             let status = Status { done: None, holds_forced: false, ..*status };
             tongue.gossip(Message::Status(status));
         }
-        Cue::Says(Message::Report(report)) if report.done.is_some() => {
-            tongue.swallow();
-            tongue.gossip(Message::Report(Report { done: None, ..report.clone() }));
-        }
+        Cue::Says(Message::Ground(_)) => tongue.swallow(),
         _ => {}
     }
 }

@@ -95,6 +95,7 @@ impl World {
             Message::Heartbeat(_)
             | Message::Status(_)
             | Message::Report(_)
+            | Message::Ground(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)

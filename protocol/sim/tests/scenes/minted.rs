@@ -49,7 +49,8 @@ pub(crate) fn mint(
                 let join = Join { series, regroup: digest, log: voter(*name).log, done: None };
                 (stranger(*name), join.clone(), seal(*name, Message::Join(join)))
             };
-            openings = vec![Opening { regroup, joins: MINTERS.iter().map(join).collect() }];
+            openings =
+                vec![Opening { regroup, joins: MINTERS.iter().map(join).collect(), ground: None }];
             series = series.regrouped(digest);
         }
         let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };

@@ -117,7 +117,7 @@ fn strangers_fill_no_table() -> Played {
         let (roster, log) = (digest(n), LogId([STRANGER; 16]));
         let done = Done { series, roster, r: digest(n + 1), update: digest(n) };
         stage.say(&all, STRANGER, &Message::Done(done));
-        stage.say(&all, STRANGER, &Message::Accept(Accept { series, roster, lacks: Vec::new() }));
+        stage.say(&all, STRANGER, &Message::Accept(Accept { series, roster }));
         let join = Join { series, regroup: roster, log, done: None };
         stage.say(&all, STRANGER, &Message::Join(join));
     }

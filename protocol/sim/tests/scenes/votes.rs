@@ -348,7 +348,8 @@ fn same_attempt_two_rosters_adopting() -> Played {
 
 #[test]
 fn r5_is_missed() {
-    assert_eq!(two_rosters_adopting(Some(Rule::R5)).unwrap_err().invariant, "S2");
+    // Who votes without a majority's Accepts cannot prove it, and is found out.
+    assert_eq!(two_rosters_adopting(Some(Rule::R5)).unwrap_err().invariant, "fault");
 }
 
 /// R8: whose value was adopted, and came, withholds nothing: another one's that does not come later is no

@@ -23,7 +23,7 @@ fn one_voter_asks(every_ms: Option<u64>, after_ms: Option<u64>) -> Played {
                 }
                 attempt = attempt.max(roster.attempt + 1);
                 let digest = wire::roster_digest(&stage.run, roster);
-                let accept = Accept { series: roster.series, roster: digest, lacks: Vec::new() };
+                let accept = Accept { series: roster.series, roster: digest };
                 stage.say_as(honest, liars[0].name, &Message::Accept(accept));
                 after_ms.into_iter().for_each(|after| due.push(now_ms + after));
             }
@@ -133,12 +133,12 @@ pub(super) fn who_hides_its_vote_is_not_heard() -> Played {
             let status = Status { series, log, attempt, done: None, holds_forced: false };
             stage.say_as(&[c, d], liars[0].name, &Message::Status(status));
             let (chunks, ready, present) = (Vec::new(), None, Vec::new());
-            let report = Report { series, attempt, done: None, chunks, ready, present };
+            let report = Report { series, attempt, chunks, ready, present };
             stage.say_as(&[from], liars[0].name, &Message::Report(report));
         }
         Some((_, Message::Roster(roster))) => {
             let (series, roster) = (roster.series, wire::roster_digest(&stage.run, &roster));
-            let accept = Accept { series, roster, lacks: Vec::new() };
+            let accept = Accept { series, roster };
             stage.say_as(&[c, d], liars[0].name, &Message::Accept(accept));
         }
         _ => {}

@@ -55,7 +55,7 @@ fn one_asks(count: usize) -> Played {
         if let Some((_, Message::Roster(roster))) = said {
             let (series, digest) = (roster.series, wire::roster_digest(&stage.run, &roster));
             if roster.member(&liars[0].name).is_some() && told.insert(digest.0) {
-                let accept = Accept { series, roster: digest, lacks: Vec::new() };
+                let accept = Accept { series, roster: digest };
                 stage.say_as(&all, liars[0].name, &Message::Accept(accept));
                 due.push((now_ms + 6, series, roster.attempt + 1));
             }

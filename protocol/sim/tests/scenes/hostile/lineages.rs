@@ -82,7 +82,7 @@ fn a_minted_weight_is_no_link() {
         let signature = wire::seal(key, &run, Message::Join(join.clone())).signature();
         (key.peer(), join, signature)
     });
-    let openings = vec![Opening { regroup, joins: joins.collect() }];
+    let openings = vec![Opening { regroup, joins: joins.collect(), ground: None }];
     for weight in [u64::MAX / 4, u64::MAX] {
         let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };
         let roster = Roster {

@@ -80,7 +80,7 @@ fn two_propose(attempt: Attempt, count: impl Fn(usize) -> usize) -> Played {
                 let roster = free_roster(stage, series, attempt, liars[0].name, members);
                 let digest = wire::roster_digest(&stage.run, &roster);
                 said = Some(digest);
-                let accept = Accept { series, roster: digest, lacks: Vec::new() };
+                let accept = Accept { series, roster: digest };
                 stage.say_as(&all, liars[0].name, &Message::Roster(roster));
                 stage.say_as(&all, liars[0].name, &Message::Accept(accept));
             }

@@ -1,0 +1,30 @@
+//! What proves the votes that others name: the Accepts of a majority for the roster that was voted on (R5, R8).
+//!
+//! A vote is a word, and a word costs nothing: of one that nobody can prove it is as if its author had not spoken.
+//! Lamport, "Byzantizing Paxos by Refinement" (2011): what a voter says of its past carries what allowed it.
+
+use std::collections::BTreeMap;
+
+use crate::message::{MEMBERS_MAX, Ranked, Voted};
+
+/// The votes of the open epoch that are proven to us, the highest of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grounds(BTreeMap<Ranked, Voted>);
+
+impl Grounds {
+    pub(super) fn get(&self, vote: &Ranked) -> Option<&Voted> {
+        self.0.get(vote)
+    }
+
+    pub(super) fn knows(&self, vote: &Ranked) -> bool {
+        self.0.contains_key(vote)
+    }
+
+    /// Keeps one that is proven.
+    pub(super) fn insert(&mut self, vote: Ranked, voted: Voted) {
+        self.0.insert(vote, voted);
+        if self.0.len() > MEMBERS_MAX {
+            self.0.pop_first();
+        }
+    }
+}
