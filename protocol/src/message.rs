@@ -160,6 +160,17 @@ pub struct Ground {
     pub voted: Voted,
 }
 
+/// What proves that the ring of a roster opened, of which a later roster keeps chunks (R32).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// The series that the author is in.
+    pub series: Series,
+    /// The roster whose ring opened, of this series or one that it descends from.
+    pub roster: Roster,
+    /// The peers that accepted it, with the signature over their [`Accept`].
+    pub accepts: Vec<(PeerId, Signature)>,
+}
+
 /// Why a roster or Regroup was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
@@ -330,6 +341,8 @@ pub enum Message {
     Vouch(Vouch),
     Decree(Decree),
     Ground(Ground),
+    /// See [`Opened`].
+    Opened(Opened),
 }
 
 impl Message {
@@ -343,6 +356,7 @@ impl Message {
             Self::Status(_) => "status",
             Self::Report(_) => "report",
             Self::Ground(_) => "ground",
+            Self::Opened(_) => "opened",
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
@@ -368,6 +382,7 @@ impl Message {
             Self::Status(m) => Some(m.series),
             Self::Report(m) => Some(m.series),
             Self::Ground(m) => Some(m.series),
+            Self::Opened(m) => Some(m.series),
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),

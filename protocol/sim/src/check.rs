@@ -209,7 +209,7 @@ impl Check {
 
     /// S7: a process binds itself by a Join, whether or not it lives to say so.
     pub(super) fn joins(&self, now_ms: u64, who: &Process, regroup: &Regroup) -> Verdict {
-        let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
+        let voters = self.voters(&regroup.series);
         who.earned(now_ms, self.grace_ms, &voters, regroup)
     }
 
@@ -230,7 +230,7 @@ impl Check {
             }
             Message::Accept(accept) => self.votes.on_accept(voter, accept),
             Message::Done(done) => {
-                let voters = self.voters(done.series.regroup, &done.series.parent);
+                let voters = self.voters(&done.series);
                 self.votes.on_done(voter, done, &voters)
             }
             Message::Regroup(regroup) => {
@@ -242,7 +242,7 @@ impl Check {
                 require(self.votes.regroup(&join.regroup).is_some(), "S7", || {
                     format!("{} joins a Regroup that nobody proposed", voter.peer)
                 })?;
-                self.votes.on_join(voter, join)
+                self.votes.on_join(&self.run, voter, join)
             }
             Message::Heartbeat(beat) => {
                 self.said.insert(voter.peer, beat.head);
@@ -251,6 +251,7 @@ impl Check {
             Message::Query(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
@@ -280,10 +281,10 @@ impl Check {
                 let regroup = self.votes.regroup(&join.regroup);
                 let members = regroup.map_or(&[][..], |regroup| &regroup.members);
                 let member = members.iter().find(|member| member.peer == author).copied();
-                member.into_iter().for_each(|voter| self.votes.note_join(voter, join));
+                member.into_iter().for_each(|voter| self.votes.note_join(&self.run, voter, join));
             }
             Message::Done(done) => {
-                let voters = self.voters(done.series.regroup, &done.series.parent);
+                let voters = self.voters(&done.series);
                 if let Some(voter) = voters.iter().find(|voter| voter.peer == author) {
                     self.votes.note_done(*voter, done, &voters);
                 }
@@ -294,6 +295,7 @@ impl Check {
             | Message::Status(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
             | Message::Accept(_)
             | Message::Refuse(_)
             | Message::Lost(_)
@@ -491,10 +493,10 @@ impl Check {
         self.votes.split_count()
     }
 
-    fn voters(&self, regroup: Option<Digest>, parent: &Digest) -> Vec<Voter> {
-        match regroup.and_then(|digest| self.votes.regroup(&digest)) {
+    fn voters(&self, series: &Series) -> Vec<Voter> {
+        match self.votes.regroup_of(series) {
             Some(regroup) => regroup.members.clone(),
-            None => self.lineage.voters(parent),
+            None => self.lineage.voters(&series.parent),
         }
     }
 }

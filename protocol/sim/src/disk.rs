@@ -235,6 +235,7 @@ impl Disk {
             Message::Ready(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
             | Message::Roster(_)
             | Message::Refuse(_)
             | Message::Lost(_)

@@ -240,7 +240,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let ours = |opening| self.slot.openings.contains(opening);
+        let ours = |opening| self.slot.chain.contains(&self.law.opened(opening));
         if !link.openings.iter().all(ours) && self.majority_present(step) {
             return;
         }

@@ -72,7 +72,7 @@ table! {
     /// Whom peers believe.
     struct TrustTable in "trust" {
         level: Option<LevelName>, (), "whether who comes needs an invite; absent: nobody does";
-        undo_max: Option<u64>, 1..=1 << 32, "epochs that a greater head undoes by itself, however few have signed what came instead, and beside these whatever was taken within ten minutes; absent: 64";
+        undo_max: Option<u64>, 1..=1 << 32, "epochs older than ten minutes that a greater head undoes by itself, where a third of the last common voters signed it or only genesis is common; absent: 64";
         authorities: Vec<Authority>, 1..=AUTHORITIES_MAX, "level = \"invited\" only: who signs invites and decrees; `manifest new` writes the organiser";
         threshold: Option<u64>, 1..=AUTHORITIES_MAX as u64, "level = \"invited\" only: how many of them must sign";
     }

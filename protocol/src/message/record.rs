@@ -102,7 +102,8 @@ pub struct Series {
     pub epoch: u64,
     /// State digest before that epoch.
     pub parent: Digest,
-    /// The last Regroup of this epoch and parent.
+    /// The last Regroup of this epoch and parent, as it was opened
+    /// ([`opening_digest`](crate::wire::opening_digest)).
     pub regroup: Option<Digest>,
 }
 
@@ -113,10 +114,10 @@ impl Series {
         Self { epoch: head.epoch.saturating_add(1), parent: head.state, regroup: None }
     }
 
-    /// The series that a Regroup of this one opens.
+    /// The series that an opening of this one leads to.
     #[must_use]
-    pub fn regrouped(&self, regroup: Digest) -> Self {
-        Self { regroup: Some(regroup), ..*self }
+    pub fn regrouped(&self, opening: Digest) -> Self {
+        Self { regroup: Some(opening), ..*self }
     }
 
     /// Whether both decide the same epoch after the same state.

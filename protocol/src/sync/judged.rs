@@ -37,7 +37,8 @@ impl State {
                 && 3 * self.law.signers(&before.voters, link) >= before.voters.len();
         }
         let mine = self.link(epoch).map_or(ours, |mine| &mine.openings);
-        judged.is_regrouped |= !link.openings.iter().all(|opening| mine.contains(opening));
+        let known = |opening| mine.iter().any(|o| self.law.opened(o) == self.law.opened(opening));
+        judged.is_regrouped |= !link.openings.iter().all(known);
         judged.spent = judged.spent.and(&self.spent(&link.receipt));
         judged.end_at(parent);
         let r = wire::receipt_digest(&self.law.run, &link.receipt);

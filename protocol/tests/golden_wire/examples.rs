@@ -5,8 +5,8 @@ use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
     Decree, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Lost, Member, Message, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal, Refuse,
-    Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
+    Link, Lost, Member, Message, Opened, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal,
+    Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -306,6 +306,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("vouch", Message::Vouch(vouch())),
         ("decree", Message::Decree(decree())),
         ("ground", Message::Ground(Ground { series, voted: voted() })),
+        (
+            "opened",
+            Message::Opened(Opened { series, roster: free(), accepts: voted().accepts.clone() }),
+        ),
     ]
 }
 

@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 17] = [
+pub(crate) const TAGS: [&str; 18] = [
     "heartbeat",
     "ready",
     "query",
@@ -20,6 +20,7 @@ pub(crate) const TAGS: [&str; 17] = [
     "pass-vouch",
     "decrees",
     "ground",
+    "opened",
 ];
 
 /// Message, body, signature.
@@ -298,6 +299,12 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          d0*32 01 0a*32 51*64",
         "8996fb95f6f0aba08205a8e6b9a7f88ce687842eddf7a4882c83f8cba3b59f65 \
          7a71ba4c53db0a890cffa41ea5cb8b39d6012e3a26280871f78c615c4cb6ae08",
+    ),
+    (
+        "opened",
+        "11 05 e4*32 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
+         01 0a*32 51*64",
+        "00",
     ),
 ];
 

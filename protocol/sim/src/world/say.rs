@@ -96,6 +96,7 @@ impl World {
             | Message::Status(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)

@@ -86,7 +86,7 @@ fn a_minted_weight_is_no_link() {
     for weight in [u64::MAX / 4, u64::MAX] {
         let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };
         let roster = Roster {
-            series: base.regrouped(digest),
+            series: base.regrouped(wire::opening_digest(&run, &openings[0])),
             attempt: 1,
             proposer,
             members: members.iter().map(member).collect(),
