@@ -14,8 +14,8 @@ use crate::id::{LogId, PeerId, RunId};
 use crate::ledger::Ledger;
 use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
-    Member, Message, Opened, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter,
-    majority,
+    Member, Message, Opened, Opening, Part, Prepared, QuorumRule, Receipt, Regroup, Roster, Series,
+    Voted, Voter,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -63,8 +63,8 @@ pub struct Law {
     pub key: Keypair,
     /// Least members of the founding Regroup.
     pub peers_min: usize,
-    /// `quorum = "majority"`: no Regroup is lawful.
-    pub majority_only: bool,
+    /// How many voters decide, and whether fewer may go on.
+    pub quorum: QuorumRule,
     /// Elements of the fragment.
     pub elements: u64,
     /// What bounds a weight.
@@ -170,12 +170,17 @@ impl Law {
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
         self.check_gathered(ledger, regroup).map_err(Fault::Certificate)?;
-        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
+        let founding = voters.is_empty();
+        let lawful = match self.quorum {
+            QuorumRule::Available => true,
+            QuorumRule::Majority => false,
+            QuorumRule::TwoThirds => founding,
+        };
+        require(lawful, "a Regroup, which the quorum of this run forbids")?;
         require(!members.is_empty(), "Regroup of nobody")?;
         require(members.len() <= MEMBERS_MAX, "Regroup of too many")?;
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
         require(peers.len() == members.len(), "Regroup that names a member twice")?;
-        let founding = voters.is_empty();
         require(!founding || members.len() >= self.peers_min, "founded by too few")?;
         // By key: a voter that has lost its log comes back with another one.
         let voted = |member: &Voter| voters.iter().any(|voter| voter.peer == member.peer);
@@ -283,10 +288,10 @@ impl Law {
         rule(all != Blocks::all(self.elements), "parts that leave nothing")
     }
 
-    /// Whether a majority of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
+    /// Whether a quorum of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
     #[must_use]
     pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
-        let Voted { depth, roster, update, accepts } = voted;
+        let Voted { depth, roster, update, .. } = voted;
         let place = usize::try_from(*depth).ok().and_then(|depth| chain.get(depth));
         let Some((series, voters)) = place else { return false };
         let receipt = voted.receipt();
@@ -294,30 +299,69 @@ impl Law {
             && receipt.update == *update
             && receipt.series.is_beside(series)
             && self.check_parts(&receipt.parts).is_ok()
-            && is_accepted(roster, voters, &self.acceptors(roster, accepts))
+            && self.is_accepted(roster, voters, &self.grounds(voted))
     }
 
-    /// Whether the ring of a free roster opened: a majority of the voters of its series, which is one of `chain`, accepted
+    /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one of `chain`, accepted
     /// it, and so did everybody with a place (R5).
     #[must_use]
     pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
         let Opened { roster, accepts, .. } = opened;
         let voters = chain.iter().find(|(series, _)| roster.series == *series);
-        voters
-            .is_some_and(|(_, voters)| ring_opens(roster, voters, &self.acceptors(roster, accepts)))
+        voters.is_some_and(|(_, voters)| {
+            self.ring_opens(roster, voters, &self.acceptors(roster, accepts))
+        })
+    }
+
+    /// Whether the ring of a roster opens, once these have accepted it (R5, R32).
+    #[must_use]
+    pub fn ring_opens(
+        &self,
+        roster: &Roster,
+        voters: &[Voter],
+        accepted: &BTreeSet<PeerId>,
+    ) -> bool {
+        roster.is_free()
+            && roster.ring().all(|member| accepted.contains(&member.peer))
+            && self.is_accepted(roster, voters, accepted)
+    }
+
+    /// Whether a quorum of the voters of its series accepted a roster (R5).
+    fn is_accepted(&self, roster: &Roster, voters: &[Voter], accepted: &BTreeSet<PeerId>) -> bool {
+        let names = |voter: &Voter| roster.members.iter().any(|member| member.voter() == *voter);
+        self.quorum.holds(voters, |voter| accepted.contains(&voter.peer) && names(voter))
     }
 
     /// The members of a roster whose signature says that they accepted it.
     fn acceptors(&self, roster: &Roster, accepts: &[(PeerId, Signature)]) -> BTreeSet<PeerId> {
         let digest = wire::roster_digest(&self.run, roster);
         let accept = Message::Accept(Accept { series: roster.series, roster: digest });
-        let signed = |(author, signature): &&(PeerId, Signature)| {
-            roster.member(author).is_some() && self.signed(author, &accept, signature)
-        };
-        accepts.iter().take(MEMBERS_MAX).filter(signed).map(|(author, _)| *author).collect()
+        self.signers_of(roster, &accept, accepts)
     }
 
-    /// Checks that a majority of `voters` voted for `receipt` on `roster`.
+    /// The members whose signature is ground for a vote.
+    fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> BTreeSet<PeerId> {
+        if !(self.quorum.prepares() && roster.is_free()) {
+            return self.acceptors(roster, accepts);
+        }
+        let (series, digest) = (roster.series, wire::roster_digest(&self.run, roster));
+        let prepared = Prepared { series, roster: digest, update: *update };
+        self.signers_of(roster, &Message::Prepared(prepared), accepts)
+    }
+
+    fn signers_of(
+        &self,
+        roster: &Roster,
+        message: &Message,
+        signatures: &[(PeerId, Signature)],
+    ) -> BTreeSet<PeerId> {
+        let signed = |(author, signature): &&(PeerId, Signature)| {
+            roster.member(author).is_some() && self.signed(author, message, signature)
+        };
+        signatures.iter().take(MEMBERS_MAX).filter(signed).map(|(author, _)| *author).collect()
+    }
+
+    /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the certificate.
@@ -337,7 +381,8 @@ impl Law {
             .filter(|(author, signature)| self.signed(author, &done, signature))
             .map(|(author, _)| *author)
             .collect();
-        require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
+        let decided = self.quorum.holds(voters, |voter| signers.contains(&voter.peer));
+        require(decided, "no quorum of the voters signed")
     }
 
     /// The vote for `receipt` on `roster`.
@@ -387,20 +432,6 @@ pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), &'static str
 #[must_use]
 pub fn can_have_voted(join: &Join, depth: u32) -> bool {
     join.done.is_none_or(|done| done.depth <= depth)
-}
-
-/// Whether a majority of the voters of its series accepted a roster (R5).
-fn is_accepted(roster: &Roster, voters: &[Voter], accepted: &BTreeSet<PeerId>) -> bool {
-    let names = |voter: &Voter| roster.members.iter().any(|member| member.voter() == *voter);
-    majority(voters, |voter| accepted.contains(&voter.peer) && names(voter))
-}
-
-/// Whether the ring of a roster opens, once these have accepted it (R5, R32).
-#[must_use]
-pub fn ring_opens(roster: &Roster, voters: &[Voter], accepted: &BTreeSet<PeerId>) -> bool {
-    roster.is_free()
-        && roster.ring().all(|member| accepted.contains(&member.peer))
-        && is_accepted(roster, voters, accepted)
 }
 
 /// How deep in a chain of series its last one lies.

@@ -28,7 +28,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, Rank, Regroup, Series, Voter, Vouch,
+    Absence, Head, Heartbeat, Link, Message, QuorumRule, Rank, Regroup, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -195,9 +195,14 @@ pub(super) struct Check {
 
 impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
-    pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
+    pub(super) fn new(
+        run: RunId,
+        (genesis, founders): (Head, Vec<Voter>),
+        quorum: QuorumRule,
+        grace_ms: u64,
+    ) -> Self {
         let lineage = lineage::History::new(genesis, founders);
-        let (votes, said) = (votes::Votes::default(), BTreeMap::new());
+        let (votes, said) = (votes::Votes::new(quorum), BTreeMap::new());
         let (ledgers, links) = (BTreeMap::new(), links::Neighbours::default());
         Self { run, grace_ms, votes, lineage, said, ledgers, links, forgone: 0, together: false }
     }
@@ -252,6 +257,7 @@ impl Check {
             | Message::Report(_)
             | Message::Ground(_)
             | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
@@ -296,6 +302,7 @@ impl Check {
             | Message::Report(_)
             | Message::Ground(_)
             | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Accept(_)
             | Message::Refuse(_)
             | Message::Lost(_)

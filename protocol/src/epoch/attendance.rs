@@ -114,7 +114,7 @@ impl State {
             () if here && self.has_closed(seen, who) => Place::Closed,
             () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
-            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
+            () if here && self.is_going(&who.peer) && self.law.quorum.regroups() => Place::Revoked,
             () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
             () if here && self.owes(step, who) => Place::Owing,
             () if here => Place::Here,

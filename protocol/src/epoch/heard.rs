@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
-use crate::lineage::ring_opens;
 use crate::message::{
     Ground, Heard, MEMBERS_MAX, Message, Opened, Ranked, Roster, Series, Status, Voter,
 };
@@ -129,7 +128,7 @@ impl State {
         let accepted = ballot.accepts.keys().copied().collect();
         let chain = self.chain();
         let voters = chain.iter().find(|(series, _)| *series == roster.series);
-        voters.is_some_and(|(_, voters)| ring_opens(roster, voters, &accepted))
+        voters.is_some_and(|(_, voters)| self.law.ring_opens(roster, voters, &accepted))
     }
 
     /// R32: proves to a peer that the rings opened of which a roster keeps chunks.

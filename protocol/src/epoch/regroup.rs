@@ -125,7 +125,7 @@ impl State {
             _ => true,
         };
         waits
-            && !self.law.majority_only
+            && (self.law.quorum.regroups() || self.voters().is_empty())
             && !self.behind
             && self.leaving.is_none()
             && !self.awaits_news(step)

@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
-    Accept, Done, MEMBERS_MAX, Member, Message, Ranked, Refusal, Refuse, Roster, Voted, Voter,
-    majority,
+    Accept, Done, MEMBERS_MAX, Member, Message, Prepared, Ranked, Refusal, Refuse, Roster, Voted,
+    Voter,
 };
 use crate::output::{Output, Ring};
 use crate::ring::Layout;
@@ -37,16 +37,18 @@ impl State {
         }
         let (series, attempt) = match record {
             Record::Accepted { roster } => (roster.series, roster.attempt),
+            Record::Prepared { series, attempt, .. } => (*series, *attempt),
             Record::Voted { voted } => (voted.roster.series, voted.roster.attempt),
             _ => return,
         };
         let bound = self.votes.of(series);
         let again = match record {
             Record::Accepted { .. } => bound.accepted(attempt).is_some(),
+            Record::Prepared { .. } => bound.prepared(attempt).is_some(),
             _ => bound.done(attempt).is_some(),
         };
         assert!(attempt >= bound.promised(), "S5: nothing below a promise, or in a closed series");
-        assert!(!again, "S5: one roster, and one vote, per attempt");
+        assert!(!again, "S5: one roster, one value and one vote per attempt");
     }
 
     pub(super) fn promised(&self) -> u64 {
@@ -200,7 +202,9 @@ impl State {
             ),
             (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
             (
-                roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
+                roster.attempt < 2
+                    || self.law.quorum.holds(self.voters(), heard)
+                    || !self.keeps(Rule::R7),
                 "heard no majority",
             ),
             (
@@ -413,42 +417,119 @@ impl State {
         false
     }
 
-    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
-    /// have voted for.
+    /// The update of a roster, as far as we know: what a quorum holds, our own ring gave or it adopts, or what others
+    /// hold or have voted for.
     fn value(&self, digest: Digest) -> Option<Digest> {
         let ballot = self.slot.ballots.get(&digest)?;
+        let prepared = ballot.most_prepared();
+        if let Some(update) = prepared.filter(|update| self.is_prepared(ballot, update)) {
+            return Some(update);
+        }
         let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
         let voted = || ballot.value().map(|vote| vote.update);
-        ballot.computed.or_else(adopted).or_else(voted)
+        ballot.computed.or_else(adopted).or_else(voted).or(prepared)
     }
 
-    /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
-    /// held, (c) nothing higher is promised.
+    /// Whether a quorum of the voters that a roster names holds an update.
+    fn is_prepared(&self, ballot: &Ballot, update: &Digest) -> bool {
+        let holds = |voter: &Voter| {
+            let named = ballot
+                .roster
+                .as_ref()
+                .is_some_and(|r| r.members.iter().any(|m| m.voter() == *voter));
+            named && ballot.prepared.get(&voter.peer).is_some_and(|(held, _)| held == update)
+        };
+        self.law.quorum.holds(self.voters(), holds)
+    }
+
+    /// R5: whether the ground of a vote for this value is here: a quorum accepted the roster or, where a third may lie and
+    /// the roster is free, says to hold the update. We say so first, once.
+    fn is_grounded(&mut self, step: &mut Step<'_>, digest: Digest, update: Digest) -> bool {
+        let Some(roster) = self.roster(&digest).cloned() else { return false };
+        if self.law.quorum.prepares() && roster.is_free() {
+            self.prepare(step, digest, &roster, update);
+            return self.slot.ballots.get(&digest).is_some_and(|b| self.is_prepared(b, &update));
+        }
+        let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
+        let accepted = |v: &Voter| {
+            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
+        };
+        self.law.quorum.holds(self.voters(), accepted) || !self.keeps(Rule::R5)
+    }
+
+    fn prepare(&mut self, step: &mut Step<'_>, digest: Digest, roster: &Roster, update: Digest) {
+        let (series, attempt, me) = (roster.series, roster.attempt, self.me.peer);
+        let said = self.votes.of(series).prepared(attempt);
+        let again = self.slot.ballots.get(&digest).is_some_and(|b| b.prepared.contains_key(&me));
+        if again || said.is_some_and(|said| said != update) {
+            return;
+        }
+        if said.is_none() {
+            self.log(step, Record::Prepared { series, attempt, update });
+        }
+        let message = self.seal(Message::Prepared(Prepared { series, roster: digest, update }));
+        self.ballot(digest).prepared.insert(me, (update, message.signature()));
+        step.put(Output::Gossip(message));
+    }
+
+    /// R5: a voter says which update of a roster it holds.
+    pub(super) fn on_prepared(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        prepared: &Prepared,
+    ) {
+        let (from, update) = (message.author(), prepared.update);
+        if !self.law.quorum.prepares() {
+            return;
+        }
+        self.slot.debts.pay(&from);
+        let me = self.me.peer;
+        let Some(ballot) = self.slot.ballot_voted_on(&me, prepared.roster) else { return };
+        match ballot.prepared.get(&from).map(|(said, _)| *said) {
+            Some(said) if said != update => {
+                step.put(Output::Fault(from, Fault::Done("holds two values of one roster")));
+            }
+            Some(_) => {
+                let mine = ballot.prepared.get(&me).map(|(update, _)| *update);
+                if let Some(update) = mine
+                    && self.may_reply(step, from, "prepared")
+                {
+                    let (series, roster) = (self.series(), prepared.roster);
+                    let mine = Prepared { series, roster, update };
+                    step.put(Output::Send(from, self.seal(Message::Prepared(mine))));
+                }
+            }
+            None if ballot.prepared.len() < MEMBERS_MAX => {
+                ballot.prepared.insert(from, (update, message.signature()));
+            }
+            None => {}
+        }
+    }
+
+    /// R5: Done, when (a) its ground is here, (b) the update is held, (c) nothing higher is promised.
     fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
-        let accepted = |v: &Voter| {
-            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
-        };
         // R20: what was voted for before a restart is said again.
         let logged = bound.done(roster.attempt).is_some();
-        let majority = logged || majority(self.voters(), accepted) || !self.keeps(Rule::R5);
         let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
         let free = bound.promised() <= roster.attempt;
-        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
+        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free) {
             return false;
         }
         let Some(update) = self.value(digest) else { return false };
+        if !(logged || self.is_grounded(step, digest, update)) {
+            return false;
+        }
         let receipt = roster.receipt(update);
         let done = self.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
-            let votes = |(peer, _): &(&PeerId, &Signature)| self.names_voter(peer);
-            let accepts =
-                ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
+            let accepts = self.ground_of(digest, update);
             let roster = roster.as_ref().clone();
             let voted = Voted { depth: self.depth(), roster, update, accepts };
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
@@ -461,5 +542,18 @@ impl State {
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
+    }
+
+    /// The signatures that are the ground of a vote for this update of a roster.
+    fn ground_of(&self, digest: Digest, update: Digest) -> Vec<(PeerId, Signature)> {
+        let Some(ballot) = self.slot.ballots.get(&digest) else { return Vec::new() };
+        let votes = |peer: &PeerId| self.names_voter(peer);
+        let free = ballot.roster.as_ref().is_some_and(|roster| roster.is_free());
+        if self.law.quorum.prepares() && free {
+            let holds = ballot.prepared.iter().filter(|(peer, (u, _))| *u == update && votes(peer));
+            return holds.map(|(peer, (_, signature))| (*peer, *signature)).collect();
+        }
+        let accepted = ballot.accepts.iter().filter(|(peer, _)| votes(peer));
+        accepted.map(|(peer, signature)| (*peer, *signature)).collect()
     }
 }

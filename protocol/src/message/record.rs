@@ -138,6 +138,43 @@ pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
             && had().count() == half)
 }
 
+/// How many voters decide, and whether fewer may go on without the others. Of n voters any two quorums share one voter,
+/// or, of two thirds, more than n/3 voters: at least one that does not lie, while fewer than a third lie (Malkhi and
+/// Reiter, "Byzantine Quorum Systems", 1998).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuorumRule {
+    /// A majority decides; survivors without one go on by a Regroup.
+    Available,
+    /// A majority decides; without one everybody waits.
+    Majority,
+    /// More than two thirds decide; without them everybody waits. A Regroup only founds the run.
+    TwoThirds,
+}
+
+impl QuorumRule {
+    /// Whether the voters that `has` holds for are a quorum.
+    pub fn holds(self, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+        match self {
+            Self::Available | Self::Majority => majority(voters, has),
+            Self::TwoThirds => {
+                3 * voters.iter().filter(|voter| has(voter)).count() > 2 * voters.len()
+            }
+        }
+    }
+
+    /// Whether a vote on a free roster needs a quorum of [`Prepared`](super::Prepared) for its value.
+    #[must_use]
+    pub fn prepares(self) -> bool {
+        self == Self::TwoThirds
+    }
+
+    /// Whether survivors may go on without the others (R12).
+    #[must_use]
+    pub fn regroups(self) -> bool {
+        self == Self::Available
+    }
+}
+
 /// The result of an epoch, which its Dones sign; its digest is `r`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receipt {
@@ -229,8 +266,9 @@ pub struct Ranked {
     pub r: Digest,
 }
 
-/// A vote with its ground: a majority of the voters of its series accepted the roster that was voted on (R5). Whoever shows
-/// it, that proves that the value may have been decided.
+/// A vote with its ground (R5): a quorum of the voters of its series accepted the roster that was voted on or, where a third
+/// may lie and the roster is free, is prepared for this value. Whoever shows it, that proves that the value may have been
+/// decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Voted {
     /// How deep in the chain of Regroups the series lies.
@@ -239,7 +277,7 @@ pub struct Voted {
     pub roster: Roster,
     /// BLAKE3 of the update's bytes.
     pub update: Digest,
-    /// Who accepted the roster, with the signature over its `Accept`.
+    /// The peers that said so, with the signature over their `Accept` or `Prepared`.
     pub accepts: Vec<(PeerId, Signature)>,
 }
 

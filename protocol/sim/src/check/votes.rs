@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Verdict, require};
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::message::{
-    Accept, Done, Join, Opening, Ranked, Regroup, Roster, Series, Status, Voter,
+    Accept, Done, Join, Opening, QuorumRule, Ranked, Regroup, Roster, Series, Status, Voter,
 };
 use intellect_protocol::sign::Signature;
 use intellect_protocol::wire;
@@ -35,8 +35,9 @@ struct Ballots {
 }
 
 /// All votes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Votes {
+    quorum: QuorumRule,
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
     places: BTreeMap<Digest, (Series, u64)>,
@@ -53,6 +54,22 @@ pub(super) struct Votes {
 }
 
 impl Votes {
+    pub(super) fn new(quorum: QuorumRule) -> Self {
+        Self {
+            quorum,
+            logs: BTreeMap::new(),
+            series: BTreeMap::new(),
+            places: BTreeMap::new(),
+            dones: BTreeMap::new(),
+            regroups: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            replaced: BTreeSet::new(),
+            liars: BTreeSet::new(),
+            contradict: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
@@ -141,10 +158,10 @@ impl Votes {
         let dones = self.dones.entry(done.roster).or_default();
         dones.insert(voter, done.r);
         let voted = |v: &Voter| dones.get(v) == Some(&done.r);
-        if !majority(voters, voted) {
+        if !is_quorum(self.quorum, voters, voted) {
             return;
         }
-        let firm = !majority(voters, |v| self.liars.contains(&v.peer) || !voted(v));
+        let firm = !is_quorum(self.quorum, voters, |v| self.liars.contains(&v.peer) || !voted(v));
         let ballots = self.series.entry(series).or_default();
         if !self.contradict.contains(&done.roster) {
             ballots.allowed.insert(done.r);
@@ -318,8 +335,13 @@ impl Ballots {
     }
 }
 
-/// More than half of the voters, or exactly half including the first one.
-fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+/// More than half of the voters, or exactly half including the first one; or more than two thirds.
+fn is_quorum(quorum: QuorumRule, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let got = voters.iter().filter(|voter| has(voter)).count();
-    2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
+    match quorum {
+        QuorumRule::TwoThirds => 3 * got > 2 * voters.len(),
+        QuorumRule::Available | QuorumRule::Majority => {
+            2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
+        }
+    }
 }

@@ -97,6 +97,7 @@ impl World {
             | Message::Report(_)
             | Message::Ground(_)
             | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
