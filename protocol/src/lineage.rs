@@ -123,20 +123,16 @@ impl Law {
         check_sums(weight_max, receipt).map_err(Fault::Certificate)
     }
 
-    /// How many of `voters` signed a link that follows on them and was checked: a vote, or a Join of a
-    /// Regroup on the way (G11).
+    /// Whether a voter of an earlier epoch signed a link that was checked: by a vote, or by a Join of a Regroup on the way
+    /// (G11).
     #[must_use]
-    pub fn signers(&self, voters: &[Voter], link: &Link) -> usize {
+    pub fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
         let Certificate { roster, dones } = &link.certificate;
-        let done = Message::Done(self.done(roster, &link.receipt));
-        let joined = |voter: &Voter| {
-            link.openings.iter().any(|opening| opening.regroup.members.contains(voter))
-        };
-        let voted = |voter: &Voter| {
-            let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
-            votes.any(|(author, signature)| self.signed(author, &done, signature))
-        };
-        voters.iter().filter(|voter| joined(voter) || voted(voter)).count()
+        let done = || Message::Done(self.done(roster, &link.receipt));
+        let joined = |opening: &Opening| opening.regroup.members.contains(voter);
+        let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
+        link.openings.iter().any(joined)
+            || votes.any(|(author, signature)| self.signed(author, &done(), signature))
     }
 
     /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.

@@ -172,7 +172,7 @@ impl State {
         let signed = match base {
             // Nobody has voted on genesis: friends who founded apart meet.
             0 => small,
-            _ => judged.is_signed && (small || recent(DAY)),
+            _ => judged.is_signed() && (small || recent(DAY)),
         };
         let young = recent(self.config.undo_time);
         if undone == 0 || young || signed || chosen || !self.keeps(Rule::G11) {
