@@ -170,7 +170,7 @@ impl Law {
         let lawful = match self.quorum {
             QuorumRule::Available => true,
             QuorumRule::Majority => false,
-            QuorumRule::TwoThirds => founding,
+            QuorumRule::Byzantine => founding,
         };
         require(lawful, "a Regroup, which the quorum of this run forbids")?;
         require(!members.is_empty(), "Regroup of nobody")?;

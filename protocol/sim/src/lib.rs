@@ -51,7 +51,7 @@ pub enum Faults {
     Nat,
     /// All leave or are killed, in any order, until nobody is there; then all come back, in any order.
     Evening,
-    /// Fewer than a third of the peers of an invited run lie, and up to 64 strangers beside them; two thirds decide. Some
+    /// Fewer than a third of the peers of an invited run lie, and up to 64 strangers beside them; `tolerate = "liars"`. Some
     /// messages are lost, and some peers restart.
     Liars,
     /// Fewer than half of the peers of an open run lie, and up to 64 strangers: nothing that must never happen does.
@@ -182,7 +182,7 @@ impl Story {
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
         let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
         let quorum = match faults {
-            Faults::Liars => QuorumRule::TwoThirds,
+            Faults::Liars => QuorumRule::Byzantine,
             _ if founders > 0 => QuorumRule::Majority,
             _ => QuorumRule::Available,
         };
@@ -235,7 +235,7 @@ impl Story {
         }
         self.heal();
         let healed_ms = self.world.now_ms;
-        if self.world.running().len() < self.peers.min(PEERS_MIN) {
+        if self.world.running().len() < self.peers.min(PEERS_MIN) || self.has_no_voter() {
             // Nobody is left who could go on.
             return Ok(());
         }
@@ -348,6 +348,17 @@ impl Story {
             .iter()
             .all(|host| self.world.head(*host).is_some_and(|head| there(&self.world, &head)))
             && running.windows(2).all(agree)
+    }
+
+    /// R12: whether of those that vote after the greatest head none runs any more. The others wait for one of them.
+    fn has_no_voter(&self) -> bool {
+        let (greatest, running) = (self.greatest(), self.world.running());
+        let mut there = running.iter().filter(|host| self.world.head(**host) == greatest);
+        let waits = |host: &usize| {
+            let voters = self.world.voters(*host);
+            !voters.is_empty() && voters.iter().all(|voter| !running.contains(voter))
+        };
+        greatest.is_some_and(|head| head.epoch > 0) && there.all(waits)
     }
 
     /// The highest attempt that any live peer is at.

@@ -138,17 +138,18 @@ pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
             && had().count() == half)
 }
 
-/// How many voters decide, and whether fewer may go on without the others. Of n voters any two quorums share one voter,
-/// or, of two thirds, more than n/3 voters: at least one that does not lie, while fewer than a third lie (Malkhi and
-/// Reiter, "Byzantine Quorum Systems", 1998).
+/// How many voters decide, and whether fewer may go on without the others.
+///
+/// Of n voters at most f = ⌊(n − 1)/3⌋ may lie where liars are outlasted. Two quorums of ⌊(n + f)/2⌋ + 1 share f + 1 voters, one of
+/// them honest, and n − f honest voters are one (Malkhi and Reiter, "Byzantine Quorum Systems", 1998).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuorumRule {
     /// A majority decides; survivors without one go on by a Regroup.
     Available,
     /// A majority decides; without one everybody waits.
     Majority,
-    /// More than two thirds decide; without them everybody waits. A Regroup only founds the run.
-    TwoThirds,
+    /// ⌊(n + f)/2⌋ + 1 decide; without them everybody waits. A Regroup only founds the run.
+    Byzantine,
 }
 
 impl QuorumRule {
@@ -156,16 +157,25 @@ impl QuorumRule {
     pub fn holds(self, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
         match self {
             Self::Available | Self::Majority => majority(voters, has),
-            Self::TwoThirds => {
-                3 * voters.iter().filter(|voter| has(voter)).count() > 2 * voters.len()
+            Self::Byzantine => {
+                voters.iter().filter(|voter| has(voter)).count() >= self.least(voters.len())
             }
+        }
+    }
+
+    /// The least voters that are a quorum of so many, whoever they are.
+    #[must_use]
+    pub fn least(self, voters: usize) -> usize {
+        match self {
+            Self::Available | Self::Majority => voters / 2 + 1,
+            Self::Byzantine => (voters + voters.saturating_sub(1) / 3) / 2 + 1,
         }
     }
 
     /// Whether a vote on a free roster needs a quorum of [`Prepared`](super::Prepared) for its value.
     #[must_use]
     pub fn prepares(self) -> bool {
-        self == Self::TwoThirds
+        self == Self::Byzantine
     }
 
     /// Whether survivors may go on without the others (R12).

@@ -5,8 +5,9 @@ use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
     Decree, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Lost, Member, Message, Opened, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal,
-    Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
+    Link, Lost, Member, Message, Opened, Opening, Phase, Prepared, Query, Ranked, Ready, Receipt,
+    Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter,
+    Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -310,6 +311,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             "opened",
             Message::Opened(Opened { series, roster: free(), accepts: voted().accepts.clone() }),
         ),
+        ("prepared", Message::Prepared(Prepared { series, roster, update })),
     ]
 }
 

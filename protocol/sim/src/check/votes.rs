@@ -335,11 +335,12 @@ impl Ballots {
     }
 }
 
-/// More than half of the voters, or exactly half including the first one; or more than two thirds.
+/// More than half of the voters, or exactly half including the first one; or so many that any two quorums share more
+/// voters than may lie.
 fn is_quorum(quorum: QuorumRule, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let got = voters.iter().filter(|voter| has(voter)).count();
     match quorum {
-        QuorumRule::TwoThirds => 3 * got > 2 * voters.len(),
+        QuorumRule::Byzantine => got > (voters.len() + voters.len().saturating_sub(1) / 3) / 2,
         QuorumRule::Available | QuorumRule::Majority => {
             2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
         }
