@@ -47,6 +47,8 @@ pub enum RosterFault {
     BlockTwice,
     #[error("keeps a chunk that its owner has not sealed")]
     Unsealed,
+    #[error("keeps chunks of a ring that never opened")]
+    NeverOpened,
     #[error("proposer is not its author")]
     NotItsAuthor,
     #[error("proposer is no member")]
@@ -99,6 +101,8 @@ pub enum DoneFault {
     OtherValue,
     #[error("two values of one roster")]
     TwoValues,
+    #[error("holds two values of one roster")]
+    HoldsTwo,
     #[error("a Status that hides a vote")]
     Hidden,
     #[error("a vote without its ground")]
@@ -127,11 +131,11 @@ pub enum CertificateFault {
     OtherRoster,
     #[error("two votes of one voter")]
     TwoVotes,
-    #[error("no majority of the voters signed")]
-    NoMajority,
+    #[error("no quorum of the voters signed")]
+    NoQuorum,
     #[error("votes that do not verify")]
     UnsignedVotes,
-    #[error("a Regroup, which quorum = majority forbids")]
+    #[error("a Regroup, which the quorum of this run forbids")]
     Forbidden,
     #[error("Regroup of nobody")]
     RegroupOfNobody,
@@ -141,6 +145,8 @@ pub enum CertificateFault {
     RegroupNamesTwice,
     #[error("founded by too few")]
     TooFewFounders,
+    #[error("Regroup of a peer without a vote")]
+    RegroupOfNoVoter,
     #[error("Regroup that hides who is absent")]
     HidesAbsent,
     #[error("a Regroup of no series")]
@@ -157,6 +163,8 @@ pub enum CertificateFault {
     NotItsAuthor,
     #[error("a Join with an impossible vote")]
     ImpossibleVote,
+    #[error("two Joins for one Regroup")]
+    TwoJoins,
     #[error("tokens beyond all numbers")]
     TooManyTokens,
     #[error("a vouch that the organiser has not signed")]

@@ -16,8 +16,8 @@ use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
 pub use record::{
-    Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voted, Voter, Vouch,
-    majority,
+    Head, Heard, MEMBERS_MAX, Member, QuorumRule, Rank, Ranked, Receipt, Roster, Series, Voted,
+    Voter, Vouch, majority,
 };
 pub use regroup::{Absence, Regroup};
 pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
@@ -151,6 +151,18 @@ pub struct Accept {
     pub roster: Digest,
 }
 
+/// "I accepted this free roster, and hold the whole update of its ring": where a third may lie, a vote needs a quorum of
+/// these for its value (R5). Said once for each attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The series.
+    pub series: Series,
+    /// Digest of the roster.
+    pub roster: Digest,
+    /// BLAKE3 of the update's bytes.
+    pub update: Digest,
+}
+
 /// What proves a vote that a [`Status`] or a [`Join`] names: sent to whoever has to believe it, and believed of anybody.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ground {
@@ -158,6 +170,17 @@ pub struct Ground {
     pub series: Series,
     /// The vote.
     pub voted: Voted,
+}
+
+/// What proves that the ring of a roster opened, of which a later roster keeps chunks (R32).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// The series that the author is in.
+    pub series: Series,
+    /// The roster whose ring opened, of this series or one that it descends from.
+    pub roster: Roster,
+    /// The peers that accepted it, with the signature over their [`Accept`].
+    pub accepts: Vec<(PeerId, Signature)>,
 }
 
 /// Why a roster or Regroup was refused.
@@ -330,6 +353,10 @@ pub enum Message {
     Vouch(Vouch),
     Decree(Decree),
     Ground(Ground),
+    /// See [`Opened`].
+    Opened(Opened),
+    /// See [`Prepared`].
+    Prepared(Prepared),
 }
 
 impl Message {
@@ -343,6 +370,8 @@ impl Message {
             Self::Status(_) => "status",
             Self::Report(_) => "report",
             Self::Ground(_) => "ground",
+            Self::Opened(_) => "opened",
+            Self::Prepared(_) => "prepared",
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
@@ -368,6 +397,8 @@ impl Message {
             Self::Status(m) => Some(m.series),
             Self::Report(m) => Some(m.series),
             Self::Ground(m) => Some(m.series),
+            Self::Opened(m) => Some(m.series),
+            Self::Prepared(m) => Some(m.series),
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::event::{Event, Progress, Reason};
-use crate::fault::{DoneFault, Fault};
+use crate::fault::{DoneFault, Fault, RosterFault};
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
-    Ground, Heard, Message, Query, Ranked, Refusal, Report, Roster, Status, Voter,
+    Ground, Heard, MEMBERS_MAX, Message, Opened, Prepared, Query, Ranked, Refusal, Report, Roster,
+    Status, Voter,
 };
 use crate::output::Output;
 use crate::ring::{Order, order};
@@ -33,16 +34,19 @@ impl State {
     fn assert_lawful(&self, record: &Record) {
         let (series, attempt) = match record {
             Record::Accepted { roster } => (roster.series, roster.attempt),
+            Record::Prepared { series, attempt, .. } => (*series, *attempt),
             Record::Voted { voted } => (voted.roster.series, voted.roster.attempt),
             _ => return,
         };
         let bound = self.votes.of(series);
         let again = match record {
             Record::Accepted { .. } => bound.accepted(attempt).is_some(),
+            Record::Prepared { .. } => bound.prepared(attempt).is_some(),
             _ => bound.done(attempt).is_some(),
         };
         assert!(attempt >= bound.promised(), "S5: nothing below a promise, or in a closed series");
-        assert!(!again || !self.keeps(Rule::R3), "S5: one roster, and one vote, per attempt");
+        let once = !again || !self.keeps(Rule::R3);
+        assert!(once, "S5: one roster, one value and one vote per attempt");
     }
 
     pub(super) fn promised(&self) -> u64 {
@@ -291,6 +295,63 @@ impl State {
         owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
     }
 
+    /// R5: says once that we hold the update of a free roster.
+    pub(super) fn prepare(
+        &mut self,
+        step: &mut Step<'_>,
+        digest: Digest,
+        roster: &Roster,
+        update: Digest,
+    ) {
+        let (series, attempt, me) = (roster.series, roster.attempt, self.me.peer);
+        let said = self.votes.of(series).prepared(attempt);
+        let again = self.slot.ballots.get(&digest).is_some_and(|b| b.prepared.contains_key(&me));
+        if again || said.is_some_and(|said| said != update) {
+            return;
+        }
+        if said.is_none() {
+            self.log(step, Record::Prepared { series, attempt, update });
+        }
+        let message = self.seal(Message::Prepared(Prepared { series, roster: digest, update }));
+        self.ballot(digest).prepared.insert(me, (update, message.signature()));
+        step.put(Output::Gossip(message));
+    }
+
+    /// R5: a voter says which update of a roster it holds.
+    pub(super) fn on_prepared(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &Verified<Message>,
+        prepared: &Prepared,
+    ) {
+        let (from, update) = (message.author(), prepared.update);
+        if !self.law.quorum.prepares() {
+            return;
+        }
+        self.slot.debts.pay(&from);
+        let me = self.me.peer;
+        let Some(ballot) = self.slot.ballot_voted_on(&me, prepared.roster) else { return };
+        match ballot.prepared.get(&from).map(|(said, _)| *said) {
+            Some(said) if said != update => {
+                step.put(Output::Fault(from, Fault::Done(DoneFault::HoldsTwo)));
+            }
+            Some(_) => {
+                let mine = ballot.prepared.get(&me).map(|(update, _)| *update);
+                if let Some(update) = mine
+                    && self.may_reply(step, from, Reply::Prepared)
+                {
+                    let (series, roster) = (self.series(), prepared.roster);
+                    let mine = Prepared { series, roster, update };
+                    step.put(Output::Send(from, self.seal(Message::Prepared(mine))));
+                }
+            }
+            None if ballot.prepared.len() < MEMBERS_MAX => {
+                ballot.prepared.insert(from, (update, message.signature()));
+            }
+            None => {}
+        }
+    }
+
     /// R8: somebody proves a vote, its own or one that it has heard of.
     pub(super) fn on_ground(&mut self, step: &mut Step<'_>, from: PeerId, ground: &Ground) {
         let vote = wire::ranked(&self.law.run, &ground.voted);
@@ -302,11 +363,32 @@ impl State {
             return;
         }
         self.slot.grounds.insert(vote, ground.voted.clone());
-        // A roster that rests on it may have come before.
-        let rests = |b: &&Ballot| b.roster.as_ref().is_some_and(|r| r.highest_done() == Some(vote));
-        let waiting =
-            self.slot.ballots.values().filter(rests).max_by_key(|ballot| ballot.attempt());
-        let message = waiting.and_then(|ballot| ballot.signed.clone());
+        self.judge_again(step, |roster| roster.highest_done() == Some(vote));
+    }
+
+    /// R32: somebody proves that a ring opened of which its roster keeps chunks.
+    pub(super) fn on_opened(&mut self, step: &mut Step<'_>, from: PeerId, opened: &Opened) {
+        let digest = wire::roster_digest(&self.law.run, &opened.roster);
+        if salvage::has_opened(self.facts(step), &digest) {
+            return;
+        }
+        if !self.law.has_opened(&self.slot.chain(), opened) {
+            step.put(Output::Fault(from, Fault::Roster(RosterFault::NeverOpened)));
+            return;
+        }
+        let ballot = self.ballot(digest);
+        ballot.roster.get_or_insert_with(|| Arc::new(opened.roster.clone()));
+        let accepts = opened.accepts.iter().take(MEMBERS_MAX).copied();
+        ballot.accepts.extend(accepts.filter(|(peer, _)| opened.roster.member(peer).is_some()));
+        self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
+    }
+
+    /// Judges the highest roster again of those that came before what proves them.
+    fn judge_again(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
+        let rests = |ballot: &&Ballot| ballot.roster.as_deref().is_some_and(&rests);
+        let waiting = self.slot.ballots.values().filter(rests);
+        let highest = waiting.max_by_key(|ballot| ballot.attempt());
+        let message = highest.and_then(|ballot| ballot.signed.clone());
         if let Some(message) = message
             && let Message::Roster(roster) = message.body()
         {

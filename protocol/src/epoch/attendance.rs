@@ -4,8 +4,9 @@
 //! beside it, by those rules that wait for an answer.
 
 use crate::id::PeerId;
-use crate::message::{Absence, Series, Voter, majority};
+use crate::message::{Absence, Series, Voter};
 use crate::roll::Seen;
+use crate::wire;
 
 use super::{Facts, Rule};
 
@@ -110,9 +111,9 @@ impl<'a> Facts<'a> {
             () if seen.beat.log != who.log => Place::OtherLog,
             () if here && silent => Place::Silent,
             () if here && self.slot.series.has_closed(seen, who) => Place::Closed,
-            () if !here && self.slot.is_elsewhere(seen) => Place::Elsewhere,
+            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
-            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
+            () if here && self.is_going(&who.peer) && self.law.quorum.regroups() => Place::Revoked,
             () if self.slot.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
             () if here && self.owes(who) => Place::Owing,
             () if here => Place::Here,
@@ -152,9 +153,25 @@ impl<'a> Facts<'a> {
             && self.keeps(Rule::G9)
     }
 
+    /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
+    fn is_elsewhere(self, seen: &Seen) -> bool {
+        let beat = &seen.beat;
+        if !beat.series.is_beside(&self.series()) {
+            return false;
+        }
+        let Some(index) = self.slot.chain.iter().position(|series| *series == beat.series) else {
+            return true;
+        };
+        let ours = self.slot.openings.get(index);
+        let ours = ours.map(|opening| wire::regroup_digest(&self.law.run, &opening.regroup));
+        // A peer that joined ours may have said before that it had joined one that never opened.
+        let news = seen.named(beat.series).is_some_and(|at| at > self.slot.series.entered);
+        (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
+    }
+
     /// Whether a majority of voters is present to us.
     pub(super) fn has_majority(self) -> bool {
-        majority(self.voters(), |voter| self.present(voter))
+        self.law.quorum.holds(self.voters(), |voter| self.present(voter))
     }
 
     /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.

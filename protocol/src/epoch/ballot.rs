@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Message, Roster};
+use crate::message::{Message, QuorumRule, Roster, Voter};
 use crate::sign::{Signature, Verified};
 
 /// A roster, as far as it is known.
@@ -15,6 +15,8 @@ pub(super) struct Ballot {
     pub(super) signed: Option<Arc<Verified<Message>>>,
     /// Who accepts it, with the signature over its `Accept`.
     pub(super) accepts: BTreeMap<PeerId, Signature>,
+    /// Which update each voter says to hold, with the signature over its `Prepared`.
+    pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
     pub(super) dones: BTreeMap<PeerId, Vote>,
     pub(super) ring: RingState,
     /// The update that our own ring gave.
@@ -52,6 +54,38 @@ impl Ballot {
             return Some(*first);
         }
         self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
+    }
+
+    /// The update that most voters say to hold.
+    pub(super) fn most_prepared(&self) -> Option<Digest> {
+        let updates = || self.prepared.values().map(|(update, _)| *update);
+        updates().max_by_key(|update| (updates().filter(|other| other == update).count(), *update))
+    }
+
+    /// Whether a quorum of the voters that its roster names holds an update.
+    pub(super) fn is_prepared(&self, rule: QuorumRule, voters: &[Voter], update: &Digest) -> bool {
+        let names = |v: &Voter| {
+            self.roster.as_ref().is_some_and(|r| r.members.iter().any(|m| m.voter() == *v))
+        };
+        let says = |v: &Voter| self.prepared.get(&v.peer).is_some_and(|(held, _)| held == update);
+        rule.holds(voters, |voter| names(voter) && says(voter))
+    }
+
+    /// The signatures that are the ground of a vote for this update.
+    pub(super) fn ground(
+        &self,
+        rule: QuorumRule,
+        voters: &[Voter],
+        update: Digest,
+    ) -> Vec<(PeerId, Signature)> {
+        let votes = |peer: &PeerId| voters.iter().any(|voter| voter.peer == *peer);
+        let free = self.roster.as_ref().is_some_and(|roster| roster.is_free());
+        if rule.prepares() && free {
+            let holds = self.prepared.iter().filter(|(peer, (u, _))| *u == update && votes(peer));
+            return holds.map(|(peer, (_, signature))| (*peer, *signature)).collect();
+        }
+        let accepted = self.accepts.iter().filter(|(peer, _)| votes(peer));
+        accepted.map(|(peer, signature)| (*peer, *signature)).collect()
     }
 
     /// Whether our ring was lost, and nobody has got its update.

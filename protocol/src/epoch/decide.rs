@@ -11,7 +11,7 @@ use crate::lineage::Me;
 use crate::log::Record;
 use crate::message::{
     Accept, Certificate, Commit, Done, Head, Link, MEMBERS_MAX, Message, Receipt, Series, Voted,
-    Voter, majority,
+    Voter,
 };
 use crate::output::{Apply, Output, Ring};
 use crate::ring::Layout;
@@ -38,7 +38,7 @@ impl State {
             let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
             let served =
                 !self.slot.unserved.contains(&value.r) || self.slot.held.contains(&value.update);
-            served && majority(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
+            served && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
@@ -211,7 +211,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let ours = |opening| self.slot.openings.contains(opening);
+        let ours = |opening| self.slot.chain.contains(&self.law.opened(opening));
         if !link.openings.iter().all(ours) && self.facts(step).has_majority() {
             return;
         }
@@ -319,7 +319,7 @@ impl State {
             Stage::Decided(ref decided) => {
                 let (digest, update) = (decided.roster, decided.link.receipt.update);
                 self.slot.held.contains(&update)
-                    && self.slot.value(digest) == Some(update)
+                    && self.slot.value(self.law.quorum, digest) == Some(update)
                     && self.vote(step, digest)
             }
             _ => false,
@@ -353,7 +353,7 @@ impl State {
 
     /// R6: who has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
-        let Some(update) = self.slot.value(digest) else { return false };
+        let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
         if self.slot.held.contains(&update) {
             // Whoever is first waits for those who still compute, or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
@@ -370,33 +370,30 @@ impl State {
         false
     }
 
-    /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
-    /// held, (c) nothing higher is promised.
+    /// R5: Done, when (a) its ground is here, (b) the update is held, (c) nothing higher is promised.
     fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
-        let accepted = |v: &Voter| {
-            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
-        };
         // R20: what was voted for before a restart is said again.
         let logged = bound.done(roster.attempt).is_some();
-        let majority = logged || majority(self.voters(), accepted) || !self.keeps(Rule::R5);
         let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
         let free = bound.promised() <= roster.attempt;
-        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
+        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free) {
             return false;
         }
-        let Some(update) = self.slot.value(digest) else { return false };
+        let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
+        if !(logged || self.is_grounded(step, digest, update)) {
+            return false;
+        }
         let receipt = roster.receipt(update);
         let done = self.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
-            let votes = |(peer, _): &(&PeerId, &Signature)| self.names_voter(peer);
-            let accepts =
-                ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
+            let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
+            let accepts = ballot.ground(self.law.quorum, self.voters(), update);
             let roster = roster.as_ref().clone();
             let voted = Voted { depth: self.slot.depth(), roster, update, accepts };
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
@@ -409,6 +406,22 @@ impl State {
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
+    }
+
+    /// R5: whether the ground of a vote for this value is here: a quorum accepted the roster or, where a third may lie and
+    /// the roster is free, says to hold the update. We say so first, once.
+    fn is_grounded(&mut self, step: &mut Step<'_>, digest: Digest, update: Digest) -> bool {
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
+        if self.law.quorum.prepares() && roster.is_free() {
+            self.prepare(step, digest, &roster, update);
+            let ballot = self.slot.ballots.get(&digest);
+            return ballot.is_some_and(|b| b.is_prepared(self.law.quorum, self.voters(), &update));
+        }
+        let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
+        let accepted = |v: &Voter| {
+            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
+        };
+        self.law.quorum.holds(self.voters(), accepted) || !self.keeps(Rule::R5)
     }
 }
 

@@ -49,14 +49,17 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
         _ => true,
     };
     waits
-        && !facts.law.majority_only
+        && (facts.law.quorum.regroups() || facts.voters().is_empty())
         && !facts.behind
         && facts.leaving.is_none()
         && !awaits_news(facts)
         && !may_be_led(facts)
         && !facts.has_majority()
-        && (facts.is_voter() || !facts.is_any_voter_here())
-        && (!facts.voters().is_empty() || candidates(facts).len() >= facts.law.peers_min)
+        && match facts.voters().is_empty() {
+            true => candidates(facts).len() >= facts.law.peers_min,
+            false if facts.is_any_voter_here() => facts.is_voter(),
+            false => facts.names_voter(&facts.me.peer),
+        }
         && facts.voters().iter().all(|v| is_member_or_absent(facts, v))
 }
 
@@ -79,15 +82,19 @@ fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
     (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
 }
 
-/// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
-/// one is left; at a founding those who are heard steadily, and later those who joined before.
+/// G8: the members of a Regroup of ours, by hash, ourselves among them. Of survivors these are voters; where no
+/// voter is left with its log, the peers that were voters; at a founding the peers that are heard steadily, and
+/// later those that joined before.
 fn candidates(facts: Facts<'_>) -> Vec<Voter> {
     let survivors = facts.is_any_voter_here() && facts.keeps(Rule::G8);
     let named = |(peer, seen): &(&PeerId, &Seen)| {
         if survivors {
             return facts.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
         }
-        !facts.voters().is_empty() || !facts.keeps(Rule::G8) || founds(facts, peer, seen)
+        if !facts.voters().is_empty() {
+            return facts.names_voter(peer);
+        }
+        !facts.keeps(Rule::G8) || founds(facts, peer, seen)
     };
     let others = candidates_beside(facts)
         .filter(named)
@@ -208,7 +215,7 @@ fn is_any_parted(facts: Facts<'_>) -> bool {
 /// Whether others can go on without us, and we without them: not before the founding, and not where it
 /// takes a majority of the founders.
 fn can_part(facts: Facts<'_>) -> bool {
-    facts.slot.head.epoch > 0 && !facts.law.majority_only
+    facts.slot.head.epoch > 0 && facts.law.quorum.regroups()
 }
 
 /// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of

@@ -5,8 +5,8 @@
 //!
 //! | message | read of |
 //! |---|---|
-//! | `Done`, `Query`, `Roster` | voters (G1) |
-//! | `Ground` | voters, while it is not known |
+//! | `Done`, `Prepared`, `Query`, `Roster` | voters (G1) |
+//! | `Ground`, `Opened` | voters, while it is not known |
 //! | `Status`, `Report`, `Refuse` | voters; others where they answer a question or a roster of ours |
 //! | `Accept` | members of its roster; while that is unknown, voters and who is Ready |
 //! | `Lost` | members of its roster |
@@ -34,7 +34,9 @@ pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
         return false;
     }
     match message {
-        Message::Done(_) | Message::Ground(_) => facts.names_voter(author),
+        Message::Done(_) | Message::Prepared(_) | Message::Ground(_) | Message::Opened(_) => {
+            facts.names_voter(author)
+        }
         Message::Query(query) => may_ask(facts, author) && follows(facts, query.attempt),
         Message::Roster(roster) => may_ask(facts, author) && follows(facts, roster.attempt),
         Message::Status(status) => {

@@ -9,7 +9,7 @@ use crate::fault::{AnswerFault, DoneFault, Fault};
 use crate::id::PeerId;
 use crate::message::{
     CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Message, Query, Ranked, Receipt, Report, Roster, Status,
-    Voted, Voter, majority,
+    Voted, Voter,
 };
 use crate::output::Output;
 use crate::sign::Verified;
@@ -163,7 +163,7 @@ impl State {
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
         let heard = self.name_liars(step, roster::without_mute(self.facts(step), heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
-        if !majority(self.voters(), names) && self.keeps(Rule::R7) {
+        if !self.law.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && !over {
                 return false;
             }

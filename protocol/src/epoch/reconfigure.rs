@@ -10,7 +10,7 @@ use crate::id::{Digest, PeerId};
 use crate::lineage::can_have_voted;
 use crate::log::{Joined, Record};
 use crate::message::{
-    Join, Leaving, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted,
+    Join, Leaving, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted, Voter,
 };
 use crate::output::Output;
 use crate::sign::Verified;
@@ -178,13 +178,20 @@ impl State {
         join: &Join,
     ) {
         let (from, digest, me) = (message.author(), join.regroup, self.me.peer);
-        if !can_have_voted(join, self.slot.depth()) {
+        let impossible = join.done.is_some() && self.voters().is_empty();
+        if impossible || !can_have_voted(join, self.slot.depth()) {
             step.put(Output::Fault(from, Fault::Certificate(CertificateFault::ImpossibleVote)));
             return;
         }
         let Some(known) = self.slot.series.gathering.joined(&me, digest) else { return };
-        let member = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == from);
-        if known.regroup.as_ref().is_some_and(|regroup| !member(regroup)) {
+        let who = Voter { peer: from, log: join.log };
+        if known.regroup.as_ref().is_some_and(|regroup| !regroup.members.contains(&who)) {
+            return;
+        }
+        let said = known.joins.get(&from).map(|(said, _)| said);
+        if said.is_some_and(|said| said != join) {
+            known.is_torn = true;
+            step.put(Output::Fault(from, Fault::Certificate(CertificateFault::TwoJoins)));
             return;
         }
         let room = known.joins.len() < MEMBERS_MAX;
@@ -209,7 +216,7 @@ impl State {
     pub(super) fn open_joined(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Joined { regroup: digest, .. } = self.slot.series.stage else { return false };
         let Some(known) = self.slot.series.gathering.known.get(&digest) else { return false };
-        let Some(regroup) = &known.regroup else { return false };
+        let Some(regroup) = known.regroup.as_ref().filter(|_| !known.is_torn) else { return false };
         let joins: Option<Vec<_>> = regroup
             .members
             .iter()
@@ -246,8 +253,7 @@ impl State {
 
     /// Enters the series that a Regroup of ours opens, with what its Joins force there.
     pub(super) fn enter_opened(&mut self, step: &Step<'_>, opening: Opening) {
-        let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
-        let series = self.series().regrouped(digest);
+        let series = self.law.opened(&opening);
         self.slot.enter(step.now, opening, series);
     }
 
@@ -274,11 +280,11 @@ impl State {
     /// along without a vote, and thereby leaves its own series for ever (R13): only where that
     /// series has no majority present, or no vote of ours.
     pub(super) fn on_openings(&mut self, step: &mut Step<'_>, from: PeerId, openings: &[Opening]) {
-        let (ours, theirs) = (self.slot.openings.len(), openings.len());
-        if theirs <= ours
-            || openings.get(..ours) != Some(&self.slot.openings)
-            || self.decided().is_some()
-        {
+        let ours = self.slot.openings.len();
+        let theirs = openings.iter().map(|opening| self.law.opened(opening));
+        // What proves a vote can differ: two openings are the same if they open the same series.
+        let extend = theirs.take(ours).eq(self.slot.chain.iter().skip(1).copied());
+        if openings.len() <= ours || !extend || self.decided().is_some() {
             return;
         }
         let base = Series { regroup: None, ..self.series() };
@@ -327,7 +333,7 @@ impl State {
         // so that we must not decide beside them once we are back. Whoever leaves last, with nothing open, has
         // left nobody; and where no Regroup is lawful nothing could open the series again.
         let others = open || step.roll.live(step.now).next().is_some();
-        if others && self.is_voter() && !self.law.majority_only {
+        if others && self.is_voter() && self.law.quorum.regroups() {
             self.log(step, Record::Left { series: self.series() });
         }
         let leaving = Leaving { head: self.slot.head, incarnation: self.me.incarnation };

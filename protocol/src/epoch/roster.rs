@@ -17,7 +17,7 @@ use crate::fault::RosterFault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::message::{
-    Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter, majority,
+    Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
 };
 use crate::ring::{Order, order};
 use crate::roll::Seen;
@@ -154,7 +154,7 @@ pub(super) fn choose_guests(
         guests.retain(accepted);
     }
     if facts.keeps(Rule::G7) && bounded {
-        most = most.min(newcomers_max(voters.len()));
+        most = most.min(newcomers_max(facts, voters.len()));
     }
     let since = |m: &Member| facts.step.roll.peers.get(&m.peer).map(|seen| seen.since);
     let trouble = |m: &Member| facts.trouble.count(&m.peer);
@@ -166,9 +166,10 @@ pub(super) fn choose_guests(
     guests
 }
 
-/// G7: the most newcomers beside so many old voters.
-fn newcomers_max(old: usize) -> usize {
-    old.saturating_sub(1).max(1)
+/// G7: the most newcomers beside so many old voters. They are voters next: where a third may lie, liars among them must
+/// not become a third at once.
+fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
+    if facts.law.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
 }
 
 /// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
@@ -217,7 +218,9 @@ pub(super) fn check_roster(
         (roster.members.iter().chain(kept).all(|m| declared(facts, m)), RosterFault::Undeclared),
         (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
         (
-            roster.attempt < 2 || majority(facts.voters(), heard) || !facts.keeps(Rule::R7),
+            roster.attempt < 2
+                || facts.law.quorum.holds(facts.voters(), heard)
+                || !facts.keeps(Rule::R7),
             RosterFault::NoMajority,
         ),
         (
@@ -245,7 +248,7 @@ pub(super) fn check_newcomers(facts: Facts<'_>, roster: &Roster) -> Result<(), R
         roster.members.iter().partition(|m| facts.voters().contains(&m.voter()));
     let old_first = roster.members.first().is_some_and(|m| old.contains(m));
     match () {
-        () if facts.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
+        () if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) => {
             Err(RosterFault::ManyNewcomers)
         }
         () if !old_first => Err(RosterFault::NewcomerFirst),
@@ -363,7 +366,7 @@ pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
     let delivers = |h: &&Heard| !facts.slot.withholds(&h.voter.peer);
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
     let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-    if majority(facts.voters(), names) { rest } else { heard }
+    if facts.law.quorum.holds(facts.voters(), names) { rest } else { heard }
 }
 
 /// Who made trouble in the open epoch (G13).

@@ -95,6 +95,9 @@ fn candidate(
     claims: Claims,
 ) -> Option<Kept> {
     let ballot = facts.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
+    if !has_opened(facts, &roster) && facts.keeps(Rule::R32) {
+        return None;
+    }
     let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&facts.series()))?;
     let layout = Layout::of(known, facts.law.elements)?;
     let index = usize::try_from(chunk).ok().filter(|c| *c < layout.cut().members())?;
@@ -129,10 +132,13 @@ pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
     }
 }
 
-/// What only those can check who know the rosters that a roster keeps chunks of.
+/// R32: whether a roster keeps chunks of rings that opened, and where these stood.
 pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
     let elements = facts.law.elements;
     for keep in &roster.keep {
+        if !has_opened(facts, &keep.roster) && facts.keeps(Rule::R32) {
+            return Err(Refusal::Unproven);
+        }
         let Some(known) = facts.slot.roster(&keep.roster) else { continue };
         let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
         let placed = |kept: &Kept| {
@@ -146,4 +152,14 @@ pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusa
         }
     }
     Ok(())
+}
+
+/// Whether we know that the ring of a roster opened (R5): in this series, or in one that it descends from.
+pub(super) fn has_opened(facts: Facts<'_>, digest: &Digest) -> bool {
+    let Some(ballot) = facts.slot.ballots.get(digest) else { return false };
+    let Some(roster) = &ballot.roster else { return false };
+    let accepted = ballot.accepts.keys().copied().collect();
+    let chain = facts.slot.chain();
+    let voters = chain.iter().find(|(series, _)| *series == roster.series);
+    voters.is_some_and(|(_, voters)| facts.law.ring_opens(roster, voters, &accepted))
 }

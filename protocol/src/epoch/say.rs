@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::event::Progress;
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
-use crate::message::{Accept, Ground, Message, Ranked, Ready, Refusal, Refuse, Roster};
+use crate::message::{
+    Accept, Ground, Message, Opened, Prepared, Ranked, Ready, Refusal, Refuse, Roster,
+};
 use crate::output::Output;
 use crate::sign::Verified;
 use crate::step::Step;
@@ -39,6 +41,18 @@ impl State {
         let others = roster.members.iter().filter(|m| m.peer != self.me.peer);
         for member in others {
             self.prove_adopted(step, member.peer, roster);
+        }
+    }
+
+    /// R32: proves to a peer that the rings opened of which a roster keeps chunks.
+    pub(super) fn prove_kept(&self, step: &mut Step<'_>, to: PeerId, roster: &Roster) {
+        for keep in &roster.keep {
+            let Some(ballot) = self.slot.ballots.get(&keep.roster) else { continue };
+            let Some(kept) = &ballot.roster else { continue };
+            let accepts = ballot.accepts.iter().map(|(peer, signature)| (*peer, *signature));
+            let (series, roster) = (self.series(), kept.as_ref().clone());
+            let opened = Opened { series, roster, accepts: accepts.collect() };
+            step.put(Output::Send(to, self.seal(Message::Opened(opened))));
         }
     }
 
@@ -132,14 +146,18 @@ impl State {
         }
     }
 
-    /// What says where we stand in a finished roster: our Done, or the Ready of a joiner.
+    /// What says where we stand in a finished roster: our Done, the update that we hold, or the Ready of a joiner.
     fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
         let roster = self.slot.roster(&digest)?;
         let bound = self.votes.of(self.series());
-        match bound.done(roster.attempt) {
-            Some(voted) => Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt())))),
-            None => self.slot.frozen.map(|frozen| self.ready_message(frozen)),
+        if let Some(voted) = bound.done(roster.attempt) {
+            return Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt()))));
         }
+        if let Some(update) = bound.prepared(roster.attempt) {
+            let prepared = Prepared { series: self.series(), roster: digest, update };
+            return Some(self.seal(Message::Prepared(prepared)));
+        }
+        self.slot.frozen.map(|frozen| self.ready_message(frozen))
     }
 
     /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.

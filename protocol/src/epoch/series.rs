@@ -50,6 +50,7 @@ pub(super) enum Reply {
     Query,
     Roster,
     Accept,
+    Prepared,
     Done,
     Join,
 }

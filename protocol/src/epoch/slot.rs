@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Digest, PeerId};
 use crate::message::{
-    CHUNKS_MAX, Finished, Head, Heard, Opening, Receipt, Roster, Series, Voted, Voter,
+    CHUNKS_MAX, Finished, Head, Heard, Opening, QuorumRule, Receipt, Roster, Series, Voted, Voter,
 };
-use crate::roll::Seen;
 use crate::time::Time;
 
 use super::ballot::Ballot;
@@ -179,6 +178,8 @@ impl Slot {
         for ballot in self.ballots.values() {
             let voted = ballot.dones.iter().filter(|(_, vote)| vote.update == update);
             from.extend(voted.map(|(peer, _)| *peer));
+            let prepared = ballot.prepared.iter().filter(|(_, (held, _))| *held == update);
+            from.extend(prepared.map(|(peer, _)| *peer));
         }
         for roster in self.ballots.values().filter_map(|ballot| ballot.roster.as_ref()) {
             if roster.adopt.as_ref().is_some_and(|receipt| receipt.update == update) {
@@ -229,13 +230,18 @@ impl Slot {
         rosters.any(|other| start(other) == start(roster))
     }
 
-    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
-    /// have voted for.
-    pub(super) fn value(&self, digest: Digest) -> Option<Digest> {
+    /// The update of a roster, as far as we know: what a quorum holds, our own ring gave or it adopts, or what others
+    /// hold or have voted for.
+    pub(super) fn value(&self, rule: QuorumRule, digest: Digest) -> Option<Digest> {
         let ballot = self.ballots.get(&digest)?;
+        let prepared = ballot.most_prepared();
+        let voters = &self.series.voters;
+        if let Some(update) = prepared.filter(|update| ballot.is_prepared(rule, voters, update)) {
+            return Some(update);
+        }
         let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
         let voted = || ballot.value().map(|vote| vote.update);
-        ballot.computed.or_else(adopted).or_else(voted)
+        ballot.computed.or_else(adopted).or_else(voted).or(prepared)
     }
 
     /// The finished chunks that a `Report` names: of the latest rings, where they are too many.
@@ -293,21 +299,5 @@ impl Slot {
     pub(super) fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
         let declared = self.ready.get(peer);
         declared.filter(|known| known.incarnation == incarnation).map(|known| known.weight)
-    }
-
-    /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
-    pub(super) fn is_elsewhere(&self, seen: &Seen) -> bool {
-        let beat = &seen.beat;
-        if !beat.series.is_beside(&self.series.name) {
-            return false;
-        }
-        let chain = &self.chain;
-        let Some(index) = chain.iter().position(|series| *series == beat.series) else {
-            return true;
-        };
-        let ours = chain.get(index + 1).and_then(|next| next.regroup);
-        // A peer that joined ours may have said before that it had joined one that never opened.
-        let news = seen.named(beat.series).is_some_and(|at| at > self.series.entered);
-        (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
     }
 }

@@ -69,7 +69,7 @@ impl Check {
     }
 
     fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
-        let voters = self.voters(beat.series.regroup, &beat.series.parent);
+        let voters = self.voters(&beat.series);
         let bit =
             |index: usize| beat.unlinked.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
         let named = voters.iter().enumerate().filter(|(index, _)| bit(*index));

@@ -96,6 +96,8 @@ impl World {
             | Message::Status(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)

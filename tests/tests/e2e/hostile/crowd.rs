@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::AsyncWriteExt as _;
 use intellect_bootstrap::frame;
 use intellect_protocol::{
     id::{Digest, LogId},
@@ -23,9 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Answers the question on a stream, if it is one about a lineage, with this head and no link.
 async fn answer_with_nothing(mut stream: Stream, head: Head) {
     let Ok(Some(request)) = frame::read(&mut stream, 65_536).await else { return };
-    let Some(Request::Ask(Ask::Lineage { .. })) = wire::open_request(&request) else { return };
-    let answer = Answer::Lineage { links: Vec::new(), head, openings: Vec::new() };
-    let _ = frame::write(&mut stream, &wire::answer(&answer)).await;
+    let answer = match wire::open_request(&request) {
+        Some(Request::Ask(Ask::Lineage { .. })) => {
+            Answer::Lineage { links: Vec::new(), head, openings: Vec::new() }
+        }
+        Some(Request::Ask(Ask::Chain { .. })) => Answer::Chain(Vec::new()),
+        _ => return,
+    };
+    if frame::write(&mut stream, &wire::answer(&answer)).await.is_ok() {
+        // Else the answer is lost with the stream, and the question was in vain whatever it said.
+        let _ = stream.close().await;
+    }
 }
 
 /// R12: a stranger tells of a greater head, and answers with no link, while three nodes found their run.
@@ -33,12 +42,14 @@ async fn answer_with_nothing(mut stream: Stream, head: Head) {
 fn who_answers_with_no_link_delays_no_founding() {
     let mut honest = Honest::start("members.min_peers=3");
     let mut stranger = Stranger::enter(210, &mut honest.one);
-    stranger.dial(&mut honest.two);
+    stranger.meet(&mut honest.two);
     let (_, beat) = next_beat(&mut stranger);
     let head = Head { epoch: 1_000, tokens: 1 << 40, state: Digest([7; 32]) };
     let (series, phase, log) = (Series::after(&head), Phase::Train, LogId([9; 16]));
     let claim = Heartbeat { head, series, phase, log, serves: head.epoch, ..beat };
-    let three = honest.story.start_node("three", &honest.entry, &[]).unwrap();
+    let mut three = honest.story.start_node("three", &honest.entry, &[]).unwrap();
+    // One that hears of its head and cannot ask it would found the run for all.
+    stranger.meet(&mut three);
     let (mut count, mut asked, start) = (0, 0, Instant::now());
     while [&honest.one, &honest.two, &three].iter().any(|node| states(node).is_empty()) {
         assert!(start.elapsed() < PATIENCE, "no epoch beside who was asked {asked} times");

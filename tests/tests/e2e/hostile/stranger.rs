@@ -101,10 +101,16 @@ impl Stranger {
     /// A peer that is a member of the run, as far as `node` can see.
     pub(super) fn enter(seed: u8, node: &mut Process) -> Self {
         let mut stranger = Self::new(seed, node, VERSION);
-        let host = stranger.dial(node);
-        let beat = stranger.side.beat.hash();
+        stranger.meet(node);
+        stranger
+    }
+
+    /// Dials a node, and waits until it is welcome there.
+    pub(super) fn meet(&mut self, node: &mut Process) {
+        let host = self.dial(node);
+        let beat = self.side.beat.hash();
         let (mut subscribed, mut greeted) = (false, false);
-        stranger.until("a welcome", |event| {
+        self.until("a welcome", |event| {
             match event {
                 SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed {
                     peer_id,
@@ -117,7 +123,6 @@ impl Stranger {
             }
             (subscribed && greeted).then_some(())
         });
-        stranger
     }
 
     /// Dials a node.
