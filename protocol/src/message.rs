@@ -5,6 +5,7 @@
 //! [`Series`], or the head of its author.
 
 mod kept;
+mod proof;
 mod record;
 mod regroup;
 mod trust;
@@ -15,6 +16,7 @@ use crate::id::{Digest, LogId, PeerId};
 use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
+pub use proof::{Ground, Opened, Prepared};
 pub use record::{
     Head, Heard, MEMBERS_MAX, Member, QuorumRule, Rank, Ranked, Receipt, Roster, Series, Voted,
     Voter, Vouch, majority,
@@ -149,38 +151,6 @@ pub struct Accept {
     pub series: Series,
     /// Digest of the roster.
     pub roster: Digest,
-}
-
-/// "I accepted this free roster, and hold the whole update of its ring": where a third may lie, a vote needs a quorum of
-/// these for its value (R5). Said once for each attempt.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Prepared {
-    /// The series.
-    pub series: Series,
-    /// Digest of the roster.
-    pub roster: Digest,
-    /// BLAKE3 of the update's bytes.
-    pub update: Digest,
-}
-
-/// What proves a vote that a [`Status`] or a [`Join`] names: sent to whoever has to believe it, and believed of anybody.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ground {
-    /// The series that the author is in.
-    pub series: Series,
-    /// The vote.
-    pub voted: Voted,
-}
-
-/// What proves that the ring of a roster opened, of which a later roster keeps chunks (R32).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Opened {
-    /// The series that the author is in.
-    pub series: Series,
-    /// The roster whose ring opened, of this series or one that it descends from.
-    pub roster: Roster,
-    /// The peers that accepted it, with the signature over their [`Accept`].
-    pub accepts: Vec<(PeerId, Signature)>,
 }
 
 /// Why a roster or Regroup was refused.

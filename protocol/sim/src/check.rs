@@ -15,6 +15,7 @@
 mod lineage;
 mod links;
 mod rights;
+mod queries;
 mod votes;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, QuorumRule, Rank, Regroup, Series, Voter, Vouch,
+    Absence, Head, Heartbeat, Link, Message, QuorumRule, Regroup, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -441,26 +442,6 @@ impl Check {
         })
     }
 
-    /// Tokens that were trained on a lineage given up and are lost with it (R27).
-    pub(super) fn forgone(&self) -> u64 {
-        self.forgone
-    }
-
-    /// The number of Regroups that opened, without foundings.
-    pub(super) fn regroup_count(&self) -> u64 {
-        self.votes.opened_count()
-    }
-
-    /// Where a head stands, if the organiser has vouched for so much.
-    pub(super) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
-        self.lineage.rank(vouches, head)
-    }
-
-    /// Whether two heads lie on one lineage.
-    pub(super) fn one_lineage(&self, a: &Head, b: &Head) -> bool {
-        self.lineage.descends(&a.state, &b.state) || self.lineage.descends(&b.state, &a.state)
-    }
-
     fn committed(
         &mut self,
         who: &mut Process,
@@ -483,21 +464,6 @@ impl Check {
         who.head = head;
         who.fork_raised = false;
         Ok(())
-    }
-
-    /// Whether somebody has committed that state.
-    pub(super) fn knows(&self, state: &Digest) -> bool {
-        self.lineage.knows(state)
-    }
-
-    /// The voters that the receipt before the epoch after `parent` names.
-    pub(super) fn voters_after(&self, parent: &Digest) -> Vec<Voter> {
-        self.lineage.voters(parent)
-    }
-
-    /// The number of series that decided two values, of which every common voter lies.
-    pub(super) fn split_count(&self) -> u64 {
-        self.votes.split_count()
     }
 
     fn voters(&self, series: &Series) -> Vec<Voter> {

@@ -427,3 +427,26 @@ impl From<RosterForm> for Roster {
         Self { series, attempt, proposer, members, heard, adopt, trust, keep }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two quorums share an honest voter, and the honest voters are one.
+    #[test]
+    fn a_quorum_outlasts_a_third_that_lies() {
+        for voters in 1..=256 {
+            let (quorum, liars) = (QuorumRule::Byzantine.least(voters), (voters - 1) / 3);
+            assert!(2 * quorum - voters > liars && quorum <= voters - liars, "{voters}");
+            assert!(quorum <= 2 * voters / 3 + 1);
+        }
+        let voter = |name| Voter { peer: PeerId([name; 32]), log: LogId([name; 16]) };
+        let four: Vec<Voter> = (0..4).map(voter).collect();
+        let holds = |rule: QuorumRule, count: usize| {
+            rule.holds(&four, |voter| four[4 - count..].contains(voter))
+        };
+        assert!(holds(QuorumRule::Byzantine, 3) && !holds(QuorumRule::Byzantine, 2));
+        assert!(holds(QuorumRule::Available, 3) && !holds(QuorumRule::Majority, 2));
+        assert!(!QuorumRule::Byzantine.holds(&[], |_| true));
+    }
+}

@@ -41,7 +41,8 @@ pub(super) struct Votes {
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
     places: BTreeMap<Digest, (Series, u64)>,
-    dones: BTreeMap<Digest, BTreeMap<Voter, Digest>>,
+    /// The values that each voter has voted for on a roster: a liar for more than one.
+    dones: BTreeMap<Digest, BTreeMap<Voter, BTreeSet<Digest>>>,
     regroups: BTreeMap<Digest, Regroup>,
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
     /// The Regroup that each opening opens.
@@ -156,8 +157,8 @@ impl Votes {
     pub(super) fn note_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) {
         let Some((series, attempt)) = self.places.get(&done.roster).copied() else { return };
         let dones = self.dones.entry(done.roster).or_default();
-        dones.insert(voter, done.r);
-        let voted = |v: &Voter| dones.get(v) == Some(&done.r);
+        dones.entry(voter).or_default().insert(done.r);
+        let voted = |v: &Voter| dones.get(v).is_some_and(|values| values.contains(&done.r));
         if !is_quorum(self.quorum, voters, voted) {
             return;
         }

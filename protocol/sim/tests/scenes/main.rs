@@ -21,6 +21,7 @@ mod repair;
 mod reach;
 mod invited;
 mod evening;
+mod liars;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
