@@ -223,7 +223,7 @@ pub(crate) struct SimArgs {
     /// Seeds to try, half-open
     #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
     pub(crate) seeds: String,
-    /// What goes wrong: clean, lossy, churn, blackhole, partition, mixed, nat, evening or liars [default: one after the
+    /// What goes wrong: clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half [default: one after the
     /// other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,

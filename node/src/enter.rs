@@ -438,7 +438,7 @@ fn peer_config(
             run: manifest.id,
             key,
             peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
-            majority_only: matches!(members.quorum, Quorum::Majority { .. }),
+            quorum: members.rule(),
             elements: elements as u64,
             capacity: run.capacity(manifest.work.tokens_per_step()),
             authorities: run.trust.authorities().cloned(),

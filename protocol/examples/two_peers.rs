@@ -17,7 +17,7 @@ use intellect_protocol::event::Event;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::lineage::{Capacity, Law, Me};
 use intellect_protocol::log::Recovered;
-use intellect_protocol::message::Head;
+use intellect_protocol::message::{Head, QuorumRule};
 use intellect_protocol::peer::{Config, Input, Output, State};
 use intellect_protocol::sign::Keypair;
 use intellect_protocol::sync;
@@ -63,7 +63,7 @@ fn peer(index: u8) -> Peer {
             run: RUN,
             key,
             peers_min: 2,
-            majority_only: false,
+            quorum: QuorumRule::Available,
             elements: 1,
             capacity: Capacity::Counted(125),
             authorities: None,

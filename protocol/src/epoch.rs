@@ -41,6 +41,7 @@ mod enter;
 mod ready;
 mod standing;
 mod vote;
+mod prepare;
 mod answer;
 mod heard;
 mod ground;
@@ -293,6 +294,8 @@ impl State {
             Message::Status(status) => self.on_status(step, message, status),
             Message::Report(report) => self.on_report(step, from, report),
             Message::Ground(ground) => self.on_ground(step, from, ground),
+            Message::Opened(opened) => self.on_opened(step, from, opened),
+            Message::Prepared(prepared) => self.on_prepared(step, message, prepared),
             Message::Roster(roster) => self.on_roster(step, message, roster),
             Message::Accept(accept) => self.on_accept(step, message, accept),
             Message::Refuse(refuse) => self.on_refuse(step, from, refuse),

@@ -14,7 +14,8 @@ use crate::id::{LogId, PeerId, RunId};
 use crate::ledger::Ledger;
 use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
-    Member, Message, Opening, Part, Receipt, Regroup, Roster, Series, Voted, Voter, majority,
+    Member, Message, Opened, Opening, Part, Prepared, QuorumRule, Receipt, Regroup, Roster, Series,
+    Voted, Voter,
 };
 use crate::sign::{Keypair, Signature};
 use crate::wire;
@@ -62,8 +63,8 @@ pub struct Law {
     pub key: Keypair,
     /// Least members of the founding Regroup.
     pub peers_min: usize,
-    /// `quorum = "majority"`: no Regroup is lawful.
-    pub majority_only: bool,
+    /// How many voters decide, and whether fewer may go on.
+    pub quorum: QuorumRule,
     /// Elements of the fragment.
     pub elements: u64,
     /// What bounds a weight.
@@ -122,20 +123,16 @@ impl Law {
         check_sums(weight_max, receipt).map_err(Fault::Certificate)
     }
 
-    /// How many of `voters` signed a link that follows on them and was checked: a vote, or a Join of a
-    /// Regroup on the way (G11).
+    /// Whether a voter of an earlier epoch signed a link that was checked: by a vote, or by a Join of a Regroup on the way
+    /// (G11).
     #[must_use]
-    pub fn signers(&self, voters: &[Voter], link: &Link) -> usize {
+    pub fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
         let Certificate { roster, dones } = &link.certificate;
-        let done = Message::Done(self.done(roster, &link.receipt));
-        let joined = |voter: &Voter| {
-            link.openings.iter().any(|opening| opening.regroup.members.contains(voter))
-        };
-        let voted = |voter: &Voter| {
-            let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
-            votes.any(|(author, signature)| self.signed(author, &done, signature))
-        };
-        voters.iter().filter(|voter| joined(voter) || voted(voter)).count()
+        let done = || Message::Done(self.done(roster, &link.receipt));
+        let joined = |opening: &Opening| opening.regroup.members.contains(voter);
+        let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
+        link.openings.iter().any(joined)
+            || votes.any(|(author, signature)| self.signed(author, &done(), signature))
     }
 
     /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
@@ -169,18 +166,32 @@ impl Law {
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
         self.check_gathered(ledger, regroup).map_err(Fault::Certificate)?;
-        require(!self.majority_only, "a Regroup, which quorum = majority forbids")?;
+        let founding = voters.is_empty();
+        let lawful = match self.quorum {
+            QuorumRule::Available => true,
+            QuorumRule::Majority => false,
+            QuorumRule::Byzantine => founding,
+        };
+        require(lawful, "a Regroup, which the quorum of this run forbids")?;
         require(!members.is_empty(), "Regroup of nobody")?;
         require(members.len() <= MEMBERS_MAX, "Regroup of too many")?;
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
         require(peers.len() == members.len(), "Regroup that names a member twice")?;
-        let founding = voters.is_empty();
         require(!founding || members.len() >= self.peers_min, "founded by too few")?;
+        // By key: a voter that has lost its log comes back with another one.
+        let voted = |member: &Voter| voters.iter().any(|voter| voter.peer == member.peer);
+        require(founding || members.iter().all(voted), "Regroup of a peer without a vote")?;
         let outside = voters.iter().filter(|voter| !members.contains(voter));
         require(
             outside.eq(absent.iter().map(|(voter, _)| voter)),
             "Regroup that hides who is absent",
         )
+    }
+
+    /// The series that a Regroup opens with these Joins.
+    #[must_use]
+    pub fn opened(&self, opening: &Opening) -> Series {
+        opening.regroup.series.regrouped(wire::opening_digest(&self.run, opening))
     }
 
     /// `chain` are the series up to the one that it leaves, each with its voters.
@@ -209,7 +220,7 @@ impl Law {
         let proven = ground.is_none_or(|ground| self.has_ground(chain, ground));
         let named = ground.map(|ground| wire::ranked(&self.run, ground));
         require(proven && named == opening.highest_done(), "a vote without its ground")?;
-        Ok((series.regrouped(digest), regroup.members.clone()))
+        Ok((self.opened(opening), regroup.members.clone()))
     }
 
     /// Whether a roster may keep what it keeps (R10, R32), but for the seals. Numbers and ranges are
@@ -273,36 +284,80 @@ impl Law {
         rule(all != Blocks::all(self.elements), "parts that leave nothing")
     }
 
-    /// Whether a majority of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
+    /// Whether a quorum of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
     #[must_use]
     pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
-        let Voted { depth, roster, update, accepts } = voted;
+        let Voted { depth, roster, update, .. } = voted;
         let place = usize::try_from(*depth).ok().and_then(|depth| chain.get(depth));
         let Some((series, voters)) = place else { return false };
         let receipt = voted.receipt();
-        if roster.series != *series
-            || receipt.update != *update
-            || !receipt.series.is_beside(series)
-            || accepts.len() > MEMBERS_MAX
-            || self.check_parts(&receipt.parts).is_err()
-        {
-            return false;
-        }
-        let accept = Accept { series: *series, roster: wire::roster_digest(&self.run, roster) };
-        let accept = Message::Accept(accept);
-        let names = |peer: &PeerId| {
-            let voter = voters.iter().find(|voter| voter.peer == *peer);
-            voter.is_some_and(|voter| roster.members.iter().any(|m| m.voter() == *voter))
-        };
-        let accepted: BTreeSet<PeerId> = accepts
-            .iter()
-            .filter(|(author, signature)| names(author) && self.signed(author, &accept, signature))
-            .map(|(author, _)| *author)
-            .collect();
-        majority(voters, |voter| accepted.contains(&voter.peer))
+        roster.series == *series
+            && receipt.update == *update
+            && receipt.series.is_beside(series)
+            && self.check_parts(&receipt.parts).is_ok()
+            && self.is_accepted(roster, voters, &self.grounds(voted))
     }
 
-    /// Checks that a majority of `voters` voted for `receipt` on `roster`.
+    /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one of `chain`, accepted
+    /// it, and so did everybody with a place (R5).
+    #[must_use]
+    pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
+        let Opened { roster, accepts, .. } = opened;
+        let voters = chain.iter().find(|(series, _)| roster.series == *series);
+        voters.is_some_and(|(_, voters)| {
+            self.ring_opens(roster, voters, &self.acceptors(roster, accepts))
+        })
+    }
+
+    /// Whether the ring of a roster opens, once these have accepted it (R5, R32).
+    #[must_use]
+    pub fn ring_opens(
+        &self,
+        roster: &Roster,
+        voters: &[Voter],
+        accepted: &BTreeSet<PeerId>,
+    ) -> bool {
+        roster.is_free()
+            && roster.ring().all(|member| accepted.contains(&member.peer))
+            && self.is_accepted(roster, voters, accepted)
+    }
+
+    /// Whether a quorum of the voters of its series accepted a roster (R5).
+    fn is_accepted(&self, roster: &Roster, voters: &[Voter], accepted: &BTreeSet<PeerId>) -> bool {
+        let names = |voter: &Voter| roster.members.iter().any(|member| member.voter() == *voter);
+        self.quorum.holds(voters, |voter| accepted.contains(&voter.peer) && names(voter))
+    }
+
+    /// The members of a roster whose signature says that they accepted it.
+    fn acceptors(&self, roster: &Roster, accepts: &[(PeerId, Signature)]) -> BTreeSet<PeerId> {
+        let digest = wire::roster_digest(&self.run, roster);
+        let accept = Message::Accept(Accept { series: roster.series, roster: digest });
+        self.signers_of(roster, &accept, accepts)
+    }
+
+    /// The members whose signature is ground for a vote.
+    fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> BTreeSet<PeerId> {
+        if !(self.quorum.prepares() && roster.is_free()) {
+            return self.acceptors(roster, accepts);
+        }
+        let (series, digest) = (roster.series, wire::roster_digest(&self.run, roster));
+        let prepared = Prepared { series, roster: digest, update: *update };
+        self.signers_of(roster, &Message::Prepared(prepared), accepts)
+    }
+
+    fn signers_of(
+        &self,
+        roster: &Roster,
+        message: &Message,
+        signatures: &[(PeerId, Signature)],
+    ) -> BTreeSet<PeerId> {
+        let signed = |(author, signature): &&(PeerId, Signature)| {
+            roster.member(author).is_some() && self.signed(author, message, signature)
+        };
+        signatures.iter().take(MEMBERS_MAX).filter(signed).map(|(author, _)| *author).collect()
+    }
+
+    /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of whoever made the certificate.
@@ -322,7 +377,8 @@ impl Law {
             .filter(|(author, signature)| self.signed(author, &done, signature))
             .map(|(author, _)| *author)
             .collect();
-        require(majority(voters, |v| signers.contains(&v.peer)), "no majority of the voters signed")
+        let decided = self.quorum.holds(voters, |voter| signers.contains(&voter.peer));
+        require(decided, "no quorum of the voters signed")
     }
 
     /// The vote for `receipt` on `roster`.
@@ -391,6 +447,7 @@ fn rule(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
 mod tests {
     use super::*;
     use crate::id::Digest;
+    use crate::message::Ranked;
 
     #[test]
     fn r31_where_time_is_the_budget_the_last_receipt_bounds_a_weight() {
@@ -422,6 +479,26 @@ mod tests {
         let series = Series { epoch: 1, parent: Digest::ZERO, regroup: None };
         let (update, members, parts) = (Digest::ZERO, members(ring), vec![part]);
         check_sums(100, &Receipt { series, trust: None, update, members, parts })
+    }
+
+    #[test]
+    fn r13_two_joins_of_one_author_open_two_series() {
+        let series = Series { epoch: 3, parent: Digest([3; 32]), regroup: None };
+        let (peer, log, run) = (PeerId([1; 32]), LogId([1; 16]), RunId([9; 32]));
+        let members = vec![Voter { peer, log }];
+        let (number, absent, trust) = (1, Vec::new(), None);
+        let regroup = Regroup { series, number, proposer: peer, members, absent, trust };
+        let digest = wire::regroup_digest(&run, &regroup);
+        let opening = |done, signature| {
+            let join = Join { series, regroup: digest, log, done };
+            let joins = vec![(peer, join, Signature([signature; 64]))];
+            let opening = Opening { regroup: regroup.clone(), joins, ground: None };
+            wire::opening_digest(&run, &opening)
+        };
+        let vote = |attempt| Some(Ranked { depth: 0, attempt, r: Digest([7; 32]) });
+        assert_eq!(opening(vote(1), 1), opening(vote(1), 2));
+        assert_ne!(opening(vote(1), 1), opening(None, 1));
+        assert_ne!(opening(vote(1), 1), opening(vote(2), 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `Promised` | `Query(k)`, `Status(k)` |
 //! | `Accepted` | `Accept` |
+//! | `Prepared` | `Prepared`; the update's bytes are flushed already |
 //! | `Voted` | `Done(r)`; the update's bytes are flushed already |
 //! | `Joined` | `Join` |
 //! | `Opened` | anything in the series that a Regroup opens |
@@ -92,6 +93,15 @@ pub enum Record {
         /// The greater head.
         to: Head,
     },
+    /// The value of a free roster that was accepted, of which we have said that we hold it (R5).
+    Prepared {
+        /// The series.
+        series: Series,
+        /// The attempt of the roster.
+        attempt: u64,
+        /// BLAKE3 of the update's bytes.
+        update: Digest,
+    },
 }
 
 impl Record {
@@ -120,7 +130,8 @@ impl Record {
             | Self::Voted { .. }
             | Self::Joined { .. }
             | Self::Opened { .. }
-            | Self::Left { .. } => false,
+            | Self::Left { .. }
+            | Self::Prepared { .. } => false,
         }
     }
 }
@@ -180,6 +191,7 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
             | Record::Joined { .. }
             | Record::Opened { .. }
             | Record::Left { .. }
+            | Record::Prepared { .. }
             | Record::Marked { .. } => {}
         }
     }
@@ -245,6 +257,7 @@ pub struct Bound {
     closed: bool,
     left: bool,
     accepted: BTreeMap<u64, (Digest, Arc<Roster>)>,
+    prepared: BTreeMap<u64, Digest>,
     dones: BTreeMap<u64, Voted>,
     joined: Option<Joined>,
     opened: Option<Opening>,
@@ -295,6 +308,9 @@ impl Votes {
             Record::Voted { voted } => {
                 let Roster { series, attempt, .. } = voted.roster;
                 self.of_mut(series).dones.insert(attempt, voted.as_ref().clone());
+            }
+            Record::Prepared { series, attempt, update } => {
+                self.of_mut(*series).prepared.insert(*attempt, *update);
             }
             Record::Joined { regroup, done } => {
                 self.close(regroup.series);
@@ -358,6 +374,12 @@ impl Bound {
     /// Every roster accepted, by attempt.
     pub fn rosters(&self) -> impl Iterator<Item = (Digest, &Arc<Roster>)> {
         self.accepted.values().map(|(digest, roster)| (*digest, roster))
+    }
+
+    /// The update that we have said to hold at an attempt.
+    #[must_use]
+    pub fn prepared(&self, attempt: u64) -> Option<Digest> {
+        self.prepared.get(&attempt).copied()
     }
 
     /// The vote at an attempt.

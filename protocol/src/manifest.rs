@@ -26,7 +26,7 @@ use crate::admit::Authorities;
 use crate::codec::Codec;
 use crate::id::{Digest, PeerId, RunId};
 use crate::lineage::Capacity;
-use crate::message::Voter;
+use crate::message::{QuorumRule, Voter};
 use crate::sign::{Keypair, Signature, verify};
 
 pub use text::Outer;
@@ -132,6 +132,8 @@ pub struct Members {
     pub min_peers: u64,
     /// What survivors without a majority may do.
     pub quorum: Quorum,
+    /// What the voters outlast.
+    pub tolerate: Tolerate,
     /// Between two heartbeats; 0.1–10 s. Longer notices deaths later, shorter costs traffic.
     pub heartbeat: Duration,
     /// The longest wait for those who are not Ready; up to a day.
@@ -151,6 +153,28 @@ pub enum Quorum {
         /// The voters of genesis, in the order that breaks ties.
         founders: Vec<Voter>,
     },
+}
+
+/// What the voters of a run outlast; only `liars` is hashed, as 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tolerate {
+    /// Peers that die: a majority decides.
+    #[default]
+    Crash = 1,
+    /// Fewer than a third of the voters lie: of 3f + 1 voters 2f + 1 decide, and survivors without them wait.
+    Liars = 2,
+}
+
+impl Members {
+    /// How many voters decide, and whether fewer may go on.
+    #[must_use]
+    pub fn rule(&self) -> QuorumRule {
+        match (self.tolerate, &self.quorum) {
+            (Tolerate::Liars, _) => QuorumRule::Byzantine,
+            (Tolerate::Crash, Quorum::Available) => QuorumRule::Available,
+            (Tolerate::Crash, Quorum::Majority { .. }) => QuorumRule::Majority,
+        }
+    }
 }
 
 /// A manifest that was read, and that nobody has vouched for yet.
@@ -366,6 +390,7 @@ impl Run {
             outer: Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 },
             codec: Codec::Int8,
             members: Members {
+                tolerate: Tolerate::Crash,
                 min_peers: 2,
                 quorum: Quorum::Available,
                 heartbeat: Duration::from_millis(500),

@@ -5,6 +5,7 @@
 //! [`Series`], or the head of its author.
 
 mod kept;
+mod proof;
 mod record;
 mod regroup;
 mod trust;
@@ -15,9 +16,10 @@ use crate::id::{Digest, LogId, PeerId};
 use crate::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
+pub use proof::{Ground, Opened, Prepared};
 pub use record::{
-    Head, Heard, MEMBERS_MAX, Member, Rank, Ranked, Receipt, Roster, Series, Voted, Voter, Vouch,
-    majority,
+    Head, Heard, MEMBERS_MAX, Member, QuorumRule, Rank, Ranked, Receipt, Roster, Series, Voted,
+    Voter, Vouch, majority,
 };
 pub use regroup::{Absence, Regroup};
 pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
@@ -149,15 +151,6 @@ pub struct Accept {
     pub series: Series,
     /// Digest of the roster.
     pub roster: Digest,
-}
-
-/// What proves a vote that a [`Status`] or a [`Join`] names: sent to whoever has to believe it, and believed of anybody.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ground {
-    /// The series that the author is in.
-    pub series: Series,
-    /// The vote.
-    pub voted: Voted,
 }
 
 /// Why a roster or Regroup was refused.
@@ -330,6 +323,10 @@ pub enum Message {
     Vouch(Vouch),
     Decree(Decree),
     Ground(Ground),
+    /// See [`Opened`].
+    Opened(Opened),
+    /// See [`Prepared`].
+    Prepared(Prepared),
 }
 
 impl Message {
@@ -343,6 +340,8 @@ impl Message {
             Self::Status(_) => "status",
             Self::Report(_) => "report",
             Self::Ground(_) => "ground",
+            Self::Opened(_) => "opened",
+            Self::Prepared(_) => "prepared",
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
@@ -368,6 +367,8 @@ impl Message {
             Self::Status(m) => Some(m.series),
             Self::Report(m) => Some(m.series),
             Self::Ground(m) => Some(m.series),
+            Self::Opened(m) => Some(m.series),
+            Self::Prepared(m) => Some(m.series),
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),

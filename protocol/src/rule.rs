@@ -13,6 +13,7 @@ pub enum Rule {
     R18,
     R19,
     R30,
+    R32,
     R34,
     R42,
     R44,

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::id::{Digest, PeerId, RunId};
-use crate::message::{Answer, Message, Ranked, Receipt, Regroup, Request, Roster, Voted};
+use crate::message::{Answer, Message, Opening, Ranked, Receipt, Regroup, Request, Roster, Voted};
 use crate::sign::{Keypair, Signature, Verified, verify};
 
 /// The major version of the protocol, first byte of every envelope.
@@ -139,6 +139,15 @@ pub fn ranked(run: &RunId, voted: &Voted) -> Ranked {
 #[must_use]
 pub fn regroup_digest(run: &RunId, regroup: &Regroup) -> Digest {
     digest("intellect-node 1 regroup", run, regroup)
+}
+
+/// The digest that names the series which a Regroup opens: of the Regroup, and of each member's log and highest vote, so
+/// that two Joins of one author open two series (R13).
+#[must_use]
+pub fn opening_digest(run: &RunId, opening: &Opening) -> Digest {
+    let joins: Vec<_> =
+        opening.joins.iter().map(|(peer, join, _)| (peer, join.log, join.done)).collect();
+    digest("intellect-node 1 opening", run, &(regroup_digest(run, &opening.regroup), joins))
 }
 
 /// A request's bytes.

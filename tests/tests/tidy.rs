@@ -567,9 +567,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_node", &["node/", "tests/"]),
 ];
 /// The files that fix the bytes of a message.
-const WIRE: [&str; 6] = [
+const WIRE: [&str; 7] = [
     "protocol/src/message.rs",
     "protocol/src/message/kept.rs",
+    "protocol/src/message/proof.rs",
     "protocol/src/message/record.rs",
     "protocol/src/message/regroup.rs",
     "protocol/src/message/trust.rs",

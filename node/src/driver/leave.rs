@@ -51,11 +51,13 @@ impl Driver {
     /// Says whom the run waits for here, if it does.
     pub(super) fn tell_waiting(&mut self) {
         let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
-        let peers_min = usize::try_from(self.manifest.run.members.min_peers).unwrap_or(usize::MAX);
+        let members = &self.manifest.run.members;
+        let peers_min = usize::try_from(members.min_peers).unwrap_or(usize::MAX);
         let met = self.net.has_met_peers() || !peer.roll().peers.is_empty();
         let reason = || {
             let passed = peer.is_passed_over(now).then_some(Reason::PassedOver);
-            let absent = || Reason::absent(me, peer.series(), (peers_min, met), peer.roll(), now);
+            let run = (peers_min, members.rule(), met);
+            let absent = || Reason::absent(me, peer.series(), run, peer.roll(), now);
             passed.or_else(absent)
         };
         self.tell.count_strangers();

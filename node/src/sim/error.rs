@@ -87,7 +87,7 @@ pub(crate) enum SimError {
     },
     /// No class of faults.
     #[error(
-        "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening or liars"
+        "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half"
     )]
     Faults {
         /// The class as it was typed.

@@ -295,7 +295,9 @@ impl Kept {
 /// The epoch that a vote is about.
 fn epoch_of(vote: &Record) -> u64 {
     match vote {
-        Record::Promised { series, .. } | Record::Left { series } => series.epoch,
+        Record::Promised { series, .. }
+        | Record::Prepared { series, .. }
+        | Record::Left { series } => series.epoch,
         Record::Voted { voted } => voted.roster.series.epoch,
         Record::Accepted { roster } => roster.series.epoch,
         Record::Joined { regroup, .. } => regroup.series.epoch,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::{Series, Voter, majority};
+use intellect_protocol::message::{QuorumRule, Series, Voter};
 use intellect_protocol::roll::Roll;
 use intellect_protocol::time::Time;
 
@@ -25,13 +25,17 @@ pub(crate) enum Reason {
     Alone {
         /// Voters of the open epoch.
         voters: usize,
+        /// How many of them decide.
+        rule: QuorumRule,
     },
-    /// Of the voters of the open epoch no majority is here.
+    /// Of the voters of the open epoch no quorum is here.
     Voters {
         /// This one included, if it votes.
         here: usize,
         /// All of them.
         all: usize,
+        /// How many of them decide.
+        rule: QuorumRule,
     },
     /// Others have decided an epoch, and what they decided does not come here (R44).
     PassedOver,
@@ -43,7 +47,7 @@ impl Reason {
     pub(crate) fn absent(
         me: PeerId,
         (series, voters): (Series, &[Voter]),
-        (peers_min, met): (usize, bool),
+        (peers_min, rule, met): (usize, QuorumRule, bool),
         roll: &Roll,
         now: Time,
     ) -> Option<Self> {
@@ -53,12 +57,12 @@ impl Reason {
         }
         let is_here = |voter: &Voter| voter.peer == me || roll.alive(&voter.peer, now);
         if roll.live(now).next().is_none() && (peers_min > 1 || met) {
-            let alone = majority(voters, is_here);
+            let alone = rule.holds(voters, is_here);
             let voters = voters.len();
-            return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters } });
+            return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters, rule } });
         }
         let here = voters.iter().filter(|voter| is_here(voter)).count();
-        (!majority(voters, is_here)).then_some(Self::Voters { here, all: voters.len() })
+        (!rule.holds(voters, is_here)).then_some(Self::Voters { here, all: voters.len(), rule })
     }
 
     /// Its name in the events.
@@ -97,21 +101,31 @@ impl fmt::Display for Reason {
             Self::GoesOnAlone => f.write_str(
                 "alone: nobody else of this run can be reached; what is trained now may be undone when somebody can",
             ),
-            Self::Alone { voters } => write!(
+            Self::Alone { voters, rule } => write!(
                 f,
-                "alone: nobody else of this run can be reached, and it takes more than half of {} to go on",
+                "alone: nobody else of this run can be reached, and it takes {} of {} to go on",
+                quorum(rule, voters),
                 number_of(voters, "voter")
             ),
-            Self::Voters { here, all } => write!(
+            Self::Voters { here, all, rule } => write!(
                 f,
-                "waiting: {here} of {} {} here, and it takes more than half to go on",
+                "waiting: {here} of {} {} here, and it takes {} to go on",
                 number_of(all, "voter"),
-                verb(here)
+                verb(here),
+                quorum(rule, all)
             ),
             Self::PassedOver => f.write_str(
                 "waiting: the others have gone on, and none of them hands out what they decided",
             ),
         }
+    }
+}
+
+/// How many of so many voters decide.
+fn quorum(rule: QuorumRule, voters: usize) -> String {
+    match rule {
+        QuorumRule::Available | QuorumRule::Majority => "more than half".to_owned(),
+        QuorumRule::Byzantine => rule.least(voters).to_string(),
     }
 }
 
@@ -137,7 +151,13 @@ mod tests {
     #[test]
     fn a_lone_node_lacks_founders_or_voters() {
         let of = |voters: &[Voter], min, met| {
-            Reason::absent(ME, (series(), voters), (min, met), &roll(), Time::ZERO)
+            Reason::absent(
+                ME,
+                (series(), voters),
+                (min, QuorumRule::Available, met),
+                &roll(),
+                Time::ZERO,
+            )
         };
         let missing = |voters: &[Voter], min| of(voters, min, false);
         assert_eq!(missing(&[], 2), Some(Reason::Founders { here: 1, needed: 2 }));
@@ -147,7 +167,10 @@ mod tests {
         assert_eq!(missing(&[voter(1)], 2), Some(Reason::GoesOnAlone));
         assert_eq!(of(&[voter(1)], 1, true), Some(Reason::GoesOnAlone), "it was a run of two");
         let three = [voter(1), voter(2), voter(3)];
-        assert_eq!(missing(&three, 2), Some(Reason::Alone { voters: 3 }));
+        assert_eq!(
+            missing(&three, 2),
+            Some(Reason::Alone { voters: 3, rule: QuorumRule::Available })
+        );
     }
 
     #[test]
@@ -156,8 +179,13 @@ mod tests {
         let founders = "waiting: 1 of the 2 peers that the run needs to begin is here";
         assert_eq!(said(Reason::Founders { here: 1, needed: 2 }), founders);
         let voters = "waiting: 2 of 5 voters are here, and it takes more than half to go on";
-        assert_eq!(said(Reason::Voters { here: 2, all: 5 }), voters);
-        assert!(said(Reason::Alone { voters: 2 }).contains("more than half of 2 voters"));
+        assert_eq!(said(Reason::Voters { here: 2, all: 5, rule: QuorumRule::Majority }), voters);
+        assert!(
+            said(Reason::Alone { voters: 2, rule: QuorumRule::Available })
+                .contains("more than half of 2 voters")
+        );
+        let seven = said(Reason::Voters { here: 4, all: 7, rule: QuorumRule::Byzantine });
+        assert_eq!(seven, "waiting: 4 of 7 voters are here, and it takes 5 to go on");
         assert!(!Reason::PassedOver.cure().contains("  "));
     }
 }

@@ -46,12 +46,16 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use intellect_protocol::message::QuorumRule;
+
     use super::*;
 
     #[test]
     fn who_is_alone_says_so_sooner_and_once_more_when_it_goes_on() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let [stuck, goes_on] = [Reason::Alone { voters: 2 }, Reason::GoesOnAlone].map(Some);
+        let [stuck, goes_on] =
+            [Reason::Alone { voters: 2, rule: QuorumRule::Available }, Reason::GoesOnAlone]
+                .map(Some);
         assert_eq!(waiting.note(start, stuck), None);
         assert_eq!(waiting.note(start + ALONE, stuck), stuck);
         assert_eq!(waiting.note(start + PATIENCE, stuck), None);
@@ -69,7 +73,7 @@ mod tests {
         assert_eq!(waiting.note(start + AGAIN, founders), None);
         assert_eq!(waiting.note(start + PATIENCE + AGAIN, founders), founders);
         assert_eq!(waiting.note(start + 2 * AGAIN, None), None);
-        let voters = Some(Reason::Voters { here: 2, all: 5 });
+        let voters = Some(Reason::Voters { here: 2, all: 5, rule: QuorumRule::Available });
         assert_eq!(waiting.note(start + 2 * AGAIN, voters), None, "it has only begun to wait");
         assert_eq!(waiting.note(start + 2 * AGAIN + PATIENCE, voters), voters);
     }

@@ -77,7 +77,7 @@ impl Teller {
     /// Once a minute tells how many strangers have come untold, if any have.
     pub(crate) fn count_strangers(&mut self) {
         if let Some(count) = self.here.strangers.count(Instant::now()) {
-            self.say(&format!("{count} more keys that have no part in the run came and went"));
+            self.say(&format!("{count} more peers that have no part in the run have been heard"));
             self.emit(None, events::Event::Strangers { count });
         }
     }

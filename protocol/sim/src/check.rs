@@ -15,6 +15,7 @@
 mod lineage;
 mod links;
 mod rights;
+mod queries;
 mod votes;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, Rank, Regroup, Series, Voter, Vouch,
+    Absence, Head, Heartbeat, Link, Message, QuorumRule, Regroup, Series, Voter, Vouch,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -195,9 +196,14 @@ pub(super) struct Check {
 
 impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
-    pub(super) fn new(run: RunId, genesis: Head, founders: Vec<Voter>, grace_ms: u64) -> Self {
+    pub(super) fn new(
+        run: RunId,
+        (genesis, founders): (Head, Vec<Voter>),
+        quorum: QuorumRule,
+        grace_ms: u64,
+    ) -> Self {
         let lineage = lineage::History::new(genesis, founders);
-        let (votes, said) = (votes::Votes::default(), BTreeMap::new());
+        let (votes, said) = (votes::Votes::new(quorum), BTreeMap::new());
         let (ledgers, links) = (BTreeMap::new(), links::Neighbours::default());
         Self { run, grace_ms, votes, lineage, said, ledgers, links, forgone: 0, together: false }
     }
@@ -209,7 +215,7 @@ impl Check {
 
     /// S7: a process binds itself by a Join, whether or not it lives to say so.
     pub(super) fn joins(&self, now_ms: u64, who: &Process, regroup: &Regroup) -> Verdict {
-        let voters = self.voters(regroup.series.regroup, &regroup.series.parent);
+        let voters = self.voters(&regroup.series);
         who.earned(now_ms, self.grace_ms, &voters, regroup)
     }
 
@@ -230,7 +236,7 @@ impl Check {
             }
             Message::Accept(accept) => self.votes.on_accept(voter, accept),
             Message::Done(done) => {
-                let voters = self.voters(done.series.regroup, &done.series.parent);
+                let voters = self.voters(&done.series);
                 self.votes.on_done(voter, done, &voters)
             }
             Message::Regroup(regroup) => {
@@ -242,7 +248,7 @@ impl Check {
                 require(self.votes.regroup(&join.regroup).is_some(), "S7", || {
                     format!("{} joins a Regroup that nobody proposed", voter.peer)
                 })?;
-                self.votes.on_join(voter, join)
+                self.votes.on_join(&self.run, voter, join)
             }
             Message::Heartbeat(beat) => {
                 self.said.insert(voter.peer, beat.head);
@@ -251,6 +257,8 @@ impl Check {
             Message::Query(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)
@@ -280,10 +288,10 @@ impl Check {
                 let regroup = self.votes.regroup(&join.regroup);
                 let members = regroup.map_or(&[][..], |regroup| &regroup.members);
                 let member = members.iter().find(|member| member.peer == author).copied();
-                member.into_iter().for_each(|voter| self.votes.note_join(voter, join));
+                member.into_iter().for_each(|voter| self.votes.note_join(&self.run, voter, join));
             }
             Message::Done(done) => {
-                let voters = self.voters(done.series.regroup, &done.series.parent);
+                let voters = self.voters(&done.series);
                 if let Some(voter) = voters.iter().find(|voter| voter.peer == author) {
                     self.votes.note_done(*voter, done, &voters);
                 }
@@ -294,6 +302,8 @@ impl Check {
             | Message::Status(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Accept(_)
             | Message::Refuse(_)
             | Message::Lost(_)
@@ -432,26 +442,6 @@ impl Check {
         })
     }
 
-    /// Tokens that were trained on a lineage given up and are lost with it (R27).
-    pub(super) fn forgone(&self) -> u64 {
-        self.forgone
-    }
-
-    /// The number of Regroups that opened, without foundings.
-    pub(super) fn regroup_count(&self) -> u64 {
-        self.votes.opened_count()
-    }
-
-    /// Where a head stands, if the organiser has vouched for so much.
-    pub(super) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
-        self.lineage.rank(vouches, head)
-    }
-
-    /// Whether two heads lie on one lineage.
-    pub(super) fn one_lineage(&self, a: &Head, b: &Head) -> bool {
-        self.lineage.descends(&a.state, &b.state) || self.lineage.descends(&b.state, &a.state)
-    }
-
     fn committed(
         &mut self,
         who: &mut Process,
@@ -476,25 +466,10 @@ impl Check {
         Ok(())
     }
 
-    /// Whether somebody has committed that state.
-    pub(super) fn knows(&self, state: &Digest) -> bool {
-        self.lineage.knows(state)
-    }
-
-    /// The voters that the receipt before the epoch after `parent` names.
-    pub(super) fn voters_after(&self, parent: &Digest) -> Vec<Voter> {
-        self.lineage.voters(parent)
-    }
-
-    /// The number of series that decided two values, of which every common voter lies.
-    pub(super) fn split_count(&self) -> u64 {
-        self.votes.split_count()
-    }
-
-    fn voters(&self, regroup: Option<Digest>, parent: &Digest) -> Vec<Voter> {
-        match regroup.and_then(|digest| self.votes.regroup(&digest)) {
+    fn voters(&self, series: &Series) -> Vec<Voter> {
+        match self.votes.regroup_of(series) {
             Some(regroup) => regroup.members.clone(),
-            None => self.lineage.voters(parent),
+            None => self.lineage.voters(&series.parent),
         }
     }
 }

@@ -212,6 +212,13 @@ impl Disk {
                 matches!(record, Record::Accepted { roster }
                     if wire::roster_digest(run, roster) == accept.roster)
             }),
+            Message::Prepared(prepared) => {
+                let held = self.updates.contains_key(&prepared.update);
+                held && voted(&|record| {
+                    matches!(record, Record::Prepared { series, update, .. }
+                        if (*series, *update) == (prepared.series, prepared.update))
+                })
+            }
             Message::Done(done) => {
                 let held = self.updates.contains_key(&done.update);
                 held && voted(&|record| {
@@ -235,6 +242,7 @@ impl Disk {
             Message::Ready(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
             | Message::Roster(_)
             | Message::Refuse(_)
             | Message::Lost(_)

@@ -61,6 +61,8 @@ pub(crate) enum Deed {
     ForgesChain,
     /// Makes up the weights of the links that it is asked for.
     ForgesLinks,
+    /// Answers with no link, and a head that is greater than all.
+    LeadsNowhere,
 }
 
 const fn words(name: &'static str, act: fn(&mut Tongue<'_>, Cue<'_>)) -> Behaviour {
@@ -72,11 +74,13 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
 }
 
 /// Every behaviour.
-pub(crate) static ALL: [Behaviour; 22] = [
+pub(crate) static ALL: [Behaviour; 28] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
     words("tells two weights", rosters::weigh_twice),
     words("accepts and does no more", rosters::accept),
+    words("proposes and does not accept", rosters::disown),
+    words("shows two rosters", rosters::show_two),
     words("asks after each roster", attempts::ask_after),
     words("asks all the time", attempts::ask_always),
     words("asks for far attempts", attempts::ask_far),
@@ -84,6 +88,9 @@ pub(crate) static ALL: [Behaviour; 22] = [
     words("never votes", votes::never),
     words("is mute", votes::mute),
     words("says it has not voted", votes::forget),
+    words("says that it voted for its own", votes::invent),
+    words("votes twice", votes::vote_twice),
+    words("joins twice", votes::join_twice),
     words("reports others lost", votes::report),
     words("brings fresh keys", presence::fresh_keys),
     words("changes incarnations", presence::flap),
@@ -95,6 +102,7 @@ pub(crate) static ALL: [Behaviour; 22] = [
     deed("serves no chunk", Deed::Withholds),
     deed("forges chains", Deed::ForgesChain),
     deed("forges links", Deed::ForgesLinks),
+    deed("leads nowhere", Deed::LeadsNowhere),
 ];
 
 /// The names of the behaviours that are words alone, which a stranger can say too.

@@ -28,7 +28,7 @@ use faults::Director;
 use report::{Count, Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
-use intellect_protocol::message::Head;
+use intellect_protocol::message::{Head, QuorumRule};
 use intellect_protocol::rng::Rng;
 use intellect_protocol::rule::Rule;
 
@@ -51,14 +51,16 @@ pub enum Faults {
     Nat,
     /// All leave or are killed, in any order, until nobody is there; then all come back, in any order.
     Evening,
-    /// Fewer than half of the peers lie, and up to 64 strangers beside them; some messages are lost, and some
-    /// peers restart.
+    /// Fewer than a third of the peers of an invited run lie, and up to 64 strangers beside them; `tolerate = "liars"`. Some
+    /// messages are lost, and some peers restart.
     Liars,
+    /// Fewer than half of the peers of an open run lie, and up to 64 strangers: nothing that must never happen does.
+    Half,
 }
 
 impl Faults {
     /// Every class, in the order in which they are run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Clean,
         Self::Lossy,
         Self::Churn,
@@ -68,6 +70,7 @@ impl Faults {
         Self::Nat,
         Self::Evening,
         Self::Liars,
+        Self::Half,
     ];
 }
 
@@ -83,6 +86,7 @@ impl fmt::Display for Faults {
             Self::Nat => "nat",
             Self::Evening => "evening",
             Self::Liars => "liars",
+            Self::Half => "half",
         })
     }
 }
@@ -159,7 +163,7 @@ pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) ->
 
 /// One seed, from the first start to the last epoch.
 struct Story {
-    clean: bool,
+    faults: Faults,
     epochs: u64,
     peers: usize,
     /// Members that lie.
@@ -177,9 +181,15 @@ impl Story {
         let strangers = strangers(faults, seed);
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
         let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
+        let quorum = match faults {
+            Faults::Liars => QuorumRule::Byzantine,
+            _ if founders > 0 => QuorumRule::Majority,
+            _ => QuorumRule::Available,
+        };
         let mut world = World::new(Setup {
             hosts: peers + spare + strangers,
             peers_min: peers.min(PEERS_MIN),
+            quorum,
             founders,
             heartbeat_ms: slower * HEARTBEAT_MS,
             grace_ms: slower * GRACE_MS,
@@ -203,28 +213,35 @@ impl Story {
             world.draw_routers(peers);
         }
         let mut liars = 0;
-        if faults == Faults::Liars {
+        if matches!(faults, Faults::Liars | Faults::Half) {
             world.network.loss = 0.05 * world.rng.unit();
-            liars = world.draw_liars(peers, strangers);
+            let most = if faults == Faults::Liars { (peers - 1) / 3 } else { (peers - 1) / 2 };
+            liars = world.draw_liars(peers, most, strangers);
+        }
+        if faults == Faults::Liars {
+            world.invite_first(peers);
         }
         if matches!(faults, Faults::Churn | Faults::Partition | Faults::Mixed) {
             world.draw_vouches(seed, faults != Faults::Partition);
         }
         world.undo_as_nodes();
-        let clean = faults == Faults::Clean;
-        Self { clean, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
+        Self { faults, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
 
     fn play(&mut self) -> Result<(), Violation> {
         self.disturb()?;
-        if self.clean {
+        if self.faults == Faults::Clean {
             return self.play_undisturbed();
         }
         self.heal();
         let healed_ms = self.world.now_ms;
-        if self.world.running().len() < self.peers.min(PEERS_MIN) {
+        if self.world.running().len() < self.peers.min(PEERS_MIN) || self.has_no_voter() {
             // Nobody is left who could go on.
             return Ok(());
+        }
+        if self.faults == Faults::Half {
+            // Nothing is promised but that what must never happen does not.
+            return self.play_on(HALF_MS);
         }
         let before = self.greatest();
         let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
@@ -237,6 +254,15 @@ impl Story {
         let last = self.epochs.max(now + 1);
         self.reach(|_, head| head.epoch >= last, bound_ms * (last - now))?;
         self.note_state();
+        Ok(())
+    }
+
+    fn play_on(&mut self, length_ms: u64) -> Result<(), Violation> {
+        let until_ms = self.world.now_ms + length_ms;
+        while self.world.now_ms < until_ms {
+            self.world.step(until_ms)?;
+            self.world.moments.clear();
+        }
         Ok(())
     }
 
@@ -305,7 +331,8 @@ impl Story {
             }
             checked = self.world.now_ms;
         }
-        if self.all_are(&there) {
+        // The head that all were on the way to may be one after which nobody votes that runs.
+        if self.all_are(&there) || self.has_no_voter() {
             return Ok(());
         }
         let hosts = self.world.honest().into_iter();
@@ -324,6 +351,17 @@ impl Story {
             && running.windows(2).all(agree)
     }
 
+    /// R12: whether of those that vote after the greatest head none runs any more. The others wait for one of them.
+    fn has_no_voter(&self) -> bool {
+        let (greatest, running) = (self.greatest(), self.world.running());
+        let mut there = running.iter().filter(|host| self.world.head(**host) == greatest);
+        let waits = |host: &usize| {
+            let voters = self.world.voters(*host);
+            !voters.is_empty() && voters.iter().all(|voter| !running.contains(voter))
+        };
+        greatest.is_some_and(|head| head.epoch > 0) && there.all(waits)
+    }
+
     /// The highest attempt that any live peer is at.
     fn attempt(&self) -> u64 {
         let running = self.world.honest().into_iter();
@@ -337,12 +375,15 @@ impl Story {
     }
 }
 
+/// For how long a seed of [`Faults::Half`] goes on after its faults, in milliseconds.
+const HALF_MS: u64 = 120_000;
+
 /// How many strangers a seed has: often few, sometimes 64.
 fn strangers(faults: Faults, seed: u64) -> usize {
     let mut rng = Rng::new(seed ^ 0x7374_7261_6e67);
     let most = [0, 1, 2, 4, 8, 16, 64][usize::try_from(rng.below(7)).unwrap_or(0)];
     let count = usize::try_from(rng.below(most + 1)).unwrap_or(0);
-    if faults == Faults::Liars { count } else { 0 }
+    if matches!(faults, Faults::Liars | Faults::Half) { count } else { 0 }
 }
 
 /// What so many members that lie, and a stranger, may cost beyond the timers of an epoch, in milliseconds (L3):

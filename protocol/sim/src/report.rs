@@ -383,7 +383,7 @@ impl Summary {
             }
             Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit, mended]].concat(),
             Faults::Partition => [each.as_slice(), &[attempts, adopted, mended], &parted].concat(),
-            Faults::Liars => [each.as_slice(), &disturbed, &lied].concat(),
+            Faults::Liars | Faults::Half => [each.as_slice(), &disturbed, &lied].concat(),
             Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);

@@ -43,7 +43,7 @@ use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Answer, Decree, Head, Message, Phase, Rank, Series, Voter, Vouch,
+    Answer, Decree, Head, Message, Phase, QuorumRule, Rank, Series, Voter, Vouch,
 };
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
@@ -59,7 +59,9 @@ pub(super) struct Setup {
     pub(super) hosts: usize,
     /// Peers that must be present to found the run.
     pub(super) peers_min: usize,
-    /// How many of the hosts are founders under `quorum = "majority"`; 0 is `"available"`.
+    /// How many voters decide.
+    pub(super) quorum: QuorumRule,
+    /// How many of the hosts are founders; 0: the run is founded by a Regroup.
     pub(super) founders: usize,
     pub(super) heartbeat_ms: u64,
     pub(super) grace_ms: u64,
@@ -201,7 +203,7 @@ impl World {
         let founders: Vec<Voter> = (0..setup.founders)
             .map(|i| Voter { peer: hosts[i].name, log: log_id(setup.seed, i, 1) })
             .collect();
-        let check = Check::new(run, head, founders, setup.grace_ms);
+        let check = Check::new(run, (head, founders), setup.quorum, setup.grace_ms);
         Self {
             run,
             genesis,

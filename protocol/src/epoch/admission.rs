@@ -140,7 +140,7 @@ impl State {
 
     /// T13: whether the bounds of how many newcomers there are hold.
     pub(super) fn bounds_newcomers(&self) -> bool {
-        self.admission.is_none()
+        self.admission.is_none() || self.law.quorum.prepares()
     }
 
     // ---- what a proposer names -----------------------------------------------------------------

@@ -7,6 +7,7 @@ use crate::id::PeerId;
 use crate::message::{Absence, Series, Voter};
 use crate::roll::Seen;
 use crate::step::Step;
+use crate::wire;
 
 use super::{Rule, State};
 
@@ -113,7 +114,7 @@ impl State {
             () if here && self.has_closed(seen, who) => Place::Closed,
             () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
             // Where no Regroup is lawful, who is revoked is asked once more all the same.
-            () if here && self.is_going(&who.peer) && !self.law.majority_only => Place::Revoked,
+            () if here && self.is_going(&who.peer) && self.law.quorum.regroups() => Place::Revoked,
             () if self.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
             () if here && self.owes(step, who) => Place::Owing,
             () if here => Place::Here,
@@ -170,7 +171,8 @@ impl State {
         let Some(index) = chain.iter().position(|series| *series == beat.series) else {
             return true;
         };
-        let ours = chain.get(index + 1).and_then(|next| next.regroup);
+        let ours = self.slot.openings.get(index);
+        let ours = ours.map(|opening| wire::regroup_digest(&self.law.run, &opening.regroup));
         // A peer that joined ours may have said before that it had joined one that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
         (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news

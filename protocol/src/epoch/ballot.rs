@@ -15,6 +15,8 @@ pub(super) struct Ballot {
     pub(super) signed: Option<Arc<Verified<Message>>>,
     /// Who accepts it, with the signature over its `Accept`.
     pub(super) accepts: BTreeMap<PeerId, Signature>,
+    /// Which update each voter says to hold, with the signature over its `Prepared`.
+    pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
     pub(super) dones: BTreeMap<PeerId, Vote>,
     pub(super) ring: RingState,
     /// The update that our own ring gave.
@@ -52,6 +54,12 @@ impl Ballot {
             return Some(*first);
         }
         self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
+    }
+
+    /// The update that most voters say to hold.
+    pub(super) fn most_prepared(&self) -> Option<Digest> {
+        let updates = || self.prepared.values().map(|(update, _)| *update);
+        updates().max_by_key(|update| (updates().filter(|other| other == update).count(), *update))
     }
 
     /// Whether our ring was lost, and nobody has got its update.

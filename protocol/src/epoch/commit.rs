@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::log::Record;
-use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, majority};
+use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series};
 use crate::output::{Apply, Output};
 use crate::sign::Signature;
 use crate::step::{Decision, Extension, Step};
@@ -32,7 +32,7 @@ impl State {
             let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
             let served =
                 !self.slot.unserved.contains(&value.r) || self.slot.held.contains(&value.update);
-            served && majority(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
+            served && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
@@ -240,7 +240,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let ours = |opening| self.slot.openings.contains(opening);
+        let ours = |opening| self.slot.chain.contains(&self.law.opened(opening));
         if !link.openings.iter().all(ours) && self.majority_present(step) {
             return;
         }

@@ -39,6 +39,8 @@ impl State {
         for ballot in self.slot.ballots.values() {
             let voted = ballot.dones.iter().filter(|(_, vote)| vote.update == update);
             from.extend(voted.map(|(peer, _)| *peer));
+            let prepared = ballot.prepared.iter().filter(|(_, (held, _))| *held == update);
+            from.extend(prepared.map(|(peer, _)| *peer));
         }
         for roster in self.slot.ballots.values().filter_map(|ballot| ballot.roster.as_ref()) {
             if roster.adopt.as_ref().is_some_and(|receipt| receipt.update == update) {

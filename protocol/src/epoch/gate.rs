@@ -5,8 +5,8 @@
 //!
 //! | message | read of |
 //! |---|---|
-//! | `Done`, `Query`, `Roster` | voters (G1) |
-//! | `Ground` | voters, while it is not known |
+//! | `Done`, `Prepared`, `Query`, `Roster` | voters (G1) |
+//! | `Ground`, `Opened` | voters, while it is not known |
 //! | `Status`, `Report`, `Refuse` | voters; others where they answer a question or a roster of ours |
 //! | `Accept` | members of its roster; while that is unknown, voters and who is Ready |
 //! | `Lost` | members of its roster |
@@ -60,7 +60,9 @@ impl State {
             return false;
         }
         match message {
-            Message::Done(_) | Message::Ground(_) => self.names_voter(author),
+            Message::Done(_) | Message::Prepared(_) | Message::Ground(_) | Message::Opened(_) => {
+                self.names_voter(author)
+            }
             Message::Query(query) => self.may_ask(author) && self.follows(step, query.attempt),
             Message::Roster(roster) => self.may_ask(author) && self.follows(step, roster.attempt),
             Message::Status(status) => {

@@ -38,6 +38,8 @@ pub(super) struct Known {
     pub(super) regroup: Option<Arc<Regroup>>,
     pub(super) signed: Option<Arc<Verified<Message>>>,
     pub(super) joins: BTreeMap<PeerId, (Join, Signature)>,
+    /// A member has signed two Joins: others may open another series than we would.
+    pub(super) is_torn: bool,
 }
 
 /// The most Regroups that are remembered of one series, and the most of them that are known only
@@ -46,8 +48,8 @@ const KNOWN_MAX: usize = 128;
 const UNKNOWN_MAX: usize = 32;
 
 impl Gathering {
-    /// How many of the Regroups that `me` has joined came to nothing, in this sense: they have no fewer members than
-    /// the smallest before them. One that is smaller has left somebody out who does not join.
+    /// How many of the Regroups that `me` has joined are no smaller than the smallest before them. A smaller one has
+    /// left out a peer that does not join, so it is progress and not counted.
     pub(super) fn stalled_count(&self, me: &PeerId) -> u32 {
         let mine = self.known.values().filter(|known| known.joins.contains_key(me));
         let sizes = mine.filter_map(|known| known.regroup.as_ref());

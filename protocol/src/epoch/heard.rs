@@ -1,8 +1,12 @@
 //! What a roster shows of those whom its proposer has heard, and what proves it (R8, G14).
 
+use std::sync::Arc;
+
 use crate::fault::Fault;
-use crate::id::PeerId;
-use crate::message::{Ground, Heard, Message, Ranked, Roster, Series, Status, Voter};
+use crate::id::{Digest, PeerId};
+use crate::message::{
+    Ground, Heard, MEMBERS_MAX, Message, Opened, Ranked, Roster, Series, Status, Voter,
+};
 use crate::output::Output;
 use crate::step::Step;
 use crate::wire;
@@ -81,15 +85,61 @@ impl State {
             return;
         }
         self.slot.grounds.insert(vote, ground.voted.clone());
-        // A roster that rests on it may have come before.
-        let rests = |b: &&Ballot| b.roster.as_ref().is_some_and(|r| r.highest_done() == Some(vote));
-        let waiting =
-            self.slot.ballots.values().filter(rests).max_by_key(|ballot| ballot.attempt());
-        let message = waiting.and_then(|ballot| ballot.signed.clone());
+        self.judge_again(step, |roster| roster.highest_done() == Some(vote));
+    }
+
+    /// R32: somebody proves that a ring opened of which its roster keeps chunks.
+    pub(super) fn on_opened(&mut self, step: &mut Step<'_>, from: PeerId, opened: &Opened) {
+        let digest = wire::roster_digest(&self.law.run, &opened.roster);
+        if self.has_opened(&digest) {
+            return;
+        }
+        if !self.law.has_opened(&self.chain(), opened) {
+            step.put(Output::Fault(
+                from,
+                Fault::Roster("keeps chunks of a ring that never opened"),
+            ));
+            return;
+        }
+        let ballot = self.ballot(digest);
+        ballot.roster.get_or_insert_with(|| Arc::new(opened.roster.clone()));
+        let accepts = opened.accepts.iter().take(MEMBERS_MAX).copied();
+        ballot.accepts.extend(accepts.filter(|(peer, _)| opened.roster.member(peer).is_some()));
+        self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
+    }
+
+    /// Judges the highest roster again of those that came before what proves them.
+    fn judge_again(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
+        let rests = |ballot: &&Ballot| ballot.roster.as_deref().is_some_and(&rests);
+        let waiting = self.slot.ballots.values().filter(rests);
+        let highest = waiting.max_by_key(|ballot| ballot.attempt());
+        let message = highest.and_then(|ballot| ballot.signed.clone());
         if let Some(message) = message
             && let Message::Roster(roster) = message.body()
         {
             self.on_roster(step, &message, roster);
+        }
+    }
+
+    /// Whether we know that the ring of a roster opened (R5): in this series, or in one that it descends from.
+    pub(super) fn has_opened(&self, digest: &Digest) -> bool {
+        let Some(ballot) = self.slot.ballots.get(digest) else { return false };
+        let Some(roster) = &ballot.roster else { return false };
+        let accepted = ballot.accepts.keys().copied().collect();
+        let chain = self.chain();
+        let voters = chain.iter().find(|(series, _)| *series == roster.series);
+        voters.is_some_and(|(_, voters)| self.law.ring_opens(roster, voters, &accepted))
+    }
+
+    /// R32: proves to a peer that the rings opened of which a roster keeps chunks.
+    pub(super) fn prove_kept(&self, step: &mut Step<'_>, to: PeerId, roster: &Roster) {
+        for keep in &roster.keep {
+            let Some(ballot) = self.slot.ballots.get(&keep.roster) else { continue };
+            let Some(kept) = &ballot.roster else { continue };
+            let accepts = ballot.accepts.iter().map(|(peer, signature)| (*peer, *signature));
+            let (series, roster) = (self.series(), kept.as_ref().clone());
+            let opened = Opened { series, roster, accepts: accepts.collect() };
+            step.put(Output::Send(to, self.seal(Message::Opened(opened))));
         }
     }
 

@@ -112,6 +112,9 @@ impl State {
 
     fn candidate(&self, attempt: u64, roster: Digest, chunk: u32, claims: Claims) -> Option<Kept> {
         let ballot = self.slot.ballots.get(&roster).filter(|ballot| ballot.has_one_value())?;
+        if !self.has_opened(&roster) && self.keeps(Rule::R32) {
+            return None;
+        }
         let known =
             ballot.roster.as_ref().filter(|known| known.series.is_beside(&self.series()))?;
         let layout = Layout::of(known, self.law.elements)?;
@@ -147,10 +150,13 @@ impl State {
         }
     }
 
-    /// What only those can check who know the rosters that a roster keeps chunks of.
+    /// R32: whether a roster keeps chunks of rings that opened, and where these stood.
     pub(super) fn check_kept(&self, roster: &Roster) -> Result<(), Refusal> {
         let elements = self.law.elements;
         for keep in &roster.keep {
+            if !self.has_opened(&keep.roster) && self.keeps(Rule::R32) {
+                return Err(Refusal::Unproven);
+            }
             let Some(known) = self.roster(&keep.roster) else { continue };
             let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
             let placed = |kept: &Kept| {

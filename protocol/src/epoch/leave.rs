@@ -55,7 +55,7 @@ impl State {
     /// Whether others can go on without us, and we without them: not before the founding, and not where it
     /// takes a majority of the founders.
     fn can_part(&self) -> bool {
-        self.slot.head.epoch > 0 && !self.law.majority_only
+        self.slot.head.epoch > 0 && self.law.quorum.regroups()
     }
 
     fn is_any_parted(&self, step: &Step<'_>) -> bool {
@@ -83,7 +83,7 @@ impl State {
         // so that we must not decide beside them once we are back. Whoever leaves last, with nothing open, has
         // left nobody; and where no Regroup is lawful nothing could open the series again.
         let others = open || step.roll.live(step.now).next().is_some();
-        if others && self.is_voter() && !self.law.majority_only {
+        if others && self.is_voter() && self.law.quorum.regroups() {
             self.log(step, Record::Left { series: self.series() });
         }
         let leaving = Leaving { head: self.slot.head, incarnation: self.me.incarnation };

@@ -289,7 +289,7 @@ impl State {
             guests.retain(accepted);
         }
         if self.keeps(Rule::G7) && bounded {
-            most = most.min(newcomers_max(voters.len()));
+            most = most.min(self.newcomers_max(voters.len()));
         }
         let since = |m: &Member| step.roll.peers.get(&m.peer).map(|seen| seen.since);
         let trouble = |m: &Member| self.trouble.count(&m.peer);
@@ -312,7 +312,7 @@ impl State {
             roster.members.iter().partition(|m| self.voters().contains(&m.voter()));
         let old_first = roster.members.first().is_some_and(|m| old.contains(m));
         match () {
-            () if self.bounds_newcomers() && new.len() > newcomers_max(old.len()) => {
+            () if self.bounds_newcomers() && new.len() > self.newcomers_max(old.len()) => {
                 Err("too many newcomers")
             }
             () if !old_first => Err("a newcomer first"),
@@ -388,9 +388,10 @@ impl State {
         let until = self.patience_until(step).unwrap_or(step.now + self.config.ready_grace);
         (step.now < until).then(|| until.since(step.now))
     }
-}
 
-/// G7: the most newcomers beside so many old voters.
-fn newcomers_max(old: usize) -> usize {
-    old.saturating_sub(1).max(1)
+    /// G7: the most newcomers beside so many old voters. They are voters next: where a third may lie, liars among them must
+    /// not become a third at once.
+    fn newcomers_max(&self, old: usize) -> usize {
+        if self.law.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
+    }
 }

@@ -10,7 +10,7 @@ use crate::id::{Digest, PeerId};
 use crate::lineage::Me;
 use crate::message::{
     CHUNKS_MAX, Heard, Keep, MEMBERS_MAX, Member, Message, Query, Ranked, Receipt, Report, Roster,
-    Status, Voted, Voter, majority,
+    Status, Voted, Voter,
 };
 use crate::output::Output;
 use crate::ring::{Order, order};
@@ -156,7 +156,7 @@ impl State {
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
         let heard = self.without_liars(step, self.without_mute(heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
-        if !majority(self.voters(), names) && self.keeps(Rule::R7) {
+        if !self.law.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && step.now < until {
                 return false;
             }
@@ -191,7 +191,7 @@ impl State {
         let delivers = |h: &&Heard| !self.withholds(&h.voter.peer);
         let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
         let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-        if majority(self.voters(), names) { rest } else { heard }
+        if self.law.quorum.holds(self.voters(), names) { rest } else { heard }
     }
 
     /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.

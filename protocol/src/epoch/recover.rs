@@ -74,7 +74,8 @@ impl State {
         }
         let Some(roster) = roster else { return };
         if refuse.reason == Refusal::Unproven {
-            return self.prove_adopted(step, from, &roster);
+            self.prove_adopted(step, from, &roster);
+            return self.prove_kept(step, from, &roster);
         }
         if !self.slot.term.is_at(refuse.what, Progress::Accepted) {
             return;

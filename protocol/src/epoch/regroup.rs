@@ -125,14 +125,17 @@ impl State {
             _ => true,
         };
         waits
-            && !self.law.majority_only
+            && (self.law.quorum.regroups() || self.voters().is_empty())
             && !self.behind
             && self.leaving.is_none()
             && !self.awaits_news(step)
             && !self.may_be_led(step)
             && !self.majority_present(step)
-            && (self.is_voter() || !self.is_any_voter_here(step))
-            && (!self.voters().is_empty() || self.candidates(step).len() >= self.law.peers_min)
+            && match self.voters().is_empty() {
+                true => self.candidates(step).len() >= self.law.peers_min,
+                false if self.is_any_voter_here(step) => self.is_voter(),
+                false => self.names_voter(&self.me.peer),
+            }
             && self.voters().iter().all(|v| self.is_member_or_absent(step, v))
     }
 
@@ -169,15 +172,19 @@ impl State {
         (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
     }
 
-    /// G8: whom a Regroup of ours names, by hash, ourselves among them: of survivors the voters only, while
-    /// one is left; at a founding those who are heard steadily, and later those who joined before.
+    /// G8: the members of a Regroup of ours, by hash, ourselves among them. Of survivors these are voters; where no
+    /// voter is left with its log, the peers that were voters; at a founding the peers that are heard steadily, and
+    /// later those that joined before.
     fn candidates(&self, step: &Step<'_>) -> Vec<Voter> {
         let survivors = self.is_any_voter_here(step) && self.keeps(Rule::G8);
         let named = |(peer, seen): &(&PeerId, &Seen)| {
             if survivors {
                 return self.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
             }
-            !self.voters().is_empty() || !self.keeps(Rule::G8) || self.founds(step, peer, seen)
+            if !self.voters().is_empty() {
+                return self.names_voter(peer);
+            }
+            !self.keeps(Rule::G8) || self.founds(step, peer, seen)
         };
         let others = self
             .candidates_beside(step)
@@ -340,13 +347,20 @@ impl State {
         join: &Join,
     ) {
         let (from, digest, me) = (message.author(), join.regroup, self.me.peer);
-        if !can_have_voted(join, self.depth()) {
+        let impossible = join.done.is_some() && self.voters().is_empty();
+        if impossible || !can_have_voted(join, self.depth()) {
             step.put(Output::Fault(from, Fault::Certificate("a Join with an impossible vote")));
             return;
         }
         let Some(known) = self.slot.term.gathering.joined(&me, digest) else { return };
-        let member = |regroup: &Arc<Regroup>| regroup.members.iter().any(|m| m.peer == from);
-        if known.regroup.as_ref().is_some_and(|regroup| !member(regroup)) {
+        let who = Voter { peer: from, log: join.log };
+        if known.regroup.as_ref().is_some_and(|regroup| !regroup.members.contains(&who)) {
+            return;
+        }
+        let said = known.joins.get(&from).map(|(said, _)| said);
+        if said.is_some_and(|said| said != join) {
+            known.is_torn = true;
+            step.put(Output::Fault(from, Fault::Certificate("two Joins for one Regroup")));
             return;
         }
         let room = known.joins.len() < MEMBERS_MAX;
@@ -371,7 +385,7 @@ impl State {
     pub(super) fn open_joined(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Joined { regroup: digest, .. } = self.slot.term.stage else { return false };
         let Some(known) = self.slot.term.gathering.known.get(&digest) else { return false };
-        let Some(regroup) = &known.regroup else { return false };
+        let Some(regroup) = known.regroup.as_ref().filter(|_| !known.is_torn) else { return false };
         let joins: Option<Vec<_>> = regroup
             .members
             .iter()
@@ -408,8 +422,7 @@ impl State {
 
     /// Enters the series that a Regroup of ours opens, with what its Joins force there.
     pub(super) fn enter_opened(&mut self, step: &Step<'_>, opening: Opening) {
-        let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
-        let series = self.series().regrouped(digest);
+        let series = self.law.opened(&opening);
         self.slot.enter(step.now, opening, series);
     }
 
@@ -436,11 +449,11 @@ impl State {
     /// along without a vote, and thereby leaves its own series for ever (R13): only where that
     /// series has no majority present, or no vote of ours.
     pub(super) fn on_openings(&mut self, step: &mut Step<'_>, from: PeerId, openings: &[Opening]) {
-        let (ours, theirs) = (self.slot.openings.len(), openings.len());
-        if theirs <= ours
-            || openings.get(..ours) != Some(&self.slot.openings)
-            || self.decided().is_some()
-        {
+        let ours = self.slot.openings.len();
+        let theirs = openings.iter().map(|opening| self.law.opened(opening));
+        // What proves a vote can differ: two openings are the same if they open the same series.
+        let extend = theirs.take(ours).eq(self.slot.chain.iter().skip(1).copied());
+        if openings.len() <= ours || !extend || self.decided().is_some() {
             return;
         }
         let base = Series { regroup: None, ..self.series() };

@@ -1,7 +1,7 @@
 //! Where the machine stands, for whoever asks: heartbeats, people, the machines beside it.
 
 use crate::id::Digest;
-use crate::message::{Head, Link, Opening, Phase, Series, Voter, majority};
+use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 use crate::step::Step;
 
 use super::State;
@@ -98,6 +98,6 @@ impl State {
     /// Whether a majority of voters is present to us.
     #[must_use]
     pub fn majority_present(&self, step: &Step<'_>) -> bool {
-        majority(self.voters(), |voter| self.present(step, voter))
+        self.law.quorum.holds(self.voters(), |voter| self.present(step, voter))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Message, Phase, Roster};
+use crate::message::{Message, Phase, Prepared, Roster};
 use crate::output::Output;
 use crate::ring::{Order, order};
 use crate::roll::ROUND_TRIP_UNKNOWN;
@@ -239,14 +239,18 @@ impl State {
         }
     }
 
-    /// What says where we stand in a finished roster: our Done, or the Ready of a joiner.
+    /// What says where we stand in a finished roster: our Done, the update that we hold, or the Ready of a joiner.
     fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
         let roster = self.roster(&digest)?;
         let bound = self.votes.of(self.series());
-        match bound.done(roster.attempt) {
-            Some(voted) => Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt())))),
-            None => self.slot.frozen.map(|frozen| self.ready_message(frozen)),
+        if let Some(voted) = bound.done(roster.attempt) {
+            return Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt()))));
         }
+        if let Some(update) = bound.prepared(roster.attempt) {
+            let prepared = Prepared { series: self.series(), roster: digest, update };
+            return Some(self.seal(Message::Prepared(prepared)));
+        }
+        self.slot.frozen.map(|frozen| self.ready_message(frozen))
     }
 }
 

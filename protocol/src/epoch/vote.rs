@@ -9,11 +9,10 @@ use crate::id::{Digest, PeerId};
 use crate::log::Record;
 use crate::message::{
     Accept, Done, MEMBERS_MAX, Member, Message, Ranked, Refusal, Refuse, Roster, Voted, Voter,
-    majority,
 };
 use crate::output::{Output, Ring};
 use crate::ring::Layout;
-use crate::sign::{Signature, Verified};
+use crate::sign::Verified;
 use crate::step::Step;
 use crate::time::Time;
 use crate::wire;
@@ -37,16 +36,18 @@ impl State {
         }
         let (series, attempt) = match record {
             Record::Accepted { roster } => (roster.series, roster.attempt),
+            Record::Prepared { series, attempt, .. } => (*series, *attempt),
             Record::Voted { voted } => (voted.roster.series, voted.roster.attempt),
             _ => return,
         };
         let bound = self.votes.of(series);
         let again = match record {
             Record::Accepted { .. } => bound.accepted(attempt).is_some(),
+            Record::Prepared { .. } => bound.prepared(attempt).is_some(),
             _ => bound.done(attempt).is_some(),
         };
         assert!(attempt >= bound.promised(), "S5: nothing below a promise, or in a closed series");
-        assert!(!again, "S5: one roster, and one vote, per attempt");
+        assert!(!again, "S5: one roster, one value and one vote per attempt");
     }
 
     pub(super) fn promised(&self) -> u64 {
@@ -200,7 +201,9 @@ impl State {
             ),
             (!roster.is_free() || roster.ring().next().is_some(), "a ring of nobody"),
             (
-                roster.attempt < 2 || majority(self.voters(), heard) || !self.keeps(Rule::R7),
+                roster.attempt < 2
+                    || self.law.quorum.holds(self.voters(), heard)
+                    || !self.keeps(Rule::R7),
                 "heard no majority",
             ),
             (
@@ -413,42 +416,42 @@ impl State {
         false
     }
 
-    /// The update of a roster, as far as we know: what our own ring gave, what it adopts, or what others
-    /// have voted for.
+    /// The update of a roster, as far as we know: what a quorum holds, our own ring gave or it adopts, or what others
+    /// hold or have voted for.
     fn value(&self, digest: Digest) -> Option<Digest> {
         let ballot = self.slot.ballots.get(&digest)?;
+        let prepared = ballot.most_prepared();
+        if let Some(update) = prepared.filter(|update| self.is_prepared(ballot, update)) {
+            return Some(update);
+        }
         let adopted = || ballot.roster.as_ref()?.adopt.as_ref().map(|receipt| receipt.update);
         let voted = || ballot.value().map(|vote| vote.update);
-        ballot.computed.or_else(adopted).or_else(voted)
+        ballot.computed.or_else(adopted).or_else(voted).or(prepared)
     }
 
-    /// R5: Done, when (a) a majority of voters accepted, ourselves among them, (b) the update is
-    /// held, (c) nothing higher is promised.
+    /// R5: Done, when (a) its ground is here, (b) the update is held, (c) nothing higher is promised.
     fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
-        let accepted = |v: &Voter| {
-            ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
-        };
         // R20: what was voted for before a restart is said again.
         let logged = bound.done(roster.attempt).is_some();
-        let majority = logged || majority(self.voters(), accepted) || !self.keeps(Rule::R5);
         let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
         let free = bound.promised() <= roster.attempt;
-        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free && majority) {
+        if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free) {
             return false;
         }
         let Some(update) = self.value(digest) else { return false };
+        if !(logged || self.is_grounded(step, digest, update)) {
+            return false;
+        }
         let receipt = roster.receipt(update);
         let done = self.law.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
-            let votes = |(peer, _): &(&PeerId, &Signature)| self.names_voter(peer);
-            let accepts =
-                ballot.accepts.iter().filter(votes).map(|(peer, s)| (*peer, *s)).collect();
+            let accepts = self.ground_of(digest, update);
             let roster = roster.as_ref().clone();
             let voted = Voted { depth: self.depth(), roster, update, accepts };
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());

@@ -253,6 +253,7 @@ fn is_told(record: &Record) -> bool {
         Record::Promised { .. }
         | Record::Accepted { .. }
         | Record::Voted { .. }
+        | Record::Prepared { .. }
         | Record::Decided { .. }
         | Record::Marked { .. } => false,
     }

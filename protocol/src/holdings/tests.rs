@@ -7,6 +7,7 @@ use crate::epoch::Apply;
 use crate::id::{LogId, RunId};
 use crate::lineage::{Capacity, Law, Me};
 use crate::log::Recovered;
+use crate::message::QuorumRule;
 use crate::sign::Keypair;
 use crate::{epoch, sync};
 
@@ -25,7 +26,7 @@ fn state() -> State {
             run: RunId([1; 32]),
             key,
             peers_min: 2,
-            majority_only: false,
+            quorum: QuorumRule::Available,
             elements: 256,
             capacity: Capacity::Counted(125),
             authorities: None,

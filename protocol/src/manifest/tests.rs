@@ -125,6 +125,32 @@ fn younger_fields_are_hashed_last_with_a_number_each() {
     assert_eq!(told, "epoch.tokens_max belongs to budget = \"seconds\" only: remove it");
 }
 
+/// What voters outlast is hashed where it is liars, in a run of four or more invited peers.
+#[test]
+fn a_run_that_outlasts_liars_is_one_of_four_invited_peers_or_more() {
+    let keys = vec![Keypair::from_seed(&[1; 32]).peer()];
+    let trust =
+        Trust { level: Level::Invited(Authorities { keys, threshold: 1 }), ..Trust::default() };
+    let with = |tolerate, min_peers, trust: &Trust| {
+        let members = Members { min_peers, tolerate, ..run().members };
+        Run { members, trust: trust.clone(), ..run() }
+    };
+    let [liars, crash] = [Tolerate::Liars, Tolerate::Crash].map(|said| with(said, 4, &trust));
+    assert_eq!(parse(&text_of(&liars)).unwrap().run(), &liars);
+    let mut bytes = crash.identify(WORK).1;
+    bytes.extend([7, 2]);
+    assert_eq!(liars.identify(WORK).1, bytes);
+    assert_eq!(
+        (liars.members.rule(), crash.members.rule()),
+        (QuorumRule::Byzantine, QuorumRule::Available)
+    );
+    let told = |run: &Run| parse(&text_of(run)).unwrap_err().to_string();
+    let few = "members.min_peers is 3: choose 4 to 256";
+    assert_eq!(told(&with(Tolerate::Liars, 3, &trust)), few);
+    let open = "members.tolerate belongs to trust.level = \"invited\" only: remove it";
+    assert_eq!(told(&with(Tolerate::Liars, 4, &Trust::default())), open);
+}
+
 /// Who may take part is hashed where it is not everybody: level, bound of undoing, authorities, threshold, each
 /// with its number.
 #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use toml::{Table, Value as Toml};
 
 use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, table};
-use super::{Budget, Epoch, FORMAT, Level, ManifestError, Members, Quorum, Run, Trust, UNDO_MAX};
+use super::{
+    Budget, Epoch, FORMAT, Level, ManifestError, Members, Quorum, Run, Tolerate, Trust, UNDO_MAX,
+};
 use crate::admit::{AUTHORITIES_MAX, Authorities};
 use crate::base58;
 use crate::codec::Codec;
@@ -62,6 +64,7 @@ table! {
         min_peers: u64, 1..=MEMBERS_MAX as u64, "peers needed to found the run; later the last survivor goes on";
         quorum: Rule, (), "without a majority survivors regroup, or they wait";
         founders: Vec<Voter>, 1..=MEMBERS_MAX, "quorum = \"majority\" only: the voters of genesis, in the order that breaks ties";
+        tolerate: Option<Tolerate>, (), "what voters outlast: \"liars\", in a run of invited peers with min_peers of 4 or more, goes on while fewer than a third of the voters lie; absent: \"crash\"";
         heartbeat_ms: u64, 100..=10_000, "between two heartbeats";
         ready_grace_ms: u64, 100..=DAY_MS, "the longest wait for those who are not Ready, at least a heartbeat";
         minority_grace_ms: u64, 100..=DAY_MS, "silence after which survivors regroup, at least 12 heartbeats";
@@ -72,7 +75,7 @@ table! {
     /// Whom peers believe.
     struct TrustTable in "trust" {
         level: Option<LevelName>, (), "whether who comes needs an invite; absent: nobody does";
-        undo_max: Option<u64>, 1..=1 << 32, "epochs that a greater head undoes by itself, however few have signed what came instead, and beside these whatever was taken within ten minutes; absent: 64";
+        undo_max: Option<u64>, 1..=1 << 32, "epochs older than ten minutes that a greater head undoes by itself, where a third of the last common voters signed it or only genesis is common; absent: 64";
         authorities: Vec<Authority>, 1..=AUTHORITIES_MAX, "level = \"invited\" only: who signs invites and decrees; `manifest new` writes the organiser";
         threshold: Option<u64>, 1..=AUTHORITIES_MAX as u64, "level = \"invited\" only: how many of them must sign";
     }
@@ -103,6 +106,25 @@ impl Text for String {
 
     fn bytes(&self) -> Vec<u8> {
         wire::canonical(self)
+    }
+}
+
+impl Text for Tolerate {
+    const FORM: &'static str = "\"crash\" or \"liars\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Crash, Self::Liars].into_iter().find(|tolerate| tolerate.text() == text)
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Crash => "crash".to_owned(),
+            Self::Liars => "liars".to_owned(),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        wire::canonical(&(*self as u64))
     }
 }
 
@@ -237,6 +259,7 @@ impl Tables {
                 min_peers: run.members.min_peers,
                 quorum,
                 founders,
+                tolerate: Some(run.members.tolerate).filter(|said| *said != Tolerate::Crash),
                 heartbeat_ms: millis(run.members.heartbeat),
                 ready_grace_ms: millis(run.members.ready_grace),
                 minority_grace_ms: millis(run.members.minority_grace),
@@ -266,6 +289,8 @@ impl Tables {
         let older = Top { genesis: None, signature: None, ..top.clone() }.canonical();
         let EpochTable { tokens_max, .. } = *epoch;
         let epoch = EpochTable { tokens_max: None, ..epoch.clone() };
+        let tolerate = members.tolerate;
+        let members = MembersTable { tolerate: None, ..members.clone() };
         let tables = [epoch.canonical(), outer.canonical(), ring.canonical(), members.canonical()];
         let tagged = |tag: u8, value: Option<Vec<u8>>| {
             value.map(|value| [vec![tag], value].concat()).unwrap_or_default()
@@ -280,6 +305,7 @@ impl Tables {
             tagged(4, some.map(|authorities| authorities.hashed())),
             tagged(5, hashed(*threshold)),
             tagged(6, hashed(tokens_max)),
+            tagged(7, tolerate.map(|tolerate| tolerate.bytes())),
         ];
         [older, wire::canonical(&work), tables.concat(), younger.concat()].concat()
     }
@@ -308,7 +334,25 @@ pub(super) fn read(manifest: &Table) -> Result<(Run, Option<Signature>), Manifes
         members: read_members(&Fields::of::<MembersTable>(manifest)?)?,
         trust: read_trust(manifest)?,
     };
+    check_tolerate(&run)?;
     Ok((run, top.signature))
+}
+
+/// A third of the keys is nothing where anybody can make keys, and of fewer than four voters none may lie.
+fn check_tolerate(run: &Run) -> Result<(), ManifestError> {
+    let Members { tolerate, min_peers, .. } = run.members;
+    if tolerate == Tolerate::Crash {
+        return Ok(());
+    }
+    if run.trust.level == Level::Open {
+        let key = "members.tolerate".to_owned();
+        return Err(ManifestError::NotApplicable { key, only: "trust.level = \"invited\"" });
+    }
+    if min_peers < LIARS_PEERS_MIN {
+        let most = MEMBERS_MAX as u64;
+        return Err(outside("members.min_peers", min_peers, &(LIARS_PEERS_MIN..=most)));
+    }
+    Ok(())
 }
 
 fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
@@ -399,7 +443,10 @@ fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {
         }
         (Rule::Majority, founders) => Quorum::Majority { founders },
     };
-    let MembersTable { min_peers, heartbeat_ms, ready_grace_ms, minority_grace_ms, .. } = table;
+    let MembersTable {
+        min_peers, tolerate, heartbeat_ms, ready_grace_ms, minority_grace_ms, ..
+    } = table;
+    let tolerate = tolerate.unwrap_or_default();
     for (key, value, least) in [
         ("members.ready_grace_ms", ready_grace_ms, heartbeat_ms),
         ("members.minority_grace_ms", minority_grace_ms, GRACE_HEARTBEATS * heartbeat_ms),
@@ -410,8 +457,11 @@ fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {
     }
     let [heartbeat, ready_grace, minority_grace] =
         [heartbeat_ms, ready_grace_ms, minority_grace_ms].map(Duration::from_millis);
-    Ok(Members { min_peers, quorum, heartbeat, ready_grace, minority_grace })
+    Ok(Members { min_peers, quorum, tolerate, heartbeat, ready_grace, minority_grace })
 }
+
+/// The least `min_peers` of a run that outlasts liars.
+const LIARS_PEERS_MIN: u64 = 4;
 
 /// The tables that others read.
 const WORK_TABLES: [&str; 3] = ["model", "data", "train"];

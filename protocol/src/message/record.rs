@@ -102,7 +102,8 @@ pub struct Series {
     pub epoch: u64,
     /// State digest before that epoch.
     pub parent: Digest,
-    /// The last Regroup of this epoch and parent.
+    /// The last Regroup of this epoch and parent, as it was opened
+    /// ([`opening_digest`](crate::wire::opening_digest)).
     pub regroup: Option<Digest>,
 }
 
@@ -113,10 +114,10 @@ impl Series {
         Self { epoch: head.epoch.saturating_add(1), parent: head.state, regroup: None }
     }
 
-    /// The series that a Regroup of this one opens.
+    /// The series that an opening of this one leads to.
     #[must_use]
-    pub fn regrouped(&self, regroup: Digest) -> Self {
-        Self { regroup: Some(regroup), ..*self }
+    pub fn regrouped(&self, opening: Digest) -> Self {
+        Self { regroup: Some(opening), ..*self }
     }
 
     /// Whether both decide the same epoch after the same state.
@@ -135,6 +136,53 @@ pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
         || (voters.len().is_multiple_of(2)
             && voters.first().is_some_and(&has)
             && had().count() == half)
+}
+
+/// How many voters decide, and whether fewer may go on without the others.
+///
+/// Of n voters at most f = ⌊(n − 1)/3⌋ may lie where liars are outlasted. Two quorums of ⌊(n + f)/2⌋ + 1 share f + 1 voters, one of
+/// them honest, and n − f honest voters are one (Malkhi and Reiter, "Byzantine Quorum Systems", 1998).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuorumRule {
+    /// A majority decides; survivors without one go on by a Regroup.
+    Available,
+    /// A majority decides; without one everybody waits.
+    Majority,
+    /// ⌊(n + f)/2⌋ + 1 decide; without them everybody waits. A Regroup only founds the run.
+    Byzantine,
+}
+
+impl QuorumRule {
+    /// Whether the voters that `has` holds for are a quorum.
+    pub fn holds(self, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+        match self {
+            Self::Available | Self::Majority => majority(voters, has),
+            Self::Byzantine => {
+                voters.iter().filter(|voter| has(voter)).count() >= self.least(voters.len())
+            }
+        }
+    }
+
+    /// The least voters that are a quorum of so many, whoever they are.
+    #[must_use]
+    pub fn least(self, voters: usize) -> usize {
+        match self {
+            Self::Available | Self::Majority => voters / 2 + 1,
+            Self::Byzantine => (voters + voters.saturating_sub(1) / 3) / 2 + 1,
+        }
+    }
+
+    /// Whether a vote on a free roster needs a quorum of [`Prepared`](super::Prepared) for its value.
+    #[must_use]
+    pub fn prepares(self) -> bool {
+        self == Self::Byzantine
+    }
+
+    /// Whether survivors may go on without the others (R12).
+    #[must_use]
+    pub fn regroups(self) -> bool {
+        self == Self::Available
+    }
 }
 
 /// The result of an epoch, which its Dones sign; its digest is `r`.
@@ -228,8 +276,9 @@ pub struct Ranked {
     pub r: Digest,
 }
 
-/// A vote with its ground: a majority of the voters of its series accepted the roster that was voted on (R5). Whoever shows
-/// it, that proves that the value may have been decided.
+/// A vote with its ground (R5): a quorum of the voters of its series accepted the roster that was voted on or, where a third
+/// may lie and the roster is free, is prepared for this value. Whoever shows it, that proves that the value may have been
+/// decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Voted {
     /// How deep in the chain of Regroups the series lies.
@@ -238,7 +287,7 @@ pub struct Voted {
     pub roster: Roster,
     /// BLAKE3 of the update's bytes.
     pub update: Digest,
-    /// Who accepted the roster, with the signature over its `Accept`.
+    /// The peers that said so, with the signature over their `Accept` or `Prepared`.
     pub accepts: Vec<(PeerId, Signature)>,
 }
 
@@ -376,5 +425,28 @@ impl From<RosterForm> for Roster {
             Value::Admitting(trust) => (None, Some(trust)),
         };
         Self { series, attempt, proposer, members, heard, adopt, trust, keep }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two quorums share an honest voter, and the honest voters are one.
+    #[test]
+    fn a_quorum_outlasts_a_third_that_lies() {
+        for voters in 1..=256 {
+            let (quorum, liars) = (QuorumRule::Byzantine.least(voters), (voters - 1) / 3);
+            assert!(2 * quorum - voters > liars && quorum <= voters - liars, "{voters}");
+            assert!(quorum <= 2 * voters / 3 + 1);
+        }
+        let voter = |name| Voter { peer: PeerId([name; 32]), log: LogId([name; 16]) };
+        let four: Vec<Voter> = (0..4).map(voter).collect();
+        let holds = |rule: QuorumRule, count: usize| {
+            rule.holds(&four, |voter| four[4 - count..].contains(voter))
+        };
+        assert!(holds(QuorumRule::Byzantine, 3) && !holds(QuorumRule::Byzantine, 2));
+        assert!(holds(QuorumRule::Available, 3) && !holds(QuorumRule::Majority, 2));
+        assert!(!QuorumRule::Byzantine.holds(&[], |_| true));
     }
 }

@@ -152,9 +152,9 @@ impl State {
         self.config.follow == Some(*state)
     }
 
-    /// G11: whether a verified greater lineage undoes so much of ours that a person has to decide. A
-    /// hiccup of the network ends soon, and those who were on its other side have signed what came next;
-    /// two keys that mint a lineage have neither.
+    /// G11: whether a verified greater lineage undoes so much of ours, or was signed by so few, that a person has to
+    /// decide. A hiccup of the network ends soon, and the voters on its other side have signed what came next; one
+    /// voter that mints an old lineage has neither.
     pub(super) fn is_held(
         &mut self,
         step: &mut Step<'_>,
@@ -167,10 +167,15 @@ impl State {
         let chosen = self.follows(&target.state)
             || self.proven(&target, judged).vouch > self.vouched()
             || judged.entries.iter().any(|entry| self.follows(&entry.state));
-        let believed = base > 0 && judged.is_signed && self.marks.is_recent(step.now, base, DAY);
-        let small = undone <= self.config.undo_max
-            || self.marks.is_recent(step.now, base, self.config.undo_time);
-        if small || chosen || believed || !self.keeps(Rule::G11) {
+        let recent = |time| self.marks.is_recent(step.now, base, time);
+        let small = undone <= self.config.undo_max;
+        let signed = match base {
+            // Nobody has voted on genesis: friends who founded apart meet.
+            0 => small,
+            _ => judged.is_signed() && (small || recent(DAY)),
+        };
+        let young = recent(self.config.undo_time);
+        if undone == 0 || young || signed || chosen || !self.keeps(Rule::G11) {
             return false;
         }
         let (mine, theirs, first_epoch) = (self.head, target, base.saturating_add(1));

@@ -33,11 +33,16 @@ impl State {
         let tokens = judged.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate("tokens beyond all numbers"))?;
         if first {
-            judged.is_signed = !before.voters.is_empty()
-                && 3 * self.law.signers(&before.voters, link) >= before.voters.len();
+            judged.unsigned.clone_from(&before.voters);
+        }
+        if !judged.is_signed() {
+            let unsigned = judged.unsigned.len();
+            judged.unsigned.retain(|voter| !self.law.has_signed(voter, link));
+            judged.signed_count += unsigned - judged.unsigned.len();
         }
         let mine = self.link(epoch).map_or(ours, |mine| &mine.openings);
-        judged.is_regrouped |= !link.openings.iter().all(|opening| mine.contains(opening));
+        let known = |opening| mine.iter().any(|o| self.law.opened(o) == self.law.opened(opening));
+        judged.is_regrouped |= !link.openings.iter().all(known);
         judged.spent = judged.spent.and(&self.spent(&link.receipt));
         judged.end_at(parent);
         let r = wire::receipt_digest(&self.law.run, &link.receipt);

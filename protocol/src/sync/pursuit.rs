@@ -75,8 +75,9 @@ pub(super) struct Judged {
     /// What the last link says of the epoch after it; `None` where the base's own link is to be served
     /// first, since it is in memory no more.
     pub(super) before: Option<Before>,
-    /// Whether a third of the voters of the common epoch signed the first link.
-    pub(super) is_signed: bool,
+    /// The voters of the common epoch that have signed none of its links yet, and how many have (G11).
+    pub(super) unsigned: Vec<Voter>,
+    pub(super) signed_count: usize,
     /// Whether it has a Regroup that ours has not.
     pub(super) is_regrouped: bool,
     /// In which blocks it has spent what is unspent here.
@@ -98,13 +99,19 @@ impl Judged {
             links: VecDeque::new(),
             admitting: Vec::new(),
             before,
-            is_signed: false,
+            unsigned: Vec::new(),
+            signed_count: 0,
             is_regrouped: false,
             spent: Blocks::default(),
             bytes: 0,
             came: 0,
             since: step.now,
         }
+    }
+
+    /// Whether a third of the voters of the common epoch have signed one of its links.
+    pub(super) fn is_signed(&self) -> bool {
+        self.signed_count > 0 && 2 * self.signed_count >= self.unsigned.len()
     }
 
     /// The last epoch that is proven.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::id::{LogId, RunId};
 use crate::lineage::Capacity;
-use crate::message::{Certificate, Member, Roster};
+use crate::message::{Certificate, Member, QuorumRule, Roster};
 use crate::sign::Keypair;
 
 /// Epochs of the lineage.
@@ -41,7 +41,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         run,
         key,
         peers_min: 1,
-        majority_only: false,
+        quorum: QuorumRule::Available,
         elements: 1,
         capacity: Capacity::Counted(1),
         authorities: None,

@@ -6,7 +6,6 @@ use super::{
     ASK_INTERVAL, Asked, Digest, Event, Head, Heartbeat, Open, PeerId, Phase, REMEMBERED_MAX, Rank,
     Seen, State, Time, USUAL_WAIT, Voter,
 };
-use crate::message::majority;
 use crate::output::Output;
 use crate::rule::Rule;
 use crate::step::{Ahead, Step};
@@ -171,7 +170,7 @@ impl State {
             (head.epoch >= open.series.epoch && leads()).then_some(voter.peer)
         };
         let gone: Vec<PeerId> = open.voters.iter().filter_map(gone_on).collect();
-        let decided = || majority(open.voters, |voter| gone.contains(&voter.peer));
+        let decided = || self.law.quorum.holds(open.voters, |voter| gone.contains(&voter.peer));
         gone.iter().any(|peer| step.roll.alive(peer, step.now)) && decided()
     }
 

@@ -5,8 +5,9 @@ use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
     Decree, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Lost, Member, Message, Opening, Phase, Query, Ranked, Ready, Receipt, Refusal, Refuse,
-    Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter, Vouch,
+    Link, Lost, Member, Message, Opened, Opening, Phase, Prepared, Query, Ranked, Ready, Receipt,
+    Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter,
+    Vouch,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -305,7 +306,20 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
         ("vouch", Message::Vouch(vouch())),
         ("decree", Message::Decree(decree())),
+    ]
+    .into_iter()
+    .chain(proofs())
+    .collect()
+}
+
+/// What proves votes and rings.
+fn proofs() -> [(&'static str, Message); 3] {
+    let (series, roster, update) = (series(), digest(0x70), digest(0xd0));
+    let accepts = voted().accepts;
+    [
         ("ground", Message::Ground(Ground { series, voted: voted() })),
+        ("opened", Message::Opened(Opened { series, roster: free(), accepts })),
+        ("prepared", Message::Prepared(Prepared { series, roster, update })),
     ]
 }
 

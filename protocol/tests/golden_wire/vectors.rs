@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 17] = [
+pub(crate) const TAGS: [&str; 19] = [
     "heartbeat",
     "ready",
     "query",
@@ -20,6 +20,8 @@ pub(crate) const TAGS: [&str; 17] = [
     "pass-vouch",
     "decrees",
     "ground",
+    "opened",
+    "prepared",
 ];
 
 /// Message, body, signature.
@@ -298,6 +300,19 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          d0*32 01 0a*32 51*64",
         "8996fb95f6f0aba08205a8e6b9a7f88ce687842eddf7a4882c83f8cba3b59f65 \
          7a71ba4c53db0a890cffa41ea5cb8b39d6012e3a26280871f78c615c4cb6ae08",
+    ),
+    (
+        "opened",
+        "11 05 e4*32 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
+         01 0a*32 51*64",
+        "b6ebf6436d2b8d60c7b616fa3a728293a3ed45bf709a27160b175e8bbdf6534c \
+         94d09e065f53753367069b2b3a59a6a313a6e367e65d69bc2b92ee9f7bd5b407",
+    ),
+    (
+        "prepared",
+        "12 05 e4*32 00 70*32 d0*32",
+        "677b16a2367fdd5e1615d5766d84aaaa1235017bb72e0aa42d296528f50323d3 \
+         fbf8d152820f5e5d7a1dbf5766621067ff67a918601a6a1843899c1f5c561a03",
     ),
 ];
 

@@ -9,7 +9,7 @@ use intellect_model::{
 use intellect_protocol::{
     admit::Authorities,
     id::PeerId,
-    manifest::{Budget, Level, Outer, Quorum, Run},
+    manifest::{Budget, Level, Outer, Quorum, Run, Tolerate},
 };
 
 use crate::{
@@ -230,6 +230,9 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
 fn describe_members(run: &Run) -> String {
     let members = &run.members;
     let quorum = match &members.quorum {
+        _ if members.tolerate == Tolerate::Liars => {
+            "of four voters three decide, of seven five; fewer than a third may lie".to_owned()
+        }
         Quorum::Available => format!(
             "when a majority is silent for {:?}, the rest goes on without it",
             members.minority_grace

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Check, Process, Verdict, require};
-use intellect_protocol::id::PeerId;
+use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::message::{Heartbeat, Message, Roster, Series};
+use intellect_protocol::wire;
 
 /// Heartbeats of one peer that are remembered.
 const BEATS: usize = 16;
@@ -21,6 +22,8 @@ struct Said {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
     said: BTreeMap<PeerId, (u64, VecDeque<Said>)>,
+    /// Rosters that were judged as they were made: to repeat one later is no mistake.
+    judged: BTreeSet<Digest>,
 }
 
 impl Neighbours {
@@ -61,6 +64,9 @@ impl Check {
                 Ok(())
             }
             Message::Roster(roster) if roster.is_free() => {
+                if !self.links.judged.insert(wire::roster_digest(&self.run, roster)) {
+                    return Ok(());
+                }
                 let heard_ms = (who.started_ms, now_ms.saturating_sub(heartbeat_ms));
                 self.neighbours(heard_ms, who, roster)
             }
@@ -69,7 +75,7 @@ impl Check {
     }
 
     fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
-        let voters = self.voters(beat.series.regroup, &beat.series.parent);
+        let voters = self.voters(&beat.series);
         let bit =
             |index: usize| beat.unlinked.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
         let named = voters.iter().enumerate().filter(|(index, _)| bit(*index));

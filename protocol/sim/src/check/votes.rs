@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Verdict, require};
 use intellect_protocol::id::{Digest, PeerId, RunId};
 use intellect_protocol::message::{
-    Accept, Done, Join, Ranked, Regroup, Roster, Series, Status, Voter,
+    Accept, Done, Join, Opening, QuorumRule, Ranked, Regroup, Roster, Series, Status, Voter,
 };
+use intellect_protocol::sign::Signature;
 use intellect_protocol::wire;
 
 /// One voter's log of one series.
@@ -34,20 +35,42 @@ struct Ballots {
 }
 
 /// All votes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Votes {
+    quorum: QuorumRule,
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
     places: BTreeMap<Digest, (Series, u64)>,
-    dones: BTreeMap<Digest, BTreeMap<Voter, Digest>>,
+    /// The values that each voter has voted for on a roster: a liar for more than one.
+    dones: BTreeMap<Digest, BTreeMap<Voter, BTreeSet<Digest>>>,
     regroups: BTreeMap<Digest, Regroup>,
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
+    /// The Regroup that each opening opens.
+    openings: BTreeMap<Digest, Digest>,
+    /// Regroups that a voter has joined before another one.
+    replaced: BTreeSet<(Voter, Digest)>,
     liars: BTreeSet<PeerId>,
     /// Rosters whose value is not what R8 makes of the Statuses that they show (G14).
     contradict: BTreeSet<Digest>,
 }
 
 impl Votes {
+    pub(super) fn new(quorum: QuorumRule) -> Self {
+        Self {
+            quorum,
+            logs: BTreeMap::new(),
+            series: BTreeMap::new(),
+            places: BTreeMap::new(),
+            dones: BTreeMap::new(),
+            regroups: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            replaced: BTreeSet::new(),
+            liars: BTreeSet::new(),
+            contradict: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
@@ -125,9 +148,8 @@ impl Votes {
             format!("{series:?} decides {:?}", ballots.decided)
         })?;
         ballots.chosen_stays_chosen(&series)?;
-        let children: Vec<Digest> =
-            self.regroups.iter().filter(|(_, r)| r.series == series).map(|(d, _)| *d).collect();
-        children.iter().try_for_each(|digest| self.regroup_remembers(digest))
+        let mut children = self.regroups.iter().filter(|(_, regroup)| regroup.series == series);
+        children.try_for_each(|(digest, _)| self.regroup_remembers(digest))
     }
 
     /// Counts a vote, whoever gave it. What a majority voted for is decided: firmly, if any other majority
@@ -135,12 +157,12 @@ impl Votes {
     pub(super) fn note_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) {
         let Some((series, attempt)) = self.places.get(&done.roster).copied() else { return };
         let dones = self.dones.entry(done.roster).or_default();
-        dones.insert(voter, done.r);
-        let voted = |v: &Voter| dones.get(v) == Some(&done.r);
-        if !majority(voters, voted) {
+        dones.entry(voter).or_default().insert(done.r);
+        let voted = |v: &Voter| dones.get(v).is_some_and(|values| values.contains(&done.r));
+        if !is_quorum(self.quorum, voters, voted) {
             return;
         }
-        let firm = !majority(voters, |v| self.liars.contains(&v.peer) || !voted(v));
+        let firm = !is_quorum(self.quorum, voters, |v| self.liars.contains(&v.peer) || !voted(v));
         let ballots = self.series.entry(series).or_default();
         if !self.contradict.contains(&done.roster) {
             ballots.allowed.insert(done.r);
@@ -161,7 +183,7 @@ impl Votes {
     }
 
     /// S5: a Join closes the series, those that it descends from, and the Regroups joined before.
-    pub(super) fn on_join(&mut self, voter: Voter, join: &Join) -> Verdict {
+    pub(super) fn on_join(&mut self, run: &RunId, voter: Voter, join: &Join) -> Verdict {
         if !self.is_new(voter, join) {
             return Ok(());
         }
@@ -169,20 +191,23 @@ impl Votes {
             let log = self.logs.entry((voter, series)).or_default();
             log.closed = true;
             let before = std::mem::take(&mut log.joined);
-            for digest in &before {
-                self.logs.entry((voter, under(series, digest))).or_default().closed = true;
+            for digest in before {
+                self.replaced.insert((voter, digest));
+                for opened in self.opened_by(&digest) {
+                    self.logs.entry((voter, opened)).or_default().closed = true;
+                }
             }
         }
         let log = self.logs.entry((voter, join.series)).or_default();
         log.joined.push(join.regroup);
-        self.note_join(voter, join);
+        self.note_join(run, voter, join);
         self.regroup_remembers(&join.regroup)
     }
 
     /// Counts a Join, whoever gave it.
-    pub(super) fn note_join(&mut self, voter: Voter, join: &Join) {
+    pub(super) fn note_join(&mut self, run: &RunId, voter: Voter, join: &Join) {
         self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
-        self.open(&join.regroup);
+        self.open(run, &join.regroup);
     }
 
     fn is_new(&self, voter: Voter, join: &Join) -> bool {
@@ -191,6 +216,18 @@ impl Votes {
 
     pub(super) fn regroup(&self, digest: &Digest) -> Option<&Regroup> {
         self.regroups.get(digest)
+    }
+
+    /// The Regroup by which a series was opened, if it is none of a receipt alone.
+    pub(super) fn regroup_of(&self, series: &Series) -> Option<&Regroup> {
+        self.regroups.get(self.openings.get(&series.regroup?)?)
+    }
+
+    /// The series that a Regroup has opened: two where a liar has joined it twice.
+    fn opened_by(&self, digest: &Digest) -> Vec<Series> {
+        let Some(regroup) = self.regroups.get(digest) else { return Vec::new() };
+        let opened = self.openings.iter().filter(|(_, opens)| *opens == digest);
+        opened.map(|(opening, _)| regroup.series.regrouped(*opening)).collect()
     }
 
     /// Whether some series of this epoch and parent decided `r`.
@@ -203,10 +240,8 @@ impl Votes {
     /// The number of Regroups that every member joined, without foundings.
     pub(super) fn opened_count(&self) -> u64 {
         let opened = self.series.iter().filter(|(series, ballots)| {
-            let founding = series.epoch == 1
-                && series
-                    .regroup
-                    .is_some_and(|d| self.regroups.get(&d).is_some_and(|r| r.absent.is_empty()));
+            let regroup = self.regroup_of(series);
+            let founding = series.epoch == 1 && regroup.is_some_and(|r| r.absent.is_empty());
             ballots.opened && !founding
         });
         opened.count() as u64
@@ -219,25 +254,35 @@ impl Votes {
     /// `series` and the series that it was regrouped from, newest first.
     fn ancestors(&self, series: Series) -> Vec<Series> {
         let mut out = vec![series];
-        let mut next = series.regroup;
-        while let Some(regroup) = next.and_then(|digest| self.regroups.get(&digest)) {
-            out.push(regroup.series);
-            next = regroup.series.regroup;
+        let mut next = series;
+        while let Some(regroup) = self.regroup_of(&next) {
+            next = regroup.series;
+            out.push(next);
         }
         out
     }
 
     /// R13: the series of a Regroup opens once every member has joined.
-    fn open(&mut self, digest: &Digest) {
-        let Some(regroup) = self.regroups.get(digest) else { return };
+    fn open(&mut self, run: &RunId, digest: &Digest) {
+        let Some(regroup) = self.regroups.get(digest).cloned() else { return };
         let Some(joins) = self.joins.get(digest) else { return };
-        if !regroup.members.iter().all(|voter| joins.contains_key(voter)) {
-            return;
+        let join = |voter: &Voter| {
+            joins.get(voter).map(|join| (voter.peer, join.clone(), Signature([0; 64])))
+        };
+        let Some(all) = regroup.members.iter().map(join).collect() else { return };
+        let opening = Opening { regroup: regroup.clone(), joins: all, ground: None };
+        let opening = wire::opening_digest(run, &opening);
+        let opened = regroup.series.regrouped(opening);
+        self.openings.insert(opening, *digest);
+        for voter in &regroup.members {
+            if self.replaced.contains(&(*voter, *digest)) {
+                self.logs.entry((*voter, opened)).or_default().closed = true;
+            }
         }
         let told = joins.values().filter_map(|join| join.done);
         let found = told.max().map(|vote| ((vote.depth, vote.attempt), vote.r));
         let old = self.series.get(&regroup.series).and_then(|ballots| ballots.forced);
-        let new = self.series.entry(under(regroup.series, digest)).or_default();
+        let new = self.series.entry(opened).or_default();
         new.forced = found.or(old);
         new.opened = true;
     }
@@ -245,20 +290,21 @@ impl Votes {
     /// S2 across a Regroup: a member that voted in a deciding attempt, or above, forces the value.
     fn regroup_remembers(&self, digest: &Digest) -> Verdict {
         let Some(regroup) = self.regroups.get(digest) else { return Ok(()) };
-        let Some(new) = self.series.get(&under(regroup.series, digest)).filter(|b| b.opened) else {
-            return Ok(());
-        };
         let Some(old) = self.series.get(&regroup.series) else { return Ok(()) };
         let voted = |voter: &Voter| {
             let log = self.logs.get(&(*voter, regroup.series))?;
             log.done.keys().filter_map(|roster| self.places.get(roster)).map(|(_, k)| *k).max()
         };
         let top = regroup.members.iter().filter_map(voted).max().unwrap_or(0);
-        for (r, (attempt, _)) in old.decided.iter().filter(|(_, (_, firm))| *firm) {
-            let forgets = top >= *attempt && new.forced.is_none_or(|(_, forced)| forced != *r);
-            require(!forgets, "S2", || {
-                format!("Regroup {digest} forgets {r}, which a member had voted for")
-            })?;
+        let opened =
+            self.opened_by(digest).into_iter().filter_map(|series| self.series.get(&series));
+        for new in opened.filter(|ballots| ballots.opened) {
+            for (r, (attempt, _)) in old.decided.iter().filter(|(_, (_, firm))| *firm) {
+                let forgets = top >= *attempt && new.forced.is_none_or(|(_, forced)| forced != *r);
+                require(!forgets, "S2", || {
+                    format!("Regroup {digest} forgets {r}, which a member had voted for")
+                })?;
+            }
         }
         Ok(())
     }
@@ -290,13 +336,14 @@ impl Ballots {
     }
 }
 
-/// More than half of the voters, or exactly half including the first one.
-fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
+/// More than half of the voters, or exactly half including the first one; or so many that any two quorums share more
+/// voters than may lie.
+fn is_quorum(quorum: QuorumRule, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let got = voters.iter().filter(|voter| has(voter)).count();
-    2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
-}
-
-/// The series that a Regroup of `series` opens.
-fn under(series: Series, regroup: &Digest) -> Series {
-    Series { regroup: Some(*regroup), ..series }
+    match quorum {
+        QuorumRule::Byzantine => got > (voters.len() + voters.len().saturating_sub(1) / 3) / 2,
+        QuorumRule::Available | QuorumRule::Majority => {
+            2 * got > voters.len() || (2 * got == voters.len() && voters.first().is_some_and(has))
+        }
+    }
 }

@@ -108,7 +108,7 @@ impl Kind {
                 Self::Disturb(Trouble::Split { sides, nested, met }, length_ms)
             }
             Faults::Evening => Self::Evening,
-            Faults::Liars => match rng.below(4) {
+            Faults::Liars | Faults::Half => match rng.below(4) {
                 0 => Self::Restart(Damage::None),
                 1 => Self::Crash(Damage::None),
                 _ => Self::draw(Faults::Lossy, rng)?,

@@ -37,6 +37,31 @@ pub(super) fn accept(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
     }
 }
 
+/// Proposes, and accepts what others propose, but not its own.
+pub(super) fn disown(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+    match cue {
+        Cue::Says(Message::Roster(roster)) => {
+            let digest = wire::roster_digest(&tongue.facts.run, roster);
+            tongue.answers(digest);
+        }
+        // It has answered this one already: it is its own.
+        Cue::Says(Message::Accept(accept)) if !tongue.answers(accept.roster) => tongue.swallow(),
+        _ => {}
+    }
+}
+
+/// Shows each second member of its roster another one, in which two have changed places.
+pub(super) fn show_two(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Roster(roster)) = cue {
+        let mut other = roster.clone();
+        let last = other.members.len() - 1;
+        other.members.swap(last, last.saturating_sub(1));
+        for member in roster.members.iter().skip(1).step_by(2) {
+            tongue.send(member.peer, Message::Roster(other.clone()));
+        }
+    }
+}
+
 /// H7: proposes as an epoch opens: a bare majority of the voters, and no place but for those that lie and
 /// are Ready.
 pub(super) fn grab(tongue: &mut Tongue<'_>, cue: Cue<'_>) {

@@ -1,6 +1,7 @@
 //! What liars do with votes (H4, G3, G14).
 
-use intellect_protocol::message::{Lost, Message, Status};
+use intellect_protocol::id::Digest;
+use intellect_protocol::message::{Done, Join, Lost, Message, Ranked, Status};
 use intellect_protocol::wire;
 
 use super::{Cue, Tongue};
@@ -31,6 +32,37 @@ pub(super) fn forget(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
         }
         Cue::Says(Message::Ground(_)) => tongue.swallow(),
         _ => {}
+    }
+}
+
+/// A value that nobody has computed.
+fn invented(series: &intellect_protocol::message::Series) -> Digest {
+    Digest::derive("an invented value", &series.parent.0)
+}
+
+/// F1: says in each Status that it has voted for a value of its own, at the highest attempt that can be.
+pub(super) fn invent(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Status(status)) = cue {
+        tongue.swallow();
+        let done = Ranked { depth: 0, attempt: status.attempt, r: invented(&status.series) };
+        tongue.gossip(Message::Status(Status { done: Some(done), ..*status }));
+    }
+}
+
+/// Votes on each roster for the value that it has, and for another one.
+pub(super) fn vote_twice(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Done(done)) = cue {
+        let update = invented(&done.series);
+        let r = Digest::derive("a receipt of it", &update.0);
+        tongue.gossip(Message::Done(Done { r, update, ..*done }));
+    }
+}
+
+/// B7: joins each Regroup twice, the second time with a vote that it never gave.
+pub(super) fn join_twice(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Join(join)) = cue {
+        let done = Ranked { depth: 0, attempt: 1, r: invented(&join.series) };
+        tongue.gossip(Message::Join(Join { done: Some(done), ..join.clone() }));
     }
 }
 

@@ -122,7 +122,7 @@ impl World {
             run: self.run,
             key: Keypair::simulated(place.name),
             peers_min: self.setup.peers_min,
-            majority_only: self.setup.founders > 0,
+            quorum: self.setup.quorum,
             elements: ELEMENTS as u64,
             capacity: Capacity::Counted(if place.boast.is_some() { u64::MAX } else { TOKENS }),
             authorities: self.authorities(host),

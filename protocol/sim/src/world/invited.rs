@@ -25,6 +25,15 @@ impl World {
         self.script.invited = Some(Invited { authorities, tickets, unix, forged, off });
     }
 
+    /// From now on the run is one of invited peers, and the first hosts have tickets.
+    pub(crate) fn invite_first(&mut self, peers: usize) {
+        const ORGANISER: u8 = 0xa0;
+        self.invite(&[ORGANISER], 1, 1_000_000_000);
+        let uses = u32::try_from(peers).unwrap_or(u32::MAX);
+        let invite = self.new_invite(0xf0, &[ORGANISER], |terms| terms.uses = uses);
+        self.hand_all(&(0..peers).collect::<Vec<_>>(), &invite);
+    }
+
     /// The next processes of a host believe other authorities than all others do, one of whom must sign.
     pub fn betray(&mut self, host: usize, authorities: &[u8]) {
         self.corrupt(host, Liar::silent());

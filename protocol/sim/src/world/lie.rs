@@ -33,10 +33,9 @@ impl World {
         self.misbehave(host);
     }
 
-    /// Draws who lies: fewer than half of the first `peers` hosts, and all of the last `strangers`. Returns how
-    /// many of the first do.
-    pub(crate) fn draw_liars(&mut self, peers: usize, strangers: usize) -> usize {
-        let most = peers.saturating_sub(1) / 2;
+    /// Draws who lies: at most so many of the first `peers` hosts, and all of the last `strangers`. Returns how many of
+    /// the first do.
+    pub(crate) fn draw_liars(&mut self, peers: usize, most: usize, strangers: usize) -> usize {
         let count = usize::try_from(self.rng.below(most as u64 + 1)).unwrap_or(0);
         let mut members: Vec<(u64, usize)> =
             (0..peers).map(|host| (self.rng.next_u64(), host)).collect();
@@ -328,6 +327,12 @@ impl World {
             Answer::Lineage { links, .. } if self.does(donor, Deed::ForgesLinks) => {
                 let members = links.iter_mut().flat_map(|link| &mut link.receipt.members);
                 members.for_each(|member| member.weight = u64::MAX / 4);
+            }
+            Answer::Lineage { links, head, .. } if self.does(donor, Deed::LeadsNowhere) => {
+                links.clear();
+                head.epoch += 100;
+                head.tokens += 1_000_000;
+                head.state = Digest::derive("a head that leads nowhere", &head.state.0);
             }
             _ => {}
         }

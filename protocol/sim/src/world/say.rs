@@ -16,7 +16,8 @@ impl World {
         message: &Arc<Verified<Message>>,
     ) {
         if self.is_swallowed(host, to, message) {
-            return;
+            // Its machine has said it all the same, and serves links and openings that rest on it.
+            return self.check.lied(message.author(), message.body());
         }
         self.note_sent(host, message);
         match to.map(|to| self.host(&to)) {
@@ -96,6 +97,8 @@ impl World {
             | Message::Status(_)
             | Message::Report(_)
             | Message::Ground(_)
+            | Message::Opened(_)
+            | Message::Prepared(_)
             | Message::Refuse(_)
             | Message::Lost(_)
             | Message::Commit(_)

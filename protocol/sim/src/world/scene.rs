@@ -14,6 +14,7 @@ use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::event::Committed;
 use intellect_protocol::id::Digest;
 use intellect_protocol::lineage::Law;
+use intellect_protocol::message::QuorumRule;
 use intellect_protocol::vouch::VouchError;
 
 /// The peer that a stranger is.
@@ -27,9 +28,22 @@ impl World {
     /// with any the run has `quorum = "majority"`.
     #[must_use]
     pub fn scene(hosts: usize, founders: usize, without: Option<Rule>) -> Self {
+        let quorum = if founders > 0 { QuorumRule::Majority } else { QuorumRule::Available };
+        Self::scene_with(hosts, founders, quorum, without)
+    }
+
+    /// A scene of a run with that rule of quorums.
+    #[must_use]
+    pub fn scene_with(
+        hosts: usize,
+        founders: usize,
+        quorum: QuorumRule,
+        without: Option<Rule>,
+    ) -> Self {
         let mut world = Self::new(Setup {
             hosts,
             peers_min: 2,
+            quorum,
             founders,
             heartbeat_ms: HEARTBEAT_MS,
             grace_ms: GRACE_MS,

@@ -21,6 +21,7 @@ mod repair;
 mod reach;
 mod invited;
 mod evening;
+mod liars;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,12 +61,6 @@ fn missed(rule: Rule, play: fn() -> Played) {
     let played = std::panic::catch_unwind(play);
     OFF.set(None);
     assert!(!matches!(played, Ok(Ok(()))), "the scene holds without {rule:?}");
-}
-
-/// A scene that the rules do not bring to a good end yet. Whoever makes it hold plays it as it is.
-fn not_yet(play: impl FnOnce() -> Played + std::panic::UnwindSafe) {
-    let played = std::panic::catch_unwind(play);
-    assert!(!matches!(played, Ok(Ok(()))), "the scene holds");
 }
 
 /// `count` peers that have founded the run and committed epoch 1, as they are asked to vote on epoch

@@ -56,20 +56,20 @@ fn two_peers_one_dies_first_and_second_voter() -> Played {
     half_dies(2)
 }
 
-/// R12: it has no vote yet, and goes on alone.
+/// R12: a peer that has no vote yet does not go on alone: it waits until a voter is back.
 #[test]
-fn last_survivor_is_a_joiner() -> Played {
+fn last_survivor_has_no_vote() -> Played {
     let (mut stage, all) = founded(2, 1, None)?;
     let x = 2;
     stage.start(&[x]);
     assert!(stage.until(END_MS, |stage| stage.epoch(x) >= 1)?);
     assert!(!stage.voters(x).contains(&x));
     stage.kill(&all);
-    let epoch = stage.epoch(x) + 2;
-    reach(&mut stage, &[x], epoch)?;
-    assert_eq!(regroups(&stage, x), [(vec![x], sorted(&all))]);
-    assert_eq!(stage.voters(x), [x]);
-    Ok(())
+    let epoch = stage.epoch(x);
+    stage.play(4 * GRACE_MS)?;
+    assert_eq!((stage.epoch(x), regroups(&stage, x)), (epoch, Vec::new()));
+    stage.start(&all[..1]);
+    reach(&mut stage, &[x, all[0]], epoch + 3)
 }
 
 /// R12 "elsewhere": `p` has joined a Regroup whose other member died before it did; `a` comes back,

@@ -4,7 +4,7 @@
 use intellect_protocol::message::{Link, Vouch};
 use intellect_protocol::sign::Keypair;
 
-use super::minted::{WEIGHT_MAX, claim, five, mint, set_out, tell_of};
+use super::minted::{WEIGHT_MAX, claim, five, mint, set_out, tell_of, voter};
 use super::*;
 
 /// The newest vouch that each of these hosts has told of.
@@ -19,10 +19,10 @@ fn known(stage: &World, hosts: &[usize]) -> Vec<u64> {
     hosts.iter().map(newest).collect()
 }
 
-/// A lineage after epoch 2 that two keys have minted, and that has more tokens than any of `stage` will have.
+/// A lineage after epoch 2 that one voter has minted, and that has more tokens than any of `stage` will have.
 fn minted(stage: &World) -> (Vec<Link>, intellect_protocol::message::Head) {
     let base = commit(stage, 0, 2);
-    mint(stage, base.head, &base.receipt.voters(), 40, WEIGHT_MAX)
+    mint(stage, &base, &[voter(stage, &base, 4)], 40, WEIGHT_MAX)
 }
 
 /// The second vouch, after one for epoch 5, for a state of epoch 8 that nobody has any more.
@@ -274,7 +274,7 @@ fn g11_a_claim_that_is_a_lie_costs_little() -> Played {
         stage.play(1_000)?;
         let base = commit(&stage, 0, 2);
         // With fewer tokens than ours nothing but the claim speaks for it.
-        let (links, head) = mint(&stage, base.head, &base.receipt.voters(), 10, 1);
+        let (links, head) = mint(&stage, &base, &[voter(&stage, &base, liar)], 10, 1);
         assert!(head.rank(0) < stage.head(0).unwrap().rank(0));
         let lie = in_chain.then(|| vouch.clone());
         let answers = claim(&mut stage, liar, &honest, &links, (head, vouch.number, lie))?;

@@ -1,9 +1,11 @@
 //! A voter that says that it has voted for what never was.
 
-use intellect_protocol::message::{Accept, Ranked, Receipt};
+use intellect_protocol::message::{Accept, Keep, Kept, Ranked, Receipt};
+use intellect_protocol::ring::Layout;
+use intellect_protocol::seal::Seal;
 
 use super::*;
-use crate::minted::{WEIGHT_MAX, five, mint, set_out, tell_of};
+use crate::minted::{WEIGHT_MAX, five, mint, newcomer, set_out, tell_of};
 
 /// A value that the liar alone has made: its own work, as bytes that everybody has.
 fn forged(liar: &Liar, series: Series, update: Digest) -> Receipt {
@@ -204,15 +206,70 @@ fn s1_one_of_five_makes_two_certificates() -> Played {
     Ok(())
 }
 
-/// Two keys that are no voters mint a lineage that undoes fewer epochs than a peer undoes by itself.
+/// A voter proposes to keep all but one chunk of rings that never were, each with itself as the owner: the bytes of the
+/// epoch would be its own.
 #[test]
-fn g11_strangers_mint_a_few_epochs() {
-    not_yet(|| {
-        let (mut stage, honest, liar) = five(64, None)?;
-        let base = commit(&stage, 0, 5);
-        let (links, head) = mint(&stage, base.head, &base.receipt.voters(), 3, WEIGHT_MAX);
-        tell_of(&mut stage, liar, &honest, &links, head)?;
-        assert!(!set_out(&stage, &honest, head), "they give up their own lineage");
-        Ok(())
+pub(super) fn r32_one_of_five_keeps_chunks_of_rings_that_never_were() -> Played {
+    let (mut stage, honest, liar, _) = one_liar(5)?;
+    let (mut first, mut said): (Option<(u64, Roster)>, bool) = (None, false);
+    lie(&mut stage, &honest, &mut [liar], 12_000, |stage, liars, heard| match heard {
+        Some((_, Message::Roster(roster))) if roster.attempt == 1 && roster.series.epoch == 2 => {
+            first.get_or_insert((stage.now_ms + 20, roster));
+        }
+        Some(_) => {}
+        None => {
+            let Some((at_ms, roster)) = &first else { return };
+            if stage.now_ms == *at_ms || stage.now_ms == at_ms + 1 {
+                liars[0].ask(stage, &honest, roster.series, 2);
+            }
+            if stage.now_ms >= at_ms + 200 && !said {
+                said = true;
+                keep_what_never_was(stage, &honest, &liars[0], roster);
+            }
+        }
+    })?;
+    assert!(said, "nobody proposed: {:?}", stage.phase(honest[0]));
+    for host in &honest {
+        let kept =
+            |event: &Event| matches!(event, Event::Roster { epoch: 2, kept, .. } if *kept > 0);
+        assert!(!told(&stage, *host, kept), "{host} keeps what the liar made up");
+    }
+    reach(&mut stage, &honest, 3)
+}
+
+fn keep_what_never_was(stage: &mut World, honest: &[usize], liar: &Liar, first: &Roster) {
+    let key = Keypair::simulated(liar.name);
+    let ring: Vec<Member> = first.ring().copied().collect();
+    let mine = ring.iter().position(|member| member.peer == liar.name).unwrap();
+    let elements = stage.law().elements;
+    let keep = (0..ring.len() - 1).map(|chunk| {
+        let mut members = ring.clone();
+        // The liar owns this chunk in a ring of its own.
+        members.rotate_left(mine);
+        members.rotate_right((chunk + ring.len() - 1) % ring.len());
+        let made_up = Roster { members: members.clone(), proposer: liar.name, ..first.clone() };
+        let blocks = Layout::of(&made_up, elements).unwrap().chunk(chunk);
+        let roster = wire::roster_digest(&stage.run, &made_up);
+        let number = u32::try_from(chunk).unwrap();
+        let seal = Seal::new(&key, &stage.run, &roster, number, Digest([7; 32]));
+        let chunks = vec![Kept { chunk: number, seal, blocks, holders: vec![liar.name] }];
+        Keep { roster, members, chunks }
     });
+    let keep = keep.collect();
+    let free = free_roster(stage, first.series, 2, liar.name, first.members.clone());
+    stage.say_as(honest, liar.name, &Message::Roster(Roster { keep, ..free }));
+}
+
+/// R12: two keys that are no voters mint a lineage that undoes fewer epochs than a peer undoes by itself. Its
+/// Regroup names nobody that had a vote, so it does not verify.
+#[test]
+fn r12_peers_without_a_vote_mint_a_few_epochs() -> Played {
+    let (mut stage, honest, liar) = five(64, None)?;
+    let (base, name) = (commit(&stage, 0, 5), stage.name(liar));
+    let (links, head) = mint(&stage, &base, &[210, 211].map(newcomer), 3, WEIGHT_MAX);
+    tell_of(&mut stage, liar, &honest, &links, head)?;
+    assert!(!set_out(&stage, &honest, head), "they give up their own lineage");
+    assert!(stage.blamed.iter().any(|(who, _)| *who == name));
+    let epoch = stage.epoch(0);
+    reach(&mut stage, &honest, epoch + 3)
 }

@@ -1,7 +1,7 @@
 //! Lies about what was committed: a chain that never was, and lineages made up of two keys.
 
 use intellect_protocol::lineage::{Capacity, Law};
-use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, Regroup};
+use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, QuorumRule, Regroup};
 use intellect_protocol::sign::Keypair;
 
 use super::*;
@@ -59,7 +59,7 @@ fn a_minted_weight_is_no_link() {
         run,
         key: Keypair::from_seed(&[99; 32]),
         peers_min: 2,
-        majority_only: false,
+        quorum: QuorumRule::Available,
         elements: 94_528,
         capacity: Capacity::Counted(100),
         authorities: None,
@@ -86,7 +86,7 @@ fn a_minted_weight_is_no_link() {
     for weight in [u64::MAX / 4, u64::MAX] {
         let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };
         let roster = Roster {
-            series: base.regrouped(digest),
+            series: base.regrouped(wire::opening_digest(&run, &openings[0])),
             attempt: 1,
             proposer,
             members: members.iter().map(member).collect(),

@@ -3,6 +3,11 @@
 use super::*;
 
 #[test]
+fn r32_is_missed() {
+    missed(Rule::R32, forged::r32_one_of_five_keeps_chunks_of_rings_that_never_were);
+}
+
+#[test]
 fn g1_is_missed() {
     missed(Rule::G1, guests::who_asks_for_the_next_attempt_stops_no_three);
 }
