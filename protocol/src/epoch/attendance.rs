@@ -7,7 +7,6 @@ use crate::id::PeerId;
 use crate::message::{Absence, Series, Voter};
 use crate::roll::Seen;
 use crate::step::Step;
-use crate::wire;
 
 use super::{Rule, State};
 
@@ -171,8 +170,8 @@ impl State {
         let Some(index) = chain.iter().position(|series| *series == beat.series) else {
             return true;
         };
-        let ours = self.slot.openings.get(index);
-        let ours = ours.map(|opening| wire::regroup_digest(&self.law.run, &opening.regroup));
+        let ours = self.slot.openings.get(index).and_then(|opening| opening.joins.first());
+        let ours = ours.map(|(_, join, _)| join.regroup);
         // A peer that joined ours may have said before that it had joined one that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.term.entered);
         (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
