@@ -378,8 +378,9 @@ impl State {
         }
         let ballot = self.ballot(digest);
         ballot.roster.get_or_insert_with(|| Arc::new(opened.roster.clone()));
-        let accepts = opened.accepts.iter().take(MEMBERS_MAX).copied();
-        ballot.accepts.extend(accepts.filter(|(peer, _)| opened.roster.member(peer).is_some()));
+        for (peer, signature) in &opened.accepts {
+            ballot.accepts.entry(*peer).or_insert(*signature);
+        }
         self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
     }
 

@@ -78,14 +78,21 @@ impl Ballot {
         voters: &[Voter],
         update: Digest,
     ) -> Vec<(PeerId, Signature)> {
+        let Some(roster) = &self.roster else { return Vec::new() };
         let votes = |peer: &PeerId| voters.iter().any(|voter| voter.peer == *peer);
-        let free = self.roster.as_ref().is_some_and(|roster| roster.is_free());
-        if rule.prepares() && free {
-            let holds = self.prepared.iter().filter(|(peer, (u, _))| *u == update && votes(peer));
-            return holds.map(|(peer, (_, signature))| (*peer, *signature)).collect();
+        if !(rule.prepares() && roster.is_free()) {
+            return self.acceptors(roster).filter(|(peer, _)| votes(peer)).collect();
         }
-        let accepted = self.accepts.iter().filter(|(peer, _)| votes(peer));
-        accepted.map(|(peer, signature)| (*peer, *signature)).collect()
+        // A voter may have spoken of it before it was known, and be no member.
+        let holds = |peer: &PeerId| votes(peer) && roster.member(peer).is_some();
+        let held = self.prepared.iter().filter(|(peer, (u, _))| *u == update && holds(peer));
+        held.map(|(peer, (_, signature))| (*peer, *signature)).collect()
+    }
+
+    /// The members of this ballot's roster that accepted it, each with its signature.
+    pub(super) fn acceptors(&self, roster: &Roster) -> impl Iterator<Item = (PeerId, Signature)> {
+        let members = self.accepts.iter().filter(|(peer, _)| roster.member(peer).is_some());
+        members.map(|(peer, signature)| (*peer, *signature))
     }
 
     /// Whether our ring was lost, and nobody has got its update.

@@ -49,9 +49,8 @@ impl State {
         for keep in &roster.keep {
             let Some(ballot) = self.slot.ballots.get(&keep.roster) else { continue };
             let Some(kept) = &ballot.roster else { continue };
-            let accepts = ballot.accepts.iter().map(|(peer, signature)| (*peer, *signature));
             let (series, roster) = (self.series(), kept.as_ref().clone());
-            let opened = Opened { series, roster, accepts: accepts.collect() };
+            let opened = Opened { series, roster, accepts: ballot.acceptors(kept).collect() };
             step.put(Output::Send(to, self.seal(Message::Opened(opened))));
         }
     }
