@@ -295,7 +295,7 @@ impl Law {
             && receipt.update == *update
             && receipt.series.is_beside(series)
             && self.check_parts(&receipt.parts).is_ok()
-            && self.is_accepted(roster, voters, &self.grounds(voted))
+            && self.grounds(voted).is_some_and(|by| self.is_accepted(roster, voters, &by))
     }
 
     /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one of `chain`, accepted
@@ -304,9 +304,9 @@ impl Law {
     pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
         let Opened { roster, accepts, .. } = opened;
         let voters = chain.iter().find(|(series, _)| roster.series == *series);
-        voters.is_some_and(|(_, voters)| {
-            self.ring_opens(roster, voters, &self.acceptors(roster, accepts))
-        })
+        voters
+            .zip(self.acceptors(roster, accepts))
+            .is_some_and(|((_, voters), accepted)| self.ring_opens(roster, voters, &accepted))
     }
 
     /// Whether the ring of a roster opens, once these have accepted it (R5, R32).
@@ -328,15 +328,19 @@ impl Law {
         self.quorum.holds(voters, |voter| accepted.contains(&voter.peer) && names(voter))
     }
 
-    /// The members of a roster whose signature says that they accepted it.
-    fn acceptors(&self, roster: &Roster, accepts: &[(PeerId, Signature)]) -> BTreeSet<PeerId> {
+    /// The members that accepted a roster, if each of these signatures says so.
+    fn acceptors(
+        &self,
+        roster: &Roster,
+        accepts: &[(PeerId, Signature)],
+    ) -> Option<BTreeSet<PeerId>> {
         let digest = wire::roster_digest(&self.run, roster);
         let accept = Message::Accept(Accept { series: roster.series, roster: digest });
         self.signers_of(roster, &accept, accepts)
     }
 
-    /// The members whose signature is ground for a vote.
-    fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> BTreeSet<PeerId> {
+    /// The members that gave ground for a vote, if each of its signatures does.
+    fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> Option<BTreeSet<PeerId>> {
         if !(self.quorum.prepares() && roster.is_free()) {
             return self.acceptors(roster, accepts);
         }
@@ -345,16 +349,22 @@ impl Law {
         self.signers_of(roster, &Message::Prepared(prepared), accepts)
     }
 
+    /// The authors of signatures over a message: `None` where there are too many, or where one is repeated, of no member,
+    /// or wrong. Proofs are kept and passed on as they came, so nothing idle may be in them.
     fn signers_of(
         &self,
         roster: &Roster,
         message: &Message,
         signatures: &[(PeerId, Signature)],
-    ) -> BTreeSet<PeerId> {
-        let signed = |(author, signature): &&(PeerId, Signature)| {
-            roster.member(author).is_some() && self.signed(author, message, signature)
+    ) -> Option<BTreeSet<PeerId>> {
+        let mut authors = BTreeSet::new();
+        let signed = |(author, signature): &(PeerId, Signature)| {
+            authors.insert(*author)
+                && roster.member(author).is_some()
+                && self.signed(author, message, signature)
         };
-        signatures.iter().take(MEMBERS_MAX).filter(signed).map(|(author, _)| *author).collect()
+        let sound = signatures.len() <= MEMBERS_MAX && signatures.iter().all(signed);
+        sound.then_some(authors)
     }
 
     /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
@@ -479,6 +489,57 @@ mod tests {
         let series = Series { epoch: 1, parent: Digest::ZERO, regroup: None };
         let (update, members, parts) = (Digest::ZERO, members(ring), vec![part]);
         check_sums(100, &Receipt { series, trust: None, update, members, parts })
+    }
+
+    /// What a quorum of three signed proves their votes; one idle signature more, and it proves nothing.
+    #[test]
+    fn r8_a_ground_holds_no_idle_signature() {
+        let keys = [1, 2, 3, 4].map(|seed| Keypair::from_seed(&[seed; 32]));
+        let member = |key: &Keypair| {
+            let (peer, log) = (key.peer(), LogId([1; 16]));
+            Member { peer, log, incarnation: 1, weight: 10 }
+        };
+        let members: Vec<Member> = keys[..3].iter().map(member).collect();
+        let voters: Vec<Voter> = members.iter().map(Member::voter).collect();
+        let series = Series { epoch: 2, parent: Digest([2; 32]), regroup: None };
+        let roster = Roster {
+            series,
+            attempt: 1,
+            proposer: members[0].peer,
+            members,
+            heard: Vec::new(),
+            adopt: None,
+            trust: None,
+            keep: Vec::new(),
+        };
+        let (run, quorum) = (RunId([9; 32]), QuorumRule::Available);
+        let (peers_min, elements, capacity) = (1, 1, Capacity::Counted(100));
+        let key = keys[0].clone();
+        let law = Law { run, key, peers_min, quorum, elements, capacity, authorities: None };
+        let digest = wire::roster_digest(&run, &roster);
+        let accept = |by: &Keypair| {
+            let accept = Message::Accept(Accept { series, roster: digest });
+            (by.peer(), wire::seal(by, &run, accept).signature())
+        };
+        let holds = |accepts: Vec<(PeerId, Signature)>| {
+            let (roster, update) = (roster.clone(), Digest([5; 32]));
+            let voted = Voted { depth: 0, roster, update, accepts };
+            law.has_ground(&[(series, voters.clone())], &voted)
+        };
+        let [a, b, c, stranger] = keys.each_ref().map(accept);
+        assert!(holds(vec![a, b]) && holds(vec![a, b, c]));
+        assert!(!holds(vec![a]) && !holds(vec![a, a]), "no majority");
+        assert!(!holds(vec![a, b, b]), "repeated");
+        assert!(!holds(vec![a, b, stranger]), "of no member");
+        assert!(!holds(vec![a, b, (c.0, a.1)]), "wrong");
+        let many = (0..=MEMBERS_MAX).map(|_| a).collect();
+        assert!(!holds(many), "too many");
+        let opened = |accepts: Vec<(PeerId, Signature)>| {
+            let opened = Opened { series, roster: roster.clone(), accepts };
+            law.has_opened(&[(series, voters.clone())], &opened)
+        };
+        assert!(opened(vec![a, b, c]) && !opened(vec![a, b]), "the ring opens with all");
+        assert!(!opened(vec![a, b, c, (c.0, a.1)]), "a wrong one beside the right one");
     }
 
     #[test]

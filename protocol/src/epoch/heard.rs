@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
-use crate::message::{
-    Ground, Heard, MEMBERS_MAX, Message, Opened, Ranked, Roster, Series, Status, Voter,
-};
+use crate::message::{Ground, Heard, Message, Opened, Ranked, Roster, Series, Status, Voter};
 use crate::output::Output;
 use crate::step::Step;
 use crate::wire;
@@ -103,8 +101,9 @@ impl State {
         }
         let ballot = self.ballot(digest);
         ballot.roster.get_or_insert_with(|| Arc::new(opened.roster.clone()));
-        let accepts = opened.accepts.iter().take(MEMBERS_MAX).copied();
-        ballot.accepts.extend(accepts.filter(|(peer, _)| opened.roster.member(peer).is_some()));
+        for (peer, signature) in &opened.accepts {
+            ballot.accepts.entry(*peer).or_insert(*signature);
+        }
         self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
     }
 
@@ -136,9 +135,10 @@ impl State {
         for keep in &roster.keep {
             let Some(ballot) = self.slot.ballots.get(&keep.roster) else { continue };
             let Some(kept) = &ballot.roster else { continue };
-            let accepts = ballot.accepts.iter().map(|(peer, signature)| (*peer, *signature));
             let (series, roster) = (self.series(), kept.as_ref().clone());
-            let opened = Opened { series, roster, accepts: accepts.collect() };
+            let members = ballot.accepts.iter().filter(|(peer, _)| kept.member(peer).is_some());
+            let accepts = members.map(|(peer, signature)| (*peer, *signature)).collect();
+            let opened = Opened { series, roster, accepts };
             step.put(Output::Send(to, self.seal(Message::Opened(opened))));
         }
     }

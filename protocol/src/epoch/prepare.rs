@@ -101,9 +101,10 @@ impl State {
     /// The signatures that are the ground of a vote for this update of a roster.
     pub(super) fn ground_of(&self, digest: Digest, update: Digest) -> Vec<(PeerId, Signature)> {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return Vec::new() };
-        let votes = |peer: &PeerId| self.names_voter(peer);
-        let free = ballot.roster.as_ref().is_some_and(|roster| roster.is_free());
-        if self.law.quorum.prepares() && free {
+        let Some(roster) = &ballot.roster else { return Vec::new() };
+        // A voter may have spoken of it before it was known, and be no member.
+        let votes = |peer: &PeerId| self.names_voter(peer) && roster.member(peer).is_some();
+        if self.law.quorum.prepares() && roster.is_free() {
             let holds = ballot.prepared.iter().filter(|(peer, (u, _))| *u == update && votes(peer));
             return holds.map(|(peer, (_, signature))| (*peer, *signature)).collect();
         }
