@@ -5,13 +5,7 @@ use intellect_protocol::message::{Prepared, QuorumRule};
 use super::*;
 
 fn run(count: usize) -> Result<(World, Vec<usize>), Violation> {
-    let mut stage = World::scene_with(count, 0, QuorumRule::Byzantine, OFF.get());
-    let hosts: Vec<usize> = (0..count).collect();
-    stage.start(&hosts);
-    assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);
-    let order = stage.voters(0);
-    assert_eq!(order.len(), count, "everyone founds");
-    Ok((stage, order))
+    found(World::scene_with(count, 0, QuorumRule::Byzantine, OFF.get()), count)
 }
 
 /// Five of seven decide; four wait, without a Regroup, and go on once a fifth is back.

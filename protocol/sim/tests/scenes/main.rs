@@ -70,7 +70,11 @@ fn founded(
     spare: usize,
     without: Option<Rule>,
 ) -> Result<(World, Vec<usize>), Violation> {
-    let mut stage = scene(count + spare, 0, without);
+    found(scene(count + spare, 0, without), count)
+}
+
+/// The first `count` hosts found a run and commit epoch 1; they are returned in their order as voters.
+fn found(mut stage: World, count: usize) -> Result<(World, Vec<usize>), Violation> {
     let hosts: Vec<usize> = (0..count).collect();
     stage.start(&hosts);
     assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);

@@ -52,7 +52,8 @@ fn heard_of(stranger: &Stranger, authors: &BTreeSet<PeerId>) -> usize {
 /// Well-signed messages as long as gossip carries them, which nobody needs.
 #[test]
 fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
-    const SECONDS: u64 = 8;
+    // More than all nodes together may pass on in the time that it takes: see the last assertion.
+    const BYTES: usize = 4_000_000;
     let mut honest = Honest::train();
     let mut stranger = Stranger::enter(200, &mut honest.one);
     let mut witness = Stranger::enter(201, &mut honest.two);
@@ -63,7 +64,8 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     let run = stranger.run;
     let (mut sent, mut repeat) = (0, 0_u32);
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(SECONDS) {
+    while sent < BYTES {
+        assert!(start.elapsed() < Duration::from_secs(40), "{sent} bytes in 40 s");
         for key in &keys {
             repeat += 1;
             let living = wire::seal(key, &run, ready(&beat, repeat.into()));
@@ -79,9 +81,11 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     }
     witness.live(Duration::from_secs(1));
     let passed_on = heard_of(&witness, &authors);
-    println!("{sent} bytes were sent, {passed_on} passed on");
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{sent} bytes were sent in {seconds} s, {passed_on} passed on");
     // 40 kB/s, and what may come at once.
-    assert!(sent > 4_000_000 && passed_on < 700_000, "{passed_on} of {sent} bytes were passed on");
+    let most = 340_000.0 + 40_000.0 * seconds;
+    assert!((passed_on as f64) < most, "{passed_on} of {sent} bytes were passed on, of {most}");
     drop((stranger, witness));
     honest.expect_no_harm();
 }
