@@ -1,12 +1,12 @@
-//! `/intellect/manifest/1`: the signed manifests that a peer can hand out; `/intellect/papers/1`: what
+//! `/intellect/manifest/1`: the signed manifests that a peer can hand out; `/intellect/notices/1`: what
 //! the organiser of a run has signed since.
 //!
-//! Request: one frame, empty or a RunId (32 bytes); papers are always those of a run. Answer: at most
-//! 16 frames, each a signed file of at most 64 KiB, or 64 papers of at most 8 KiB and a little, then the end of the
+//! Request: one frame, empty or a RunId (32 bytes); notices are always those of a run. Answer: at most
+//! 16 frames, each a signed file of at most 64 KiB, or 64 notices of at most 8 KiB and a little, then the end of the
 //! stream. To this module a file is opaque bytes: the asker checks its signature and derives the
 //! RunId itself, so who answers need not be trusted.
 //!
-//! A file of papers is a row of such frames, so that whoever has one can put it beside the manifest of
+//! A file of notices is a row of such frames, so that whoever has one can put it beside the manifest of
 //! an entry point.
 
 use std::{
@@ -26,8 +26,8 @@ use crate::frame::{self, FrameError};
 /// The protocol id.
 pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/intellect/manifest/1");
 
-/// The protocol id of papers.
-pub const PAPERS: StreamProtocol = StreamProtocol::new("/intellect/papers/1");
+/// The protocol id of notices.
+pub const NOTICES: StreamProtocol = StreamProtocol::new("/intellect/notices/1");
 
 /// Most files in an answer.
 pub const FILES_MAX: usize = 16;
@@ -35,11 +35,11 @@ pub const FILES_MAX: usize = 16;
 /// Most bytes of one file.
 pub const FILE_BYTES_MAX: u32 = 64 * 1024;
 
-/// Most papers of one run.
-pub const PAPERS_MAX: usize = 64;
+/// Most notices of one run.
+pub const NOTICES_MAX: usize = 64;
 
-/// Most bytes of one paper.
-pub const PAPER_BYTES_MAX: u32 = 8 * 1024 + 16;
+/// Most bytes of one notice.
+pub const NOTICE_BYTES_MAX: u32 = 8 * 1024 + 16;
 
 /// How long a whole exchange may take: 1 MiB over 1 Mbit/s is 8 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
@@ -87,18 +87,18 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     ask_for(stream, request, FILES_MAX, FILE_BYTES_MAX).await
 }
 
-/// Asks for the papers of `run`.
+/// Asks for the notices of `run`.
 ///
 /// # Errors
 /// See [`AskError`].
 ///
 /// # Cancel safety
 /// Not cancel safe; drop the stream with it.
-pub async fn ask_papers<S: AsyncRead + AsyncWrite + Unpin>(
+pub async fn ask_notices<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     run: [u8; 32],
 ) -> Result<Vec<Vec<u8>>, AskError> {
-    ask_for(stream, &run, PAPERS_MAX, PAPER_BYTES_MAX).await
+    ask_for(stream, &run, NOTICES_MAX, NOTICE_BYTES_MAX).await
 }
 
 async fn ask_for<S: AsyncRead + AsyncWrite + Unpin>(
@@ -118,38 +118,38 @@ async fn ask_for<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(files)
 }
 
-/// The papers in a file; of one that ends inside a paper, or has a longer one, those before it. No
-/// file is no papers.
+/// The notices in a file; of one that ends inside a notice, or has a longer one, those before it. No
+/// file is no notices.
 ///
 /// # Errors
 /// What the system says.
-pub fn read_papers(path: &Path) -> io::Result<Vec<File>> {
+pub fn read_notices(path: &Path) -> io::Result<Vec<File>> {
     let mut bytes = Vec::new();
-    let limit = u64::from(PAPER_BYTES_MAX + 4) * PAPERS_MAX as u64;
+    let limit = u64::from(NOTICE_BYTES_MAX + 4) * NOTICES_MAX as u64;
     match Disk::open(path) {
         Ok(file) => _ = file.take(limit).read_to_end(&mut bytes)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let (mut papers, mut rest): (Vec<File>, _) = (Vec::new(), bytes.as_slice());
+    let (mut notices, mut rest): (Vec<File>, _) = (Vec::new(), bytes.as_slice());
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
         let split = usize::try_from(length).ok().and_then(|length| after.split_at_checked(length));
-        let Some((paper, after)) = split.filter(|_| length <= PAPER_BYTES_MAX) else { break };
-        papers.push(paper.into());
+        let Some((notice, after)) = split.filter(|_| length <= NOTICE_BYTES_MAX) else { break };
+        notices.push(notice.into());
         rest = after;
     }
-    Ok(papers)
+    Ok(notices)
 }
 
-/// The bytes of a file of papers.
+/// The bytes of a file of notices.
 #[must_use]
-pub fn papers_file<'a>(papers: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn notices_file<'a>(notices: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for paper in papers.into_iter().take(PAPERS_MAX) {
-        if let Ok(length @ ..=PAPER_BYTES_MAX) = u32::try_from(paper.len()) {
+    for notice in notices.into_iter().take(NOTICES_MAX) {
+        if let Ok(length @ ..=NOTICE_BYTES_MAX) = u32::try_from(notice.len()) {
             bytes.extend(length.to_le_bytes());
-            bytes.extend_from_slice(paper);
+            bytes.extend_from_slice(notice);
         }
     }
     bytes
@@ -172,7 +172,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         [] => None,
         bytes => Some(bytes.try_into().map_err(|_| ServeError::Meaningless(bytes.len()))?),
     };
-    for file in choose(run).await.iter().take(FILES_MAX.max(PAPERS_MAX)) {
+    for file in choose(run).await.iter().take(FILES_MAX.max(NOTICES_MAX)) {
         frame::write(&mut stream, file).await.map_err(FrameError::from)?;
     }
     stream.close().await.map_err(FrameError::from)?;
@@ -232,21 +232,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_papers_is_read_as_far_as_it_is_whole() {
+    fn a_file_of_notices_is_read_as_far_as_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.papers");
-        assert!(read_papers(&path).unwrap().is_empty());
-        let papers: Vec<Vec<u8>> = (0..80).map(|n| vec![n; 10]).collect();
-        let bytes = papers_file(papers.iter().map(Vec::as_slice));
+        let path = folder.path().join("run.notices");
+        assert!(read_notices(&path).unwrap().is_empty());
+        let notices: Vec<Vec<u8>> = (0..80).map(|n| vec![n; 10]).collect();
+        let bytes = notices_file(notices.iter().map(Vec::as_slice));
         std::fs::write(&path, &bytes).unwrap();
-        let read = read_papers(&path).unwrap();
-        assert_eq!(read.len(), PAPERS_MAX);
-        assert!(read.iter().zip(&papers).all(|(one, other)| **one == **other));
+        let read = read_notices(&path).unwrap();
+        assert_eq!(read.len(), NOTICES_MAX);
+        assert!(read.iter().zip(&notices).all(|(one, other)| **one == **other));
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(read_papers(&path).unwrap().len(), PAPERS_MAX - 1);
-        // A length that nobody writes, and what is too long for any paper.
+        assert_eq!(read_notices(&path).unwrap().len(), NOTICES_MAX - 1);
+        // A length that nobody writes, and what is too long for any notice.
         std::fs::write(&path, [0xff; 100]).unwrap();
-        assert!(read_papers(&path).unwrap().is_empty());
-        assert!(papers_file([vec![0; PAPER_BYTES_MAX as usize + 1].as_slice()]).is_empty());
+        assert!(read_notices(&path).unwrap().is_empty());
+        assert!(notices_file([vec![0; NOTICE_BYTES_MAX as usize + 1].as_slice()]).is_empty());
     }
 }

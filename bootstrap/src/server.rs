@@ -1,5 +1,5 @@
 //! The public entry point: a Kademlia server, a relay, an AutoNAT server, and the signed manifests
-//! that it was given, handed out as opaque bytes, with the papers that lie beside each.
+//! that it was given, handed out as opaque bytes, with the notices that lie beside each.
 //!
 //! It decides nothing and nobody needs it after entering: peers that know one another go on
 //! without it. So it keeps no state but its key, and a restart at the same address is unnoticed.
@@ -59,8 +59,8 @@ pub struct Offer {
     pub run: [u8; 32],
     /// Its signed manifest.
     pub manifest: manifest::File,
-    /// The file of its papers, read whenever somebody asks for them; there need not be one.
-    pub papers: PathBuf,
+    /// The file of its notices, read whenever somebody asks for them; there need not be one.
+    pub notices: PathBuf,
 }
 
 /// What an entry point tells of itself.
@@ -124,7 +124,7 @@ pub async fn serve(
     let routed = config.listen.iter().any(is_routed);
     let behaviour = Entry {
         discovery: Discovery::new(&config.key, relay_client, Role::Entry { routed }),
-        streams: streams::Behaviour::new(&[manifest::PROTOCOL, manifest::PAPERS]),
+        streams: streams::Behaviour::new(&[manifest::PROTOCOL, manifest::NOTICES]),
     };
     let me = config.key.public().to_peer_id();
     let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
@@ -255,8 +255,8 @@ impl Server {
         let (offers, unlisted) = (Arc::clone(&self.offers), self.unlisted);
         self.answers.spawn(async move {
             let answer = manifest::serve(stream, async move |run| {
-                if protocol == manifest::PAPERS {
-                    return papers(offers, run).await;
+                if protocol == manifest::NOTICES {
+                    return notices(offers, run).await;
                 }
                 let named = |offer: &&Offer| run.map_or(!unlisted, |run| run == offer.run);
                 offers.iter().filter(named).map(|offer| offer.manifest.clone()).collect()
@@ -278,15 +278,15 @@ impl Server {
     }
 }
 
-/// The papers of a run, as they lie on the disk now. Those of no run that is named are none.
-async fn papers(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::File> {
+/// The notices of a run, as they lie on the disk now. Those of no run that is named are none.
+async fn notices(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::File> {
     let Some(offer) = offers.iter().find(|offer| Some(offer.run) == run) else {
         return Vec::new();
     };
-    let path = offer.papers.clone();
+    let path = offer.notices.clone();
     let read = tokio::task::spawn_blocking(move || {
-        manifest::read_papers(&path).unwrap_or_else(|error| {
-            tracing::warn!(%error, path = %path.display(), "papers cannot be read");
+        manifest::read_notices(&path).unwrap_or_else(|error| {
+            tracing::warn!(%error, path = %path.display(), "notices cannot be read");
             Vec::new()
         })
     });

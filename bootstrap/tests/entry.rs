@@ -26,18 +26,18 @@ fn config(listen: &str) -> Config {
         offers: vec![Offer {
             run: RUN,
             manifest: b"a signed file".as_slice().into(),
-            papers: PathBuf::new(),
+            notices: PathBuf::new(),
         }],
         unlisted: false,
         line: None,
     }
 }
 
-/// The same for who names the run, with papers at `papers`.
-fn unlisted(papers: &Path) -> Config {
+/// The same for who names the run, with notices at `notices`.
+fn unlisted(notices: &Path) -> Config {
     let mut config = config("/ip4/127.0.0.1/tcp/0");
     config.unlisted = true;
-    config.offers[0].papers = papers.to_owned();
+    config.offers[0].notices = notices.to_owned();
     config
 }
 
@@ -72,7 +72,7 @@ async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
     ask_for(address, manifest::PROTOCOL, None).await
 }
 
-/// The same by name, for manifests or papers.
+/// The same by name, for manifests or notices.
 async fn ask_for(
     address: Multiaddr,
     protocol: StreamProtocol,
@@ -96,8 +96,8 @@ async fn ask_for(
     tokio::select! {
         files = async {
             let stream = opening.await.unwrap().unwrap();
-            match run.filter(|_| protocol == manifest::PAPERS) {
-                Some(run) => manifest::ask_papers(stream, run).await,
+            match run.filter(|_| protocol == manifest::NOTICES) {
+                Some(run) => manifest::ask_notices(stream, run).await,
                 None => manifest::ask(stream, run).await,
             }
         } => files.unwrap(),
@@ -123,15 +123,15 @@ async fn an_unlisted_run_is_for_who_names_it() {
     }
 }
 
-/// Papers come later than the manifest: nobody starts the entry point again for them.
+/// Notices come later than the manifest: nobody starts the entry point again for them.
 #[tokio::test]
-async fn the_papers_beside_a_manifest_are_handed_out_as_they_are_now() {
+async fn the_notices_beside_a_manifest_are_handed_out_as_they_are_now() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.papers");
+    let path = folder.path().join("run.notices");
     let (_server, address) = start_with(unlisted(&path)).await;
-    let asked = async |run| ask_for(address.clone(), manifest::PAPERS, Some(run)).await;
+    let asked = async |run| ask_for(address.clone(), manifest::NOTICES, Some(run)).await;
     assert!(asked(RUN).await.is_empty());
-    std::fs::write(&path, manifest::papers_file([b"one".as_slice(), b"two"])).unwrap();
+    std::fs::write(&path, manifest::notices_file([b"one".as_slice(), b"two"])).unwrap();
     assert_eq!(asked(RUN).await, [b"one", b"two"]);
     assert!(asked([8; 32]).await.is_empty());
 }

@@ -12,13 +12,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use intellect_protocol::admit::Denied;
-use intellect_protocol::id::{PeerId, RunId};
+use intellect_protocol::admit::{Denied, Judge, Level};
+use intellect_protocol::id::PeerId;
 use intellect_protocol::ledger::Ledger;
 use intellect_protocol::lobby::{InForce, Outcome, Reception, Visit};
-use intellect_protocol::manifest::Level;
 use intellect_protocol::message::Ticket;
-use intellect_protocol::sign::Keypair;
 
 use crate::manifest::Manifest;
 use crate::net;
@@ -26,9 +24,7 @@ use crate::net;
 /// Who is let in.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    run: RunId,
-    organiser: PeerId,
-    key: Keypair,
+    me: PeerId,
     /// What lets this node in.
     ticket: Option<Ticket>,
     /// Before the open epoch.
@@ -52,14 +48,14 @@ struct Answers {
 
 impl Admission {
     /// Of a node with this ticket, at genesis; `None` in an open run.
-    pub(crate) fn new(manifest: &Manifest, key: Keypair, ticket: Option<Ticket>) -> Option<Self> {
-        let Level::Invited(authorities) = &manifest.run.trust.level else { return None };
+    pub(crate) fn new(manifest: &Manifest, me: PeerId, ticket: Option<Ticket>) -> Option<Self> {
+        if manifest.run.trust.level == Level::Open {
+            return None;
+        }
         Some(Self {
-            run: manifest.id,
-            organiser: manifest.run.organiser,
-            key,
+            me,
             ticket,
-            ledger: Arc::new(Ledger::new(authorities.clone())),
+            ledger: Arc::new(Ledger::new(manifest.id, manifest.run.organiser)),
             epoch: 1,
             moved: false,
             shown: BTreeMap::new(),
@@ -74,9 +70,8 @@ impl Admission {
 
     /// Whether somebody can let this node in, as far as it can know itself.
     pub(crate) fn check(&self) -> Result<(), Denied> {
-        let me = self.key.peer();
-        let clock =
-            self.ticket.as_ref().map_or(Ok(()), |ticket| ticket.check_clock(unix_seconds()));
+        let me = self.me;
+        let clock = self.ticket.as_ref().map_or(Ok(()), check_clock);
         match self.ledger.admits(&me) {
             Ok(()) => Ok(()),
             Err(_) => self.judge(&me, self.ticket.as_ref()).and(clock),
@@ -131,17 +126,11 @@ impl Admission {
     }
 
     fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
-        let organiser = self.organiser;
-        let Some(ticket) = ticket else {
-            return Err(match self.ledger.admits(peer) {
-                Err(revoked @ Denied::PeerRevoked { .. }) => revoked,
-                _ => Denied::Uninvited { organiser },
-            });
-        };
+        let Some(ticket) = ticket else { return self.ledger.admits(peer) };
         if self.moved {
-            ticket.check_clock(unix_seconds())?;
+            check_clock(ticket)?;
         }
-        self.ledger.check_ticket(&self.key, &self.run, self.epoch, (peer, ticket))
+        self.ledger.check_ticket(self.epoch, peer, ticket)
     }
 
     /// Answers a visit while this node is not in the run yet: to who takes part it listens later.
@@ -172,8 +161,8 @@ impl Admission {
     pub(crate) fn reception(&self, outcome: Outcome) -> Reception {
         let (number, digest) = self.ledger.last();
         let since = self.ledger.since().saturating_add(1);
-        let decree = (number > 0).then_some(InForce { number, digest, since });
-        Reception { outcome, epoch: self.epoch.saturating_sub(1), decree }
+        let notice = (number > 0).then_some(InForce { number, digest, since });
+        Reception { outcome, epoch: self.epoch.saturating_sub(1), notice }
     }
 
     /// A peer has answered to what this node shows. What it says counts if it is let in itself. True where
@@ -206,12 +195,16 @@ impl Admission {
 
     /// Why nobody lets this node in, once that is clear.
     pub(crate) fn refused(&self, now: Instant) -> Option<String> {
-        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.key.peer()) {
+        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me) {
             return Some(revoked.to_string());
         }
         let (first, why) = self.answers.refused.as_ref()?;
         (now.saturating_duration_since(*first) >= REFUSED_FOR).then(|| why.clone())
     }
+}
+
+fn check_clock(ticket: &Ticket) -> Result<(), Denied> {
+    ticket.check_clock(unix_seconds(), Judge::Own)
 }
 
 /// The time, as invites have it.

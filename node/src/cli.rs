@@ -66,8 +66,8 @@ pub(crate) enum Verb {
     /// Says, as the organiser, which lineage is the run's: whoever has another one gives it up
     ///
     /// A node that has been cut off, or deceived, follows the lineage that has the state that the organiser
-    /// vouches for, however many tokens another one has. Each vouch is for a later state of the same lineage
-    /// as the one before.
+    /// attests, however many tokens another one has. Each attestation is of a later state of the same lineage
+    /// than the one before.
     Vouch(VouchArgs),
     /// Makes token files of documents, and explains them
     #[command(subcommand)]
@@ -323,16 +323,10 @@ pub(crate) struct ManifestNewArgs {
     /// Let peers hand these files to whoever lacks them: say so only if they may be passed on
     #[arg(long, requires = "data")]
     pub(crate) share: bool,
-    /// Take only peers with an invite, as `intellect-node invite new` makes them; else whoever comes is in
+    /// Take only peers with an invite, as `intellect-node invite new` makes them with the key that signs the
+    /// manifest; else whoever comes is in
     #[arg(long)]
     pub(crate) invited: bool,
-    /// Who signs invites, and revokes them: the 64 digits behind `organiser` that `keygen` prints; may be
-    /// given several times [default: the key that signs the manifest]
-    #[arg(long, value_name = "KEY", requires = "invited")]
-    pub(crate) authority: Vec<String>,
-    /// How many of them must sign each [default: 1]
-    #[arg(long, value_name = "N", requires = "authority", value_parser = from_one::<NonZeroUsize>)]
-    pub(crate) threshold: Option<NonZeroUsize>,
     /// Change one setting, as in `--set model.layers=6`; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

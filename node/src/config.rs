@@ -152,12 +152,6 @@ pub(crate) enum LocalError {
         /// The run of the invite.
         run: RunId,
     },
-    /// Authorities that no run can have.
-    #[error("--authority: the run {why}")]
-    Authorities {
-        /// What is wrong, and what to do.
-        why: &'static str,
-    },
     /// No such device, or none that this build can use.
     #[error("--device: {0}")]
     Device(DeviceError),

@@ -156,10 +156,10 @@ enum Done {
     Written(Box<Journal>, Result<(), StoreError>),
     /// An update is on the disk, or is not.
     Kept(Name, Result<(), StoreError>),
-    /// Papers have come.
-    Papers(Vec<Vec<u8>>),
-    /// Papers are on the disk, or are not.
-    PapersKept(Result<(), StoreError>),
+    /// Notices have come.
+    Notices(Vec<Vec<u8>>),
+    /// Notices are on the disk, or are not.
+    NoticesKept(Result<(), StoreError>),
     /// A state is on the disk, or is not.
     Saved(Result<Saved, StoreError>),
     /// A state was fetched; it contains our work in these blocks.
@@ -233,7 +233,7 @@ impl Driver {
     fn begin(&mut self) {
         let head = self.holdings.peer().head();
         self.reach(true);
-        self.ask_papers(None);
+        self.ask_notices(None);
         self.train(head.epoch.saturating_add(1), head.tokens);
         self.input(Input::Start);
     }
@@ -309,7 +309,7 @@ impl Driver {
                 self.tell.connected(peer, link);
                 self.hear(peer::Input::Linked(peer, link == net::Link::Direct));
                 if link == net::Link::Direct {
-                    self.ask_papers(Some(peer));
+                    self.ask_notices(Some(peer));
                 }
             }
             net::Event::Visit { from, visit, reply } => self.on_visit(from, *visit, reply),
@@ -398,8 +398,8 @@ impl Driver {
             }
             Done::Written(journal, result) => self.on_written(*journal, result),
             Done::Kept(name, result) => self.on_kept(name, result),
-            Done::Papers(papers) => self.on_papers(&papers),
-            Done::PapersKept(result) => self.on_papers_kept(result),
+            Done::Notices(notices) => self.on_notices(&notices),
+            Done::NoticesKept(result) => self.on_notices_kept(result),
             Done::Saved(result) => self.on_saved(result),
             Done::Loaded(table, state, spent) => {
                 self.command(worker::Command::Load { table, state, spent });

@@ -31,7 +31,8 @@ use intellect_protocol::holdings::Origin;
 use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::Quorum;
-use intellect_protocol::message::{Ticket, Voter, Vouch};
+use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
+use intellect_protocol::notices::Notices;
 use intellect_protocol::{epoch, peer, rule, sync};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +47,6 @@ use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::Interrupts;
-use crate::papers::{Papers, Signers};
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
@@ -140,7 +140,7 @@ async fn prepare(
     let data = data::look(local, &manifest, &store).await?;
     let identity = &home.identity;
     let ticket = ticket(local, identity, &manifest, &store)?;
-    let mut admission = Admission::new(&manifest, identity.keypair(), ticket);
+    let mut admission = Admission::new(&manifest, identity.peer(), ticket);
     if let Some(admission) = &admission {
         if !store.has_receipts() {
             check_ticket(admission, &manifest, home, (net, &store)).await?;
@@ -203,14 +203,22 @@ async fn check_ticket(
         Err(denied) if admission.ticket().is_none() => denied,
         checked => return Ok(checked?),
     };
-    // A decree may have.
-    let offers = net.handle.entry_papers(manifest.id).await.unwrap_or_default();
-    let papers: Vec<Arc<[u8]>> = offers.into_iter().map(|offer| offer.bytes.into()).collect();
-    let papers = Papers::read(&papers, &Signers::new(manifest, home.identity.keypair()));
-    if !papers.admits(&home.identity.peer()) {
+    // A notice may have.
+    let offers = net.handle.entry_notices(manifest.id).await.unwrap_or_default();
+    let offered: Vec<_> =
+        offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
+    let notices = notices(manifest).with(&offered);
+    let me = Clause::Admit(home.identity.peer());
+    if !notices.all().any(|notice| notice.clauses().contains(&me)) {
         return Err(denied.into());
     }
-    Ok(store.save_papers(&papers.all())?)
+    let bytes: Vec<Arc<[u8]>> = notices.all().map(|notice| notice.to_bytes().into()).collect();
+    Ok(store.save_notices(&bytes)?)
+}
+
+/// The notices of a run, none of which is known yet.
+fn notices(manifest: &Manifest) -> Notices {
+    Notices::new(manifest.id, manifest.run.organiser, manifest.run.trust.level)
 }
 
 /// What lets this node into a run of invited peers: made of the invite that was given, and kept, or what an
@@ -258,12 +266,10 @@ impl Opened<'_> {
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
-        let signers = Signers::new(&manifest, home.identity.keypair());
-        let papers = Papers::read(&store.papers()?, &signers);
-        let vouch = papers.vouch().cloned();
+        let kept = store.notices()?;
+        let kept = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect();
         let credentials = epoch::Credentials {
             ticket: admission.as_ref().and_then(Admission::ticket).cloned(),
-            decrees: papers.decrees(),
             unix: unix_seconds(),
         };
         let parts = Parts {
@@ -273,7 +279,7 @@ impl Opened<'_> {
                 &genesis,
                 &recovery,
                 local.follow,
-                (vouch, credentials),
+                (kept, credentials),
             ),
             manifest,
             source: files,
@@ -290,7 +296,6 @@ impl Opened<'_> {
             saved: recovery.saved,
             published,
             admission,
-            papers,
             epochs: local.epochs,
             tell: tell.clone(),
             stop: stop.clone(),
@@ -420,7 +425,7 @@ fn peer_config(
     genesis: &Snapshot,
     recovery: &Recovery,
     follow: Option<Digest>,
-    (vouch, credentials): (Option<Vouch>, epoch::Credentials),
+    (notices, credentials): (Vec<Notice>, epoch::Credentials),
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
@@ -441,7 +446,8 @@ fn peer_config(
             quorum: members.rule(),
             elements: elements as u64,
             capacity: run.capacity(manifest.work.tokens_per_step()),
-            authorities: run.trust.authorities().cloned(),
+            level: run.trust.level,
+            organiser: run.organiser,
             rules: rule::Rules::ALL,
         },
         epoch: epoch::Config {
@@ -457,8 +463,7 @@ fn peer_config(
             undo_time: sync::UNDO_TIME,
             unix,
             follow,
-            organiser: run.organiser,
-            vouch,
+            notices,
         },
         heartbeat: members.heartbeat,
         minority_grace: members.minority_grace,

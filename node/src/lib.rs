@@ -24,7 +24,6 @@ mod manifest;
 mod name;
 mod net;
 mod os;
-mod papers;
 mod preset;
 mod ring;
 mod rings;
@@ -215,7 +214,7 @@ impl Error {
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
-            | Self::Admit(AdmitError::Usage(_) | AdmitError::Given(_) | AdmitError::Label { .. })
+            | Self::Admit(AdmitError::Usage(_) | AdmitError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Bench(BenchError::Usage(_))

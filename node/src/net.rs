@@ -130,36 +130,36 @@ impl Handle {
         self.ask(|reply| Call::Offers { wanted, of, reply }, stopped).await
     }
 
-    /// Every paper of a run that somebody who is connected hands out. Waits 25 s at most.
+    /// Every notice of a run that somebody who is connected hands out. Waits 25 s at most.
     ///
     /// # Errors
-    /// See [`OfferError`]; most runs have no papers.
+    /// See [`OfferError`]; most runs have no notices.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn entry_papers(&self, run: RunId) -> Result<Vec<Offer>, OfferError> {
-        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Papers(run));
+    pub(crate) async fn entry_notices(&self, run: RunId) -> Result<Vec<Offer>, OfferError> {
+        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Notices(run));
         let of = Offerers::Everybody;
         self.ask(|reply| Call::Offers { wanted, of, reply }, stopped).await
     }
 
-    /// The papers of a run that one peer hands out. Waits 15 s at most.
+    /// The notices of a run that one peer hands out. Waits 15 s at most.
     ///
     /// # Errors
     /// Why there is no answer.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn papers(&self, peer: PeerId, run: RunId) -> Result<Vec<Vec<u8>>, Failure> {
-        self.ask(|reply| Call::Papers { peer, run, reply }, || Failure::Refused).await
+    pub(crate) async fn notices(&self, peer: PeerId, run: RunId) -> Result<Vec<Vec<u8>>, Failure> {
+        self.ask(|reply| Call::Notices { peer, run, reply }, || Failure::Refused).await
     }
 
     /// From now on these are handed out to who names the run.
-    pub(crate) fn serve_papers(&self, papers: Vec<Arc<[u8]>>) {
-        self.shared.papers.send_replace(papers);
+    pub(crate) fn serve_notices(&self, notices: Vec<Arc<[u8]>>) {
+        self.shared.notices.send_replace(notices);
     }
 
-    /// From now on only these are let in: the rest gets the lobby, and the manifest and its papers.
+    /// From now on only these are let in: the rest gets the lobby, and the manifest and its notices.
     /// To be said before [`Self::join`] in a run of invited peers.
     pub(crate) fn let_in(&self, these: HashSet<PeerId>) {
         self.shared.door.send_if_modified(|door| {

@@ -1,4 +1,4 @@
-//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, node.toml, papers, ticket, votes.log,
+//! Every file of a run in the data folder: `runs/<RunId>/{run.toml, node.toml, notices, ticket, votes.log,
 //! receipts.log, checkpoints/<epoch>.ckpt, genesis.ckpt, data/, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed, so that whoever
@@ -16,7 +16,7 @@ pub(crate) mod genesis;
 mod journal;
 pub(crate) mod links;
 mod log;
-mod papers;
+mod notices;
 
 use std::{
     ffi::OsStr,

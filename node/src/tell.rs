@@ -404,17 +404,9 @@ impl Teller {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
             Event::Admitted { who, invite, epoch } => self.admitted(who, invite, epoch),
-            Event::Revoked { who, decree, epoch } => self.revoked(who, decree, epoch),
+            Event::Revoked { who, notice, epoch } => self.revoked(who, notice, epoch),
             Event::Refused { who, why } => self.refused(who, &why.to_string()),
-            Event::Decree { decree, in_force } => self.decree(&decree, in_force),
-            Event::DecreeConflict { number, signers } => self.conflict(number, signers),
-            Event::DecreeVoid { decrees } => {
-                self.void(decrees.iter().map(|decree| decree.number).collect());
-            }
-            Event::Vouched { number, epoch } => {
-                self.say(&format!("the organiser vouches for epoch {epoch} (vouch {number})"));
-                self.emit(Some(epoch), events::Event::Vouched { number });
-            }
+            Event::Notice { notice, in_force } => self.notice(&notice, in_force),
             Event::Stuck { epoch, attempts } => {
                 let number = number_of(attempts, "attempt");
                 self.say(&format!("epoch {epoch}: {number} without a decision"));

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use intellect_protocol::admit::Level;
 use intellect_protocol::codec::Codec;
 use intellect_protocol::epoch::{self, Ring};
 use intellect_protocol::event::Event;
@@ -67,7 +68,8 @@ fn peer(index: u8) -> Peer {
             quorum: QuorumRule::Available,
             elements: 1,
             capacity: Capacity::Counted(125),
-            authorities: None,
+            level: Level::Open,
+            organiser: PeerId([9; 32]),
             rules: Rules::ALL,
         },
         me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
@@ -84,8 +86,7 @@ fn peer(index: u8) -> Peer {
             undo_time: sync::UNDO_TIME,
             unix: 0,
             follow: None,
-            organiser: PeerId([9; 32]),
-            vouch: None,
+            notices: Vec::new(),
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),
@@ -153,7 +154,7 @@ impl World {
             // Nothing is missed, given up or left in this story; a node does these too.
             Output::Abandon(_) | Output::Left => {}
             Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}
-            Output::Fetch { .. } | Output::Replay { .. } | Output::Vouch(_) => {}
+            Output::Fetch { .. } | Output::Replay { .. } => {}
         }
     }
 

@@ -41,7 +41,7 @@ mod roster;
 mod founders;
 mod salvage;
 mod gate;
-mod decrees;
+mod known;
 mod admission;
 mod standing;
 mod say;
@@ -62,6 +62,7 @@ use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::Votes;
 use crate::message::{Head, Message, Series, Voter};
+use crate::notices::Notices;
 use crate::output::Output;
 use crate::sign::Verified;
 use crate::step::{Ahead, Lead, Step};
@@ -74,8 +75,8 @@ pub use interface::{Config, Credentials, Durability, Input};
 
 use backoff::Waits;
 use ballot::Ballot;
-use decrees::Admission;
 use facts::Facts;
+use known::Admission;
 use reach::Reach;
 use series::Stage;
 use slot::Slot;
@@ -125,7 +126,8 @@ pub struct State {
 }
 
 impl State {
-    /// A machine whose head is `head`; `voters` decide the epoch after it, and `ledger` says who is in.
+    /// A machine whose head is `head`; `voters` decide the epoch after it, `ledger` says who is in, and
+    /// `notices` what the organiser has said.
     #[must_use]
     pub fn new(
         now: Time,
@@ -133,10 +135,11 @@ impl State {
         me: Me,
         config: Config,
         (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
+        notices: &Notices,
     ) -> Self {
-        let credentials = || config.credentials.clone();
+        let known = || (notices.clone(), config.credentials.clone());
         Self {
-            admission: ledger.map(|ledger| Admission::new(now, ledger, credentials())),
+            admission: ledger.map(|ledger| Admission::new(now, ledger, known())),
             weight_max: law.capacity.weight_max(None),
             law,
             me,
@@ -189,7 +192,6 @@ impl State {
             Input::Ahead(ahead) => self.ahead = ahead,
             Input::Linked(peer, linked) => self.reach.set_linked(step, peer, linked),
             Input::Reachable(dialable) => self.reach.set_dialable(dialable),
-            Input::Decree(decree) => self.on_decree(step, &decree),
             Input::Leave => self.on_leave(step),
         }
         self.advance(step);
@@ -206,6 +208,7 @@ impl State {
                     self.recover(step, Reason::Behind);
                 }
             }
+            Lead::Notices(notices) => self.take_notices(step, *notices),
             Lead::Link(from, link) => self.on_link(step, from, *link),
             Lead::Openings(from, openings) => self.on_openings(step, from, &openings),
             Lead::Enter { head, voters, median, ledger } => {
@@ -278,9 +281,6 @@ impl State {
     }
 
     fn on_message(&mut self, step: &mut Step<'_>, message: &Arc<Verified<Message>>) {
-        if let Message::Decree(decree) = message.body() {
-            return self.on_decree(step, decree);
-        }
         let Some(series) = message.body().series() else { return };
         let commit = matches!(message.body(), Message::Commit(_) | Message::Ready(_));
         if series != self.series() && !(commit && series.is_beside(&self.series())) {
@@ -311,10 +311,7 @@ impl State {
             Message::Commit(commit) => self.on_commit(step, from, commit),
             Message::Regroup(regroup) => self.on_regroup(step, message, regroup),
             Message::Join(join) => self.on_join(step, message, join),
-            Message::Heartbeat(_)
-            | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => {}
+            Message::Heartbeat(_) | Message::Leaving(_) | Message::Notice(_) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::admit::Denied;
 use crate::id::{Digest, PeerId};
-use crate::message::{Decree, Head, Receipt};
+use crate::message::{Head, Notice, Receipt};
 
 /// Why a peer counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,14 +107,11 @@ pub enum Event {
     Diverged { who: PeerId, mine: Digest, theirs: Digest },
     Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64, held: bool },
     ForkExcluded { first_epoch: u64 },
-    Vouched { number: u64, epoch: u64 },
     Stuck { epoch: u64, attempts: u64 },
     Admitted { who: PeerId, invite: Option<PeerId>, epoch: u64 },
-    Revoked { who: PeerId, decree: u64, epoch: u64 },
+    Revoked { who: PeerId, notice: u64, epoch: u64 },
     Refused { who: PeerId, why: Denied },
-    Decree { decree: Arc<Decree>, in_force: Option<u64> },
-    DecreeConflict { number: u64, signers: Vec<PeerId> },
-    DecreeVoid { decrees: Vec<Arc<Decree>> },
+    Notice { notice: Arc<Notice>, in_force: Option<u64> },
     Leaving,
 }
 

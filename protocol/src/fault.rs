@@ -167,8 +167,8 @@ pub enum CertificateFault {
     TwoJoins,
     #[error("tokens beyond all numbers")]
     TooManyTokens,
-    #[error("a vouch that the organiser has not signed")]
-    UnsignedVouch,
+    #[error("a notice that the organiser has not signed")]
+    UnsignedNotice,
     #[error(transparent)]
     Value(#[from] ValueFault),
     #[error(transparent)]
@@ -211,14 +211,14 @@ pub enum ValueFault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum AccessFault {
-    #[error("tickets or decrees in a run that is open to all")]
+    #[error("tickets or notices in a run that is open to all")]
     OpenToAll,
     #[error("a trust part that says nothing")]
     Empty,
     #[error("too many tickets")]
     ManyTickets,
-    #[error("too many decrees")]
-    ManyDecrees,
+    #[error("too many notices")]
+    ManyNotices,
     #[error("a trust part that is too long")]
     TooLong,
     #[error("tickets out of order")]
@@ -227,8 +227,8 @@ pub enum AccessFault {
     TicketOfWhoIsIn,
     #[error("a ticket of no member")]
     TicketOfNoMember,
-    #[error("a decree that is none of the authorities', or not the next")]
-    Decree,
+    #[error("a notice that is none of the organiser's, or not the next")]
+    Notice,
     #[error("a ticket that admits nobody")]
     Ticket,
     #[error("a member that nobody admitted")]
@@ -237,8 +237,8 @@ pub enum AccessFault {
     NoVoterLeft,
     #[error("keeps a share of a revoked peer")]
     RevokedShare,
-    #[error("decrees beside an adopted value")]
-    DecreesBesideValue,
+    #[error("notices beside an adopted value")]
+    NoticesBesideValue,
     #[error("revokes in a run that is open to all")]
     RevokesInOpenRun,
     #[error("a Regroup of somebody whom nobody admitted")]

@@ -310,7 +310,6 @@ impl State {
                 out.push(Output::Train { epoch, tokens });
             }
             peer::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
-            peer::Output::Vouch(vouch) => out.push(Output::Vouch(vouch)),
             peer::Output::Event(event) => out.push(Output::Event(event)),
             peer::Output::Left => out.push(Output::Left),
         }

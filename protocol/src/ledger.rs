@@ -1,11 +1,11 @@
 //! Who is in: a fold over the receipts of a lineage, and over nothing else (T1).
 //!
 //! Before epoch e the ledger is what the receipts up to e − 1 say: who was admitted, by which invite and since
-//! when, how often each invite was used, who and what was revoked, who signs, and the last decree. No server
+//! when, how often each invite was used, who and what was revoked, and the last notice. No server
 //! keeps it and no clock decides: equal lineages have equal ledgers (S8).
 //!
 //! [`Ledger::after`] folds one more receipt, which somebody has checked; [`Ledger::with`] checks, and folds, what a
-//! roster, a Regroup or a receipt brings along: its decrees in their order, then its tickets by peer. So uses are
+//! roster, a Regroup or a receipt brings along: its notices in their order, then its tickets by peer. So uses are
 //! exact although nobody counts centrally (T3).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,29 +13,25 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::admit::{Authorities, DecreeError, Denied};
+use crate::admit::Denied;
 use crate::fault::AccessFault;
 use crate::id::{Digest, PeerId, RunId};
-use crate::message::{Admissions, Clause, Decree, Receipt, Terms, Ticket, Voter};
-use crate::sign::Keypair;
+use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
+use crate::notices::{NoticeError, Point};
 use crate::wire;
 
 /// Peers in a ledger, and invites. As many again may be revoked without ever having come.
 pub const PEERS_MAX: usize = 4_096;
 
-/// Digests of decrees in a ledger, back from the last.
-pub const CHAIN_KEPT: usize = 64;
-
 /// Who is in after some epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ledger {
-    authorities: Authorities,
+    run: RunId,
+    organiser: PeerId,
     peers: BTreeMap<PeerId, Admitted>,
     invites: BTreeMap<PeerId, Account>,
-    /// Number of the last decree.
-    last: u64,
-    /// Digests of the last decrees, the oldest first.
-    chain: Vec<Digest>,
+    /// Number and digest of the last notice; zeros before the first.
+    last: Point,
     /// The epoch whose receipt it is the ledger after, of those that say something.
     epoch: u64,
 }
@@ -56,30 +52,28 @@ pub enum Via {
     Invite(PeerId),
     /// A ticket made out to it.
     Name,
-    /// The decree of this number.
-    Decree(u64),
+    /// The notice of this number.
+    Notice(u64),
 }
 
 /// What the ledger has of an invite.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Account {
-    /// What its authors called it.
+    /// What the organiser called it.
     pub label: String,
     /// How many it may admit; 0 while nobody has come by it.
     pub uses: u32,
     /// How many have come by it.
     pub spent: u32,
-    /// The invite that it is under.
-    pub under: Option<PeerId>,
     /// What revoked it.
     pub revoked: Option<Revocation>,
 }
 
-/// By which decree something was revoked, and the epoch whose receipt carries that.
+/// By which notice something was revoked, and the epoch whose receipt carries that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Revocation {
     /// Its number.
-    pub decree: u64,
+    pub notice: u64,
     /// The epoch.
     pub epoch: u64,
 }
@@ -89,8 +83,8 @@ pub struct Revocation {
 pub enum Unlawful {
     /// Out of bounds or out of order.
     Form(AccessFault),
-    /// A decree.
-    Decree(DecreeError),
+    /// A notice.
+    Notice(NoticeError),
     /// The ticket of a peer.
     Ticket(PeerId, Denied),
 }
@@ -101,7 +95,7 @@ impl Unlawful {
     pub fn fault(&self) -> AccessFault {
         match self {
             Self::Form(fault) => *fault,
-            Self::Decree(_) => AccessFault::Decree,
+            Self::Notice(_) => AccessFault::Notice,
             Self::Ticket(..) => AccessFault::Ticket,
         }
     }
@@ -110,15 +104,9 @@ impl Unlawful {
 impl Ledger {
     /// Before epoch 1: nobody is in.
     #[must_use]
-    pub fn new(authorities: Authorities) -> Self {
+    pub fn new(run: RunId, organiser: PeerId) -> Self {
         let (peers, invites) = (BTreeMap::new(), BTreeMap::new());
-        Self { authorities, peers, invites, last: 0, chain: Vec::new(), epoch: 0 }
-    }
-
-    /// Who signs.
-    #[must_use]
-    pub fn authorities(&self) -> &Authorities {
-        &self.authorities
+        Self { run, organiser, peers, invites, last: (0, Digest::ZERO), epoch: 0 }
     }
 
     /// Everybody who came or was revoked.
@@ -133,17 +121,10 @@ impl Ledger {
         &self.invites
     }
 
-    /// Number and digest of the last decree; zeros before the first.
+    /// Number and digest of the last notice; zeros before the first.
     #[must_use]
-    pub fn last(&self) -> (u64, Digest) {
-        (self.last, self.chain.last().copied().unwrap_or(Digest::ZERO))
-    }
-
-    /// Digest of the decree of this number, if it is one of the last ones.
-    #[must_use]
-    pub fn decreed(&self, number: u64) -> Option<Digest> {
-        let back = usize::try_from(self.last.checked_sub(number)?).ok()?;
-        self.chain.iter().nth_back(back).copied().filter(|_| number > 0)
+    pub fn last(&self) -> Point {
+        self.last
     }
 
     /// The epoch whose receipt changed it last; 0 before any.
@@ -165,13 +146,10 @@ impl Ledger {
     pub fn admits(&self, peer: &PeerId) -> Result<(), Denied> {
         match self.peers.get(peer) {
             Some(Admitted { revoked: Some(by), .. }) => {
-                Err(Denied::PeerRevoked { decree: by.decree, epoch: by.epoch })
+                Err(Denied::PeerRevoked { notice: by.notice, epoch: by.epoch })
             }
             Some(Admitted { came: Some(_), .. }) => Ok(()),
-            _ => {
-                let organiser = self.authorities.keys.first().copied().unwrap_or(*peer);
-                Err(Denied::Uninvited { organiser })
-            }
+            _ => Err(Denied::Uninvited { organiser: self.organiser }),
         }
     }
 
@@ -181,38 +159,27 @@ impl Ledger {
         self.peers.get(peer).is_some_and(|peer| peer.revoked.is_some())
     }
 
-    /// T3: whether a ticket admits `peer` in `epoch`, if nobody comes before it. `key` names the signature scheme.
+    /// T3: whether a ticket admits `peer` in `epoch`, if nobody comes before it.
     ///
     /// # Errors
     /// Why not, with the remedy.
-    pub fn check_ticket(
-        &self,
-        key: &Keypair,
-        run: &RunId,
-        epoch: u64,
-        (peer, ticket): (&PeerId, &Ticket),
-    ) -> Result<(), Denied> {
+    pub fn check_ticket(&self, epoch: u64, peer: &PeerId, ticket: &Ticket) -> Result<(), Denied> {
         if self.revokes(peer) {
             return self.admits(peer);
         }
-        let until = |until_epoch: u64| {
-            let over = until_epoch > 0 && epoch > until_epoch;
-            if over { Err(Denied::Over { until_epoch, epoch }) } else { Ok(()) }
-        };
         // What costs nothing comes first.
-        match ticket {
-            Ticket::Invited { invite, .. } => {
-                invite.all_terms().try_for_each(|terms| {
-                    until(terms.until_epoch)?;
-                    self.check_account(terms)
-                })?;
-            }
-            Ticket::Named { until_epoch, .. } => until(*until_epoch)?,
+        let until_epoch = match ticket {
+            Ticket::Invited { invite, .. } => invite.terms.until_epoch,
+            Ticket::Named { until_epoch, .. } => *until_epoch,
+        };
+        if until_epoch > 0 && epoch > until_epoch {
+            return Err(Denied::Over { until_epoch, epoch });
         }
+        ticket.terms().map_or(Ok(()), |terms| self.check_account(terms))?;
         if self.peers.len() >= PEERS_MAX {
             return Err(Denied::Full);
         }
-        ticket.verify(key, run, &self.authorities, peer)
+        ticket.verify(&self.organiser, &self.run, peer)
     }
 
     /// Whether an invite has uses left, and was not revoked.
@@ -222,7 +189,7 @@ impl Ledger {
             return if full { Err(Denied::Full) } else { Ok(()) };
         };
         match account.revoked {
-            Some(Revocation { decree, epoch }) => Err(Denied::InviteRevoked { decree, epoch }),
+            Some(Revocation { notice, epoch }) => Err(Denied::InviteRevoked { notice, epoch }),
             None if account.spent >= terms.uses => {
                 Err(Denied::Used { spent: account.spent, uses: terms.uses })
             }
@@ -230,38 +197,25 @@ impl Ledger {
         }
     }
 
-    /// Whether a decree is the next one. `key` names the signature scheme.
+    /// Whether a notice is the next one.
     ///
     /// # Errors
     /// Why not, with the remedy.
-    pub fn check_decree(
-        &self,
-        key: &Keypair,
-        run: &RunId,
-        decree: &Decree,
-    ) -> Result<(), DecreeError> {
-        let (last, digest) = self.last();
-        let (found, next) = (decree.number, last.saturating_add(1));
-        if decree.run != *run {
-            return Err(DecreeError::AnotherRun { run: *run, of: decree.run });
+    pub fn check_notice(&self, notice: &Notice) -> Result<(), NoticeError> {
+        let (known, digest) = self.last;
+        let number = notice.number;
+        if (number, notice.before) != (known.saturating_add(1), digest) {
+            return Err(NoticeError::Follows { number, known });
         }
-        if found != next {
-            return Err(DecreeError::Number { found, next });
-        }
-        if decree.before != digest {
-            return Err(DecreeError::Before { number: found });
-        }
-        decree.verify(key, run, &self.authorities)
+        notice.verify(&self.organiser, &self.run)
     }
 
-    /// The ledger with what is brought along to `epoch`, each part checked. `members` take part in that epoch, and
-    /// are not forgotten.
+    /// The ledger with what is brought along to `epoch`, each part checked. `members` take part in that epoch.
     ///
     /// # Errors
     /// The first part that does not hold.
     pub fn with(
         self: &Arc<Self>,
-        (key, run): (&Keypair, &RunId),
         epoch: u64,
         members: &BTreeSet<PeerId>,
         trust: Option<&Admissions>,
@@ -269,9 +223,9 @@ impl Ledger {
         let Some(trust) = trust else { return Ok(Arc::clone(self)) };
         trust.check().map_err(Unlawful::Form)?;
         let mut ledger = self.as_ref().clone();
-        for decree in &trust.decrees {
-            ledger.check_decree(key, run, decree).map_err(Unlawful::Decree)?;
-            ledger.take(epoch, members, decree);
+        for notice in &trust.notices {
+            ledger.check_notice(notice).map_err(Unlawful::Notice)?;
+            ledger.take(epoch, notice);
         }
         for ticket in &trust.tickets {
             let peer = ticket.peer();
@@ -282,7 +236,7 @@ impl Ledger {
                 return Err(Unlawful::Form(AccessFault::TicketOfNoMember));
             }
             ledger
-                .check_ticket(key, run, epoch, (&peer, ticket))
+                .check_ticket(epoch, &peer, ticket)
                 .map_err(|denied| Unlawful::Ticket(peer, denied))?;
             ledger.admit(epoch, ticket);
         }
@@ -293,9 +247,8 @@ impl Ledger {
     #[must_use]
     pub fn after(self: &Arc<Self>, receipt: &Receipt) -> Arc<Self> {
         let Some(trust) = &receipt.trust else { return Arc::clone(self) };
-        let members = receipt.members.iter().map(|member| member.peer).collect();
         let mut ledger = self.as_ref().clone();
-        trust.decrees.iter().for_each(|d| ledger.take(receipt.series.epoch, &members, d));
+        trust.notices.iter().for_each(|notice| ledger.take(receipt.series.epoch, notice));
         trust.tickets.iter().for_each(|ticket| ledger.admit(receipt.series.epoch, ticket));
         Arc::new(ledger)
     }
@@ -306,52 +259,42 @@ impl Ledger {
         receipt.voters().into_iter().filter(|voter| !self.revokes(&voter.peer)).collect()
     }
 
-    /// Takes a ticket that was checked: its peer is in, and a use of each invite that it comes by is spent.
+    /// Takes a ticket that was checked: its peer is in, and a use of the invite that it comes by is spent.
     pub fn admit(&mut self, epoch: u64, ticket: &Ticket) {
-        let via = match ticket {
-            Ticket::Invited { invite, .. } => {
-                let mut under = None;
-                for Terms { key, uses, label, .. } in invite.all_terms() {
-                    let account = self.invites.entry(*key).or_default();
-                    let spent = account.spent.saturating_add(1);
-                    let revoked = account.revoked;
-                    *account = Account { label: label.clone(), uses: *uses, spent, under, revoked };
-                    under = Some(*key);
-                }
-                Via::Invite(invite.innermost().key)
-            }
-            Ticket::Named { .. } => Via::Name,
-        };
+        let via = ticket.terms().map_or(Via::Name, |Terms { key, uses, label, .. }| {
+            let account = self.invites.entry(*key).or_default();
+            (account.label, account.uses) = (label.clone(), *uses);
+            account.spent = account.spent.saturating_add(1);
+            Via::Invite(*key)
+        });
         let came = Some((via, epoch));
         self.peers.insert(ticket.peer(), Admitted { came, revoked: None });
         self.epoch = epoch;
     }
 
-    /// Takes a decree that was checked.
-    pub fn take(&mut self, epoch: u64, members: &BTreeSet<PeerId>, decree: &Decree) {
-        let by = Revocation { decree: decree.number, epoch };
-        (self.last, self.epoch) = (decree.number, epoch);
-        self.chain.push(decree.digest());
-        if self.chain.len() > CHAIN_KEPT {
-            self.chain.remove(0);
-        }
-        for clause in &decree.clauses {
+    /// Takes a notice that was checked.
+    pub fn take(&mut self, epoch: u64, notice: &Notice) {
+        let by = Revocation { notice: notice.number, epoch };
+        (self.last, self.epoch) = (notice.place(), epoch);
+        for clause in notice.clauses() {
             match clause {
-                Clause::RevokePeer(peer) => self.revoke(*peer, by),
-                Clause::RevokeInvite { key, admitted } => self.revoke_invite(*key, *admitted, by),
-                Clause::Admit(peer) => self.admit_by(*peer, by),
-                Clause::Lift(key) => self.lift(key),
-                Clause::Authorities { keys, threshold } => {
-                    let threshold = usize::from(*threshold);
-                    self.authorities = Authorities { keys: keys.clone(), threshold };
-                }
-                // It opens a series (T12); who is in stays as it is.
-                Clause::Rescue { .. } => {}
-                Clause::Forget(peer) => {
-                    if !members.contains(peer) && !self.revokes(peer) {
-                        self.peers.remove(peer);
+                Clause::RevokePeer(peer) => {
+                    self.revoke(*peer, by);
+                    // Whoever is out may hold the code by which it came, and make itself another key.
+                    let came = self.peers.get(peer).and_then(|peer| peer.came);
+                    if let Some((Via::Invite(key), _)) = came {
+                        self.revoke_invite(key, by);
                     }
                 }
+                Clause::RevokeInvite { key, admitted } => {
+                    self.revoke_invite(*key, by);
+                    if *admitted {
+                        self.came_by(key).into_iter().for_each(|peer| self.revoke(peer, by));
+                    }
+                }
+                Clause::Admit(peer) => self.admit_by(*peer, by),
+                // It opens a series (T12); who is in stays as it is.
+                Clause::Rescue { .. } => {}
             }
         }
     }
@@ -363,44 +306,24 @@ impl Ledger {
         }
     }
 
-    fn revoke_invite(&mut self, key: PeerId, admitted: bool, by: Revocation) {
+    fn revoke_invite(&mut self, key: PeerId, by: Revocation) {
         if self.invites.len() < 2 * PEERS_MAX || self.invites.contains_key(&key) {
             self.invites.entry(key).or_default().revoked.get_or_insert(by);
         }
-        if !admitted {
-            return;
-        }
-        let is_of = |via: &Via| {
-            let Via::Invite(invite) = via else { return false };
-            let under = self.invites.get(invite).and_then(|account| account.under);
-            *invite == key || under == Some(key)
-        };
-        let came = self.peers.iter().filter(|(_, peer)| peer.came.is_some_and(|(v, _)| is_of(&v)));
-        let came: Vec<PeerId> = came.map(|(peer, _)| *peer).collect();
-        came.into_iter().for_each(|peer| self.revoke(peer, by));
     }
 
+    fn came_by(&self, invite: &PeerId) -> Vec<PeerId> {
+        let by =
+            |peer: &Admitted| matches!(peer.came, Some((Via::Invite(key), _)) if key == *invite);
+        self.peers.iter().filter(|(_, peer)| by(peer)).map(|(peer, _)| *peer).collect()
+    }
+
+    /// Whoever is in already stays as it came; a revocation is lifted.
     fn admit_by(&mut self, peer: PeerId, by: Revocation) {
         let room = self.peers.len() < PEERS_MAX || self.peers.contains_key(&peer);
         if room && self.admits(&peer).is_err() {
-            let revoked = self.peers.get(&peer).and_then(|peer| peer.revoked);
-            let came = Some((Via::Decree(by.decree), by.epoch));
-            self.peers.insert(peer, Admitted { came, revoked });
-        }
-    }
-
-    fn lift(&mut self, key: &PeerId) {
-        if let Some(peer) = self.peers.get_mut(key) {
-            peer.revoked = None;
-            if peer.came.is_none() {
-                self.peers.remove(key);
-            }
-        }
-        if let Some(invite) = self.invites.get_mut(key) {
-            invite.revoked = None;
-            if invite.spent == 0 {
-                self.invites.remove(key);
-            }
+            let came = Some((Via::Notice(by.notice), by.epoch));
+            self.peers.insert(peer, Admitted { came, revoked: None });
         }
     }
 }
@@ -449,5 +372,65 @@ impl Ledgers {
     pub fn truncate(&mut self, epoch: u64) {
         self.newest = self.at(epoch);
         self.parts.retain(|at, _| *at <= epoch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Body, Invite};
+    use crate::sign::Keypair;
+
+    const RUN: RunId = RunId([9; 32]);
+
+    fn key(seed: u8) -> Keypair {
+        Keypair::from_seed(&[seed; 32])
+    }
+
+    fn peer(seed: u8) -> PeerId {
+        key(seed).peer()
+    }
+
+    /// The ticket of a peer by the invite of key 10, which five may use.
+    fn ticket(seed: u8) -> Ticket {
+        let terms = Terms { uses: 5, ..Terms::new(peer(10)) };
+        Ticket::invited(Invite::new(RUN, terms, &key(1)), &key(10), peer(seed))
+    }
+
+    /// The ledger after a notice with this clause.
+    fn decided(mut ledger: Ledger, clause: Clause) -> Ledger {
+        let body = Body::Membership(vec![clause]);
+        let notice = Notice::after(RUN, ledger.last(), body, &key(1));
+        assert_eq!(ledger.check_notice(&notice), Ok(()));
+        ledger.take(9, &notice);
+        ledger
+    }
+
+    /// Whoever is revoked may hold the code by which it came: with another key it comes by that no more.
+    #[test]
+    fn t6_to_revoke_a_peer_closes_the_invite_by_which_it_came() {
+        let mut ledger = Ledger::new(RUN, peer(1));
+        [20, 21].iter().for_each(|seed| ledger.admit(3, &ticket(*seed)));
+        let ledger = decided(ledger, Clause::RevokePeer(peer(20)));
+        let told = ledger.check_ticket(10, &peer(22), &ticket(22)).unwrap_err().to_string();
+        assert!(told.contains("this invite was revoked by notice 1"), "{told}");
+        assert_eq!(ledger.admits(&peer(21)), Ok(()), "who has come by it as well stays");
+        // A name that the organiser lets in again opens no invite.
+        let ledger = decided(ledger, Clause::Admit(peer(20)));
+        assert_eq!(ledger.admits(&peer(20)), Ok(()));
+        assert!(ledger.check_ticket(10, &peer(22), &ticket(22)).is_err());
+    }
+
+    #[test]
+    fn t6_who_came_by_an_invite_is_out_with_it_unless_the_organiser_has_named_it_since() {
+        let mut ledger = Ledger::new(RUN, peer(1));
+        [20, 21, 22].iter().for_each(|seed| ledger.admit(3, &ticket(*seed)));
+        let ledger = decided(ledger, Clause::RevokePeer(peer(22)));
+        let ledger = decided(ledger, Clause::Admit(peer(22)));
+        let ledger = decided(ledger, Clause::RevokeInvite { key: peer(10), admitted: true });
+        assert_eq!(
+            [20, 21, 22].map(|seed| ledger.admits(&peer(seed)).is_ok()),
+            [false, false, true]
+        );
     }
 }

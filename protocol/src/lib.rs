@@ -27,7 +27,6 @@ pub mod admit;
 pub mod lobby;
 pub mod roll;
 pub mod event;
-pub mod vouch;
 pub mod ledger;
 pub mod lineage;
 pub mod log;
@@ -36,6 +35,7 @@ pub mod codec;
 pub mod ring;
 pub mod repair;
 
+pub mod notices;
 pub mod output;
 pub mod step;
 

@@ -7,7 +7,7 @@ mod who;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::admit::Authorities;
+use crate::admit::Level;
 use crate::blocks::Blocks;
 use crate::fault::{CertificateFault, Fault, RosterFault, ValueFault};
 use crate::id::{LogId, PeerId, RunId};
@@ -70,8 +70,10 @@ pub struct Law {
     pub elements: u64,
     /// What bounds a weight.
     pub capacity: Capacity,
-    /// Who signs for the run at first, if who comes needs an invite; `None` in open runs.
-    pub authorities: Option<Authorities>,
+    /// Who may take part.
+    pub level: Level,
+    /// Whose word for a state counts, and who lets peers in where they need that.
+    pub organiser: PeerId,
     /// Which rules hold: [`Rules::ALL`] in every program.
     pub rules: Rules,
 }
@@ -105,7 +107,10 @@ impl Law {
     /// The ledger before epoch 1; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
-        self.authorities.clone().map(|authorities| Arc::new(Ledger::new(authorities)))
+        match self.level {
+            Level::Open => None,
+            Level::Invited => Some(Arc::new(Ledger::new(self.run, self.organiser))),
+        }
     }
 
     /// Checks the link of `base` (its series without Regroups), whose voters are `voters` and whose ledger is
@@ -531,9 +536,8 @@ mod tests {
         let (run, quorum) = (RunId([9; 32]), QuorumRule::Available);
         let (peers_min, elements, capacity) = (1, 1, Capacity::Counted(100));
         let key = keys[0].clone();
-        let authorities = None;
-        let rules = Rules::ALL;
-        let law = Law { run, key, peers_min, quorum, elements, capacity, authorities, rules };
+        let (level, organiser, rules) = (Level::Open, key.peer(), Rules::ALL);
+        let law = Law { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
         let digest = wire::roster_digest(&run, &roster);
         let accept = |by: &Keypair| {
             let accept = Message::Accept(Accept { series, roster: digest });

@@ -1,18 +1,18 @@
 //! What is said in the lobby of a run of invited peers, before anybody is let in: one [`Visit`], one
 //! [`Reception`], in canonical bytes.
 //!
-//! Whoever connects shows its ticket. Whoever has a paper that the authorities have signed, and need be no
+//! Whoever connects shows its ticket. Whoever has a notice that the organiser has signed, and need be no
 //! peer of the run for that, hands it to any member, which spreads it; and asks until it is in force.
 
 use serde::{Deserialize, Serialize};
 
-use crate::admit::DECREE_BYTES_MAX;
+use crate::admit::NOTICE_BYTES_MAX;
 use crate::id::Digest;
-use crate::message::{Decree, Ticket, Vouch};
+use crate::message::{Notice, Ticket};
 use crate::wire;
 
-/// Longest visit, and longest [`Paper`], in bytes.
-pub const VISIT_BYTES_MAX: usize = DECREE_BYTES_MAX + 16;
+/// Longest visit, in bytes.
+pub const VISIT_BYTES_MAX: usize = NOTICE_BYTES_MAX + 16;
 
 /// Longest reception, in bytes.
 pub const RECEPTION_BYTES_MAX: usize = 1_024;
@@ -25,19 +25,10 @@ pub const SENTENCE_BYTES_MAX: usize = 512;
 pub enum Visit {
     /// To be let in: by a ticket, or by what the run knows of it.
     Enter(Option<Ticket>),
-    /// To hand over a paper.
-    Hand(Paper),
+    /// To hand over a notice.
+    Hand(Notice),
     /// To know how far the run is.
     Ask,
-}
-
-/// What is signed for a run after its manifest, and whoever has it hands on.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Paper {
-    /// Who is in and who is out: of the authorities of a run of invited peers.
-    Decree(Decree),
-    /// Which lineage is the run's: of its organiser.
-    Vouch(Vouch),
 }
 
 /// The answer to a visit.
@@ -47,8 +38,8 @@ pub struct Reception {
     pub outcome: Outcome,
     /// The head's epoch.
     pub epoch: u64,
-    /// The last decree that is in force.
-    pub decree: Option<InForce>,
+    /// The last notice that is in force.
+    pub notice: Option<InForce>,
 }
 
 /// What becomes of a visit.
@@ -60,7 +51,7 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// A decree of the lineage.
+/// A notice of the lineage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InForce {
     /// Its number.
@@ -79,20 +70,6 @@ impl Visit {
     }
 
     /// Reads one; `None` if it is not one.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
-    }
-}
-
-impl Paper {
-    /// Its bytes.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        wire::canonical(self)
-    }
-
-    /// Reads one, of which nothing is verified; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()

@@ -22,7 +22,7 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::Table;
 
-use crate::admit::Authorities;
+use crate::admit::Level;
 use crate::codec::Codec;
 use crate::id::{Digest, PeerId, RunId};
 use crate::lineage::Capacity;
@@ -88,30 +88,10 @@ pub struct Trust {
     pub undo_max: u64,
 }
 
-impl Trust {
-    /// Who signs for the run at first, where who comes needs an invite.
-    #[must_use]
-    pub fn authorities(&self) -> Option<&Authorities> {
-        match &self.level {
-            Level::Open => None,
-            Level::Invited(authorities) => Some(authorities),
-        }
-    }
-}
-
 impl Default for Trust {
     fn default() -> Self {
         Self { level: Level::Open, undo_max: UNDO_MAX }
     }
-}
-
-/// Who may take part; `open` is hashed as 1, `invited` as 2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Whoever comes.
-    Open,
-    /// Who has a ticket that these, or those whom they name later, have granted (T1–T13).
-    Invited(Authorities),
 }
 
 /// What bounds a peer's work in one epoch; the numbers are hashed and never reused.

@@ -19,10 +19,10 @@ pub use kept::{Finished, Keep, Kept, Part};
 pub use proof::{Ground, Opened, Prepared};
 pub use record::{
     Head, Heard, MEMBERS_MAX, Member, QuorumRule, Rank, Ranked, Receipt, Roster, Series, Voted,
-    Voter, Vouch, majority,
+    Voter, majority,
 };
 pub use regroup::{Absence, Regroup};
-pub use trust::{Admissions, Branch, Clause, Decree, Invite, Signed, Terms, Ticket};
+pub use trust::{Admissions, Attestation, Body, Clause, Invite, Notice, Terms, Ticket};
 
 /// Where a peer stands in its epoch, for people and for the ready count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -81,10 +81,10 @@ pub struct Heartbeat {
     pub send_rate: u64,
     /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no donor.
     pub serves: u64,
-    /// The number of the newest vouch that the author knows; 0 is none. Who knows a newer one tells it.
-    pub vouch: u64,
-    /// The number of the highest vouch that its head lies on, as it says; 0 is none.
-    pub vouched: u64,
+    /// The number of the newest notice that the author knows; 0 is none. Who knows a newer one tells it.
+    pub notice: u64,
+    /// The number of the highest attestation that its head lies on, as it says; 0 is none.
+    pub attested: u64,
     /// Why the author may take part, until the ledger of its head says so.
     pub ticket: Option<Box<Ticket>>,
 }
@@ -173,9 +173,9 @@ pub enum Refusal {
     /// The roster does not wait for everybody alive, and my patience lasts so many milliseconds still
     /// (G6).
     Early(u32),
-    /// The roster lacks a decree that follows on the ledger (T5): its number and digest. The decree itself goes
+    /// The roster lacks a notice that follows on the ledger (T5): its number and digest. The notice itself goes
     /// with this.
-    Decree(u64, Digest),
+    Notice(u64, Digest),
     /// The ticket of that member has expired, by my clock (T4).
     Expired(PeerId),
     /// The highest vote that the roster rests on is not proven to me: its ground has not come.
@@ -320,8 +320,7 @@ pub enum Message {
     Regroup(Regroup),
     Join(Join),
     Leaving(Leaving),
-    Vouch(Vouch),
-    Decree(Decree),
+    Notice(Notice),
     Ground(Ground),
     /// See [`Opened`].
     Opened(Opened),
@@ -351,9 +350,8 @@ impl Message {
             Self::Regroup(_) => "regroup",
             Self::Join(_) => "join",
             Self::Leaving(_) => "leaving",
-            Self::Vouch(_) => "pass-vouch",
-            // What the authorities sign is "decree".
-            Self::Decree(_) => "decrees",
+            // What the organiser signs is "notice".
+            Self::Notice(_) => "pass-notice",
         }
     }
 
@@ -361,7 +359,7 @@ impl Message {
     #[must_use]
     pub fn series(&self) -> Option<Series> {
         match self {
-            Self::Heartbeat(_) | Self::Leaving(_) | Self::Vouch(_) | Self::Decree(_) => None,
+            Self::Heartbeat(_) | Self::Leaving(_) | Self::Notice(_) => None,
             Self::Ready(m) => Some(m.series),
             Self::Query(m) => Some(m.series),
             Self::Status(m) => Some(m.series),

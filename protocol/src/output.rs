@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId, RunId};
 use crate::log::Record;
-use crate::message::{Ask, Head, Keep, Member, Message, Receipt, Vouch};
+use crate::message::{Ask, Head, Keep, Member, Message, Receipt};
 use crate::ring::Layout;
 use crate::sign::Verified;
 use crate::wire;
@@ -65,9 +65,6 @@ pub enum Output {
     },
     /// A peer broke a rule: drop it.
     Fault(PeerId, Fault),
-    /// Keep this vouch, which is the newest, beside the manifest, and serve it with that: it is
-    /// [`crate::sync::Config::vouch`] at the next start.
-    Vouch(Arc<Vouch>),
     /// Something that people may want to see.
     Event(Event),
     /// We have said farewell: nothing more will come.

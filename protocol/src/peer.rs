@@ -17,9 +17,8 @@ use crate::id::{Digest, PeerId};
 use crate::ledger::Ledger;
 use crate::lineage::{Law, Me};
 use crate::log::{Recovered, Votes};
-use crate::message::{
-    Answer, Ask, Commit, Decree, Head, Heartbeat, Link, Message, Phase, Series, Voter, Vouch,
-};
+use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
+use crate::notices::Notices;
 use crate::roll::Roll;
 use crate::sign::Verified;
 use crate::step::{Ahead, Decision, Step};
@@ -78,7 +77,7 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
 }
 
 /// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our goodbye,
-/// whether we are behind, the weight that is ready, the vouches that we know and lie on, and whom we are joined with.
+/// whether we are behind, the weight that is ready, the notice that we know and the attestation that we lie on, and whom we are joined with.
 type News = ((Head, Series, Option<Digest>, bool), bool, u64, (u64, u64), (bool, Vec<u8>));
 
 /// The shortest interval between two heartbeats on news.
@@ -100,7 +99,8 @@ impl State {
         let sync = sync::State::new(now, law.clone(), me, sync, (lineage, marks));
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
-        let epoch = epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger));
+        let epoch =
+            epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger), sync.notices());
         let step = &Step { now, roll: &roll, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),
@@ -200,8 +200,7 @@ impl State {
             Input::Partial(state) => Next::Sync(sync::Input::Partial(state)),
             Input::Loaded(head) => Next::Sync(sync::Input::Loaded(head)),
             Input::LoadFailed(head) => Next::Sync(sync::Input::LoadFailed(head)),
-            Input::Vouch(vouch) => Next::Sync(sync::Input::Vouch(vouch, None)),
-            Input::Decree(decree) => Next::Epoch(epoch::Input::Decree(decree)),
+            Input::Notice(notice) => Next::Sync(sync::Input::Notice(notice, None)),
             Input::Leave => {
                 out.push(Output::Event(Event::Leaving));
                 Next::Epoch(epoch::Input::Leave)
@@ -230,6 +229,7 @@ impl State {
             for decision in decided.into_iter().rev() {
                 self.queue.push_front(match decision {
                     Decision::Out(output) => Next::Out(output),
+                    Decision::Notice(notice) => Next::Sync(sync::Input::Notice(notice, None)),
                     Decision::Extend(extension) => Next::Sync(sync::Input::Extend(extension)),
                     Decision::Lead(lead) => Next::Epoch(epoch::Input::Lead(lead)),
                 });
@@ -276,22 +276,16 @@ impl State {
         self.view.is_named(peer)
     }
 
-    /// Whether the organiser has signed this vouch after the newest one that is known.
+    /// The organiser's notices that are known.
     #[must_use]
-    pub fn lacks(&self, vouch: &Vouch) -> bool {
-        self.sync.lacks(vouch)
+    pub fn notices(&self) -> &Notices {
+        self.sync.notices()
     }
 
     /// Who is in before the open epoch; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.epoch.ledger()
-    }
-
-    /// The decrees that are known and in no receipt of our lineage yet.
-    #[must_use]
-    pub fn pending_decrees(&self) -> Vec<Arc<Decree>> {
-        self.epoch.pending_decrees()
     }
 
     /// Where we stand in the open epoch.
@@ -363,8 +357,8 @@ impl State {
         match message.body() {
             Message::Heartbeat(beat) => self.see(now, view::Input::Heartbeat(author, beat), out),
             Message::Leaving(leaving) => self.see(now, view::Input::Leaving(author, leaving), out),
-            Message::Vouch(vouch) => {
-                let input = sync::Input::Vouch(Box::new(vouch.clone()), Some(author));
+            Message::Notice(notice) => {
+                let input = sync::Input::Notice(Box::new(notice.clone()), Some(author));
                 self.run(now, Next::Sync(input), out);
                 true
             }
@@ -418,12 +412,12 @@ impl State {
         let (phase, attempt) = self.epoch.phase();
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
-        let (vouch, vouched) = (self.sync.vouch(), self.sync.vouched());
+        let (notice, attested) = (self.sync.notices().last().0, self.sync.attested());
         let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
         let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
         let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());
         let (standing, links) = ((head, series, joined, closed), (direct, unlinked.clone()));
-        let news = (standing, phase == Phase::Behind, ready, (vouch, vouched), links);
+        let news = (standing, phase == Phase::Behind, ready, (notice, attested), links);
         if self.last_beat.as_ref() != Some(&news) {
             let last = self.beat_at - self.view.roll().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
@@ -453,8 +447,8 @@ impl State {
             round_trips: round_trips.take(view::ROUND_TRIPS_MAX).collect(),
             send_rate: self.send_rate,
             serves: self.serves,
-            vouch,
-            vouched,
+            notice,
+            attested,
             ticket: self.epoch.ticket().cloned().map(Box::new),
         };
         out.push(Output::Gossip(self.seal(Message::Heartbeat(heartbeat))));

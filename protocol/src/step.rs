@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::id::PeerId;
 use crate::ledger::Ledger;
-use crate::message::{Head, Link, Opening, Voter};
+use crate::message::{Head, Link, Notice, Opening, Voter};
+use crate::notices::Notices;
 use crate::output::Output;
 use crate::roll::Roll;
 use crate::time::Time;
@@ -27,6 +28,8 @@ pub enum Decision {
     Out(Output),
     /// What `epoch` tells `sync`.
     Extend(Extension),
+    /// A notice that a roster or a Regroup has brought along, for `sync`.
+    Notice(Box<Notice>),
     /// What `sync` tells `epoch`.
     Lead(Lead),
 }
@@ -47,6 +50,8 @@ pub struct Extension {
 pub enum Lead {
     /// Whether a greater head is being fetched; `Enter` ends it as well.
     Behind(bool),
+    /// The organiser's notices that are known.
+    Notices(Box<Notices>),
     /// A peer served a proof of the open epoch's result.
     Link(PeerId, Box<Link>),
     /// A peer served Regroups of the open epoch.

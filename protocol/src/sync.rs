@@ -1,6 +1,6 @@
 //! Heads, forks, and catching up: which lineage to follow, and what proves it (R14, R16, R23–R28).
 //!
-//! Heads are ordered by what the organiser has vouched for (`vouched`), then by committed tokens, then by
+//! Heads are ordered by what the organiser has attested (`attested`), then by committed tokens, then by
 //! the smaller digest; the greatest whose links verify is followed. One question is open at a time (`whom`): first the links after the last common
 //! epoch (`pursuit`, `judged`), and if they do not fit on ours, the chain, to find where the two part
 //! (`fork`). Updates or a checkpoint are asked for only once every link to them is verified (`arrive`).
@@ -17,7 +17,7 @@ mod judged;
 mod marks;
 mod fork;
 mod arrive;
-mod vouched;
+mod attested;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::ledger::{Ledger, Ledgers};
 use crate::lineage::{Law, Me};
 use crate::log::{Mark, Record};
 use crate::message::{
-    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link, Message, Opening,
-    Phase, Rank, Receipt, Series, Voter, Vouch,
+    Absence, Answer, Ask, Attestation, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link,
+    Message, Notice, Opening, Phase, Rank, Receipt, Series, Voter,
 };
+use crate::notices::Notices;
 use crate::output::Output;
 use crate::roll::Seen;
 use crate::step::{Extension, Step};
 use crate::time::Time;
-use crate::vouch::Vouches;
 use crate::wire;
 
 use marks::Marks;
@@ -62,10 +62,8 @@ pub struct Config {
     pub unix: u64,
     /// A head that is followed whatever it undoes, since a person says so.
     pub follow: Option<Digest>,
-    /// Who vouches for states of the run.
-    pub organiser: PeerId,
-    /// The newest vouch that is known at the start. One that the organiser has not signed counts for nothing.
-    pub vouch: Option<Vouch>,
+    /// The notices that are known at the start. One that the organiser has not signed counts for nothing.
+    pub notices: Vec<Notice>,
 }
 
 /// What happened.
@@ -96,8 +94,8 @@ pub enum Input {
     Loaded(Head),
     /// Nobody delivered the checkpoint.
     LoadFailed(Head),
-    /// A vouch, and who brought it; `None`: it came with the manifest.
-    Vouch(Box<Vouch>, Option<PeerId>),
+    /// A notice, and who brought it; `None`: it came with the manifest, or proves itself.
+    Notice(Box<Notice>, Option<PeerId>),
 }
 
 /// Where the open epoch stands.
@@ -149,6 +147,8 @@ struct Aside {
 /// What people were told.
 #[derive(Clone, Debug, Default)]
 struct Told {
+    /// Of notices, and when.
+    notices: attested::Passed,
     /// The heads of parted lineages, and the states that diverged.
     states: BTreeSet<Digest>,
     /// The first receipts of lineages that a person has to decide about.
@@ -187,7 +187,7 @@ pub struct State {
     frozen_after: Vec<Digest>,
     /// What people were told of parted lineages.
     told: Told,
-    vouches: Vouches,
+    notices: Notices,
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
@@ -235,13 +235,9 @@ impl State {
     ) -> Self {
         let (head, clock) = (genesis(&config), (config.unix, now));
         let reached = lineage.last().map_or(head, |(reached, _)| *reached);
-        let mut vouches = Vouches::new(config.organiser, law.run);
-        if let Some(vouch) = &config.vouch {
-            // One that does not verify is as good as none.
-            let _known = vouches.take(vouch);
-        }
+        let notices = Notices::new(law.run, law.organiser, law.level).with(&config.notices);
         let mut state = Self {
-            vouches,
+            notices,
             ledgers: law.ledger().map(Ledgers::new),
             law,
             me,
@@ -298,7 +294,7 @@ impl State {
             Input::Partial(state) => self.partial = Some(state),
             Input::Loaded(head) => self.on_loaded(step, head),
             Input::LoadFailed(head) => self.on_load_failed(step, head),
-            Input::Vouch(vouch, from) => self.on_vouch(step, &vouch, from),
+            Input::Notice(notice, from) => self.on_notice(step, &notice, from),
         }
         self.note_returned(step);
     }
@@ -441,6 +437,7 @@ impl State {
         }
         let r = wire::receipt_digest(&self.law.run, &link.receipt);
         self.ledgers.iter_mut().for_each(|ledgers| ledgers.push(&link.receipt));
+        self.settle_notices();
         self.links.push_back(link);
         if self.links.len() > LINKS_KEPT {
             self.links.pop_front();

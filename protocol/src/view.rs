@@ -237,7 +237,7 @@ fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
     let Heartbeat { log, incarnation, head, series, joined, closed, phase, ready, .. } = *beat;
     let shows = beat.ticket.is_some();
     let says = (head, series, joined, closed, phase == Phase::Behind, ready, shows);
-    (log, incarnation, says, (beat.direct, beat.unlinked.clone()), beat.vouch, beat.vouched)
+    (log, incarnation, says, (beat.direct, beat.unlinked.clone()), beat.notice, beat.attested)
 }
 
 /// Smoothed round trip: RFC 6298's gain of 1/8.

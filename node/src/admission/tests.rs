@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use intellect_model::config::Work;
-use intellect_protocol::admit::Authorities;
 use intellect_protocol::manifest::{Run, Trust};
-use intellect_protocol::message::{Admissions, Clause, Decree, Invite, Terms};
+use intellect_protocol::message::{Admissions, Body, Clause, Invite, Notice, Terms};
+use intellect_protocol::sign::Keypair;
 
 use super::*;
 use crate::manifest::Draft;
@@ -15,47 +15,46 @@ fn key(seed: u8) -> Keypair {
 }
 
 fn manifest() -> Manifest {
-    let keys = vec![key(1).peer()];
-    let level = Level::Invited(Authorities { keys, threshold: 1 });
-    let run = Run { trust: Trust { level, ..Trust::default() }, ..Run::new(key(1).peer(), 7) };
+    let trust = Trust { level: Level::Invited, ..Trust::default() };
+    let run = Run { trust, ..Run::new(key(1).peer(), 7) };
     Draft::new(&run, &Work::synthetic()).unwrap().sign(&key(1)).unwrap()
 }
 
 fn named(manifest: &Manifest, seed: u8) -> Ticket {
-    Ticket::named(manifest.id, key(seed).peer(), 0).signed(&key(1))
+    Ticket::named(manifest.id, key(seed).peer(), 0, &key(1))
 }
 
 /// A ticket by an invite for `uses` peers that expires then.
 fn invited(manifest: &Manifest, seed: u8, uses: u32, expires: u64) -> Ticket {
     let terms = Terms { uses, expires, ..Terms::new(key(50).peer()) };
-    let invite = Invite::new(manifest.id, terms).signed(&key(1));
+    let invite = Invite::new(manifest.id, terms, &key(1));
     Ticket::invited(invite, &key(50), key(seed).peer())
 }
 
 fn admission(manifest: &Manifest, ticket: Option<Ticket>) -> Admission {
-    Admission::new(manifest, key(2), ticket).unwrap()
+    Admission::new(manifest, key(2).peer(), ticket).unwrap()
 }
 
-/// The ledger after tickets and decrees of one epoch.
+/// The ledger after tickets and notices of one epoch.
 fn ledger(
     before: &Admission,
     epoch: u64,
-    decrees: Vec<Decree>,
+    notices: Vec<Notice>,
     tickets: Vec<Ticket>,
 ) -> Arc<Ledger> {
     let members: BTreeSet<_> = tickets.iter().map(Ticket::peer).collect();
-    let trust = Admissions { decrees, tickets };
-    before.ledger.with((&key(1), &before.run), epoch, &members, Some(&trust)).unwrap()
+    let trust = Admissions { notices, tickets };
+    before.ledger.with(epoch, &members, Some(&trust)).unwrap()
 }
 
 fn refusal(why: &str) -> Reception {
-    Reception { outcome: Outcome::refused(&why), epoch: 9, decree: None }
+    Reception { outcome: Outcome::refused(&why), epoch: 9, notice: None }
 }
 
 #[test]
 fn an_open_run_has_no_lobby_and_a_node_without_a_ticket_does_not_begin() {
     let open = Draft::new(&Run::new(key(1).peer(), 7), &Work::synthetic()).unwrap();
-    assert!(Admission::new(&open.sign(&key(1)).unwrap(), key(2), None).is_none());
+    assert!(Admission::new(&open.sign(&key(1)).unwrap(), key(2).peer(), None).is_none());
     let manifest = manifest();
     let told = admission(&manifest, None).check().unwrap_err().to_string();
     assert!(told.contains("takes invited peers only") && told.contains("--invite CODE"), "{told}");
@@ -66,7 +65,7 @@ fn an_open_run_has_no_lobby_and_a_node_without_a_ticket_does_not_begin() {
 }
 
 #[test]
-fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_decree_says_otherwise() {
+fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_notice_says_otherwise() {
     let manifest = manifest();
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let peers = [3, 4, 5].map(|seed| key(seed).peer());
@@ -83,14 +82,14 @@ fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_decree_says_otherwis
     assert!(here.shown.is_empty() && here.enter(peers[1], None) == Ok(false));
     assert_eq!(here.enter(peers[2], Some(named(&manifest, 5))), Ok(true));
     let clauses = vec![Clause::RevokePeer(peers[0]), Clause::RevokePeer(peers[2])];
-    let decree = Decree::after(manifest.id, (0, both.last().1), clauses).signed(&key(1));
-    assert!(here.follow(&ledger(&here, 2, vec![decree.clone()], Vec::new()), 3));
+    let notice = Notice::after(manifest.id, both.last(), Body::Membership(clauses), &key(1));
+    assert!(here.follow(&ledger(&here, 2, vec![notice.clone()], Vec::new()), 3));
     assert_eq!(here.let_in(), [peers[1]].into());
     let told = here.enter(peers[0], Some(named(&manifest, 3))).unwrap_err().to_string();
-    assert!(told.contains("revoked by decree 1 in epoch 2"), "{told}");
+    assert!(told.contains("revoked by notice 1 in epoch 2"), "{told}");
     let reception = here.reception(Outcome::Welcome);
-    let since = InForce { number: 1, digest: decree.digest(), since: 3 };
-    assert_eq!((reception.epoch, reception.decree), (2, Some(since)));
+    let since = InForce { number: 1, digest: notice.place().1, since: 3 };
+    assert_eq!((reception.epoch, reception.notice), (2, Some(since)));
 }
 
 /// Whoever has been away does not know who came by an invite before that expired.
@@ -135,7 +134,7 @@ fn only_the_word_of_those_who_are_let_in_ends_a_node_and_one_welcome_is_enough()
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);
     let clauses = vec![Clause::RevokePeer(key(2).peer())];
-    let decree = Decree::after(manifest.id, in_ledger.last(), clauses).signed(&key(1));
-    here.follow(&ledger(&here, 2, vec![decree], Vec::new()), 3);
-    assert!(here.refused(now).unwrap().contains("revoked by decree 1 in epoch 2"));
+    let notice = Notice::after(manifest.id, in_ledger.last(), Body::Membership(clauses), &key(1));
+    here.follow(&ledger(&here, 2, vec![notice], Vec::new()), 3);
+    assert!(here.refused(now).unwrap().contains("revoked by notice 1 in epoch 2"));
 }

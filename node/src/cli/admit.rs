@@ -20,40 +20,31 @@ pub(crate) enum InviteCommand {
     New(InviteNewArgs),
     /// Revokes a peer, or an invite, and waits until the run has taken it over
     ///
-    /// The decree is handed to the members of the run, and holds for all of them from the same epoch on. It
-    /// also lies beside the manifest then, as .papers, from where a bootstrap hands it out.
+    /// The notice of it is handed to the members of the run, and holds for all of them from the same epoch on. It
+    /// also lies beside the manifest then, as .notices, from where a bootstrap hands it out.
     Revoke(RevokeArgs),
+    /// Lets a peer in by its name, also one that was revoked, and waits until the run has taken it over
+    ///
+    /// It needs no code. What else was revoked with it, as the invite by which it came, stays so.
+    Admit(AdmitArgs),
     /// Lists who is in, through which invite, since when, and who was revoked
     ///
     /// It is read from the receipts in the folder of a node, which may be running: what this node has
-    /// committed, and nothing that is only decreed.
+    /// committed, and nothing that only waits for the next epoch.
     List(InviteListArgs),
 }
 
 /// What can be typed behind `invite new`.
 #[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new("inviter").required(true))]
 pub(crate) struct InviteNewArgs {
-    /// Key of an authority of the run, mostly its organiser's
-    #[arg(long, value_name = "FILE", group = "inviter", requires = "manifest")]
-    pub(crate) key: Option<PathBuf>,
-    /// Invite by this invite instead, which has to allow that (--may-invite): the code, a file that
-    /// holds it, or - for standard input. Who comes uses it up
-    #[arg(long, value_name = "CODE", group = "inviter")]
-    pub(crate) under: Option<String>,
+    /// The organiser's key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
     /// The run's manifest
     #[arg(long, value_name = "FILE")]
-    pub(crate) manifest: Option<PathBuf>,
-    /// Add the signature of --key to what another authority has begun: the code that it printed, a file
-    /// that holds it, or - for standard input
-    #[arg(long, value_name = "CODE", requires = "key", conflicts_with_all = [
-        "peer", "uses", "expires", "until_epoch", "label", "may_invite",
-    ])]
-    pub(crate) sign: Option<String>,
+    pub(crate) manifest: PathBuf,
     /// Invite this peer alone, as its node names itself
-    #[arg(long = "for", value_name = "PEER", requires = "key", conflicts_with_all = [
-        "uses", "expires", "label", "may_invite",
-    ])]
+    #[arg(long = "for", value_name = "PEER", conflicts_with_all = ["uses", "expires", "label"])]
     pub(crate) peer: Option<String>,
     /// How many peers may come by it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = uses)]
@@ -68,9 +59,6 @@ pub(crate) struct InviteNewArgs {
     /// [default: invite-1, invite-2 …]
     #[arg(long, value_name = "NAME")]
     pub(crate) label: Option<String>,
-    /// Whoever has it may make invites under it, with `invite new --under`
-    #[arg(long, conflicts_with = "under")]
-    pub(crate) may_invite: bool,
     /// Where the run is entered, for the line that is printed; may be given several times
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
@@ -80,26 +68,27 @@ pub(crate) struct InviteNewArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("whom").required(true))]
 pub(crate) struct RevokeArgs {
-    /// This peer is out, as `invite list` names it
+    /// This peer is out, as `invite list` names it, and nobody else comes by the invite by which it came
     #[arg(long, value_name = "PEER", group = "whom")]
     pub(crate) peer: Option<String>,
-    /// Nobody comes by this invite any more, or by one under it: its label, or the digits of its key
+    /// Nobody comes by this invite any more: its label, or the digits of its key
     #[arg(long, value_name = "LABEL", group = "whom")]
     pub(crate) invite: Option<String>,
     /// Those who came by it are out as well
-    #[arg(long, conflicts_with_all = ["peer", "sign"])]
+    #[arg(long, conflicts_with = "peer")]
     pub(crate) and_admitted: bool,
-    /// Take back what revoked that peer or invite, instead
-    #[arg(long, conflicts_with_all = ["and_admitted", "sign"])]
-    pub(crate) lift: bool,
-    /// Free the place of that peer in a run that has no room for more, instead: it may come again
-    #[arg(long, conflicts_with_all = ["invite", "sign", "lift"])]
-    pub(crate) forget: bool,
-    /// Add the signature of --key to the decree in this file, which another authority has begun
-    #[arg(long, value_name = "FILE", group = "whom")]
-    pub(crate) sign: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) decree: DecreeArgs,
+    pub(crate) update: UpdateArgs,
+}
+
+/// What can be typed behind `invite admit`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AdmitArgs {
+    /// This peer is in, as its node names itself
+    #[arg(long, value_name = "PEER")]
+    pub(crate) peer: String,
+    #[command(flatten)]
+    pub(crate) update: UpdateArgs,
 }
 
 /// What can be typed behind `invite list`.
@@ -115,8 +104,8 @@ pub(crate) struct InviteListArgs {
 
 /// Who decides, and where the run is told.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct DecreeArgs {
-    /// Key of an authority of the run, mostly its organiser's
+pub(crate) struct UpdateArgs {
+    /// The organiser's key
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
     /// The run's manifest
@@ -142,10 +131,10 @@ pub(crate) struct VouchArgs {
     /// Which run of that folder: the beginning of its id
     #[arg(long, value_name = "PREFIX")]
     pub(crate) run: Option<String>,
-    /// Vouch for the state after this epoch [default: the last one that the folder has]
+    /// Attest the state after this epoch [default: the last one that the folder has]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epoch: Option<NonZeroU64>,
-    /// Keep the vouch beside this manifest, as .papers, from where a bootstrap hands it out
+    /// Keep the notice beside this manifest, as .notices, from where a bootstrap hands it out
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     /// Where the run is entered; may be given several times [default: where the node has met others]

@@ -81,7 +81,10 @@ mod tests {
     fn code() -> Code {
         let seed = [3; 32];
         let terms = Terms::new(Keypair::from_seed(&seed).peer());
-        Code::Bearer { invite: Invite::new(RunId([9; 32]), terms).into(), seed }
+        Code::Bearer {
+            invite: Invite::new(RunId([9; 32]), terms, &Keypair::from_seed(&seed)).into(),
+            seed,
+        }
     }
 
     #[test]

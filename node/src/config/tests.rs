@@ -100,7 +100,8 @@ fn an_invite_says_which_run_is_meant() {
     use intellect_protocol::message::{Invite, Terms};
     use intellect_protocol::sign::Keypair;
     let (run, seed) = (RunId([0xab; 32]), [3; 32]);
-    let invite = Invite::new(run, Terms::new(Keypair::from_seed(&seed).peer()));
+    let key = Keypair::from_seed(&seed);
+    let invite = Invite::new(run, Terms::new(key.peer()), &key);
     let code = Code::Bearer { invite: invite.into(), seed };
     let text = code.to_string();
     let told = local(&["--invite", &text]).unwrap();

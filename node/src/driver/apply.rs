@@ -8,8 +8,7 @@ use intellect_protocol::checkpoint::Header;
 use intellect_protocol::epoch::{Apply, Ring};
 use intellect_protocol::holdings::{Buffer, Input, Name, Output};
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::lobby::Paper;
-use intellect_protocol::message::{Ask, Finished, Head, Message, Request, Vouch};
+use intellect_protocol::message::{Ask, Finished, Head, Message, Request};
 use intellect_protocol::peer;
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -50,7 +49,6 @@ impl Driver {
                 self.tell.fault(peer, &fault.to_string());
                 self.net.drop_peer(peer, fault.to_string());
             }
-            Output::Vouch(vouch) => self.keep_paper(&Paper::Vouch(Vouch::clone(&vouch))),
             Output::Event(event) => self.on_event(event),
             Output::Left => self.finish.left(),
             Output::Lost { epoch } => self.finish.lost = Some(epoch),

@@ -1,8 +1,8 @@
 //! Which messages are passed on: those that others may need. Anybody can make a key and sign what
 //! is of no use to anybody, and each message that is passed on costs a line for each neighbour.
 //!
-//! A heartbeat is worth it if it is not older than the newest one of its author, a vouch if it is newer than the
-//! newest that is known; any other message if the series that it is about is known, and its author is heard in
+//! A heartbeat is worth it if it is not older than the newest one of its author, a notice never, since whoever learns of
+//! it says it anew; any other message if the series that it is about is known, and its author is heard in
 //! the run or votes. This is about
 //! lines only: what is not passed on is read all the same, and what a message means is for the state.
 
@@ -33,7 +33,7 @@ pub(super) fn worth(peer: &peer::State, message: &Verified<Message>) -> Worth {
 }
 
 fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
-    if matches!(message, Message::Decree(_)) {
+    if matches!(message, Message::Notice(_)) {
         // Whoever learns of it says it anew.
         return false;
     }
@@ -44,10 +44,6 @@ fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
         return heard.is_none_or(|seen| {
             (beat.incarnation, beat.count) >= (seen.beat.incarnation, seen.beat.count)
         });
-    }
-    if let Message::Vouch(vouch) = message {
-        // It proves itself, whoever brings it; what is forged or old is of no use to anybody.
-        return peer.lacks(vouch);
     }
     let speaks = heard.is_some() || voters.iter().any(|voter| voter.peer == author);
     let is_known = |about: Series| {

@@ -1,4 +1,4 @@
-//! What is known of those who come: who is let in, which papers there are, and who was named for what
+//! What is known of those who come: who is let in, and who was named for what
 //! is no fault.
 
 use std::collections::BTreeSet;
@@ -6,22 +6,18 @@ use std::collections::BTreeSet;
 use intellect_protocol::id::PeerId;
 
 use crate::admission::Admission;
-use crate::papers::{Papers, Signers};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// Absent in an open run.
     pub(super) admission: Option<Admission>,
-    pub(super) papers: Papers,
-    /// Who signs papers.
-    pub(super) signers: Signers,
     pub(super) saving: Saving,
     incompatible: BTreeSet<PeerId>,
     refused: BTreeSet<PeerId>,
 }
 
-/// Whether papers are being written, and whether there are newer ones already.
+/// Whether notices are being written, and whether there are newer ones already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Saving {
     #[default]
@@ -31,9 +27,9 @@ pub(super) enum Saving {
 }
 
 impl Gate {
-    pub(super) fn new(admission: Option<Admission>, papers: Papers, signers: Signers) -> Self {
+    pub(super) fn new(admission: Option<Admission>) -> Self {
         let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
-        Self { admission, papers, signers, saving: Saving::Idle, incompatible, refused }
+        Self { admission, saving: Saving::Idle, incompatible, refused }
     }
 
     /// Whether it is news that a peer speaks another version.

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::event::Event;
 use intellect_protocol::id::PeerId;
-use intellect_protocol::lobby::Paper;
-use intellect_protocol::message::{Decree, Phase};
+use intellect_protocol::message::Phase;
 use intellect_protocol::peer;
 
 use super::finish::Goal;
@@ -23,8 +22,8 @@ impl Driver {
     /// Tells of what the protocol reports, and notes where it got to.
     pub(super) fn on_event(&mut self, event: Event) {
         let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
-        if let Event::Decree { decree, .. } = &event {
-            self.keep_paper(&Paper::Decree(Decree::clone(decree)));
+        if matches!(event, Event::Notice { in_force: None, .. }) {
+            self.keep_notices();
         }
         if let Event::Refused { who, .. } = &event
             && !self.gate.is_first_refused(*who)

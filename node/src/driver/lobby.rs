@@ -1,19 +1,19 @@
-//! The lobby: what comes from whoever is not let in yet, what others say to us there, and the papers
+//! The lobby: what comes from whoever is not let in yet, what others say to us there, and the notices
 //! that come by it and from other peers.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_protocol::id::PeerId;
-use intellect_protocol::lobby::{Outcome, Paper, Reception, Visit};
-use intellect_protocol::message::Ticket;
+use intellect_protocol::lobby::{Outcome, Reception, Visit};
+use intellect_protocol::message::{Clause, Notice, Ticket};
+use intellect_protocol::notices::NoticeError;
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 
-use super::gate::{Gate, Saving};
+use super::gate::Saving;
 use super::{Done, Driver, DriverError};
 use crate::admission::REFUSED_FOR;
-use crate::papers::PaperError;
 use crate::store::StoreError;
 
 impl Driver {
@@ -26,14 +26,14 @@ impl Driver {
     ) {
         let outcome = match visit {
             Visit::Enter(ticket) => self.on_ticket(from, ticket),
-            Visit::Hand(paper) => match self.on_paper(&paper) {
+            Visit::Hand(notice) => match self.on_notice(&notice) {
                 Ok(()) => Outcome::Welcome,
                 Err(why) => Outcome::refused(&why),
             },
             Visit::Ask => Outcome::Welcome,
         };
         let epoch = self.holdings.peer().head().epoch;
-        let open = Reception { outcome: outcome.clone(), epoch, decree: None };
+        let open = Reception { outcome: outcome.clone(), epoch, notice: None };
         let admission = self.gate.admission.as_ref();
         // Whoever came may be gone.
         let _ = reply.send(admission.map_or(open, |admission| admission.reception(outcome)));
@@ -72,7 +72,6 @@ impl Driver {
         };
         if admission.follow(ledger, peer.head().epoch.saturating_add(1)) {
             self.net.let_in(admission.let_in());
-            self.gate.signers.set(ledger.authorities());
         }
         admission.refused(Instant::now()).map_or(Ok(()), |why| Err(DriverError::Refused(why)))
     }
@@ -85,77 +84,76 @@ impl Driver {
         };
         admission.resume(ledger, peer.head().epoch.saturating_add(1));
         self.net.let_in(admission.let_in());
-        self.gate.signers.set(ledger.authorities());
         match admission.check() {
-            Err(denied) if !self.gate.papers.admits(&self.key.peer()) => {
-                Err(DriverError::Refused(denied.to_string()))
-            }
+            Err(denied) if !self.is_named() => Err(DriverError::Refused(denied.to_string())),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Asks for the papers of the run: of one peer, or of the entry points and whoever is there.
-    pub(super) fn ask_papers(&mut self, of: Option<PeerId>) {
+    /// Whether a notice that is known lets this node in, which then needs no ticket.
+    fn is_named(&self) -> bool {
+        let me = Clause::Admit(self.key.peer());
+        self.holdings.peer().notices().all().any(|notice| notice.clauses().contains(&me))
+    }
+
+    /// Asks for the notices of the run: of one peer, or of the entry points and whoever is there.
+    pub(super) fn ask_notices(&mut self, of: Option<PeerId>) {
         let (net, run) = (self.net.clone(), self.manifest.id);
         self.jobs.spawn(async move {
-            let papers = match of {
-                Some(peer) => net.papers(peer, run).await.unwrap_or_default(),
+            let notices = match of {
+                Some(peer) => net.notices(peer, run).await.unwrap_or_default(),
                 None => {
-                    let offers = net.entry_papers(run).await.unwrap_or_default();
+                    let offers = net.entry_notices(run).await.unwrap_or_default();
                     offers.into_iter().map(|offer| offer.bytes).collect()
                 }
             };
-            Done::Papers(papers)
+            Done::Notices(notices)
         });
     }
 
-    /// Papers have come, from anybody.
-    pub(super) fn on_papers(&mut self, papers: &[Vec<u8>]) {
-        for paper in papers.iter().filter_map(|bytes| Paper::from_bytes(bytes)) {
-            if let Err(error) = self.on_paper(&paper) {
-                tracing::debug!(%error, "a paper that is of no use");
+    /// Notices have come, from anybody.
+    pub(super) fn on_notices(&mut self, notices: &[Vec<u8>]) {
+        for notice in notices.iter().filter_map(|bytes| Notice::from_bytes(bytes)) {
+            if let Err(error) = self.on_notice(&notice) {
+                tracing::debug!(%error, "a notice that is of no use");
             }
         }
     }
 
-    /// Takes a paper that anybody may have brought. It is kept once the state says that it is news.
-    fn on_paper(&mut self, paper: &Paper) -> Result<(), PaperError> {
-        self.gate.papers.check(paper, &self.gate.signers)?;
-        match paper {
-            Paper::Decree(decree) => {
-                self.hear(peer::Input::Decree(Box::new(decree.clone())));
-            }
-            Paper::Vouch(vouch) => self.hear(peer::Input::Vouch(Box::new(vouch.clone()))),
-        }
+    /// Takes a notice that anybody may have brought. It is kept once the state says that it is news.
+    fn on_notice(&mut self, notice: &Notice) -> Result<(), NoticeError> {
+        self.holdings.peer().notices().check(notice)?;
+        self.hear(peer::Input::Notice(Box::new(notice.clone())));
         Ok(())
     }
 
-    /// Keeps a paper, if it is news, and hands it out.
-    pub(super) fn keep_paper(&mut self, paper: &Paper) {
-        let Gate { papers, signers, .. } = &mut self.gate;
-        if let Ok(true) = papers.take(paper, signers) {
-            self.net.serve_papers(papers.all());
-            self.save_papers();
-        }
+    /// Keeps the notices that are known, and hands them out.
+    pub(super) fn keep_notices(&mut self) {
+        self.net.serve_notices(self.notices());
+        self.save_notices();
     }
 
-    fn save_papers(&mut self) {
+    pub(super) fn notices(&self) -> Vec<Arc<[u8]>> {
+        self.holdings.peer().notices().all().map(|notice| notice.to_bytes().into()).collect()
+    }
+
+    fn save_notices(&mut self) {
         if self.gate.saving != Saving::Idle {
             self.gate.saving = Saving::Again;
             return;
         }
         self.gate.saving = Saving::Under;
-        let (store, papers) = (Arc::clone(&self.store), self.gate.papers.all());
-        self.jobs.spawn_blocking(move || Done::PapersKept(store.save_papers(&papers)));
+        let (store, notices) = (Arc::clone(&self.store), self.notices());
+        self.jobs.spawn_blocking(move || Done::NoticesKept(store.save_notices(&notices)));
     }
 
-    /// Papers are on the disk, or are not; others have them too.
-    pub(super) fn on_papers_kept(&mut self, result: Result<(), StoreError>) {
+    /// Notices are on the disk, or are not; others have them too.
+    pub(super) fn on_notices_kept(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
-            tracing::warn!(%error, "papers are not kept");
+            tracing::warn!(%error, "notices are not kept");
         }
         if std::mem::take(&mut self.gate.saving) == Saving::Again {
-            self.save_papers();
+            self.save_notices();
         }
     }
 }

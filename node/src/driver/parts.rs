@@ -26,7 +26,6 @@ use super::{Clock, Driver};
 use crate::admission::Admission;
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
-use crate::papers::{Papers, Signers};
 use crate::rings;
 use crate::store::{Journal, Saved, Store};
 use crate::tell::Teller;
@@ -69,8 +68,6 @@ pub(crate) struct Parts {
     pub(crate) published: Option<Saved>,
     /// Who is let in; absent in an open run.
     pub(crate) admission: Option<Admission>,
-    /// What the run's authorities have signed since its manifest.
-    pub(crate) papers: Papers,
     /// The epoch after which this node leaves, as typed.
     pub(crate) epochs: Option<NonZeroU64>,
     /// Whom to tell.
@@ -87,8 +84,6 @@ impl Driver {
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
         let twins = Twins::new(parts.peer.me.peer, parts.journal.start());
         let key = parts.peer.law.key.clone();
-        let signers = Signers::new(&parts.manifest, key.clone());
-        parts.net.serve_papers(parts.papers.all());
         let shared = SharedData::new(&parts.manifest, parts.source);
         let holdings = holdings::Config {
             peer: parts.peer,
@@ -118,12 +113,13 @@ impl Driver {
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),
-            gate: Gate::new(parts.admission, parts.papers, signers),
+            gate: Gate::new(parts.admission),
             twins,
             finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),
             stop: parts.stop,
             manifest: parts.manifest,
         };
+        driver.net.serve_notices(driver.notices());
         // Until the network says more, nobody is known to reach this node.
         driver.hear(peer::Input::Reachable(false));
         if let Some(reachability) = parts.reachability {

@@ -118,8 +118,8 @@ fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
-        vouch: 0,
-        vouched: 0,
+        notice: 0,
+        attested: 0,
         ticket: None,
     };
     wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))

@@ -152,8 +152,8 @@ mod tests {
             round_trips: Vec::new(),
             send_rate: 0,
             serves: 0,
-            vouch: 0,
-            vouched: 0,
+            notice: 0,
+            attested: 0,
             ticket: None,
         };
         Arc::new(wire::seal(&key(author), &RunId([7; 32]), Message::Heartbeat(beat)))

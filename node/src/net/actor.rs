@@ -209,10 +209,10 @@ impl Actor {
             Call::Join { run, manifest } => return self.join(run, manifest, now),
             Call::Seek { run } => return self.seek(run, now),
             Call::Show { visit } => return self.show(visit, now),
-            Call::Papers { peer, run, reply } => {
+            Call::Notices { peer, run, reply } => {
                 let peer = name::to_libp2p(peer);
                 let control = self.members.peers.control(&peer);
-                return self.carrier.ask_papers(peer, control, run, reply);
+                return self.carrier.ask_notices(peer, control, run, reply);
             }
             Call::Gossip { topic, bytes } => {
                 let Some(run) = &self.run else { return };
@@ -454,7 +454,7 @@ impl Actor {
             if self.lobby.takes_visit(connection, now) {
                 self.carrier.serve_visit(peer, entry, stream);
             }
-        } else if protocol == manifest::PROTOCOL || protocol == manifest::PAPERS {
+        } else if protocol == manifest::PROTOCOL || protocol == manifest::NOTICES {
             let run = self.run.as_ref().and_then(Run::offered);
             self.carrier.serve_files(peer, entry, (run, protocol), stream);
         } else if !self.lobby.lets_in(&peer) {

@@ -58,7 +58,7 @@ impl Node {
                 FETCH,
                 ADMIT,
                 manifest::PROTOCOL,
-                manifest::PAPERS,
+                manifest::NOTICES,
             ]),
         })
     }

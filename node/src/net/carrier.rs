@@ -235,8 +235,8 @@ impl Carrier {
         }
     }
 
-    /// Asks a peer for the papers of a run over its control connection, if there is one.
-    pub(super) fn ask_papers(
+    /// Asks a peer for the notices of a run over its control connection, if there is one.
+    pub(super) fn ask_notices(
         &mut self,
         peer: PeerId,
         control: Option<ConnectionId>,
@@ -248,11 +248,11 @@ impl Carrier {
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
-        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::PAPERS);
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
         self.tasks.spawn(async move {
             let exchange = async {
                 let stream = opening.await.ok()?.ok()?;
-                manifest::ask_papers(stream, run.0).await.ok()
+                manifest::ask_notices(stream, run.0).await.ok()
             };
             let answer = timeout(manifest::TIMEOUT, exchange).await;
             let answer = answer.map_or(Err(Failure::Silent), |a| a.ok_or(Failure::Refused));
@@ -270,7 +270,7 @@ impl Carrier {
         let streams = &mut self.swarm.behaviour_mut().streams;
         let protocol = match ask.wanted {
             Wanted::Manifests(_) => manifest::PROTOCOL,
-            Wanted::Papers(_) => manifest::PAPERS,
+            Wanted::Notices(_) => manifest::NOTICES,
         };
         let open = |(peer, id)| (peer, streams.open(peer, id, protocol.clone()));
         let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
@@ -303,7 +303,7 @@ impl Carrier {
         }
     }
 
-    /// Hands out the manifest of our run, if there is one, or its papers to who names it; unless the
+    /// Hands out the manifest of our run, if there is one, or its notices to who names it; unless the
     /// peer has too many answers under way.
     pub(super) fn serve_files(
         &mut self,
@@ -320,10 +320,10 @@ impl Carrier {
             let answer = manifest::serve(stream, async |asked| {
                 let named = |id: &RunId| asked.is_some_and(|asked| asked == id.0);
                 match run {
-                    Some((id, _)) if protocol == manifest::PAPERS && named(&id) => {
-                        shared.papers.borrow().clone()
+                    Some((id, _)) if protocol == manifest::NOTICES && named(&id) => {
+                        shared.notices.borrow().clone()
                     }
-                    Some((id, file)) if protocol != manifest::PAPERS => {
+                    Some((id, file)) if protocol != manifest::NOTICES => {
                         let chosen = asked.is_none() || named(&id);
                         chosen.then_some(file).into_iter().collect()
                     }

@@ -54,8 +54,8 @@ pub(crate) enum OfferError {
 pub(super) enum Wanted {
     /// The manifest of a run, or all.
     Manifests(Option<RunId>),
-    /// The papers of a run.
-    Papers(RunId),
+    /// The notices of a run.
+    Notices(RunId),
 }
 
 /// Whose manifests count.
@@ -253,7 +253,7 @@ pub(super) async fn collect(
             let stream = stream.map_err(|error| error.to_string())?;
             let asked = match wanted {
                 Wanted::Manifests(run) => manifest::ask(stream, run.map(|run| run.0)).await,
-                Wanted::Papers(run) => manifest::ask_papers(stream, run.0).await,
+                Wanted::Notices(run) => manifest::ask_notices(stream, run.0).await,
             };
             asked.map_err(|error| error.to_string())
         };

@@ -27,7 +27,7 @@ pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
 
 /// What somebody with a handle wants.
 pub(super) enum Call {
-    /// See [`super::Handle::manifests`] and [`super::Handle::entry_papers`].
+    /// See [`super::Handle::manifests`] and [`super::Handle::entry_notices`].
     Offers { wanted: Wanted, of: Offerers, reply: Responder<Vec<Offer>, OfferError> },
     /// See [`super::Handle::join`].
     Join { run: RunId, manifest: manifest::File },
@@ -35,8 +35,8 @@ pub(super) enum Call {
     Seek { run: RunId },
     /// See [`super::Handle::show`].
     Show { visit: Vec<u8> },
-    /// See [`super::Handle::papers`].
-    Papers { peer: Peer, run: RunId, reply: Responder<Vec<Vec<u8>>, Failure> },
+    /// See [`super::Handle::notices`].
+    Notices { peer: Peer, run: RunId, reply: Responder<Vec<Vec<u8>>, Failure> },
     /// See [`super::Handle::gossip`].
     Gossip { topic: Topic, bytes: Vec<u8> },
     /// See [`super::Handle::verdict`].
@@ -102,8 +102,8 @@ pub(super) struct Shared {
     pub(super) contacts: watch::Sender<Vec<Address>>,
     /// Whom this node lets in.
     pub(super) door: watch::Sender<Door>,
-    /// The papers that it hands out.
-    pub(super) papers: watch::Sender<Vec<manifest::File>>,
+    /// The notices that it hands out.
+    pub(super) notices: watch::Sender<Vec<manifest::File>>,
     /// The queue of each open control stream.
     lines: RwLock<HashMap<Peer, mpsc::Sender<Vec<u8>>>>,
 }
@@ -122,7 +122,7 @@ impl Shared {
             ports: watch::Sender::default(),
             contacts: watch::Sender::default(),
             door: watch::Sender::default(),
-            papers: watch::Sender::default(),
+            notices: watch::Sender::default(),
             lines: RwLock::default(),
         }
     }

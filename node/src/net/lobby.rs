@@ -227,7 +227,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const VISITS_PER_CONNECTION: u32 = 8;
 const VISITS_PER_S: u32 = 64;
 const VISITS_BURST: u32 = 64;
-/// Who did not answer was busy with its start; who refused may hear of a decree.
+/// Who did not answer was busy with its start; who refused may hear of a notice.
 const AGAIN: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_secs(10);
 const SHOWN_AT_ONCE: usize = 16;

@@ -86,7 +86,7 @@ async fn entry(seed: u8, listen: &str) -> Entry {
         offers: vec![server::Offer {
             run: [9; 32],
             manifest: b"a manifest".to_vec().into(),
-            papers: std::path::PathBuf::new(),
+            notices: std::path::PathBuf::new(),
         }],
         unlisted: false,
         line: None,

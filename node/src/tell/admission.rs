@@ -1,15 +1,15 @@
-//! What is told of who is in: who came, who was revoked or refused, and what the authorities decreed.
+//! What is told of who is in: who came, who was revoked or refused, and what the organiser says.
 
 use std::time::Duration;
 
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::Decree;
+use intellect_protocol::message::{Attestation, Body, Notice};
 
-use super::{Teller, events, names};
+use super::{Teller, events};
 use crate::name::PeerName;
 
 impl Teller {
-    /// A peer is in, by the invite of this key or because the authorities named it.
+    /// A peer is in, by the invite of this key or because the organiser named it.
     pub(super) fn admitted(&mut self, who: PeerId, invite: Option<PeerId>, epoch: u64) {
         let (who, invite) = (PeerName::from(who), invite.map(|key| key.hex()));
         let by = if invite.is_some() { "by an invite" } else { "by name" };
@@ -27,41 +27,31 @@ impl Teller {
     }
 
     /// A peer is out.
-    pub(super) fn revoked(&mut self, who: PeerId, decree: u64, epoch: u64) {
+    pub(super) fn revoked(&mut self, who: PeerId, notice: u64, epoch: u64) {
         let who = PeerName::from(who);
-        self.say(&format!("peer {} is revoked by decree {decree}", who.short()));
-        self.emit(Some(epoch), events::Event::Revoked { who, decree });
+        self.say(&format!("peer {} is revoked by notice {notice}", who.short()));
+        self.emit(Some(epoch), events::Event::Revoked { who, notice });
     }
 
-    /// A decree is known, or the receipt of this epoch has brought it into force.
-    pub(super) fn decree(&mut self, decree: &Decree, in_force: Option<u64>) {
-        let (number, digest) = (decree.number, decree.digest().into());
-        match in_force {
-            Some(epoch) => {
-                let next = epoch.saturating_add(1);
-                self.say(&format!("decree {number} is in force from epoch {next} on"));
+    /// A notice is known, or the receipt of this epoch has brought it into force.
+    pub(super) fn notice(&mut self, notice: &Notice, in_force: Option<u64>) {
+        let (number, digest) = notice.place();
+        let event = match (&notice.body, in_force) {
+            (Body::Attestation(_), Some(_)) => return,
+            (Body::Attestation(Attestation { epoch, .. }), None) => {
+                self.say(&format!("the organiser attests epoch {epoch} (notice {number})"));
+                return self.emit(Some(*epoch), events::Event::Attested { number });
             }
-            None => self.say(&format!("decree {number} has come, and waits for the next epoch")),
-        }
-        let is_in_force = in_force.is_some();
-        let event = events::Event::Decree { number, digest, in_force: is_in_force };
+            (Body::Membership(_), Some(epoch)) => {
+                let next = epoch.saturating_add(1);
+                self.say(&format!("notice {number} is in force from epoch {next} on"));
+                events::Event::Membership { number, digest: digest.into(), in_force: true }
+            }
+            (Body::Membership(_), None) => {
+                self.say(&format!("notice {number} has come, and waits for the next epoch"));
+                events::Event::Membership { number, digest: digest.into(), in_force: false }
+            }
+        };
         self.emit(in_force, event);
-    }
-
-    /// The authorities have signed two decrees of one number.
-    pub(super) fn conflict(&mut self, number: u64, signers: Vec<PeerId>) {
-        let signers = names(signers);
-        let who: Vec<&str> = signers.iter().map(PeerName::short).collect();
-        let who = who.join(", ");
-        self.say(&format!("two decrees have number {number}, signed by {who}: one of them counts"));
-        self.emit(None, events::Event::DecreeConflict { number, signers });
-    }
-
-    /// Decrees count for nothing, since another lineage was followed.
-    pub(super) fn void(&mut self, numbers: Vec<u64>) {
-        let told: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        let told = told.join(", ");
-        self.say(&format!("decrees {told} do not fit this lineage: their authors must sign anew"));
-        self.emit(None, events::Event::DecreeVoid { numbers });
     }
 }

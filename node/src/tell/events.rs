@@ -253,45 +253,33 @@ pub(crate) enum Event {
         /// The epoch since which it could have one.
         first_epoch: u64,
     },
-    /// The organiser vouches for the state of this epoch: the run goes on from there.
-    Vouched {
-        /// Which of its vouches it is, counted from 1.
+    /// The organiser attests the state after this epoch: the run goes on from there.
+    Attested {
+        /// The number of its notice.
         number: u64,
     },
     /// A peer is in, in a run of invited peers.
     Admitted {
         /// The peer.
         who: PeerName,
-        /// Key of the invite by which it came, 64 hex digits; nothing if the authorities named it.
+        /// Key of the invite by which it came, 64 hex digits; nothing if the organiser named it.
         invite: Option<String>,
     },
     /// A peer is out.
     Revoked {
         /// The peer.
         who: PeerName,
-        /// Number of the decree.
-        decree: u64,
+        /// Number of the notice.
+        notice: u64,
     },
-    /// A decree of the authorities.
-    Decree {
+    /// A membership update of the organiser.
+    Membership {
         /// Its number.
         number: u64,
         /// Its digest.
         digest: Hex,
         /// Whether the receipt of `epoch` carries it, or it is only known.
         in_force: bool,
-    },
-    /// Two decrees have one number.
-    DecreeConflict {
-        /// The number.
-        number: u64,
-        /// Who has signed one of them or both.
-        signers: Vec<PeerName>,
-    },
-    /// Decrees count for nothing, since another lineage was followed.
-    DecreeVoid {
-        /// Their numbers.
-        numbers: Vec<u64>,
     },
     /// A peer has misbehaved and been dropped.
     Fault {

@@ -1,11 +1,10 @@
-//! `invite …`: who may take part in a run of invited peers, as its authorities decide it.
+//! `invite …`: who may take part in a run of invited peers, as its organiser decides it.
 
 mod book;
-mod chain;
-mod decree;
 mod invite;
 mod list;
-mod papers;
+mod notices;
+mod update;
 mod visitor;
 pub(crate) mod vouch;
 
@@ -15,16 +14,15 @@ use std::{
 };
 
 use intellect_protocol::{
-    admit::{Authorities, DecreeError, Denied},
+    admit::{Denied, Level},
     id::RunId,
-    manifest::Level,
+    notices::NoticeError,
     sign::Keypair,
-    vouch::VouchError,
 };
 
 use crate::{
     cli::admit::InviteCommand,
-    config::{LocalError, code::GivenError},
+    config::LocalError,
     identity::{Identity, IdentityError},
     manifest::{LoadError, Manifest},
     net::NetError,
@@ -38,9 +36,6 @@ pub(crate) enum AdmitError {
     /// Something on the command line cannot be meant.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// A code that was given cannot be read.
-    #[error(transparent)]
-    Given(#[from] GivenError),
     /// The key cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -56,22 +51,6 @@ pub(crate) enum AdmitError {
     Open {
         /// The manifest.
         path: PathBuf,
-    },
-    /// Whoever signs has no say.
-    #[error(
-        "{} is the key of {key}, which is none of the {count} authorities of run {run}: take the key of one \
-         that `intellect-node manifest show` names",
-        path.display()
-    )]
-    NoAuthority {
-        /// The file.
-        path: PathBuf,
-        /// Its public key.
-        key: String,
-        /// As many are named.
-        count: usize,
-        /// The run.
-        run: RunId,
     },
     /// There is no such invite, or it cannot be used so.
     #[error(transparent)]
@@ -97,15 +76,9 @@ pub(crate) enum AdmitError {
         /// What it has.
         labels: Vec<String>,
     },
-    /// A file that holds no decree.
-    #[error("--sign {}: this is no decree that another authority has begun", path.display())]
-    NoDecree {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The decree cannot be.
+    /// The notice cannot be.
     #[error(transparent)]
-    Decree(#[from] DecreeError),
+    Notice(#[from] NoticeError),
     /// The network cannot be used.
     #[error(transparent)]
     Net(#[from] NetError),
@@ -114,9 +87,9 @@ pub(crate) enum AdmitError {
     Runtime(#[source] io::Error),
     /// Nobody takes it.
     #[error(
-        "no member of run {run} was reached{}: see that the address is right and the run goes on. Decree \
+        "no member of run {run} was reached{}: see that the address is right and the run goes on. Notice \
          {number} lies in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
-        why.as_ref().map_or_else(String::new, |why| format!(" ({why})")), papers.display()
+        why.as_ref().map_or_else(String::new, |why| format!(" ({why})")), notices.display()
     )]
     Nobody {
         /// The run.
@@ -126,19 +99,19 @@ pub(crate) enum AdmitError {
         /// What the entry point said.
         why: Option<String>,
         /// Where it is kept.
-        papers: PathBuf,
+        notices: PathBuf,
     },
     /// Those who were asked refuse it.
-    #[error("the members of the run do not take decree {number}: {why}")]
+    #[error("the members of the run do not take notice {number}: {why}")]
     Refused {
         /// Its number.
         number: u64,
         /// In the words of one of them.
         why: String,
     },
-    /// Another decree of that number is in the lineage.
+    /// Another notice of that number is in the lineage.
     #[error(
-        "decree {number} of the run is another one, signed at the same time: type the same line again"
+        "notice {number} of the run is another one, signed at the same time: type the same line again"
     )]
     Overtaken {
         /// Its number.
@@ -146,7 +119,7 @@ pub(crate) enum AdmitError {
     },
     /// It takes long.
     #[error(
-        "decree {number} is not in force yet, but the run's members have it, and a later epoch carries it; the \
+        "notice {number} is not in force yet, but the run's members have it, and a later epoch carries it; the \
          run is at epoch {epoch}. --wait waits longer"
     )]
     Waited {
@@ -155,9 +128,9 @@ pub(crate) enum AdmitError {
         /// Where the run is.
         epoch: u64,
     },
-    /// Only one key vouches.
+    /// Whoever signs has no say.
     #[error(
-        "{} is the key of {key}, and only the organiser vouches for a run, here {organiser}: take that key",
+        "{} is the key of {key}, and only the organiser signs for a run, here {organiser}: take that key",
         path.display()
     )]
     NotTheOrganiser {
@@ -179,34 +152,23 @@ pub(crate) enum AdmitError {
         /// Its last one.
         last: u64,
     },
-    /// The folder is of another lineage than the one that was vouched for.
+    /// The folder is of another lineage than the one that was attested.
     #[error(
-        "vouch {number} is for another state after epoch {epoch} than this folder has: name the folder of a \
+        "notice {number} attests another state after epoch {epoch} than this folder has: name the folder of a \
          node that follows it"
     )]
     OtherLineage {
-        /// The number of the vouch before.
+        /// The number of the attestation before.
         number: u64,
         /// Its epoch.
         epoch: u64,
     },
-    /// The vouch cannot be.
-    #[error(transparent)]
-    Vouch(#[from] VouchError),
-    /// Members say no.
-    #[error("the members of the run do not take vouch {number}: {why}")]
-    VouchRefused {
-        /// Its number.
-        number: u64,
-        /// In the words of one of them.
-        why: String,
-    },
     /// Nobody takes it, and nobody keeps it.
     #[error(
-        "no member takes vouch {number}: name the run's manifest with --manifest, so that it is kept \
+        "no member takes notice {number}: name the run's manifest with --manifest, so that it is kept \
          beside it and handed out by its bootstrap"
     )]
-    VouchLost {
+    Lost {
         /// Its number.
         number: u64,
     },
@@ -237,7 +199,8 @@ pub(crate) enum AdmitError {
 pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AdmitError> {
     match command {
         InviteCommand::New(args) => invite::make(args, out),
-        InviteCommand::Revoke(args) => decree::revoke(args, out),
+        InviteCommand::Revoke(args) => update::revoke(args, out),
+        InviteCommand::Admit(args) => update::admit(args, out),
         InviteCommand::List(args) => list::list(args, out),
     }
 }
@@ -246,34 +209,23 @@ fn known(labels: &[String]) -> String {
     if labels.is_empty() { String::new() } else { format!(" but {}", labels.join(", ")) }
 }
 
-/// A run of invited peers, and who signs for it by its manifest.
-fn invited(path: &Path) -> Result<(Manifest, Authorities), AdmitError> {
+/// A run of invited peers.
+fn invited(path: &Path) -> Result<Manifest, AdmitError> {
     let manifest = Manifest::load(path)?;
-    match &manifest.run.trust.level {
+    match manifest.run.trust.level {
         Level::Open => Err(AdmitError::Open { path: path.to_owned() }),
-        Level::Invited(authorities) => {
-            let authorities = authorities.clone();
-            Ok((manifest, authorities))
-        }
+        Level::Invited => Ok(manifest),
     }
 }
 
-/// The key in `path`, of one of the authorities.
-fn authority(
-    path: &Path,
-    manifest: &Manifest,
-    authorities: &Authorities,
-) -> Result<Keypair, AdmitError> {
+/// The organiser's key, which is in `path`.
+fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AdmitError> {
     let key = Identity::load(path)?.keypair();
-    if authorities.keys.contains(&key.peer()) {
+    if key.peer() == manifest.run.organiser {
         return Ok(key);
     }
-    Err(AdmitError::NoAuthority {
-        path: path.to_owned(),
-        key: key.peer().hex(),
-        count: authorities.keys.len(),
-        run: manifest.id,
-    })
+    let (key, organiser) = (key.peer().hex(), manifest.run.organiser.hex());
+    Err(AdmitError::NotTheOrganiser { path: path.to_owned(), key, organiser })
 }
 
 #[cfg(test)]

@@ -106,12 +106,12 @@ struct Offer {
 }
 
 impl Offer {
-    /// What is handed out. Beside the manifest lie the papers of its organiser.
+    /// What is handed out. Beside the manifest lie the notices of its organiser.
     fn served(&self) -> server::Offer {
         server::Offer {
             run: self.manifest.id.0,
             manifest: self.manifest.text.as_bytes().into(),
-            papers: self.path.with_extension("papers"),
+            notices: self.path.with_extension("notices"),
         }
     }
 

@@ -17,9 +17,9 @@ use intellect_model::{
     hf::import::ImportError,
 };
 use intellect_protocol::{
-    admit::Authorities,
+    admit::Level,
     id::{PeerId, RunId},
-    manifest::{Level, Run},
+    manifest::Run,
 };
 
 use crate::{
@@ -205,7 +205,7 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     let file = args.out.display();
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
     write_line(out, ("next", format!("{next} {file}")))?;
-    if let Level::Invited(_) = manifest.run.trust.level {
+    if manifest.run.trust.level == Level::Invited {
         let key = key.display();
         let next = format!("intellect-node invite new --key {key} --manifest {file} --bootstrap …");
         write_line(out, ("then", next))?;
@@ -286,7 +286,7 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
     let mut draft = match begin {
         Begin::Anew => propose(args, me, None)?,
         Begin::Model { weights, .. } => propose(args, me, Some(&weights.model))?,
-        Begin::After(before) => before.draft(me, level(args, me)?, |key| sets(args, key))?,
+        Begin::After(before) => before.draft(me, level(args), |key| sets(args, key))?,
     };
     if let Some(weights) = begin.weights() {
         draft.put("genesis", weights.table.state().hex());
@@ -303,19 +303,8 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
 }
 
 /// Who may take part, where that is said.
-fn level(args: &ManifestNewArgs, organiser: PeerId) -> Result<Option<Level>, LocalError> {
-    if !args.invited {
-        return Ok(None);
-    }
-    let named = args.authority.iter().map(|key| config::parse_peer("authority", key));
-    let mut keys = named.collect::<Result<Vec<_>, _>>()?;
-    if keys.is_empty() {
-        keys.push(organiser);
-    }
-    let threshold = args.threshold.map_or(1, Into::into);
-    let authorities = Authorities { keys, threshold };
-    authorities.check().map_err(|why| LocalError::Authorities { why })?;
-    Ok(Some(Level::Invited(authorities)))
+fn level(args: &ManifestNewArgs) -> Option<Level> {
+    args.invited.then_some(Level::Invited)
 }
 
 /// The settings of a run that begins anew, or with a model of elsewhere.
@@ -327,7 +316,7 @@ fn propose(
     let seed = u64::from_le_bytes(os::random().map_err(OfflineError::Random)?);
     // Below 2^63, as TOML's integers are.
     let mut run = Run::new(organiser, seed >> 1);
-    run.trust.level = level(args, organiser)?.unwrap_or(Level::Open);
+    run.trust.level = level(args).unwrap_or(Level::Open);
     let preset = config::parse_preset(&args.preset)?;
     let mut work = work(&args.data)?;
     work.data.share = args.share;

@@ -29,7 +29,7 @@ use intellect_protocol::event::{Committed, Event};
 use intellect_protocol::holdings::Name;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, QuorumRule, Regroup, Series, Voter, Vouch,
+    Absence, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
 };
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
@@ -74,8 +74,8 @@ pub(super) struct Process {
     fork_raised: bool,
     /// A change of lineage that no fork event told yet.
     fork_owed: Option<String>,
-    /// What the organiser has vouched for, as far as it was told.
-    pub(super) vouches: Vec<Vouch>,
+    /// What the organiser has said, as far as it was told.
+    pub(super) notices: Vec<Notice>,
     /// How much of that as it last set out for a checkpoint: what has come since may be too late.
     pub(super) set_out: usize,
 }
@@ -93,7 +93,7 @@ impl Process {
             head: genesis,
             fork_raised: false,
             fork_owed: None,
-            vouches: Vec::new(),
+            notices: Vec::new(),
             set_out: 0,
         }
     }
@@ -122,8 +122,8 @@ impl Process {
         if let Message::Ready(ready) = message.body() {
             self.ready.insert(author, ready.series);
         }
-        if let Message::Vouch(vouch) = message.body() {
-            self.knows(vouch);
+        if let Message::Notice(notice) = message.body() {
+            self.knows(notice);
         }
         if let Message::Leaving(leaving) = message.body() {
             let left = self.left.entry(author).or_default();
@@ -131,10 +131,10 @@ impl Process {
         }
     }
 
-    /// Remembers what the organiser has vouched for.
-    pub(super) fn knows(&mut self, vouch: &Vouch) {
-        if vouch.verify(&organiser().peer(), &vouch.run).is_ok() {
-            self.vouches.push(vouch.clone());
+    /// Remembers what the organiser has said.
+    pub(super) fn knows(&mut self, notice: &Notice) {
+        if notice.verify(&organiser().peer(), &notice.run).is_ok() {
+            self.notices.push(notice.clone());
         }
     }
 
@@ -166,9 +166,9 @@ impl Process {
             });
             // Each member needs a reason of its own; which one its proposer had does not matter.
             let mute = absence == Some(&Absence::Mute);
-            // T10: a decree goes along; that it revokes this voter is what S9 counts.
-            let decreed = regroup.trust.as_ref().is_some_and(|trust| !trust.decrees.is_empty());
-            let revoked = absence == Some(&Absence::Revoked) && decreed;
+            // T10: a notice goes along; that it revokes this voter is what S9 counts.
+            let by_notice = regroup.trust.as_ref().is_some_and(|trust| !trust.notices.is_empty());
+            let revoked = absence == Some(&Absence::Revoked) && by_notice;
             require(silent || left || other_log || elsewhere || mute || revoked, "S7", || {
                 format!("{me} joins without {}, who is present ({absence:?}): {beat:?}", voter.peer)
             })?;
@@ -263,8 +263,7 @@ impl Check {
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => Ok(()),
+            | Message::Notice(_) => Ok(()),
         }
     }
 
@@ -309,8 +308,7 @@ impl Check {
             | Message::Lost(_)
             | Message::Commit(_)
             | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => {}
+            | Message::Notice(_) => {}
         }
     }
 
@@ -354,13 +352,10 @@ impl Check {
             | Event::Behind { .. }
             | Event::CaughtUp { .. }
             | Event::ForkExcluded { .. }
-            | Event::Vouched { .. }
             | Event::Admitted { .. }
             | Event::Revoked { .. }
             | Event::Refused { .. }
-            | Event::Decree { .. }
-            | Event::DecreeConflict { .. }
-            | Event::DecreeVoid { .. }
+            | Event::Notice { .. }
             | Event::Stuck { .. }
             | Event::Leaving => Ok(()),
         }
@@ -384,8 +379,8 @@ impl Check {
     ) -> Verdict {
         let raised = std::mem::take(&mut who.fork_raised);
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
-        let vouches = &who.vouches[..who.set_out];
-        self.lineage.on_loaded(peer, vouches, &who.head, &head)?;
+        let notices = &who.notices[..who.set_out];
+        self.lineage.on_loaded(peer, notices, &who.head, &head)?;
         let extends = self.lineage.descends(&head.state, &who.head.state);
         if let (true, Some(undone)) =
             (self.together, self.lineage.undone_together(&who.head, &head))

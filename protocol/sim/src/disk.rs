@@ -248,8 +248,7 @@ impl Disk {
             | Message::Lost(_)
             | Message::Regroup(_)
             | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => true,
+            | Message::Notice(_) => true,
         }
     }
 

@@ -294,8 +294,8 @@ impl<'a> Tongue<'a> {
             round_trips: Vec::new(),
             send_rate: 1_000_000,
             serves: beside.head.epoch,
-            vouch: 0,
-            vouched: 0,
+            notice: 0,
+            attested: 0,
             ticket: None,
         }
     }

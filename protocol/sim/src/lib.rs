@@ -222,7 +222,7 @@ impl Story {
             world.invite_first(peers);
         }
         if matches!(faults, Faults::Churn | Faults::Partition | Faults::Mixed) {
-            world.draw_vouches(seed, faults != Faults::Partition);
+            world.draw_attestations(seed, faults != Faults::Partition);
         }
         world.undo_as_nodes();
         Self { faults, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
@@ -302,7 +302,7 @@ impl Story {
             let until_ms = self.director.next_ms().unwrap_or(u64::MAX);
             self.world.step(until_ms.min(self.world.now_ms + 1_000))?;
             self.director.direct(&mut self.world);
-            self.world.vouch_when_due();
+            self.world.attest_when_due();
         }
         Ok(())
     }

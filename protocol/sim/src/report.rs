@@ -82,8 +82,8 @@ pub enum Count {
     Crashes,
     /// Times that a peer withdrew from a lineage of its own for a greater one.
     Forks,
-    /// Times that the organiser vouched for a state.
-    Vouches,
+    /// Times that the organiser attested a state.
+    Attestations,
     /// Tokens of peers' own unshared work that were lost with a lineage given up.
     Forgone,
     /// Epochs that were caught up with by their updates.
@@ -224,7 +224,7 @@ impl fmt::Display for Report {
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
              {} adopted Dones, {} chunks kept ({} epochs mended), {} without a place, {} Regroups, {} forks healed ({} \
-             tokens forgone), {} vouches, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
+             tokens forgone), {} attestations, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
              without, {} crashes on the way to disk, {} faults, \
              {} messages, {} KiB, {} virtual s, {} ms an epoch (median), progress within {} ms",
             self.epochs,
@@ -239,7 +239,7 @@ impl fmt::Display for Report {
             self.of(Count::Regroups),
             self.of(Count::Forks),
             self.of(Count::Forgone),
-            self.of(Count::Vouches),
+            self.of(Count::Attestations),
             self.of(Count::Replayed),
             self.of(Count::Loaded),
             self.of(Count::Resumed),
@@ -355,7 +355,7 @@ impl Summary {
         let parted = [
             ("forks healed", total.of(Count::Forks)),
             ("Regroups", total.of(Count::Regroups)),
-            ("vouches", total.of(Count::Vouches)),
+            ("attestations", total.of(Count::Attestations)),
         ];
         let restarted = [
             ("restarts with a log", total.of(Count::Resumed)),

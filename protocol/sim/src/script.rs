@@ -6,15 +6,17 @@ use std::time::Duration;
 use crate::disk::Doom;
 use crate::liars::Lying;
 use crate::network::Fate;
-use intellect_protocol::admit::Authorities;
 use intellect_protocol::id::Digest;
-use intellect_protocol::message::{Answer, Message, Ticket, Vouch};
+use intellect_protocol::message::{Answer, Message, Notice, Ticket};
 use intellect_protocol::sign::Keypair;
 
-/// Who vouches for states, with a key that is not simulated: everybody checks what it has signed.
+/// Who attests states and lets peers in, with a key that is not simulated: everybody checks what it has signed.
 pub(crate) fn organiser() -> Keypair {
-    Keypair::from_seed(&[0x0e; 32])
+    Keypair::from_seed(&[ORGANISER; 32])
 }
+
+/// The name of its key.
+pub(crate) const ORGANISER: u8 = 0x0e;
 
 /// Decides the fate of a message from one host to another.
 pub(crate) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
@@ -25,25 +27,23 @@ pub(crate) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
 /// A run of invited peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Invited {
-    /// Who signs.
-    pub(crate) authorities: Authorities,
     /// The ticket of each host that has one.
     pub(crate) tickets: BTreeMap<usize, Ticket>,
     /// Unix seconds at the beginning, by the clock of everybody.
     pub(crate) unix: u64,
-    /// The hosts whose processes have a manifest of their own making, with these authorities.
-    pub(crate) forged: BTreeMap<usize, Authorities>,
+    /// The hosts whose processes have a manifest of their own making, with the organiser of this name.
+    pub(crate) forged: BTreeMap<usize, u8>,
     /// How far the clocks of some hosts are off, in seconds.
     pub(crate) off: BTreeMap<usize, i64>,
 }
 
-/// What the organiser has vouched for, and when it does so again.
+/// What the organiser has attested, and when it does so again.
 #[derive(Debug, Default)]
-pub(crate) struct Vouching {
-    pub(crate) vouches: Vec<Vouch>,
-    /// When it vouches again, and a number that says for whom.
+pub(crate) struct Attesting {
+    pub(crate) notices: Vec<Notice>,
+    /// When it attests one again, and a number that says for whom.
     pub(crate) due: VecDeque<(u64, usize)>,
-    /// Whether most must have what it vouches for.
+    /// Whether most must have what it attests.
     pub(crate) by_most: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Script {
     pub(crate) undo: Option<(u64, Duration)>,
     /// The head that a person has decided for, on each host, once it starts.
     pub(crate) follow: BTreeMap<usize, Digest>,
-    pub(crate) vouching: Vouching,
+    pub(crate) attesting: Attesting,
     /// Hosts that have crashed, until somebody asks.
     pub(crate) crashed: Vec<usize>,
 }

@@ -43,7 +43,7 @@ use intellect_protocol::fault::Fault;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Answer, Decree, Head, Message, Phase, QuorumRule, Rank, Series, Voter, Vouch,
+    Answer, Head, Message, Notice, Phase, QuorumRule, Rank, Series, Voter,
 };
 use intellect_protocol::peer;
 use intellect_protocol::rng::Rng;
@@ -89,10 +89,8 @@ struct Host {
     /// The tokens that each epoch's training is said to have taken, if it boasts.
     boast: Option<u64>,
     disk: Disk,
-    /// The newest vouch that is kept beside the manifest.
-    vouch: Option<Vouch>,
-    /// The decrees that it knows, as they are kept beside the manifest.
-    decrees: Vec<Decree>,
+    /// The notices that it knows, as they are kept beside the manifest.
+    notices: Vec<Notice>,
     process: Option<Box<Running>>,
 }
 
@@ -192,8 +190,7 @@ impl World {
                     liar: None,
                     boast: None,
                     disk,
-                    vouch: None,
-                    decrees: Vec::new(),
+                    notices: Vec::new(),
                     process: None,
                 }
             })
@@ -339,14 +336,13 @@ impl World {
             Output::Fetch { head, r, donors, spent } => {
                 let Some(process) = &mut self.hosts[host].process else { return };
                 process.loads += 1;
-                process.judged.set_out = process.judged.vouches.len();
+                process.judged.set_out = process.judged.notices.len();
                 let serial = process.loads;
                 self.fetch_soon(host, Wanted::State { serial, head, r, spent }, donors);
             }
             Output::Donors(donors) => self.welcome(host, &donors),
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
-            Output::Vouch(vouch) => self.hosts[host].vouch = Some(vouch.as_ref().clone()),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.end(host, super::disk::Kept::ALL),
             Output::Lost { epoch } => {
@@ -365,8 +361,8 @@ impl World {
                 self.moments.push((host, committed.head.epoch, Moment::Committed));
             }
             Event::Fork { undone, .. } => self.report.count(Count::Forks, u64::from(*undone > 0)),
-            Event::Decree { decree, in_force: None } => {
-                self.hosts[host].decrees.push(decree.as_ref().clone());
+            Event::Notice { notice, in_force: None } => {
+                self.hosts[host].notices.push(notice.as_ref().clone());
             }
             Event::Stuck { .. } => self.report.count(Count::Stuck, 1),
             Event::Replayed { .. } => self.report.count(Count::Replayed, 1),
@@ -380,13 +376,10 @@ impl World {
             | Event::CaughtUp { .. }
             | Event::Diverged { .. }
             | Event::ForkExcluded { .. }
-            | Event::Vouched { .. }
             | Event::Admitted { .. }
             | Event::Revoked { .. }
             | Event::Refused { .. }
-            | Event::Decree { in_force: Some(_), .. }
-            | Event::DecreeConflict { .. }
-            | Event::DecreeVoid { .. }
+            | Event::Notice { in_force: Some(_), .. }
             | Event::Leaving => {}
         }
         if let (Event::Committed(committed), false) = (&event, self.is_liar(host)) {

@@ -182,7 +182,7 @@ fn r19_is_missed() {
     missed(Rule::R19, Faults::Churn);
 }
 
-/// A lineage that the organiser has vouched for is left for one of more tokens.
+/// A lineage that the organiser has attested is left for one of more tokens.
 #[test]
 fn g11_is_missed() {
     missed(Rule::G11, Faults::Partition);

@@ -27,7 +27,7 @@ pub enum Code {
     Bearer {
         /// The invite.
         invite: Box<Invite>,
-        /// Seed of the invite's key, or of its branch's.
+        /// Seed of the invite's key.
         seed: [u8; 32],
     },
     /// Good for the peer that it names.
@@ -108,7 +108,7 @@ impl FromStr for Code {
         }
         let code = wire::open_paper::<Self>(code).ok_or(CodeError::Unknown)?;
         if let Self::Bearer { invite, seed } = &code
-            && Keypair::from_seed(seed).peer() != invite.innermost().key
+            && Keypair::from_seed(seed).peer() != invite.terms.key
         {
             return Err(CodeError::Key);
         }

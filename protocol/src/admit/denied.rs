@@ -1,8 +1,7 @@
-//! Why somebody is not let in, or a decree is none: sentences that name the cause and what to do.
+//! Why somebody is not let in: sentences that name the cause and what to do.
 
 use thiserror::Error;
 
-use super::DECREE_BYTES_MAX;
 use crate::id::{PeerId, RunId};
 
 /// Why a peer is not let in by what it shows. The sentence is for whoever wants to join.
@@ -34,17 +33,13 @@ pub enum Denied {
         /// Whose it is.
         peer: PeerId,
     },
-    /// Fewer signatures than it takes.
-    #[error(
-        "{found} of the run's authorities have signed this, {needed} must: ask its organiser for a new invite"
-    )]
+    /// The organiser has not signed it.
+    #[error("the organiser of the run ({organiser}) has not signed this: ask it for a new invite")]
     Unsigned {
-        /// Good signatures.
-        found: usize,
-        /// As many as it takes.
-        needed: usize,
+        /// Who should have.
+        organiser: PeerId,
     },
-    /// The invite's key has not signed the ticket, or the invite under it.
+    /// The invite's key has not signed the ticket.
     #[error(
         "the key of the invite has not signed this ticket: make one from the invite code, with --invite CODE"
     )]
@@ -81,84 +76,25 @@ pub enum Denied {
         /// When.
         expires: u64,
     },
-    /// The invite, or the one it is under, was revoked.
-    #[error("this invite was revoked by decree {decree} in epoch {epoch}: ask for a new one")]
+    /// The invite was revoked.
+    #[error("this invite was revoked by notice {notice} in epoch {epoch}: ask for a new one")]
     InviteRevoked {
-        /// By which decree.
-        decree: u64,
+        /// By which notice.
+        notice: u64,
         /// In whose receipt.
         epoch: u64,
     },
     /// The peer was revoked.
     #[error(
-        "this peer was revoked by decree {decree} in epoch {epoch}: only the organiser can lift that"
+        "this peer was revoked by notice {notice} in epoch {epoch}: only the organiser can let it in again"
     )]
     PeerRevoked {
-        /// By which decree.
-        decree: u64,
+        /// By which notice.
+        notice: u64,
         /// In whose receipt.
         epoch: u64,
     },
     /// The ledger has no room.
-    #[error("the run's ledger is full: its organiser has to forget peers that are gone")]
+    #[error("the run has had as many peers as it can have: ask its organiser for another run")]
     Full,
-}
-
-/// Why a decree is none. Its author must change it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum DecreeError {
-    /// For another run.
-    #[error("the decree is for run {of}, not for {run}: sign one for this run")]
-    AnotherRun {
-        /// This run.
-        run: RunId,
-        /// The decree's.
-        of: RunId,
-    },
-    /// Another place in the chain.
-    #[error(
-        "the decree has number {found}, the next one is {next}: fetch the run's decrees, and sign anew"
-    )]
-    Number {
-        /// Its number.
-        found: u64,
-        /// The number that follows.
-        next: u64,
-    },
-    /// It follows on another decree than the one before.
-    #[error(
-        "decree {number} follows on another one than the run's: fetch the run's decrees, and sign anew"
-    )]
-    Before {
-        /// Its number.
-        number: u64,
-    },
-    /// Fewer signatures than it takes.
-    #[error(
-        "{found} of the run's authorities have signed decree {number}, {needed} must: let others sign it too"
-    )]
-    Unsigned {
-        /// Its number.
-        number: u64,
-        /// Good signatures.
-        found: usize,
-        /// As many as it takes.
-        needed: usize,
-    },
-    /// Too long.
-    #[error(
-        "the decree has {bytes} bytes, at most {DECREE_BYTES_MAX} are allowed: split it into two"
-    )]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A clause that cannot be.
-    #[error("decree {number} {why}")]
-    Clause {
-        /// Its number.
-        number: u64,
-        /// What is wrong, and what to do.
-        why: &'static str,
-    },
 }

@@ -106,7 +106,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
-        self.learn_decrees(step, roster.trust.as_deref());
+        Self::learn_notices(step, roster.trust.as_deref());
         let roster = self.note_roster(digest, message, roster);
         self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(roster.attempt);
         self.slot.failures.of.entry(proposer).or_default();

@@ -1,8 +1,8 @@
 //! Who may take part in a run of invited peers (T1–T9): whom a proposer names, and what a voter demands.
 //!
-//! The ledger before the open epoch comes from the lineage. Beside it each peer knows decrees that no receipt has
+//! The ledger before the open epoch comes from the lineage. Beside it each peer knows notices that no receipt has
 //! carried yet, and who has shown a good ticket. Who is neither in nor holds one is a *stranger*: it counts for
-//! nothing, and nothing that it says of an epoch is read. Who is in, and is revoked by a decree that is known,
+//! nothing, and nothing that it says of an epoch is read. Who is in, and is revoked by a notice that is known,
 //! votes once more, without a place (T6).
 //!
 //! In an open run there is no ledger, and nothing here does anything.
@@ -10,27 +10,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::admit::{ADMISSIONS_BYTES_MAX, Denied, TICKETS_MAX};
+use crate::admit::{ADMISSIONS_BYTES_MAX, Denied, Judge, TICKETS_MAX};
 use crate::event::Event;
 use crate::fault::AccessFault;
 use crate::id::PeerId;
 use crate::ledger::{Ledger, Via};
 use crate::message::{
-    Admissions, Decree, Invite, Keep, Member, Message, Receipt, Refusal, Regroup, Roster, Ticket,
-    Voter,
+    Admissions, Keep, Member, Message, Notice, Receipt, Refusal, Regroup, Roster, Ticket, Voter,
 };
+use crate::notices::Notices;
 use crate::output::Output;
-use crate::step::Step;
+use crate::step::{Decision, Step};
 
-use super::decrees::Decrees;
+use super::known::Admission;
 use super::{Rule, State};
 
 /// Strangers of whom people are told, at most.
 const TOLD_MAX: usize = 256;
-
-/// By how many seconds two honest clocks differ at most, when one of them calls a ticket expired; guess: a day is a
-/// wrong time zone. Beyond that who says so has refused like anybody else (G4).
-const CLOCKS_APART: u64 = 24 * 3_600;
 
 impl State {
     /// The ledger before the open epoch; `None` in open runs.
@@ -47,16 +43,9 @@ impl State {
         admission.ticket.as_ref().filter(|_| !is_in)
     }
 
-    /// The decrees that are known and in no receipt of our lineage, in order.
-    #[must_use]
-    pub fn pending_decrees(&self) -> Vec<Arc<Decree>> {
-        let Some(admission) = &self.admission else { return Vec::new() };
-        admission.decrees.after(&admission.ledger, &self.law, &self.electors())
-    }
-
-    /// Who votes in this series, by peer: nobody of them is forgotten.
-    fn electors(&self) -> BTreeSet<PeerId> {
-        self.voters().iter().map(|voter| voter.peer).collect()
+    /// The notices that are known and in no receipt of our lineage, at most as many as a roster carries, in order.
+    fn pending(&self) -> Vec<Arc<Notice>> {
+        self.admission.as_ref().map_or_else(Vec::new, Admission::pending)
     }
 
     // ---- what others show ----------------------------------------------------------------------
@@ -77,11 +66,9 @@ impl State {
                 if admission.shown.get(&peer).is_some_and(|(known, _)| known == ticket) {
                     return;
                 }
-                let unix = admission.unix(step.now);
-                let (key, run) = (&self.law.key, &self.law.run);
                 ticket
-                    .check_clock(unix)
-                    .and_then(|()| admission.due.check_ticket(key, run, epoch, (&peer, ticket)))
+                    .check_clock(admission.unix(step.now), Judge::Own)
+                    .and_then(|()| admission.due.check_ticket(epoch, &peer, ticket))
             }
         };
         self.note_shown(step, peer, ticket.cloned(), denied);
@@ -116,7 +103,7 @@ impl State {
         };
     }
 
-    /// Looks at all tickets again: the ledger, or what is decreed, has changed.
+    /// Looks at all tickets again: the ledger, or what is said, has changed.
     fn learn_tickets(&mut self, step: &mut Step<'_>) {
         let Some(admission) = &mut self.admission else { return };
         admission.shown.clear();
@@ -133,13 +120,14 @@ impl State {
         self.keeps(Rule::T2) && !is_me && admission.ledger.admits(peer).is_err() && !holds()
     }
 
-    /// T6: whether a decree that is due revokes a peer that is in.
+    /// T6: whether a notice that is due revokes a peer that is in.
     pub(super) fn is_going(&self, peer: &PeerId) -> bool {
         let Some(admission) = &self.admission else { return false };
         admission.due.revokes(peer) && self.keeps(Rule::T6)
     }
 
-    /// T13: whether the bounds of how many newcomers there are hold.
+    /// Whether the bounds of how many newcomers there are hold (G5, G7): whom the organiser lets in it wants, but
+    /// where a third may lie it does not know who does.
     pub(super) fn bounds_newcomers(&self) -> bool {
         self.admission.is_none() || self.law.quorum.prepares()
     }
@@ -196,7 +184,7 @@ impl State {
         with.admits(peer).is_ok() && members().all(|member| with.admits(&member).is_ok())
     }
 
-    /// The decrees that are due, and the tickets of `peers`, by peer, as far as each has uses left and there is
+    /// The notices that are due, and the tickets of `peers`, by peer, as far as each has uses left and there is
     /// room; with the ledger after them.
     fn bring_along(
         &self,
@@ -204,14 +192,14 @@ impl State {
         peers: &BTreeSet<PeerId>,
     ) -> (Arc<Ledger>, Option<Box<Admissions>>) {
         let Some(admission) = &self.admission else { unreachable!("of runs of invited peers") };
-        let (key, run, epoch) = (&self.law.key, &self.law.run, self.series().epoch);
+        let epoch = self.series().epoch;
         let mut ledger = admission.ledger.as_ref().clone();
         let mut trust = Admissions::default();
-        for decree in admission.decrees.after(&admission.ledger, &self.law, peers) {
-            ledger.take(epoch, peers, &decree);
-            trust.decrees.push(decree.as_ref().clone());
+        for notice in admission.pending() {
+            ledger.take(epoch, &notice);
+            trust.notices.push(notice.as_ref().clone());
             if trust.bytes() > ADMISSIONS_BYTES_MAX {
-                trust.decrees.pop();
+                trust.notices.pop();
                 break;
             }
         }
@@ -224,8 +212,8 @@ impl State {
             let room = trust.tickets.len() < TICKETS_MAX && bytes <= ADMISSIONS_BYTES_MAX;
             let may = room
                 && ledger.admits(peer).is_err()
-                && ticket.check_clock(admission.unix(step.now)).is_ok()
-                && ledger.check_ticket(key, run, epoch, (peer, ticket)).is_ok();
+                && ticket.check_clock(admission.unix(step.now), Judge::Own).is_ok()
+                && ledger.check_ticket(epoch, peer, ticket).is_ok();
             if may {
                 ledger.admit(epoch, ticket);
                 trust.tickets.push(ticket.clone());
@@ -261,89 +249,53 @@ impl State {
         }
         let trust = roster.trust.as_deref();
         let carries = |number: u64| {
-            trust.is_some_and(|trust| trust.decrees.iter().any(|d| d.number == number))
+            trust.is_some_and(|trust| trust.notices.iter().any(|n| n.number == number))
         };
-        if let Some(next) = self.pending_decrees().first()
+        if let Some(next) = self.pending().first()
             && !carries(next.number)
             && self.keeps(Rule::T5)
         {
-            let decree = self.seal(Message::Decree(next.as_ref().clone()));
-            step.put(Output::Send(roster.proposer, decree));
-            return Err(Refusal::Decree(next.number, next.digest()));
+            let notice = self.seal(Message::Notice(next.as_ref().clone()));
+            step.put(Output::Send(roster.proposer, notice));
+            let (number, digest) = next.place();
+            return Err(Refusal::Notice(number, digest));
         }
         let unix = admission.unix(step.now);
         let mut tickets = trust.into_iter().flat_map(|trust| &trust.tickets);
-        match tickets.find(|ticket| ticket.check_clock(unix).is_err()) {
+        match tickets.find(|ticket| ticket.check_clock(unix, Judge::Second).is_err()) {
             Some(ticket) => Err(Refusal::Expired(ticket.peer())),
             None => Ok(()),
         }
     }
 
-    /// Whether a refusal of our roster tells us something that proves itself: the decree that goes with it. Of a
-    /// ticket that somebody else's clock calls expired we make no use again (T4, T5).
-    pub(super) fn is_told(&mut self, step: &Step<'_>, roster: &Roster, reason: Refusal) -> bool {
-        let trust = roster.trust.as_deref();
-        match reason {
-            Refusal::Decree(number, digest) => {
-                let known = |d: &Arc<Decree>| (d.number, d.digest()) == (number, digest);
-                let carried = trust.is_some_and(|t| t.decrees.iter().any(|d| d.number == number));
-                !carried && self.pending_decrees().iter().any(known)
-            }
-            Refusal::Expired(peer) => {
-                let mut tickets = trust.into_iter().flat_map(|trust| &trust.tickets);
-                let ticket = tickets.find(|ticket| ticket.peer() == peer);
-                let terms = ticket.and_then(Ticket::invite).into_iter().flat_map(Invite::all_terms);
-                let expires = terms.map(|terms| terms.expires).filter(|at| *at > 0).min();
-                let Some((expires, admission)) = expires.zip(self.admission.as_mut()) else {
-                    return false;
-                };
-                if admission.unix(step.now).saturating_add(CLOCKS_APART) < expires {
-                    return false;
-                }
-                if let Some((_, may)) = admission.shown.get_mut(&peer) {
-                    *may = Err(Denied::Expired { expires });
-                }
-                true
-            }
-            _ => false,
+    /// Whether a refusal of our roster tells us something that proves itself: the notice that goes with it (T5).
+    pub(super) fn is_told(&self, roster: &Roster, reason: Refusal) -> bool {
+        let Refusal::Notice(number, digest) = reason else { return false };
+        let mut carried = roster.trust.iter().flat_map(|trust| &trust.notices);
+        let is_carried = carried.any(|notice| notice.number == number);
+        !is_carried && self.pending().iter().any(|notice| notice.place() == (number, digest))
+    }
+
+    /// Learns the notices that a roster or a Regroup brings along, which was checked.
+    pub(super) fn learn_notices(step: &mut Step<'_>, trust: Option<&Admissions>) {
+        let all = trust.into_iter().flat_map(|trust| &trust.notices);
+        step.out.extend(all.map(|notice| Decision::Notice(Box::new(notice.clone()))));
+    }
+
+    /// T5: these notices are known now.
+    pub(super) fn take_notices(&mut self, step: &mut Step<'_>, notices: Notices) {
+        if let Some(admission) = &mut self.admission {
+            admission.notices = notices;
+            self.look_ahead(step);
         }
     }
 
-    /// Learns the decrees that a roster or a Regroup brings along, which was checked.
-    pub(super) fn learn_decrees(&mut self, step: &mut Step<'_>, trust: Option<&Admissions>) {
-        for decree in trust.into_iter().flat_map(|trust| &trust.decrees) {
-            self.on_decree(step, decree);
-        }
-    }
-
-    /// T5, T8: a decree that somebody brings. One that is new, and follows on the ledger and those known, is passed
-    /// on once.
-    pub(super) fn on_decree(&mut self, step: &mut Step<'_>, decree: &Decree) {
-        let electors = self.electors();
-        let Some(admission) = &mut self.admission else { return };
-        let before = &admission.ledger;
-        if !admission.decrees.learn(before, &self.law, &electors, decree) {
-            return;
-        }
-        let rivals = admission.decrees.rivals(decree.number);
-        let decree = Arc::new(decree.clone());
-        step.put(Output::Event(Event::Decree { decree: Arc::clone(&decree), in_force: None }));
-        step.put(Output::Gossip(self.seal(Message::Decree(decree.as_ref().clone()))));
-        if rivals.len() > 1 {
-            let signers = rivals.iter().flat_map(|rival| rival.signers()).collect::<BTreeSet<_>>();
-            let (number, signers) = (decree.number, signers.into_iter().collect());
-            step.put(Output::Event(Event::DecreeConflict { number, signers }));
-        }
-        self.look_ahead(step);
-    }
-
-    /// Who will be in after the open epoch, as far as is decreed.
+    /// Who will be in after the open epoch, as far as is said.
     fn look_ahead(&mut self, step: &mut Step<'_>) {
-        let (electors, epoch) = (self.electors(), self.series().epoch);
+        let epoch = self.series().epoch;
         let Some(admission) = &mut self.admission else { return };
-        let due = admission.decrees.after(&admission.ledger, &self.law, &electors);
         let mut ledger = admission.ledger.as_ref().clone();
-        due.iter().for_each(|decree| ledger.take(epoch, &electors, decree));
+        admission.pending().iter().for_each(|notice| ledger.take(epoch, notice));
         admission.due = Arc::new(ledger);
         self.learn_tickets(step);
     }
@@ -366,11 +318,7 @@ impl State {
         let Some((admission, ledger)) = self.admission.as_mut().zip(ledger) else { return };
         let before = std::mem::replace(&mut admission.ledger, Arc::clone(&ledger));
         if *before != *ledger {
-            let void = admission.decrees.drop_void(&ledger);
-            tell_changes(step, &before, &ledger, &admission.decrees);
-            if !void.is_empty() {
-                step.put(Output::Event(Event::DecreeVoid { decrees: void }));
-            }
+            tell_changes(step, &before, &ledger, &admission.notices);
         }
     }
 
@@ -382,8 +330,8 @@ impl State {
     }
 }
 
-/// Tells people who came, who was revoked, and which decrees are in force.
-fn tell_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, decrees: &Decrees) {
+/// Tells people who came, who was revoked, and which notices are in force.
+fn tell_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
     for (who, peer) in after.peers() {
         let old = before.peers().get(who);
         if let Some((via, epoch)) = peer.came
@@ -391,19 +339,19 @@ fn tell_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, decrees: &
         {
             let invite = match via {
                 Via::Invite(key) => Some(key),
-                Via::Name | Via::Decree(_) => None,
+                Via::Name | Via::Notice(_) => None,
             };
             step.put(Output::Event(Event::Admitted { who: *who, invite, epoch }));
         }
         if let Some(by) = peer.revoked
             && old.is_none_or(|old| old.revoked.is_none())
         {
-            let (decree, epoch) = (by.decree, by.epoch);
-            step.put(Output::Event(Event::Revoked { who: *who, decree, epoch }));
+            let (notice, epoch) = (by.notice, by.epoch);
+            step.put(Output::Event(Event::Revoked { who: *who, notice, epoch }));
         }
     }
-    for decree in decrees.in_force(before, after) {
+    for notice in notices.between(before.last(), after.last()) {
         let in_force = Some(after.since());
-        step.put(Output::Event(Event::Decree { decree, in_force }));
+        step.put(Output::Event(Event::Notice { notice, in_force }));
     }
 }

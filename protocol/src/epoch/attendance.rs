@@ -37,7 +37,7 @@ pub(super) enum Place {
     Mute,
     /// In this series, but it has owed its word for long (G9).
     Owing,
-    /// A voter of this series that a decree revokes which is not in force yet (T6, T10).
+    /// A voter of this series that a notice revokes which is not in force yet (T6, T10).
     Revoked,
     /// Neither admitted nor with a good ticket, in a run of invited peers (T2).
     Stranger,

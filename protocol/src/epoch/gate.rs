@@ -62,11 +62,9 @@ pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
             is_heard(facts, author) && (facts.names_voter(author) || !facts.is_any_voter_here())
         }
         Message::Ready(_) | Message::Join(_) => is_heard(facts, author),
-        Message::Commit(_)
-        | Message::Heartbeat(_)
-        | Message::Leaving(_)
-        | Message::Vouch(_)
-        | Message::Decree(_) => true,
+        Message::Commit(_) | Message::Heartbeat(_) | Message::Leaving(_) | Message::Notice(_) => {
+            true
+        }
     }
 }
 

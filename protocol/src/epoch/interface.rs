@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Digest, PeerId};
-use crate::message::{Decree, Finished, Message, Ticket};
+use crate::message::{Finished, Message, Ticket};
 use crate::sign::Verified;
 use crate::step::{Ahead, Lead};
 
@@ -24,8 +24,6 @@ pub struct Config {
 pub struct Credentials {
     /// Our own ticket; needed until the ledger has us.
     pub ticket: Option<Ticket>,
-    /// The decrees that are known from before; wrong ones count for nothing.
-    pub decrees: Vec<Decree>,
     /// The time at the start in Unix seconds, by which a new ticket may have expired (T4).
     pub unix: u64,
 }
@@ -80,8 +78,6 @@ pub enum Input {
     Linked(PeerId, bool),
     /// Whether anybody can dial us.
     Reachable(bool),
-    /// A decree that somebody brought, who need not be in the run.
-    Decree(Box<Decree>),
     /// The user wants to leave.
     Leave,
 }

@@ -124,7 +124,7 @@ impl State {
         if regroup.number > most || regroup.number == u64::MAX {
             return;
         }
-        self.learn_decrees(step, regroup.trust.as_deref());
+        Self::learn_notices(step, regroup.trust.as_deref());
         let digest = wire::regroup_digest(&self.law.run, regroup);
         let known = self.slot.series.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));

@@ -95,10 +95,12 @@ impl State {
                 self.slot.lost.refuse(from);
                 self.slot.lost.accepts(&from);
             }
-            reason if self.is_told(step, &roster, reason) => {
+            reason if self.is_told(&roster, reason) => {
                 self.slot.lost.refuse(from);
                 self.slot.lost.accepts(&from);
             }
+            // T4: the ticket stays in use, so it would refuse the next one as well.
+            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.lost.refuse(from)),
             _ => self.slot.lost.refuse(from),
         }
         // G4: a refusal costs the refuser its place, and the others this attempt at most.

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::fault::Fault;
 use crate::id::{Digest, PeerId};
 use crate::log::Record;
-use crate::message::{Ask, Finished, Head, Message, Request, Vouch};
+use crate::message::{Ask, Finished, Head, Message, Request};
 use crate::peer;
 use crate::sign::Verified;
 
@@ -250,8 +250,6 @@ pub enum Output {
     },
     /// A peer broke a rule: drop it.
     Fault(PeerId, Fault),
-    /// Keep this vouch, which is the newest, beside the manifest, and serve it with that.
-    Vouch(Arc<Vouch>),
     /// Something that people may want to see.
     Event(Event),
     /// We have said farewell: nothing more will come.

@@ -2,6 +2,7 @@
 
 use super::updates::{FETCH_PAUSE, FETCHES};
 use super::*;
+use crate::admit::Level;
 use crate::blocks::Blocks;
 use crate::epoch::Apply;
 use crate::id::{LogId, RunId};
@@ -29,7 +30,8 @@ fn state() -> State {
             quorum: QuorumRule::Available,
             elements: 256,
             capacity: Capacity::Counted(125),
-            authorities: None,
+            level: Level::Open,
+            organiser: PeerId([9; 32]),
             rules: Rules::ALL,
         },
         epoch: epoch::Config {
@@ -45,8 +47,7 @@ fn state() -> State {
             undo_time: Duration::ZERO,
             unix: 0,
             follow: None,
-            organiser: PeerId([9; 32]),
-            vouch: None,
+            notices: Vec::new(),
         },
         heartbeat: Duration::from_millis(500),
         minority_grace: Duration::from_secs(8),

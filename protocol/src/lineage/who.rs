@@ -7,25 +7,10 @@ use std::sync::Arc;
 use super::{Law, rule};
 use crate::fault::AccessFault;
 use crate::id::PeerId;
-use crate::ledger::{Ledger, Unlawful};
-use crate::message::{Absence, Admissions, Member, Receipt, Regroup, Roster, Voter};
+use crate::ledger::Ledger;
+use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
 
 impl Law {
-    /// The ledger with what a roster or a receipt of `epoch` with these members brings along.
-    ///
-    /// # Errors
-    /// The first part that does not hold.
-    pub fn ledger_with(
-        &self,
-        ledger: &Arc<Ledger>,
-        epoch: u64,
-        members: &[Member],
-        trust: Option<&Admissions>,
-    ) -> Result<Arc<Ledger>, Unlawful> {
-        let members = members.iter().map(|member| member.peer).collect();
-        ledger.with((&self.key, &self.run), epoch, &members, trust)
-    }
-
     /// T2, T6: whether a roster of these voters, whose value has this receipt, names only whom it may.
     ///
     /// # Errors
@@ -42,7 +27,8 @@ impl Law {
             return rule(open, AccessFault::OpenToAll);
         };
         let (epoch, trust) = (receipt.series.epoch, receipt.trust.as_deref());
-        let after = self.ledger_with(before, epoch, &receipt.members, trust);
+        let members = receipt.members.iter().map(|member| member.peer).collect();
+        let after = before.with(epoch, &members, trust);
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let votes = |member: &Member| voters.contains(&member.voter());
         // T6: whoever is revoked just here votes on this epoch, and on no other one.
@@ -56,7 +42,7 @@ impl Law {
         // A roster that adopts names voters; of others it is their work that is admitted, not their vote.
         let may = |m: &Member| is_in(m) || votes(m);
         rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
-        rule(roster.is_free() || roster.trust.is_none(), AccessFault::DecreesBesideValue)
+        rule(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)
     }
 
     /// T9, T10: whether a Regroup names only whom it may, and calls revoked only who is.
@@ -75,7 +61,7 @@ impl Law {
             return rule(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
         };
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-        let after = before.with((&self.key, &self.run), series.epoch, &peers, trust.as_deref());
+        let after = before.with(series.epoch, &peers, trust.as_deref());
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let all_in = peers.iter().all(|peer| after.admits(peer).is_ok());
         rule(all_in, AccessFault::RegroupOfStranger)?;

@@ -9,7 +9,6 @@ use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, tabl
 use super::{
     Budget, Epoch, FORMAT, Level, ManifestError, Members, Quorum, Run, Tolerate, Trust, UNDO_MAX,
 };
-use crate::admit::{AUTHORITIES_MAX, Authorities};
 use crate::base58;
 use crate::codec::Codec;
 use crate::id::{self, Digest, LogId, PeerId};
@@ -74,10 +73,8 @@ table! {
 table! {
     /// Whom peers believe.
     struct TrustTable in "trust" {
-        level: Option<LevelName>, (), "whether who comes needs an invite; absent: nobody does";
+        level: Option<Level>, (), "whether who comes needs an invite of the organiser; absent: nobody does";
         undo_max: Option<u64>, 1..=1 << 32, "epochs older than ten minutes that a greater head undoes by itself, where a third of the last common voters signed it or only genesis is common; absent: 64";
-        authorities: Vec<Authority>, 1..=AUTHORITIES_MAX, "level = \"invited\" only: who signs invites and decrees; `manifest new` writes the organiser";
-        threshold: Option<u64>, 1..=AUTHORITIES_MAX as u64, "level = \"invited\" only: how many of them must sign";
     }
 }
 
@@ -128,14 +125,7 @@ impl Text for Tolerate {
     }
 }
 
-/// A level without its authorities; the number is hashed and never reused.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum LevelName {
-    Open = 1,
-    Invited = 2,
-}
-
-impl Text for LevelName {
+impl Text for Level {
     const FORM: &'static str = "\"open\" or \"invited\"";
 
     fn parse(text: &str) -> Option<Self> {
@@ -151,26 +141,6 @@ impl Text for LevelName {
 
     fn bytes(&self) -> Vec<u8> {
         wire::canonical(&(*self as u64))
-    }
-}
-
-/// One of those who sign for the run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Authority(PeerId);
-
-impl Text for Authority {
-    const FORM: &'static str = "a list of 1 to 8 different keys, each 64 lower-case hex digits";
-
-    fn parse(text: &str) -> Option<Self> {
-        PeerId::parse(text).map(Self)
-    }
-
-    fn text(&self) -> String {
-        self.0.text()
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        self.0.bytes()
     }
 }
 
@@ -296,16 +266,13 @@ impl Tables {
             value.map(|value| [vec![tag], value].concat()).unwrap_or_default()
         };
         let hashed = |value: Option<u64>| value.map(|value| value.hashed());
-        let TrustTable { level, undo_max, authorities, threshold } = trust;
-        let some = Some(authorities).filter(|authorities| !authorities.is_empty());
+        let TrustTable { level, undo_max } = trust;
         let younger = [
             top.genesis.hashed(),
             tagged(2, level.map(|level| level.bytes())),
             tagged(3, hashed(*undo_max)),
-            tagged(4, some.map(|authorities| authorities.hashed())),
-            tagged(5, hashed(*threshold)),
-            tagged(6, hashed(tokens_max)),
-            tagged(7, tolerate.map(|tolerate| tolerate.bytes())),
+            tagged(4, hashed(tokens_max)),
+            tagged(5, tolerate.map(|tolerate| tolerate.bytes())),
         ];
         [older, wire::canonical(&work), tables.concat(), younger.concat()].concat()
     }
@@ -383,15 +350,9 @@ fn read_epoch(table: &EpochTable) -> Result<Epoch, ManifestError> {
 impl TrustTable {
     /// What is not as in a run that says nothing about it.
     fn of(trust: &Trust) -> Self {
-        let undo_max = Some(trust.undo_max).filter(|most| *most != UNDO_MAX);
-        match &trust.level {
-            Level::Open => Self { level: None, undo_max, authorities: Vec::new(), threshold: None },
-            Level::Invited(Authorities { keys, threshold }) => Self {
-                level: Some(LevelName::Invited),
-                undo_max,
-                authorities: keys.iter().copied().map(Authority).collect(),
-                threshold: Some(*threshold as u64),
-            },
+        Self {
+            level: Some(trust.level).filter(|level| *level != Level::Open),
+            undo_max: Some(trust.undo_max).filter(|most| *most != UNDO_MAX),
         }
     }
 }
@@ -401,32 +362,8 @@ fn read_trust(manifest: &Table) -> Result<Trust, ManifestError> {
     if !manifest.contains_key(TrustTable::TABLE) {
         return Ok(Trust::default());
     }
-    let fields = Fields::of::<TrustTable>(manifest)?;
-    let level: Option<LevelName> = fields.read("level", &())?;
-    if level != Some(LevelName::Invited) {
-        let given = ["authorities", "threshold"].into_iter().find(|name| fields.has(name));
-        if let Some(name) = given {
-            let key = format!("trust.{name}");
-            return Err(ManifestError::NotApplicable { key, only: "level = \"invited\"" });
-        }
-    }
-    let TrustTable { undo_max, authorities, threshold, .. } = TrustTable::read(&fields)?;
-    let undo_max = undo_max.unwrap_or(UNDO_MAX);
-    if level != Some(LevelName::Invited) {
-        return Ok(Trust { undo_max, level: Level::Open });
-    }
-    let lacks = |name: &str| missing(format!("trust.{name}"), TrustTable::KEYS, name);
-    if authorities.is_empty() {
-        return Err(lacks("authorities"));
-    }
-    let threshold = threshold.ok_or_else(|| lacks("threshold"))?;
-    let most = authorities.len() as u64;
-    if threshold > most {
-        return Err(outside("trust.threshold", threshold, &(1..=most)));
-    }
-    let keys = authorities.into_iter().map(|Authority(key)| key).collect();
-    let threshold = usize::try_from(threshold).unwrap_or(usize::MAX);
-    Ok(Trust { undo_max, level: Level::Invited(Authorities { keys, threshold }) })
+    let TrustTable { level, undo_max } = TrustTable::parse(manifest)?;
+    Ok(Trust { level: level.unwrap_or(Level::Open), undo_max: undo_max.unwrap_or(UNDO_MAX) })
 }
 
 fn read_members(fields: &Fields<'_>) -> Result<Members, ManifestError> {

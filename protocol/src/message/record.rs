@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::Blocks;
-use crate::id::{Digest, LogId, PeerId, RunId};
+use crate::id::{Digest, LogId, PeerId};
 use crate::sign::Signature;
 
 use super::kept::{Keep, Part, names};
@@ -58,41 +58,22 @@ pub struct Head {
     pub state: Digest,
 }
 
-/// Where a head stands in the one order of heads (R23, G11): the number of the highest vouch that its
+/// Where a head stands in the one order of heads (R23, G11): the number of the highest attestation that its
 /// lineage lies on, then tokens, then the smaller digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
-    /// The number of that vouch; 0: none.
-    pub vouch: u64,
+    /// The number of that attestation; 0: none.
+    pub attested: u64,
     tokens: u64,
     state: Reverse<Digest>,
 }
 
 impl Head {
-    /// Its rank, if `vouch` is the highest that its lineage lies on.
+    /// Its rank, if `attested` is the number of the highest attestation that its lineage lies on.
     #[must_use]
-    pub fn rank(&self, vouch: u64) -> Rank {
-        Rank { vouch, tokens: self.tokens, state: Reverse(self.state) }
+    pub fn rank(&self, attested: u64) -> Rank {
+        Rank { attested, tokens: self.tokens, state: Reverse(self.state) }
     }
-}
-
-/// The organiser's word for a state of the run: its lineage is the run's, whatever another one has (G11).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Vouch {
-    /// The run.
-    pub run: RunId,
-    /// From 1 on, one by one.
-    pub number: u64,
-    /// Digest of the one before; zero of the first.
-    pub before: Digest,
-    /// The epoch after which the state is; greater than that of the one before.
-    pub epoch: u64,
-    /// State digest.
-    pub state: Digest,
-    /// Digest of the receipt that led to it.
-    pub r: Digest,
-    /// The organiser's, over all of that.
-    pub signature: Signature,
 }
 
 /// One series of ballots: it never decides two values.
@@ -190,7 +171,7 @@ impl QuorumRule {
 pub struct Receipt {
     /// The series in which the value was formed.
     pub series: Series,
-    /// Whom it admits, and what was decreed (T1); nothing in open runs, whose receipts have the same bytes as
+    /// Whom it admits, and the next notices (T1); nothing in open runs, whose receipts have the same bytes as
     /// before there was this.
     pub trust: Option<Box<Admissions>>,
     /// BLAKE3 of the update's bytes.
@@ -328,7 +309,7 @@ pub struct Roster {
     pub heard: Vec<Heard>,
     /// The value to vote for again (R8); otherwise the ring computes one.
     pub adopt: Option<Receipt>,
-    /// Whom it admits, and what was decreed (T2). One that adopts a value has none: that has its own (T7).
+    /// Whom it admits, and the next notices (T2). One that adopts a value has none: that has its own (T7).
     pub trust: Option<Box<Admissions>>,
     /// What the ring need not compute again (R10).
     pub keep: Vec<Keep>,

@@ -19,7 +19,7 @@ pub enum Absence {
     Elsewhere,
     /// Delivered nothing of an update that only it holds.
     Mute,
-    /// A decree that the Regroup carries has revoked it (T10).
+    /// A notice that the Regroup carries has revoked it (T10).
     Revoked,
 }
 

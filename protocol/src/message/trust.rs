@@ -1,13 +1,10 @@
-//! What admits a peer to a run of invited peers, and what its authorities decree: the bytes, without what they
-//! mean. Signing and verifying is in `admit`, what follows from them in `ledger`.
+//! What admits a peer to a run of invited peers, and what the organiser says after the manifest: the bytes, without what they
+//! mean. Signing and verifying is in `admit` and `notices`, what follows from them in `ledger`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Digest, PeerId, RunId};
 use crate::sign::Signature;
-
-/// A key with its signature over what this stands beside.
-pub type Signed = (PeerId, Signature);
 
 /// What an invite allows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -20,31 +17,18 @@ pub struct Terms {
     pub until_epoch: u64,
     /// When it expires, in Unix seconds; 0: never. Only who accepts a new ticket looks at it (T4).
     pub expires: u64,
-    /// Whether its key may sign invites of its own, which use up this one's uses (T13).
-    pub may_invite: bool,
     /// For people: at most 32 bytes of `A-Za-z0-9._-`.
     pub label: String,
 }
 
-/// An invite: terms that the authorities of a run have signed.
+/// An invite: terms that the organiser of a run has signed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Invite {
     /// The run that it is for.
     pub run: RunId,
     /// What it allows.
     pub terms: Terms,
-    /// Of `trust.threshold` authorities, over run and terms.
-    pub signatures: Vec<Signed>,
-    /// An invite under this one, signed by its key: who has that one comes by it (T13).
-    pub branch: Option<Branch>,
-}
-
-/// An invite that the key of another one has signed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Branch {
-    /// What it allows, within what the other one does.
-    pub terms: Terms,
-    /// By the key of the other one, over run, that key, and these terms.
+    /// Of the organiser, over run and terms.
     pub signature: Signature,
 }
 
@@ -57,10 +41,10 @@ pub enum Ticket {
         invite: Box<Invite>,
         /// Who comes by it.
         peer: PeerId,
-        /// By the key of the invite, or of its branch, over run and peer.
+        /// By the key of the invite, over run and peer.
         signature: Signature,
     },
-    /// Made out to a peer by the authorities.
+    /// Made out to a peer by the organiser.
     Named {
         /// The run that it is for.
         run: RunId,
@@ -68,34 +52,26 @@ pub enum Ticket {
         peer: PeerId,
         /// The last epoch that admits by it; 0: any.
         until_epoch: u64,
-        /// Of `trust.threshold` authorities, over run, peer and epoch.
-        signatures: Vec<Signed>,
+        /// Of the organiser, over run, peer and epoch.
+        signature: Signature,
     },
 }
 
-/// What authorities decide about who is in.
+/// One change of who is in.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Clause {
-    /// The peer is out, from the epoch after the one whose receipt carries this.
+    /// The peer is out, from the epoch after the one whose receipt carries this; the invite by which it came admits
+    /// nobody any more.
     RevokePeer(PeerId),
-    /// The invite of this key admits nobody any more, nor do those under it.
+    /// The invite of this key admits nobody any more.
     RevokeInvite {
         /// Its key.
         key: PeerId,
         /// Whether those whom it admitted are out as well.
         admitted: bool,
     },
-    /// The peer is in, without a ticket.
+    /// The peer is in, without a ticket, also where it was revoked before.
     Admit(PeerId),
-    /// Takes back what revoked the peer, or the invite of that key.
-    Lift(PeerId),
-    /// From the next decree on others sign; invites of those who are none any more admit nobody.
-    Authorities {
-        /// Who they are, 1–8.
-        keys: Vec<PeerId>,
-        /// How many of them must sign, 1 to all.
-        threshold: u8,
-    },
     /// These voters go on after that state, whatever the old voters do (T12).
     Rescue {
         /// The epoch that they decide.
@@ -105,31 +81,49 @@ pub enum Clause {
         /// Who votes.
         voters: Vec<PeerId>,
     },
-    /// Frees what the ledger keeps of a peer that is not revoked and no voter; its invite's use stays spent.
-    Forget(PeerId),
 }
 
-/// A decision of the authorities. Decrees are a chain: each names the one before.
+/// The organiser's word for a state of the run: its lineage is the run's, whatever another one has (G11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attestation {
+    /// The epoch after which the state is; greater than that of each attestation before.
+    pub epoch: u64,
+    /// State digest.
+    pub state: Digest,
+    /// Digest of the receipt that led to it.
+    pub r: Digest,
+}
+
+/// What a notice says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Decree {
+pub enum Body {
+    /// Which lineage is the run's.
+    Attestation(Attestation),
+    /// Who is in, in this order: of runs of invited peers.
+    Membership(Vec<Clause>),
+}
+
+/// What the organiser says about a run after its manifest. Notices are a chain: each names the one before.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Notice {
     /// The run.
     pub run: RunId,
     /// Its place in the chain, from 1.
     pub number: u64,
     /// Digest of the one before; zero for the first.
     pub before: Digest,
-    /// What is decided, in this order.
-    pub clauses: Vec<Clause>,
-    /// Of `trust.threshold` authorities, over all of the above.
-    pub signatures: Vec<Signed>,
+    /// What it says.
+    pub body: Body,
+    /// Of the organiser, over all of the above.
+    pub signature: Signature,
 }
 
 /// What a roster, a receipt or a Regroup says about who is in: absent where it says nothing, and always in
 /// open runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Admissions {
-    /// The next decrees, in order.
-    pub decrees: Vec<Decree>,
+    /// The next notices, in order.
+    pub notices: Vec<Notice>,
     /// Of members that the ledger lacks, rising by peer.
     pub tickets: Vec<Ticket>,
 }

@@ -7,7 +7,7 @@ use crate::epoch::{self, Durability};
 use crate::id::{Digest, PeerId};
 use crate::lineage::{Law, Me};
 use crate::log::Recovered;
-use crate::message::{Answer, Decree, Finished, Head, Message, Vouch};
+use crate::message::{Answer, Finished, Head, Message, Notice};
 use crate::sign::Verified;
 use crate::sync;
 
@@ -98,12 +98,10 @@ pub enum Input {
     /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for
     /// a while.
     LoadFailed(Head),
-    /// A vouch that came with the manifest, or that the user has: it is passed on if it is new, and none of
-    /// somebody else's counts.
-    Vouch(Box<Vouch>),
-    /// A decree that somebody brought, who need not be in the run: one that is signed, and follows on those
-    /// known, is told by [`Event::Decree`](crate::event::Event::Decree) and passed on.
-    Decree(Box<Decree>),
+    /// A notice that came with the manifest, or that somebody brought, who need not be in the run: one that the
+    /// organiser has signed, and that fits those known, is told by [`Event::Notice`](crate::event::Event::Notice) and
+    /// passed on.
+    Notice(Box<Notice>),
     /// The user wants to leave.
     Leave,
 }

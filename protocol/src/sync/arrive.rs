@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::pursuit::Pursuit;
 use super::{
-    Arc, Ask, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank, Receipt,
-    Record, Seen, State, Time, UPDATES_KEPT, Vouch,
+    Arc, Ask, Attestation, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank,
+    Receipt, Record, Seen, State, Time, UPDATES_KEPT,
 };
 use crate::output::{Apply, Output};
 use crate::rule::Rule;
@@ -32,7 +32,7 @@ pub(super) struct Way {
     entries: VecDeque<Entry>,
     /// What proves the last of them: all, but of a very long way.
     links: VecDeque<Link>,
-    /// The receipts among them that admit or decree something.
+    /// The receipts among them that admit somebody or carry a notice.
     pub(super) admitting: Vec<Receipt>,
     /// How many of the others were served again, and are in the log.
     copied: usize,
@@ -186,7 +186,7 @@ impl State {
                 self.serving(step, &way).into_iter().find(|peer| !self.is_silent(step, peer));
             let Some(from) = from else {
                 self.give_up(&way, step.now + step.roll.grace);
-                return step.lead(Lead::Behind(self.awaits_vouched()));
+                return step.lead(Lead::Behind(self.awaits_attested()));
             };
             let from_epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
             step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
@@ -234,14 +234,14 @@ impl State {
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.pursuit {
-            // A vouch that has come since may have made our own lineage the greater one.
+            // An attestation that has come since may have made our own lineage the greater one.
             Some(Pursuit::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),
             Some(Pursuit::Load(way)) => Some(self.serving(step, way)),
             _ => None,
         }
     }
 
-    /// Where the target stands by the vouches that are known by now.
+    /// Where the target stands by the notices that are known by now.
     fn rank_of(&self, way: &Way) -> Rank {
         self.rank_within(way, &way.target, way.entries.len())
     }
@@ -249,13 +249,17 @@ impl State {
     /// Where a head stands that lies on the way after so many epochs.
     fn rank_within(&self, way: &Way, target: &Head, count: usize) -> Rank {
         let Way { base, entries, .. } = way;
-        let lies = |vouch: &Vouch| match vouch.epoch.checked_sub(*base).map(usize::try_from) {
-            None | Some(Ok(0)) => self.is_on_ours(vouch),
+        let lies = |_, attestation: &Attestation| match attestation
+            .epoch
+            .checked_sub(*base)
+            .map(usize::try_from)
+        {
+            None | Some(Ok(0)) => self.is_on_ours(attestation),
             Some(after) => after
                 .ok()
                 .filter(|after| *after <= count)
                 .and_then(|after| entries.get(after - 1))
-                .is_some_and(|entry| vouch.names(&entry.r, &entry.state)),
+                .is_some_and(|entry| attestation.names(&entry.r, &entry.state)),
         };
         target.rank(self.highest(lies))
     }
@@ -337,7 +341,7 @@ impl State {
         let (head, voters, median) = self.tip();
         let ledger = self.ledgers.as_ref().map(|ledgers| Arc::clone(ledgers.newest()));
         step.lead(Lead::Enter { head, voters, median, ledger });
-        self.wait_for_vouched(step);
+        self.wait_for_attested(step);
     }
 
     /// Gives up what lies beyond the last common epoch, and says so.
@@ -371,7 +375,7 @@ impl State {
             self.aside.unserved.insert((head.state, last.r), until);
         }
         self.give_up(&way, until);
-        step.lead(Lead::Behind(self.awaits_vouched()));
+        step.lead(Lead::Behind(self.awaits_attested()));
     }
 
     /// Who may serve what leads to a head: first who told of it, until a later heartbeat of it shows another

@@ -167,7 +167,7 @@ impl State {
         let undone = self.head.epoch.saturating_sub(base);
         // The organiser is a person too.
         let chosen = self.follows(&target.state)
-            || self.proven(&target, judged).vouch > self.vouched()
+            || self.proven(&target, judged).attested > self.attested()
             || judged.entries.iter().any(|entry| self.follows(&entry.state));
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.config.undo_max;

@@ -71,7 +71,7 @@ pub(super) struct Judged {
     pub(super) entries: VecDeque<Entry>,
     /// The last of them.
     pub(super) links: VecDeque<Link>,
-    /// The receipts among them that admit or decree something, which authorities have signed.
+    /// The receipts among them that admit somebody or carry a notice, which the organiser has signed.
     pub(super) admitting: Vec<Receipt>,
     /// What the last link says of the epoch after it; `None` where the base's own link is to be served
     /// first, since it is in memory no more.
@@ -365,10 +365,10 @@ impl State {
         if applying || (decided && one_longer) {
             return;
         }
-        let is_vouched = proven.vouch > self.vouched();
+        let is_attested = proven.attested > self.attested();
         let skipped = self.skip_ours(&mut judged);
         let Some(last) = judged.entries.back().copied() else { return };
-        if one_longer && judged.is_regrouped && told.majority && !is_vouched {
+        if one_longer && judged.is_regrouped && told.majority && !is_attested {
             self.put_aside(from, target.state, step.now + super::ASK_INTERVAL);
             return;
         }

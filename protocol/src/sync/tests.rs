@@ -1,6 +1,7 @@
 //! What stays in memory of a long lineage, and what is told of it.
 
 use super::*;
+use crate::admit::Level;
 use crate::id::{LogId, RunId};
 use crate::lineage::Capacity;
 use crate::message::{Certificate, Member, QuorumRule, Roster};
@@ -45,7 +46,8 @@ fn state() -> (State, Vec<(Head, Link)>) {
         quorum: QuorumRule::Available,
         elements: 1,
         capacity: Capacity::Counted(1),
-        authorities: None,
+        level: Level::Open,
+        organiser: PeerId([9; 32]),
         rules: Rules::ALL,
     };
     let config = Config {
@@ -56,8 +58,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         undo_time: Duration::ZERO,
         unix: 0,
         follow: None,
-        organiser: PeerId([9; 32]),
-        vouch: None,
+        notices: Vec::new(),
     };
     let lineage = lineage(genesis(&config));
     (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)

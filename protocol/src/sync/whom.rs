@@ -60,8 +60,8 @@ impl State {
 
     pub(super) fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         self.forget_asked(step);
-        self.wait_for_vouched(step);
-        self.pass_vouches(step);
+        self.wait_for_attested(step);
+        self.pass_notices(step);
         if self.pursuit.is_some() || open.applying {
             return;
         }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::id::{Digest, LogId, RunId};
-use crate::message::{Head, Phase, Series};
-use crate::sign::Signature;
+use crate::message::{Head, Invite, Phase, Series, Terms};
+use crate::sign::Keypair;
 
 fn beat(incarnation: u64, count: u64) -> Heartbeat {
     Heartbeat {
@@ -22,8 +22,8 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
-        vouch: 0,
-        vouched: 0,
+        notice: 0,
+        attested: 0,
         ticket: None,
     }
 }
@@ -46,14 +46,10 @@ fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
 #[test]
 fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     let mut view = view();
-    let named = Ticket::named(RunId([7; 32]), A, 0);
-    let by = |n: u8| (PeerId([n; 32]), Signature([n; 64]));
-    let long = match named.clone() {
-        Ticket::Named { run, peer, until_epoch, .. } => {
-            Ticket::Named { run, peer, until_epoch, signatures: (0..20).map(by).collect() }
-        }
-        invited @ Ticket::Invited { .. } => invited,
-    };
+    let key = Keypair::from_seed(&[1; 32]);
+    let named = Ticket::named(RunId([7; 32]), A, 0, &key);
+    let terms = Terms { label: "x".repeat(TICKET_BYTES_MAX), ..Terms::new(key.peer()) };
+    let long = Ticket::invited(Invite::new(RunId([7; 32]), terms, &key), &key, A);
     let of = |ticket: Ticket| Heartbeat { ticket: Some(Box::new(ticket)), ..beat(1, 1) };
     let round_trips = vec![(PeerId([9; 32]), 1); 1_000];
     let unlinked = vec![1; UNLINKED_BYTES_MAX + 1];

@@ -3,11 +3,11 @@
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::message::{
-    Absence, Accept, Admissions, Answer, Ask, Branch, Certificate, ChainLink, Clause, Commit,
-    Decree, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Lost, Member, Message, Opened, Opening, Phase, Prepared, Query, Ranked, Ready, Receipt,
-    Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket, Voted, Voter,
-    Vouch,
+    Absence, Accept, Admissions, Answer, Ask, Attestation, Body, Certificate, ChainLink, Clause,
+    Commit, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
+    Link, Lost, Member, Message, Notice, Opened, Opening, Phase, Prepared, Query, Ranked, Ready,
+    Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket,
+    Voted, Voter,
 };
 use intellect_protocol::seal::Seal;
 use intellect_protocol::sign::Signature;
@@ -132,16 +132,17 @@ fn heartbeat(phase: Phase, joined: Option<Digest>) -> Message {
         round_trips: vec![(peer(0xb), 20)],
         send_rate: 1 << 33,
         serves: 4,
-        vouch: 2,
-        vouched: 1,
+        notice: 2,
+        attested: 1,
         ticket: None,
     })
 }
 
-fn vouch() -> Vouch {
+fn attestation() -> Notice {
     let Head { epoch, state, .. } = head();
-    let (run, before, r) = (RunId([0x52; 32]), digest(0xb0), digest(0x72));
-    Vouch { run, number: 2, before, epoch, state, r, signature: Signature([0x51; 64]) }
+    let body = Body::Attestation(Attestation { epoch, state, r: digest(0x72) });
+    let (run, before) = (RunId([0x52; 32]), digest(0xb0));
+    Notice { run, number: 2, before, body, signature: Signature([0x51; 64]) }
 }
 
 fn invite() -> Invite {
@@ -149,17 +150,10 @@ fn invite() -> Invite {
         uses: 5,
         until_epoch: 300,
         expires: 1 << 32,
-        may_invite: true,
         label: "bob".to_owned(),
         key: peer(0x1e),
     };
-    let below = Terms { may_invite: false, ..Terms::new(peer(0x1f)) };
-    Invite {
-        run: RunId([0x52; 32]),
-        terms,
-        signatures: vec![(peer(1), Signature([0x51; 64]))],
-        branch: Some(Branch { terms: below, signature: Signature([0x53; 64]) }),
-    }
+    Invite { run: RunId([0x52; 32]), terms, signature: Signature([0x51; 64]) }
 }
 
 fn ticket() -> Ticket {
@@ -167,18 +161,15 @@ fn ticket() -> Ticket {
     Ticket::Invited { invite: Box::new(invite()), peer: peer(0xa), signature }
 }
 
-fn decree() -> Decree {
-    let clauses = vec![
+fn membership() -> Notice {
+    let body = Body::Membership(vec![
         Clause::RevokePeer(peer(0xb)),
         Clause::RevokeInvite { key: peer(0x1e), admitted: true },
         Clause::Admit(peer(0xc)),
-        Clause::Lift(peer(0xd)),
-        Clause::Authorities { keys: vec![peer(1), peer(2)], threshold: 2 },
         Clause::Rescue { epoch: 5, parent: digest(0xe4), voters: vec![peer(0xa)] },
-        Clause::Forget(peer(0xe)),
-    ];
-    let signatures = vec![(peer(1), Signature([0x51; 64]))];
-    Decree { run: RunId([0x52; 32]), number: 1, before: Digest::ZERO, clauses, signatures }
+    ]);
+    let (run, signature) = (RunId([0x52; 32]), Signature([0x51; 64]));
+    Notice { run, number: 1, before: Digest::ZERO, body, signature }
 }
 
 fn trust() -> Option<Box<Admissions>> {
@@ -186,16 +177,19 @@ fn trust() -> Option<Box<Admissions>> {
         run: RunId([0x52; 32]),
         peer: peer(0xb),
         until_epoch: 9,
-        signatures: vec![(peer(1), Signature([0x51; 64]))],
+        signature: Signature([0x51; 64]),
     };
-    Some(Box::new(Admissions { decrees: vec![decree()], tickets: vec![ticket(), named] }))
+    Some(Box::new(Admissions {
+        notices: vec![membership(), attestation()],
+        tickets: vec![ticket(), named],
+    }))
 }
 
 /// A short one: what is read in every damaged form should be.
 fn named() -> Option<Box<Admissions>> {
     let all = trust().unwrap();
     let tickets = all.tickets.into_iter().skip(1).collect();
-    Some(Box::new(Admissions { decrees: Vec::new(), tickets }))
+    Some(Box::new(Admissions { notices: Vec::new(), tickets }))
 }
 
 /// An epoch of a run of invited peers.
@@ -275,7 +269,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("refuse, lacks", refuse(Refusal::Lacks(peer(0xb)))),
         ("refuse, places", refuse(Refusal::Places)),
         ("refuse, early", refuse(Refusal::Early(300))),
-        ("refuse, decree", refuse(Refusal::Decree(7, digest(0x77)))),
+        ("refuse, notice", refuse(Refusal::Notice(7, digest(0x77)))),
         ("refuse, expired", refuse(Refusal::Expired(peer(0xb)))),
         ("refuse, unproven", refuse(Refusal::Unproven)),
         ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
@@ -304,8 +298,8 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("join, nothing", Message::Join(join(None))),
         ("join, voted", Message::Join(join(Some(ranked())))),
         ("leaving", Message::Leaving(Leaving { head: head(), incarnation: 1 })),
-        ("vouch", Message::Vouch(vouch())),
-        ("decree", Message::Decree(decree())),
+        ("attestation", Message::Notice(attestation())),
+        ("membership update", Message::Notice(membership())),
     ]
     .into_iter()
     .chain(proofs())

@@ -97,7 +97,7 @@ fn every_message_has_its_golden_bytes() {
 fn every_variant_has_its_golden_number() {
     let mut kinds: Vec<_> = bodies().map(|(_, body)| body[0]).collect();
     kinds.dedup();
-    assert_eq!(kinds, (0..19).collect::<Vec<_>>(), "a message without an example");
+    assert_eq!(kinds, (0..18).collect::<Vec<_>>(), "a message without an example");
     for ((_, message), (_, body)) in messages().into_iter().zip(bodies()) {
         assert_eq!(message.tag(), TAGS[usize::from(body[0])]);
     }

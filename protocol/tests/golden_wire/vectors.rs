@@ -2,7 +2,7 @@
 //! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
-pub(crate) const TAGS: [&str; 19] = [
+pub(crate) const TAGS: [&str; 18] = [
     "heartbeat",
     "ready",
     "query",
@@ -17,8 +17,7 @@ pub(crate) const TAGS: [&str; 19] = [
     "regroup",
     "join",
     "leaving",
-    "pass-vouch",
-    "decrees",
+    "pass-notice",
     "ground",
     "opened",
     "prepared",
@@ -43,10 +42,10 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
         "heartbeat, with a ticket",
         "00 fb fb 00 04 fc 70 11 01 00 e4*32 05 e4*32 00 00 00 5a*16 01 01 02 fb 2c 01 01 00 01 0b*32 \
-         14 fd 00*4 02 00 00 00 04 02 01 01 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f \
-         62 01*33 51*64 01 1f*32 01 00*4 53*64 0a*32 54*64",
-        "f93ae9cbb75f1a74e86bc4483a8a79d4b77adf7f6afd9c8ad7259d8ec5fe5699 \
-         3abaca8dfdf78440c926f6286bdfd677e6ed814f5d082dc5b3ba1950edf01504",
+         14 fd 00*4 02 00 00 00 04 02 01 01 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 03 62 6f 62 \
+         51*64 0a*32 54*64",
+        "310e309c9622eedfeb9412452f7cf1c29666769d6238247cb0cabec3f2e84f8b \
+         2b133ea27fcdb9a00beeb01380c14be6f0aa5fe16ccf08efd260ddad2c23ee02",
     ),
     (
         "heartbeat, closed and unlinked",
@@ -121,12 +120,12 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "roster, admitting",
-        "05 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 01 52*32 01 00*32 \
-         07 00 0b*32 01 1e*32 01 02 0c*32 03 0d*32 04 02 01*32 02*33 05 05 e4*32 01 0a*32 06 0e*32 \
-         01*33 51*64 02 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 01 03 62 6f 62 01*33 51*64 01 \
-         1f*32 01 00*4 53*64 0a*32 54*64 01 52*32 0b*32 09 01*33 51*64 00",
-        "23bb3b30773b0506e2fdfbacd2ef8540c574c35decc7bda49844ae4e551c7b13 \
-         7b31c574b744112c2d15c78fd77d2d9dc6e8cbdc33d4f46d96bc54a380d6eb06",
+        "05 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 02 52*32 01 00*32 \
+         01 04 00 0b*32 01 1e*32 01 02 0c*32 03 05 e4*32 01 0a*32 51*64 52*32 02 b0*32 00 04 e4*32 \
+         72*32 51*64 02 00 52*32 1e*32 05 fb 2c 01 fd 00*4 01 00 00 00 03 62 6f 62 51*64 0a*32 54*64 01 \
+         52*32 0b*32 09 51*64 00",
+        "017b07978b16d58d0af46b7c2b420ea025e736466376f7ca21021504f3892aa1 \
+         77c8224123e2bc3b937a3eda4a3e569b8d9aa256e3d9b5b51369df62cbbbcf04",
     ),
     (
         "accept",
@@ -183,7 +182,7 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          4f1d7f1076cf024268902c9d95835caad6dc70b251b83f1363783c90955a090b",
     ),
     (
-        "refuse, decree",
+        "refuse, notice",
         "07 05 e4*32 00 70*32 03 04 fc 70 11 01 00 e4*32 08 07 77*32",
         "1fa62a37fb6df88f73e6f31bfc9068277442a7235e2f9d94a2166189edc4733b \
          b94e14bb7423515e7dd8bd5788aded4de8c05664be17e901d109c1e53cbdfe02",
@@ -231,11 +230,11 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "commit, whole, admitting",
-        "0a 00 05 e4*32 00 01 00 01 01 52*32 0b*32 09 01*33 51*64 d0*32 02 0a*32 5a*16 01 fb 2c 01 \
-         0b*32 5b*16 01 00 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 \
-         00 01 01 52*32 0b*32 09 01*33 51*64 00 01 0a*32 51*64 00",
-        "d0e0165bc1ad8f9aa7ac394d173f943388e1d3bb766e271f0e702f3fc0873801 \
-         ded6f34dc729deb43f0bfcde8c499d3e8681ce8cc20050416711ed318637ae01",
+        "0a 00 05 e4*32 00 01 00 01 01 52*32 0b*32 09 51*64 d0*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 \
+         5b*16 01 00 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00 00 02 00 01 \
+         01 52*32 0b*32 09 51*64 00 01 0a*32 51*64 00",
+        "03f9071cb4ef3359d58e53f8530174659edfa82978107245ef590e7435989adf \
+         cf72e1a0d87caa31884ce68a5b369fbef42f0b1f0e3659f16d1263d221e94301",
     ),
     (
         "commit, short",
@@ -252,16 +251,16 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "regroup, with a ticket",
-        "0b 05 e4*32 02 00 01 01 52*32 0b*32 09 01*33 51*64 01 0a*32 01 0a*32 5a*16 01 0b*32 5b*16 05",
-        "60170f1525ed2c12a817afd1756d85c6eeb28ca3aa00c49f4111d348c5797852 \
-         8df875c16e153daffa8a3d9182859495444ab0154b1939acb177c0dbc1df8801",
+        "0b 05 e4*32 02 00 01 01 52*32 0b*32 09 51*64 01 0a*32 01 0a*32 5a*16 01 0b*32 5b*16 05",
+        "23f976cd81ec9c8578853cf04b1a2195406b29ae110c2a0981cae579752df1cf \
+         49b1610a65981208be0b5a65752b3ae00b78a9ea9e5b43587b7dabcc322c0307",
     ),
     (
         "regroup of a regroup, with a ticket",
-        "0b 05 e4*32 03 67*32 00 01 01 52*32 0b*32 09 01*33 51*64 01 0a*32 01 0a*32 5a*16 05 0b*32 \
-         5b*16 00 0c*32 5c*16 01 0d*32 5d*16 02 0e*32 5e*16 03 0f*32 5f*16 04",
-        "daedb6d6071d2f09ed68ec095eb0085ee95440659210f03c6895826edaf750d4 \
-         e0c7db472d4f8b09f2a3f899ebbaf6ae9dd2c3d0bdb5a387a9becfe761817d0e",
+        "0b 05 e4*32 03 67*32 00 01 01 52*32 0b*32 09 51*64 01 0a*32 01 0a*32 5a*16 05 0b*32 5b*16 00 \
+         0c*32 5c*16 01 0d*32 5d*16 02 0e*32 5e*16 03 0f*32 5f*16 04",
+        "85ea8f1cbe681c359ee33080574d51c296fb4059a902593b8ca36b159896168a \
+         0ddcb71c9042529799245990b4ef4adc4c30584449dcf825750a570c8158e109",
     ),
     (
         "join, nothing",
@@ -282,37 +281,36 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          33b9d1671afb2cfc526ec3206964d6bfd9e8849c7a4291ba51851a74ccc91b0a",
     ),
     (
-        "vouch",
-        "0e 52*32 02 b0*32 04 e4*32 72*32 51*64",
-        "9b9bae2be6b0cd9caf122878a6dd8f2dbb7cdf10f62427c426e883bb46d72e1e \
-         e2de835279f74a32c3427555c9821eab45907244593a4d6b87b4a4e9b7166904",
+        "attestation",
+        "0e 52*32 02 b0*32 00 04 e4*32 72*32 51*64",
+        "881b332eb2dbe8ecfdd15c52e53ca690f4de6d5056ab3086a7f11c56df8d77ab \
+         c117c133d9516c9466e814d6f8d5e24e5953bc764383f76c3fef0d4e0f3c5801",
     ),
     (
-        "decree",
-        "0f 52*32 01 00*32 07 00 0b*32 01 1e*32 01 02 0c*32 03 0d*32 04 02 01*32 02*33 05 05 e4*32 01 \
-         0a*32 06 0e*32 01*33 51*64",
-        "2f3e75dc30ecc47a404dd89c2689bd552f39ae9e4d0ac6dc7a96896dff3ddbde \
-         5564382ab9504ab20e103e245f3f77bcdf9a38ab971793bd4d30cf0b3c555100",
+        "membership update",
+        "0e 52*32 01 00*32 01 04 00 0b*32 01 1e*32 01 02 0c*32 03 05 e4*32 01 0a*32 51*64",
+        "ef588b781c8b193184059e0b3d5c276b105e30caba6ea5f3c469024f64e02f80 \
+         4dde9081c5e6c4527c673ec66638f7a48a59c68d700a85d434444e331af8f400",
     ),
     (
         "ground",
-        "10 05 e4*32 00 01 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
-         d0*32 01 0a*32 51*64",
-        "8996fb95f6f0aba08205a8e6b9a7f88ce687842eddf7a4882c83f8cba3b59f65 \
-         7a71ba4c53db0a890cffa41ea5cb8b39d6012e3a26280871f78c615c4cb6ae08",
+        "0f 05 e4*32 00 01 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 d0*32 01 \
+         0a*32 51*64",
+        "7ff6923919b15118c96c0715662361c45824a5dfd60b241ca15e46f85da2cd81 \
+         1c634a09665344fb905bf6ad1c3df40be17fcd5f1399388b394fe74ededa770c",
     ),
     (
         "opened",
-        "11 05 e4*32 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
+        "10 05 e4*32 00 05 e4*32 00 01 0a*32 02 0a*32 5a*16 01 fb 2c 01 0b*32 5b*16 01 00*4 \
          01 0a*32 51*64",
-        "b6ebf6436d2b8d60c7b616fa3a728293a3ed45bf709a27160b175e8bbdf6534c \
-         94d09e065f53753367069b2b3a59a6a313a6e367e65d69bc2b92ee9f7bd5b407",
+        "56432bc02d8aa7950708b42e1f66b51b1a4b2041e48ca3b8211cdef1080cc31b \
+         6e2f163117934af721a8267d1b0a3785ff49d65a7273140851d7fa9369010b08",
     ),
     (
         "prepared",
-        "12 05 e4*32 00 70*32 d0*32",
-        "677b16a2367fdd5e1615d5766d84aaaa1235017bb72e0aa42d296528f50323d3 \
-         fbf8d152820f5e5d7a1dbf5766621067ff67a918601a6a1843899c1f5c561a03",
+        "11 05 e4*32 00 70*32 d0*32",
+        "db9f90d3cdef9a9c44de7058a1d69130ee3f39e8b1e1260da474409a2f371f64 \
+         2fd9882a117ec1528e12f85b81fbd94b516b5337131373031df62f4da745f60b",
     ),
 ];
 

@@ -74,9 +74,9 @@ fn who_is_invited_comes_in_and_who_is_not_is_told_whom_to_ask() {
     two.wait_for(PATIENCE, later).unwrap();
 }
 
-/// What an authority and the organiser sign reaches the members, and the next one follows on it.
+/// What the organiser signs reaches the members, and the next one follows on it.
 #[test]
-fn decrees_and_vouches_are_handed_to_the_members() {
+fn notices_are_handed_to_the_members() {
     let story = story();
     let [key, out] = organise(&story);
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
@@ -90,14 +90,15 @@ fn decrees_and_vouches_are_handed_to_the_members() {
         node.wait_for_commit(2, PATIENCE).unwrap();
     }
     let line = ["invite", "revoke", "--key", &key, "--manifest", &out, "--bootstrap", &entry];
-    let revoke =
-        |extra: &[&str]| story.node(&[&line[..], &["--wait", "8s"], extra].concat()).unwrap().out;
-    let first = revoke(&["--invite", "bob"]);
-    assert!(first.contains("decree 1 is kept in") && first.contains("handed to"), "{first}");
+    let first =
+        story.node(&[&line[..], &["--wait", "8s", "--invite", "bob"]].concat()).unwrap().out;
+    assert!(first.contains("notice 1 is kept in") && first.contains("handed to"), "{first}");
     // Nothing but the run knows of the first.
-    fs::remove_file(story.path("run.papers")).unwrap();
-    let second = revoke(&["--invite", "bob", "--lift"]);
-    assert!(second.contains("decree 2 is kept in") && second.contains("handed to"), "{second}");
+    fs::remove_file(story.path("run.notices")).unwrap();
+    let peer = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let admit = ["invite", "admit", "--key", &key, "--manifest", &out, "--bootstrap", &entry];
+    let second = story.node(&[&admit[..], &["--wait", "8s", "--peer", peer]].concat()).unwrap().out;
+    assert!(second.contains("notice 2 is kept in") && second.contains("handed to"), "{second}");
     let unknown = story.node(&[&line[..], &["--invite", "eve"]].concat()).unwrap();
     unknown.expect_failure(1, &["--invite eve", "but bob"]).unwrap();
 
@@ -105,15 +106,15 @@ fn decrees_and_vouches_are_handed_to_the_members() {
     let line = ["vouch", "--key", &key, "--data-dir", &data];
     let first = story.node(&[&line[..], &["--epoch", "2"]].concat()).unwrap();
     let first = first.expect_success().unwrap().out;
-    assert!(first.contains("vouch 1 is for epoch 2") && first.contains("took it"), "{first}");
+    assert!(first.contains("notice 3 attests epoch 2") && first.contains("took it"), "{first}");
     let again = story.node(&[&line[..], &["--epoch", "1"]].concat()).unwrap();
-    again.expect_failure(1, &["does not extend vouch 1"]).unwrap();
+    again.expect_failure(1, &["notice 4 does not fit notice 3"]).unwrap();
     let later = story.node(&line).unwrap().expect_success().unwrap().out;
-    assert!(later.contains("vouch 2 is for epoch"), "{later}");
+    assert!(later.contains("notice 4 attests epoch"), "{later}");
     let other = story.node(&["keygen", "--out", &story.text("other.key")]).unwrap();
     other.expect_success().unwrap();
     let other = ["vouch", "--key", &story.text("other.key"), "--data-dir", &data];
-    story.node(&other).unwrap().expect_failure(1, &["only the organiser vouches"]).unwrap();
+    story.node(&other).unwrap().expect_failure(1, &["only the organiser signs"]).unwrap();
 }
 
 /// Within two epochs of having the state; the receipt that brings it in names the invite, which then is used up.
@@ -147,7 +148,7 @@ fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
     assert!(done.out.contains(at_once), "{}", done.out);
 }
 
-/// The organiser hands the decree to whoever is there; it holds for all from one epoch on, also for who was
+/// The organiser hands the notice to whoever is there; it holds for all from one epoch on, also for who was
 /// away, and the one that is out is told so.
 #[test]
 fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
@@ -174,7 +175,7 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     assert_eq!(epochs[0], epochs[1]);
     let from = format!("in force from epoch {}", epochs[0] + 1);
     assert!(told.contains(&from), "{from}: {told}");
-    let sentence = format!("revoked by decree 1 in epoch {}", epochs[0]);
+    let sentence = format!("revoked by notice 1 in epoch {}", epochs[0]);
     three.wait(PATIENCE).unwrap().expect_failure(1, &[&sentence]).unwrap();
 
     // After a restart of a member, too, and whatever the one that is out tries.
@@ -193,7 +194,7 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     }
 }
 
-/// The one that is out never knows the decree: nobody waits for its word. It is told by whoever refuses it.
+/// The one that is out never knows the notice: nobody waits for its word. It is told by whoever refuses it.
 #[test]
 fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     let story = story();
@@ -212,7 +213,7 @@ fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     let told = story.node_within(&line, PATIENCE).unwrap().expect_success().unwrap().out;
     assert!(told.contains("as 1 of 1 member say"), "{told}");
     let done = two.wait(PATIENCE).unwrap();
-    done.expect_failure(1, &["this peer was revoked by decree 1 in epoch"]).unwrap();
+    done.expect_failure(1, &["this peer was revoked by notice 1 in epoch"]).unwrap();
     let out = |event: &Value| event["event"] == "revoked" && event["who"] == *who;
     let epoch = one.wait_for(PATIENCE, out).unwrap()["epoch"].as_u64().unwrap();
     one.wait_for_commit(epoch + 2, PATIENCE).unwrap();

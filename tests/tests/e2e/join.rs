@@ -150,7 +150,7 @@ fn hand_out(listen: &str, file: &[u8]) -> String {
         offers: vec![server::Offer {
             run: [9; 32],
             manifest: file.into(),
-            papers: std::path::PathBuf::new(),
+            notices: std::path::PathBuf::new(),
         }],
         unlisted: false,
         line: None,

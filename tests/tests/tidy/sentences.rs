@@ -134,7 +134,7 @@ fn a_clause_is_known_by_its_words() {
     assert!(fits("peer {} is not let in: {why}", "peer … is not let in"));
     assert!(fits("fork: from epoch {} on two lineages", "fork"));
     assert!(!fits("peer {} is admitted {by}", "peer … is in from epoch … on"));
-    assert!(!fits("decree {} is in force from epoch {} on", "peer … is in from epoch … on"));
+    assert!(!fits("notice {} is in force from epoch {} on", "peer … is in from epoch … on"));
     assert!(!fits("{} {}: {}", "lost peer …"), "nothing is the same");
     assert_eq!(literals("a(\"b \\\n   {c}\"); // \"no\"\nd('\"', \"e\\\"\")"), ["b {c}", "e\""]);
 }

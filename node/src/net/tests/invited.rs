@@ -16,7 +16,7 @@ async fn member(seed: u8, bootstrap: &[Multiaddr], these: &[PeerId]) -> Node {
 }
 
 fn welcome() -> Reception {
-    Reception { outcome: Outcome::Welcome, epoch: 7, decree: None }
+    Reception { outcome: Outcome::Welcome, epoch: 7, notice: None }
 }
 
 /// What a peer that speaks our protocols gets on a stream of one: bytes, until it is reset.
@@ -73,14 +73,14 @@ async fn hears_no_stranger(node: &mut Node, time: Duration) {
 async fn a_stranger_gets_the_manifest_and_nothing_else() {
     let mut one = member(1, &[], &[]).await;
     one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
-    one.net.handle.serve_papers(vec![b"a paper".as_slice().into()]);
+    one.net.handle.serve_notices(vec![b"a notice".as_slice().into()]);
     let target = one.net.handle.addresses()[0].clone();
     let mut run = vec![32, 0, 0, 0];
     run.extend(RUN.0);
     let framed = |text: &[u8]| [&[u8::try_from(text.len()).unwrap(), 0, 0, 0], text].concat();
     for (protocol, ask, answer) in [
         ("/intellect/manifest/1", run.clone(), framed(b"a manifest")),
-        ("/intellect/papers/1", run.clone(), framed(b"a paper")),
+        ("/intellect/notices/1", run.clone(), framed(b"a notice")),
         ("/intellect/ctl/1", run.clone(), Vec::new()),
         ("/intellect/fetch/2", run.clone(), Vec::new()),
         ("/intellect/ring/1", run.clone(), Vec::new()),

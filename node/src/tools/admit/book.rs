@@ -1,4 +1,4 @@
-//! `invites.toml`, beside the key of an authority: which invites it has made, so that a person can name one.
+//! `invites.toml`, beside the key of an organiser: which invites it has made, so that a person can name one.
 //!
 //! It holds nothing secret: labels and public keys, what was allowed, and for which run. A code that is lost
 //! cannot be made again from it. Entries are only ever appended.
@@ -43,8 +43,6 @@ pub(super) struct Entry {
     pub(super) expires: u64,
     /// The last epoch; 0: any.
     pub(super) until_epoch: u64,
-    /// Whether invites may be made under it.
-    pub(super) may_invite: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -116,8 +114,8 @@ impl Book {
 
 impl Entry {
     fn of(run: RunId, terms: &Terms) -> Self {
-        let Terms { key, uses, until_epoch, expires, may_invite, label } = terms.clone();
-        Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch, may_invite }
+        let Terms { key, uses, until_epoch, expires, label } = terms.clone();
+        Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
     }
 
     /// The invite's key; `None` where a person has changed it into none.
@@ -126,10 +124,10 @@ impl Entry {
     }
 
     fn to_text(&self) -> String {
-        let Self { run, label, key, uses, expires, until_epoch, may_invite } = self;
+        let Self { run, label, key, uses, expires, until_epoch } = self;
         format!(
             "[[invite]]\nrun = \"{run}\"\nlabel = \"{label}\"\nkey = \"{key}\"\nuses = {uses}\n\
-             expires = {expires}\nuntil_epoch = {until_epoch}\nmay_invite = {may_invite}\n\n"
+             expires = {expires}\nuntil_epoch = {until_epoch}\n\n"
         )
     }
 }

@@ -17,12 +17,12 @@ use crate::{
 pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir, args.run.as_deref())?;
-    let (manifest, authorities) = super::invited(&run.join("run.toml"))?;
+    let manifest = super::invited(&run.join("run.toml"))?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);
-    let nobody = Arc::new(Ledger::new(authorities));
+    let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
     let ledger = lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
-    writeln!(out, "run {} after epoch {epoch}, decree {}", manifest.id, ledger.last().0)?;
+    writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
     out.write_all(told(&ledger).as_bytes())?;
     Ok(())
 }
@@ -44,22 +44,21 @@ fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
             format!("in since epoch {epoch} by {}", name(&key, ledger))
         }
         Some((Via::Name, epoch)) => format!("in since epoch {epoch} by name"),
-        Some((Via::Decree(number), epoch)) => format!("in since epoch {epoch} by decree {number}"),
+        Some((Via::Notice(number), epoch)) => format!("in since epoch {epoch} by notice {number}"),
         None => "never in".to_owned(),
     };
     format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
 }
 
 fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
-    let Account { uses, spent, under, .. } = account;
+    let Account { uses, spent, .. } = account;
     let used = match uses {
         0 => "not used".to_owned(),
         uses => {
             format!("used {spent} of {}", number_of(*uses, "time"))
         }
     };
-    let under = under.map_or_else(String::new, |root| format!(", under {}", name(&root, ledger)));
-    format!("{}  {used}{under}{}", name(key, ledger), revoked(account.revoked))
+    format!("{}  {used}{}", name(key, ledger), revoked(account.revoked))
 }
 
 /// The label of an invite; of one that nobody has come by only its key is known.
@@ -73,16 +72,15 @@ fn name(key: &PeerId, ledger: &Ledger) -> String {
 
 fn revoked(by: Option<Revocation>) -> String {
     let told =
-        |Revocation { decree, epoch }| format!("; revoked by decree {decree} in epoch {epoch}");
+        |Revocation { notice, epoch }| format!("; revoked by notice {notice} in epoch {epoch}");
     by.map_or_else(String::new, told)
 }
 
 #[cfg(test)]
 mod tests {
     use intellect_protocol::{
-        admit::Authorities,
         id::RunId,
-        message::{Clause, Decree, Invite, Terms, Ticket},
+        message::{Body, Clause, Invite, Notice, Terms, Ticket},
         sign::Keypair,
     };
 
@@ -95,19 +93,19 @@ mod tests {
         let [organiser, inviter] = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
         let [one, two] = [3, 4].map(|seed| Keypair::from_seed(&[seed; 32]).peer());
         let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
-        let invite = Invite::new(RUN, terms).signed(&organiser);
-        let mut ledger = Ledger::new(Authorities { keys: vec![organiser.peer()], threshold: 1 });
+        let invite = Invite::new(RUN, terms, &organiser);
+        let mut ledger = Ledger::new(RUN, organiser.peer());
         assert_eq!(told(&ledger), "nobody is in\n");
         ledger.admit(3, &Ticket::invited(invite, &inviter, one));
-        ledger.admit(4, &Ticket::named(RUN, two, 0).signed(&organiser));
+        ledger.admit(4, &Ticket::named(RUN, two, 0, &organiser));
         let clauses = vec![Clause::RevokePeer(two)];
-        let decree = Decree::after(RUN, ledger.last(), clauses).signed(&organiser);
-        ledger.take(9, &[one, two].into(), &decree);
+        let notice = Notice::after(RUN, ledger.last(), Body::Membership(clauses), &organiser);
+        ledger.take(9, &notice);
         let lines = told(&ledger);
         let [one, two] = [one, two].map(|peer| base58::encode(&peer));
         for line in [
             format!("{one}  in since epoch 3 by invite bob\n"),
-            format!("{two}  in since epoch 4 by name; revoked by decree 1 in epoch 9\n"),
+            format!("{two}  in since epoch 4 by name; revoked by notice 1 in epoch 9\n"),
             "invite bob  used 1 of 5 times\n".to_owned(),
         ] {
             assert!(lines.contains(&line), "{line}{lines}");

@@ -1,6 +1,6 @@
-//! Somebody who talks to the members of a run without being one: in the lobby, where a decree is handed over.
+//! Somebody who talks to the members of a run without being one: in the lobby, where a notice is handed over.
 //!
-//! It has a key of its own for as long as it lives. What members say is not proved; a decree proves itself.
+//! It has a key of its own for as long as it lives. What members say is not proved; a notice proves itself.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use intellect_bootstrap::manifest::PAPERS_MAX;
+use intellect_bootstrap::manifest::NOTICES_MAX;
 use intellect_protocol::{
     id::{PeerId, RunId},
-    lobby::{Paper, Reception, Visit},
+    lobby::{Reception, Visit},
+    message::Notice,
 };
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -49,22 +50,22 @@ impl Visitor {
         Ok(Self { net, run, answers: BTreeMap::new(), _stop: stop.drop_guard() })
     }
 
-    /// Every paper that an entry point or a member hands out, unverified, and why the entry points say
+    /// Every notice that an entry point or a member hands out, unverified, and why the entry points say
     /// nothing, if so. Waits for the first members, at most half of `patience`; to `out` it says for how
     /// long, where nobody is there.
-    pub(super) async fn papers(
+    pub(super) async fn notices(
         &mut self,
         patience: Duration,
         out: &mut dyn Write,
-    ) -> io::Result<(Vec<Paper>, Option<String>)> {
+    ) -> io::Result<(Vec<Notice>, Option<String>)> {
         let start = Instant::now();
         let patience = SEEK_PATIENCE.min(patience / 2);
         // The network ends only with this.
         let _ = self.net.handle.seek(self.run).await;
         self.say(&Visit::Ask).await;
-        let (mut files, mut why) = (Vec::new(), None);
-        match timeout(patience, self.net.handle.entry_papers(self.run)).await {
-            Ok(Ok(offers)) => files.extend(offers.into_iter().map(|offer| offer.bytes)),
+        let (mut entries, mut why) = (Vec::new(), None);
+        match timeout(patience, self.net.handle.entry_notices(self.run)).await {
+            Ok(Ok(offers)) => entries.extend(offers.into_iter().map(|offer| offer.bytes)),
             // Most runs have none.
             Ok(Err(error)) => why = Some(error.to_string()),
             Err(_) => why = Some("no entry point has answered".to_owned()),
@@ -80,15 +81,18 @@ impl Visitor {
                 countdown.tell("no member of the run has answered", out)?;
             }
         }
+        // Members know which one the lineage has, where there are two of one number.
+        let mut files = Vec::new();
         let members: Vec<PeerId> = self.answers.keys().take(MEMBERS_ASKED).copied().collect();
         for member in members {
             // Whoever hands out none, or too slowly, is one of several.
-            let asked = timeout(PAPERS_PATIENCE, self.net.handle.papers(member, self.run));
-            if let Ok(Ok(papers)) = asked.await {
-                files.extend(papers.into_iter().take(PAPERS_MAX));
+            let asked = timeout(NOTICES_PATIENCE, self.net.handle.notices(member, self.run));
+            if let Ok(Ok(notices)) = asked.await {
+                files.extend(notices.into_iter().take(NOTICES_MAX));
             }
         }
-        Ok((files.iter().filter_map(|bytes| Paper::from_bytes(bytes)).collect(), why))
+        files.extend(entries);
+        Ok((files.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect(), why))
     }
 
     /// Says this to every member that is connected now or later, instead of what was said before.
@@ -162,12 +166,12 @@ impl Countdown {
 
 /// How often somebody who waits is told so.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-/// What the papers of one member may take.
-const PAPERS_PATIENCE: Duration = Duration::from_secs(5);
+/// What the notices of one member may take.
+const NOTICES_PATIENCE: Duration = Duration::from_secs(5);
 /// How long members are looked for, and how long at least, so that not the first one alone is asked.
 const SEEK_PATIENCE: Duration = Duration::from_secs(30);
 const SEEK_LEAST: Duration = Duration::from_secs(3);
-/// Members whose papers are fetched: one honest one among them is enough.
+/// Members whose notices are fetched: one honest one among them is enough.
 const MEMBERS_ASKED: usize = 8;
 /// Between two looks at what has come.
 const MOMENT: Duration = Duration::from_millis(250);

@@ -6,20 +6,20 @@ use std::{
 };
 
 use intellect_protocol::{
-    lobby::{Outcome, Paper, Visit},
-    message::{Head, Link, Vouch},
+    lobby::{Outcome, Visit},
+    message::{Attestation, Body, Head, Link, Notice},
+    notices::Notices,
     wire,
 };
 
 use super::{
-    AdmitError, papers,
+    AdmitError, notices,
     visitor::{Countdown, Visitor},
 };
 use crate::{
     cli::admit::VouchArgs,
     config,
     figures::number_of,
-    identity::Identity,
     manifest::Manifest,
     net::address,
     os::cannot,
@@ -27,67 +27,65 @@ use crate::{
     tools::stored,
 };
 
-/// Vouches for a state, keeps the vouch, and hands it to whoever takes it.
+/// Attests a state, keeps the notice, and hands it to whoever takes it.
 pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
-    let key = Identity::load(&args.key)?.keypair();
-    if key.peer() != manifest.run.organiser {
-        let (key, organiser) = (key.peer().hex(), manifest.run.organiser.hex());
-        return Err(AdmitError::NotTheOrganiser { path: args.key.clone(), key, organiser });
-    }
+    let key = super::organiser(&args.key, &manifest)?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let named = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let known = contacts::read(&data_dir).map_err(cannot("read", &data_dir))?.addresses;
     let entries = if named.is_empty() { known } else { named };
-    let mut kept = papers::read(&run.join("papers"))?;
-    let beside = args.manifest.as_ref().map(|path| path.with_extension("papers"));
+    let mut kept = notices::read(&run.join("notices"))?;
+    let beside = args.manifest.as_ref().map(|path| path.with_extension("notices"));
     if let Some(path) = &beside {
-        kept.extend(papers::read(path)?);
+        kept.extend(notices::read(path)?);
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(AdmitError::Runtime)?;
     let done = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, entries)?;
-        writeln!(out, "asking run {} for the vouch before", manifest.id)?;
+        writeln!(out, "asking run {} for its notices", manifest.id)?;
         out.flush()?;
-        kept.extend(visitor.papers(2 * PATIENCE, out).await?.0);
-        let (decrees, before) = papers::sorted(kept, &manifest);
+        let (mut known, _) = visitor.notices(2 * PATIENCE, out).await?;
+        known.extend(kept);
+        let mut chain = notices::chain(&known, &manifest);
         let epoch = args.epoch.map_or(u64::MAX, Into::into);
-        let (head, link) = place(&lineage, epoch, before.as_ref(), &manifest)?;
+        let (head, link) = place(&lineage, epoch, &chain, &manifest)?;
         let r = wire::receipt_digest(&manifest.id, &link.receipt);
-        let vouch = Vouch::new(&key, manifest.id, before.as_ref(), head, r)?;
-        writeln!(out, "vouch {} is for epoch {}, state {}", vouch.number, head.epoch, head.state)?;
+        let body = Body::Attestation(Attestation { epoch: head.epoch, state: head.state, r });
+        let next = Notice::after(manifest.id, chain.last(), body, &key);
+        chain.learn(chain.last(), &next)?;
+        writeln!(out, "notice {} attests epoch {}, state {}", next.number, head.epoch, head.state)?;
         if let Some(path) = &beside {
-            papers::write(path, &decrees, Some(&vouch))?;
+            notices::write(path, chain.all().map(AsRef::as_ref))?;
             writeln!(out, "kept in {}", path.display())?;
         }
-        hand_over(&mut visitor, vouch, beside.is_some(), out).await
+        hand_over(&mut visitor, next, beside.is_some(), out).await
     });
     runtime.shutdown_background();
     done
 }
 
-/// The epoch that is meant, if the lineage has it and the state that was vouched for before.
+/// The epoch that is meant, if the lineage has it and the state that was attested before.
 fn place<'a>(
     lineage: &'a [(Head, Link)],
     epoch: u64,
-    before: Option<&Vouch>,
+    chain: &Notices,
     manifest: &Manifest,
 ) -> Result<&'a (Head, Link), AdmitError> {
     let at = |epoch: u64| lineage.iter().find(|(head, _)| head.epoch == epoch);
     let last = lineage.last().map_or(0, |(head, _)| head.epoch);
     let wanted = if epoch == u64::MAX { last } else { epoch };
     let found = at(wanted).ok_or(AdmitError::NoEpoch { epoch: wanted, last })?;
-    if let Some(before) = before {
+    if let Some((number, before)) = chain.attestations().next() {
         let lies = at(before.epoch).is_some_and(|(head, link)| {
             before.names(&wire::receipt_digest(&manifest.id, &link.receipt), &head.state)
         });
         if !lies {
-            let (number, epoch) = (before.number, before.epoch);
-            return Err(AdmitError::OtherLineage { number, epoch });
+            return Err(AdmitError::OtherLineage { number, epoch: before.epoch });
         }
     }
     Ok(found)
@@ -96,12 +94,12 @@ fn place<'a>(
 /// Hands it to members until one takes it; in an open run they take it only from who is one.
 async fn hand_over(
     visitor: &mut Visitor,
-    vouch: Vouch,
+    notice: Notice,
     kept: bool,
     out: &mut dyn Write,
 ) -> Result<(), AdmitError> {
-    let (number, start) = (vouch.number, Instant::now());
-    visitor.say(&Visit::Hand(Paper::Vouch(vouch))).await;
+    let (number, start) = (notice.number, Instant::now());
+    visitor.say(&Visit::Hand(notice)).await;
     let mut refused = None;
     let mut looking = Countdown::new(start, PATIENCE);
     while looking.left().is_some() {
@@ -119,12 +117,12 @@ async fn hand_over(
         looking.tell("no member has taken it", out)?;
     }
     match refused {
-        Some(why) => Err(AdmitError::VouchRefused { number, why }),
+        Some(why) => Err(AdmitError::Refused { number, why }),
         None if kept => Ok(writeln!(
             out,
             "no member takes it at once: each has it with its next start, from the bootstrap"
         )?),
-        None => Err(AdmitError::VouchLost { number }),
+        None => Err(AdmitError::Lost { number }),
     }
 }
 

@@ -8,9 +8,10 @@ use intellect_model::{
     schedule,
 };
 use intellect_protocol::{
+    admit::Level,
     checkpoint::Table,
     id::PeerId,
-    manifest::{Level, Run, Trust},
+    manifest::{Run, Trust},
 };
 
 use super::OfflineError;
@@ -158,7 +159,7 @@ impl Before {
             }
         };
         let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
-        let level = level.unwrap_or_else(|| run.trust.level.clone());
+        let level = level.unwrap_or(run.trust.level);
         let trust = Trust { level, ..run.trust.clone() };
         let run = Run { organiser, stop_tokens, trust, ..run.clone() };
         let work = Work { train, data, model: work.model.clone() };

@@ -6,11 +6,8 @@ use intellect_model::{
     config::{Component, Data, Hints, Source, Vocabulary, Work},
     train,
 };
-use intellect_protocol::{
-    admit::Authorities,
-    id::PeerId,
-    manifest::{Budget, Level, Outer, Quorum, Run, Tolerate},
-};
+use intellect_protocol::admit::Level;
+use intellect_protocol::manifest::{Budget, Outer, Quorum, Run, Tolerate};
 
 use crate::{
     enter::needs::{Needs, update_bytes},
@@ -36,7 +33,7 @@ pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 15] {
         ("ring", describe_ring(run)),
         ("traffic", describe_traffic(run, work)),
         ("members", describe_members(run)),
-        ("joining", describe_level(&run.trust.level)),
+        ("joining", describe_level(run.trust.level)),
         ("compute", describe_compute(run, work)),
         ("memory", describe_memory(run, work)),
         ("on GPUs", describe_gpus(work)),
@@ -70,16 +67,11 @@ fn describe_model(work: &Work) -> String {
     )
 }
 
-fn describe_level(level: &Level) -> String {
-    let Level::Invited(Authorities { keys, threshold }) = level else {
-        return "whoever comes".to_owned();
-    };
-    let names: Vec<_> = keys.iter().map(PeerId::hex).collect();
-    format!(
-        "invited peers only; invites are signed by {threshold} of {}: {}",
-        keys.len(),
-        names.join(", ")
-    )
+fn describe_level(level: Level) -> String {
+    match level {
+        Level::Open => "whoever comes".to_owned(),
+        Level::Invited => "whoever the organiser invites".to_owned(),
+    }
 }
 
 fn describe_data(work: &Work) -> String {

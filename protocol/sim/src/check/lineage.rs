@@ -9,7 +9,7 @@ use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 use intellect_protocol::blocks::Blocks;
 use intellect_protocol::id::{Digest, PeerId};
-use intellect_protocol::message::{Head, Member, Rank, Ready, Receipt, Voter, Vouch};
+use intellect_protocol::message::{Head, Member, Notice, Rank, Ready, Receipt, Voter};
 
 /// A process: a peer and which of its starts.
 type Start = (PeerId, u64);
@@ -127,18 +127,18 @@ impl History {
         Ok(())
     }
 
-    /// S3: a head is replaced only by a greater one, as its owner knows of the organiser's `vouches`.
+    /// S3: a head is replaced only by a greater one, as its owner knows of the organiser's `notices`.
     pub(super) fn on_loaded(
         &self,
         peer: PeerId,
-        vouches: &[Vouch],
+        notices: &[Notice],
         old: &Head,
         new: &Head,
     ) -> Verdict {
         require(self.nodes.contains_key(&new.state), "S3", || {
             format!("{peer} follows {new:?}, which nobody committed")
         })?;
-        let greater = self.rank(vouches, new) > self.rank(vouches, old);
+        let greater = self.rank(notices, new) > self.rank(notices, old);
         require(greater, "S3", || format!("{peer} goes from {old:?} to {new:?}"))
     }
 
@@ -155,11 +155,14 @@ impl History {
         together.filter(|_| at.is_some_and(|node| node.head.epoch > 0))
     }
 
-    /// Where a head stands, if the organiser has vouched for so much.
-    pub(super) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
-        let lies =
-            |vouch: &&Vouch| self.knows(&vouch.state) && self.descends(&head.state, &vouch.state);
-        head.rank(vouches.iter().filter(lies).map(|vouch| vouch.number).max().unwrap_or(0))
+    /// Where a head stands, if the organiser has attested so much.
+    pub(super) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
+        let lies = |notice: &&Notice| {
+            notice.attests().is_some_and(|attestation| {
+                self.knows(&attestation.state) && self.descends(&head.state, &attestation.state)
+            })
+        };
+        head.rank(notices.iter().filter(lies).map(|notice| notice.number).max().unwrap_or(0))
     }
 
     /// S3, R28: a replayed epoch extends the head by one that somebody committed.

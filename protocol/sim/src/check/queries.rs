@@ -1,7 +1,7 @@
 //! What the simulated world asks of the history.
 
 use intellect_protocol::id::Digest;
-use intellect_protocol::message::{Head, Rank, Voter, Vouch};
+use intellect_protocol::message::{Head, Notice, Rank, Voter};
 
 use super::Check;
 
@@ -16,9 +16,9 @@ impl Check {
         self.votes.opened_count()
     }
 
-    /// Where a head stands, if the organiser has vouched for so much.
-    pub(crate) fn rank(&self, vouches: &[Vouch], head: &Head) -> Rank {
-        self.lineage.rank(vouches, head)
+    /// Where a head stands, if the organiser has said so much.
+    pub(crate) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
+        self.lineage.rank(notices, head)
     }
 
     /// Whether two heads lie on one lineage.

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
 use intellect_protocol::id::PeerId;
-use intellect_protocol::message::{Clause, Decree, Receipt, Ticket};
+use intellect_protocol::message::{Clause, Notice, Receipt, Ticket};
 
 /// After some epoch of a run of invited peers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     revoked: BTreeSet<PeerId>,
-    /// The keys of the invites by which each peer came.
-    by: BTreeMap<PeerId, Vec<PeerId>>,
+    /// The key of the invite by which each peer came.
+    by: BTreeMap<PeerId, PeerId>,
     /// How many came by each invite.
     uses: BTreeMap<PeerId, u32>,
 }
@@ -22,7 +22,7 @@ impl Rights {
     pub(super) fn after(&self, receipt: &Receipt) -> Result<Self, super::Violation> {
         let mut after = self.clone();
         let trust = receipt.trust.as_deref();
-        trust.into_iter().flat_map(|trust| &trust.decrees).for_each(|decree| after.decree(decree));
+        trust.into_iter().flat_map(|trust| &trust.notices).for_each(|notice| after.update(notice));
         for ticket in trust.into_iter().flat_map(|trust| &trust.tickets) {
             after.admit(ticket)?;
         }
@@ -43,37 +43,31 @@ impl Rights {
     }
 
     fn admit(&mut self, ticket: &Ticket) -> Verdict {
-        let mut by = Vec::new();
-        for terms in ticket.invite().into_iter().flat_map(|invite| invite.all_terms()) {
-            let uses = self.uses.entry(terms.key).or_default();
-            *uses += 1;
-            require(*uses <= terms.uses, "S10", || {
-                format!("{} of {} uses of invite {}", uses, terms.uses, terms.key)
-            })?;
-            by.push(terms.key);
-        }
-        self.by.insert(ticket.peer(), by);
+        let Some(terms) = ticket.terms() else { return Ok(()) };
+        let uses = self.uses.entry(terms.key).or_default();
+        *uses += 1;
+        require(*uses <= terms.uses, "S10", || {
+            format!("{} of {} uses of invite {}", uses, terms.uses, terms.key)
+        })?;
+        self.by.insert(ticket.peer(), terms.key);
         Ok(())
     }
 
-    fn decree(&mut self, decree: &Decree) {
-        for clause in &decree.clauses {
+    fn update(&mut self, notice: &Notice) {
+        for clause in notice.clauses() {
             match clause {
                 Clause::RevokePeer(peer) => {
                     self.revoked.insert(*peer);
                 }
                 Clause::RevokeInvite { key, admitted: true } => {
-                    let came = self.by.iter().filter(|(_, by)| by.contains(key));
+                    let came = self.by.iter().filter(|(_, by)| *by == key);
                     self.revoked.extend(came.map(|(peer, _)| *peer));
                 }
-                Clause::Lift(peer) => {
+                Clause::Admit(peer) => {
                     self.revoked.remove(peer);
+                    self.by.remove(peer);
                 }
-                Clause::RevokeInvite { .. }
-                | Clause::Admit(_)
-                | Clause::Authorities { .. }
-                | Clause::Rescue { .. }
-                | Clause::Forget(_) => {}
+                Clause::RevokeInvite { admitted: false, .. } | Clause::Rescue { .. } => {}
             }
         }
     }

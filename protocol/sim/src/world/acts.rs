@@ -9,7 +9,6 @@ use crate::disk::{Damage, Kept};
 use crate::liars::Deed;
 use crate::report::Count;
 use crate::rings::{Loss, Sends};
-use crate::script::organiser;
 use intellect_protocol::epoch::Credentials;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::lineage::{Capacity, Law, Me};
@@ -42,7 +41,7 @@ impl World {
         let Restored { recovered, state: anchor, held, .. } = restored;
         let head = anchor.head();
         let mut judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
-        judged.vouches.extend(self.hosts[host].vouch.clone());
+        judged.notices.extend(self.hosts[host].notices.clone());
         let updates = self.hosts[host].disk.updates();
         let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
         self.judge(verdict);
@@ -118,6 +117,7 @@ impl World {
     /// What the processes of a host check with.
     pub(super) fn law_of(&self, host: usize) -> Law {
         let place = &self.hosts[host];
+        let (level, organiser) = self.trust(host);
         Law {
             run: self.run,
             key: Keypair::simulated(place.name),
@@ -125,7 +125,8 @@ impl World {
             quorum: self.setup.quorum,
             elements: ELEMENTS as u64,
             capacity: Capacity::Counted(if place.boast.is_some() { u64::MAX } else { TOKENS }),
-            authorities: self.authorities(host),
+            level,
+            organiser,
             rules: self.setup.rules,
         }
     }
@@ -135,9 +136,7 @@ impl World {
         let Some(invited) = &self.script.invited else { return Credentials::default() };
         let off = invited.off.get(&host).copied().unwrap_or_default();
         let unix = invited.unix.saturating_add(self.now_ms / 1_000).saturating_add_signed(off);
-        // Decrees are kept beside the manifest, and outlive a process.
-        let decrees = self.hosts[host].decrees.clone();
-        Credentials { ticket: invited.tickets.get(&host).cloned(), decrees, unix }
+        Credentials { ticket: invited.tickets.get(&host).cloned(), unix }
     }
 
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
@@ -160,8 +159,8 @@ impl World {
                 undo_time,
                 unix: 1_800_000_000 + self.now_ms / 1_000,
                 follow: self.script.follow.get(&host).copied(),
-                organiser: organiser().peer(),
-                vouch: place.vouch.clone(),
+                // They are kept beside the manifest, and outlive a process.
+                notices: place.notices.clone(),
             },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
             minority_grace: Duration::from_millis(self.setup.grace_ms),

@@ -1,60 +1,59 @@
-//! Runs of invited peers: who signs, who has a ticket, and what is decreed. The keys are made of names; their
-//! signatures hold, as all do here, so what is tested is who has signed, and for what.
+//! Runs of invited peers: who has a ticket, and what the organiser says. What organisers and invites sign is not simulated:
+//! everybody checks it.
 
 use super::{Happening, Head, Input, Liar, PeerId, World, peer};
-use crate::script::Invited;
-use intellect_protocol::admit::Authorities;
-use intellect_protocol::id::Digest;
+use crate::script::{Invited, ORGANISER};
+use intellect_protocol::admit::Level;
 use intellect_protocol::ledger::Ledger;
-use intellect_protocol::message::{Clause, Decree, Invite, Terms, Ticket};
+use intellect_protocol::message::{Body, Clause, Invite, Notice, Terms, Ticket};
+use intellect_protocol::notices::Point;
 use intellect_protocol::sign::Keypair;
 use std::sync::Arc;
 
-/// The key of an authority, or of an invite, by its name.
+/// The key of an organiser, or of an invite, by its name.
 #[must_use]
 pub fn key(name: u8) -> Keypair {
-    Keypair::simulated(PeerId([name; 32]))
+    Keypair::from_seed(&[name; 32])
 }
 
 impl World {
-    /// From now on the run is one of invited peers, of these authorities; its clocks begin at `unix`.
-    pub fn invite(&mut self, authorities: &[u8], threshold: usize, unix: u64) {
-        let keys = authorities.iter().map(|name| key(*name).peer()).collect();
-        let authorities = Authorities { keys, threshold };
+    /// From now on the run is one of invited peers; its clocks begin at `unix`.
+    pub fn invite(&mut self, unix: u64) {
         let (tickets, forged, off) = Default::default();
-        self.script.invited = Some(Invited { authorities, tickets, unix, forged, off });
+        self.script.invited = Some(Invited { tickets, unix, forged, off });
     }
 
     /// From now on the run is one of invited peers, and the first hosts have tickets.
     pub(crate) fn invite_first(&mut self, peers: usize) {
-        const ORGANISER: u8 = 0xa0;
-        self.invite(&[ORGANISER], 1, 1_000_000_000);
+        const INVITE: u8 = 0xf0;
+        self.invite(1_000_000_000);
         let uses = u32::try_from(peers).unwrap_or(u32::MAX);
-        let invite = self.new_invite(0xf0, &[ORGANISER], |terms| terms.uses = uses);
-        self.hand_all(&(0..peers).collect::<Vec<_>>(), &invite);
+        let invite = self.new_invite(INVITE, ORGANISER, |terms| terms.uses = uses);
+        self.hand_all(&(0..peers).collect::<Vec<_>>(), INVITE, &invite);
     }
 
-    /// The next processes of a host believe other authorities than all others do, one of whom must sign.
-    pub fn betray(&mut self, host: usize, authorities: &[u8]) {
+    /// The next processes of a host believe another organiser than all others do.
+    pub fn betray(&mut self, host: usize, organiser: u8) {
         self.corrupt(host, Liar::silent());
-        let keys = authorities.iter().map(|name| key(*name).peer()).collect();
         if let Some(invited) = &mut self.script.invited {
-            invited.forged.insert(host, Authorities { keys, threshold: 1 });
+            invited.forged.insert(host, organiser);
         }
     }
 
-    /// Who signs, as the processes of a host believe.
-    pub(super) fn authorities(&self, host: usize) -> Option<Authorities> {
-        let invited = self.script.invited.as_ref()?;
-        Some(invited.forged.get(&host).unwrap_or(&invited.authorities).clone())
+    /// Who may take part, and who the organiser is, as the processes of a host believe.
+    pub(super) fn trust(&self, host: usize) -> (Level, PeerId) {
+        let invited = self.script.invited.as_ref();
+        let level = if invited.is_some() { Level::Invited } else { Level::Open };
+        let forged = invited.and_then(|invited| invited.forged.get(&host)).copied();
+        (level, key(forged.unwrap_or(ORGANISER)).peer())
     }
 
-    /// An invite of the key `name`, signed by some authorities.
+    /// An invite of the key `name`, signed by that organiser.
     #[must_use]
-    pub fn new_invite(&self, name: u8, by: &[u8], change: impl FnOnce(&mut Terms)) -> Invite {
+    pub fn new_invite(&self, name: u8, by: u8, change: impl FnOnce(&mut Terms)) -> Invite {
         let mut terms = Terms::new(key(name).peer());
         change(&mut terms);
-        by.iter().fold(Invite::new(self.run, terms), |invite, by| invite.signed(&key(*by)))
+        Invite::new(self.run, terms, &key(by))
     }
 
     /// Gives a host a ticket, for its next start.
@@ -64,11 +63,10 @@ impl World {
         }
     }
 
-    /// Gives hosts tickets by an invite.
-    pub fn hand_all(&mut self, hosts: &[usize], invite: &Invite) {
+    /// Gives hosts tickets by an invite of the key `name`.
+    pub fn hand_all(&mut self, hosts: &[usize], name: u8, invite: &Invite) {
         for host in hosts {
-            let inviter = Keypair::simulated(invite.innermost().key);
-            self.hand(*host, Ticket::invited(invite.clone(), &inviter, self.name(*host)));
+            self.hand(*host, Ticket::invited(invite.clone(), &key(name), self.name(*host)));
         }
     }
 
@@ -79,17 +77,16 @@ impl World {
         }
     }
 
-    /// A decree of authorities, after one of this number and digest.
+    /// A membership update of that organiser, after the notice at this place.
     #[must_use]
-    pub fn decree(&self, last: (u64, Digest), by: &[u8], clauses: Vec<Clause>) -> Decree {
-        let decree = Decree::after(self.run, last, clauses);
-        by.iter().fold(decree, |decree, by| decree.signed(&key(*by)))
+    pub fn update(&self, last: Point, by: u8, clauses: Vec<Clause>) -> Notice {
+        Notice::after(self.run, last, Body::Membership(clauses), &key(by))
     }
 
-    /// Somebody brings hosts a decree.
-    pub fn hand_decree(&mut self, hosts: &[usize], decree: &Decree) {
+    /// Somebody brings hosts a notice.
+    pub fn hand_notice(&mut self, hosts: &[usize], notice: &Notice) {
         for host in hosts {
-            let input = peer::Input::Decree(Box::new(decree.clone()));
+            let input = peer::Input::Notice(Box::new(notice.clone()));
             self.push(0, *host, Happening::Input(Input::Peer(input)));
         }
     }

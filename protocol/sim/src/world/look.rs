@@ -18,9 +18,9 @@ impl World {
         self.hosts[host].process.as_ref().map(|process| process.judged.head)
     }
 
-    /// Where a head stands among all, by what the organiser has vouched for so far.
+    /// Where a head stands among all, by what the organiser has attested so far.
     pub(crate) fn rank(&self, head: &Head) -> Rank {
-        self.check.rank(&self.script.vouching.vouches, head)
+        self.check.rank(&self.script.attesting.notices, head)
     }
 
     /// Where a host's process stands in its open epoch.

@@ -1,18 +1,20 @@
-//! The organiser of a drawn run: now and then it vouches for a state that some peer has. Where peers may lose all
+//! The organiser of a drawn run: now and then it attests a state that some peer has. Where peers may lose all
 //! that they have, most of them must have that state: who begins anew would wait for it for ever.
 
-use super::{Count, Head, Rng, Vouch, World, wire};
+use super::{Count, Head, Notice, Rng, World, wire};
 use crate::script::organiser;
+use intellect_protocol::id::Digest;
+use intellect_protocol::message::{Attestation, Body};
 
-/// When it vouches, counted from the start of the run, in milliseconds: while the faults strike.
+/// When it attests, counted from the start of the run, in milliseconds: while the faults strike.
 const FIRST_MS: u64 = 5_000;
 const LAST_MS: u64 = 90_000;
 
 impl World {
-    /// In one seed of three the organiser vouches, up to four times. Nothing else is drawn otherwise for that.
-    pub(crate) fn draw_vouches(&mut self, seed: u64, by_most: bool) {
+    /// In one seed of three the organiser attests one, up to four times. Nothing else is drawn otherwise for that.
+    pub(crate) fn draw_attestations(&mut self, seed: u64, by_most: bool) {
         let mut rng = Rng::new(seed ^ 0x0076_6f75_6368);
-        self.script.vouching.by_most = by_most;
+        self.script.attesting.by_most = by_most;
         if rng.below(3) == 0 {
             let count = 1 + rng.below(4);
             let hosts = self.hosts.len() as u64;
@@ -22,25 +24,25 @@ impl World {
             };
             let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
             due.sort_unstable();
-            self.script.vouching.due = due.into();
+            self.script.attesting.due = due.into();
         }
     }
 
-    /// Vouches if it is time for that.
-    pub(crate) fn vouch_when_due(&mut self) {
-        let due = &mut self.script.vouching.due;
+    /// Attests if it is time for that.
+    pub(crate) fn attest_when_due(&mut self) {
+        let due = &mut self.script.attesting.due;
         let Some((_, first)) = due.pop_front_if(|(at_ms, _)| *at_ms <= self.now_ms) else { return };
         let mut hosts = self.honest();
         hosts.sort_by_key(|host| *host < first);
-        let found = hosts.into_iter().find_map(|host| self.vouch_of(host));
-        let Some((host, vouch)) = found else { return };
-        self.bring_vouch(host, &vouch);
-        self.report.count(Count::Vouches, 1);
-        self.script.vouching.vouches.push(vouch);
+        let found = hosts.into_iter().find_map(|host| self.attestation_of(host));
+        let Some((host, notice)) = found else { return };
+        self.bring_notice(host, &notice);
+        self.report.count(Count::Attestations, 1);
+        self.script.attesting.notices.push(notice);
     }
 
-    /// A vouch for what a host has committed last but one, if enough of the others have that too.
-    fn vouch_of(&self, host: usize) -> Option<(usize, Vouch)> {
+    /// An attestation of what a host has committed last but one, if enough of the others have that too.
+    fn attestation_of(&self, host: usize) -> Option<(usize, Notice)> {
         let peer = self.hosts[host].process.as_ref()?.holdings.peer();
         let epoch = peer.head().epoch.checked_sub(1)?;
         let (link, next) = (peer.link(epoch)?, peer.link(epoch + 1)?);
@@ -50,13 +52,17 @@ impl World {
                 && self.head(*other).is_some_and(|theirs| theirs.epoch >= epoch)
         };
         let honest = self.honest();
-        if self.script.vouching.by_most
+        if self.script.attesting.by_most
             && 2 * honest.iter().filter(|other| has(other)).count() <= honest.len()
         {
             return None;
         }
         let r = wire::receipt_digest(&self.run, &link.receipt);
-        let before = self.script.vouching.vouches.last();
-        Some((host, Vouch::new(&organiser(), self.run, before, &head, r).ok()?))
+        let body = Body::Attestation(Attestation { epoch, state: head.state, r });
+        let before = self.script.attesting.notices.last();
+        let last = before.map_or((0, Digest::ZERO), Notice::place);
+        let notice = Notice::after(self.run, last, body, &organiser());
+        let rises = before.and_then(Notice::attests).is_none_or(|before| before.epoch < epoch);
+        rises.then_some((host, notice))
     }
 }

@@ -104,8 +104,7 @@ impl World {
             | Message::Commit(_)
             | Message::Regroup(_)
             | Message::Leaving(_)
-            | Message::Vouch(_)
-            | Message::Decree(_) => return,
+            | Message::Notice(_) => return,
         };
         let epoch = message.series().map_or(0, |series| series.epoch);
         self.moments.push((host, epoch, moment));

@@ -6,7 +6,7 @@
 
 use super::{
     Answer, Doom, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Rules,
-    Series, Setup, Violation, Vouch, World, peer, wire,
+    Series, Setup, Violation, World, peer, wire,
 };
 use crate::disk::Kept;
 use crate::script::organiser;
@@ -14,8 +14,7 @@ use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::event::Committed;
 use intellect_protocol::id::Digest;
 use intellect_protocol::lineage::Law;
-use intellect_protocol::message::QuorumRule;
-use intellect_protocol::vouch::VouchError;
+use intellect_protocol::message::{Attestation, Body, Head, Notice, QuorumRule};
 
 /// The peer that a stranger is.
 #[must_use]
@@ -89,26 +88,23 @@ impl World {
         self.corrupt(host, Liar::silent());
     }
 
-    /// The organiser vouches for what was committed, after the vouch `before`.
-    ///
-    /// # Errors
-    /// [`VouchError`] if it does not follow on `before`.
-    pub fn vouch(
-        &self,
-        before: Option<&Vouch>,
-        committed: &Committed,
-    ) -> Result<Vouch, VouchError> {
+    /// The organiser attests what was committed, after the notice `before`.
+    #[must_use]
+    pub fn attest(&self, before: Option<&Notice>, committed: &Committed) -> Notice {
+        let Head { epoch, state, .. } = committed.head;
         let r = wire::receipt_digest(&self.run, &committed.receipt);
-        Vouch::new(&organiser(), self.run, before, &committed.head, r)
+        let body = Body::Attestation(Attestation { epoch, state, r });
+        let last = before.map_or((0, Digest::ZERO), Notice::place);
+        Notice::after(self.run, last, body, &organiser())
     }
 
-    /// A vouch comes to a host with its manifest; to one that does not run, before it starts.
-    pub fn bring_vouch(&mut self, host: usize, vouch: &Vouch) {
+    /// A notice comes to a host with its manifest; to one that does not run, before it starts.
+    pub fn bring_notice(&mut self, host: usize, notice: &Notice) {
         match &mut self.hosts[host].process {
-            Some(process) => process.judged.knows(vouch),
-            None => self.hosts[host].vouch = Some(vouch.clone()),
+            Some(process) => process.judged.knows(notice),
+            None => self.hosts[host].notices.push(notice.clone()),
         }
-        let input = peer::Input::Vouch(Box::new(vouch.clone()));
+        let input = peer::Input::Notice(Box::new(notice.clone()));
         self.push(0, host, Happening::Input(Input::Peer(input)));
     }
 

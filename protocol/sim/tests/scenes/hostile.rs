@@ -100,8 +100,8 @@ impl Liar {
             round_trips: Vec::new(),
             send_rate: 1_000_000,
             serves: head.epoch,
-            vouch: 0,
-            vouched: 0,
+            notice: 0,
+            attested: 0,
             ticket: None,
         };
         stage.say_as(&[host], self.name, &Message::Heartbeat(beat));

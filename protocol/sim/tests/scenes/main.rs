@@ -6,6 +6,7 @@
 //! can be turned off are played without it as well, and must then break an invariant.
 #![expect(clippy::unwrap_used, reason = "a test helper is a test too")]
 
+mod attested;
 mod ordinary;
 mod stalls;
 mod votes;
@@ -16,7 +17,6 @@ mod joins;
 mod strangers;
 mod hostile;
 mod minted;
-mod vouched;
 mod repair;
 mod reach;
 mod invited;

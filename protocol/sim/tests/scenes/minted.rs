@@ -3,8 +3,8 @@
 
 use intellect_protocol::id::LogId;
 use intellect_protocol::message::{
-    Absence, Answer, Certificate, ChainLink, Head, Heartbeat, Join, Link, Member, Opening, Regroup,
-    Roster, Series, Voter, Vouch,
+    Absence, Answer, Attestation, Certificate, ChainLink, Head, Heartbeat, Join, Link, Member,
+    Opening, Regroup, Roster, Series, Voter,
 };
 use intellect_protocol::sign::{Keypair, Signature};
 use intellect_protocol::sync::LINKS_BYTES_MAX;
@@ -95,14 +95,14 @@ pub(crate) fn tell_of(
     claim(stage, liar, honest, links, (head, 0, None)).map(|_| ())
 }
 
-/// The same, and it says that the lineage lies on the vouch of that number; its chain says so too if that is
+/// The same, and it says that the lineage lies on the attestation of that number; its chain says so too if that is
 /// given. Returns how often it was asked.
 pub(crate) fn claim(
     stage: &mut World,
     liar: usize,
     honest: &[usize],
     links: &[Link],
-    (head, vouched, lie): (Head, u64, Option<Vouch>),
+    (head, attested, lie): (Head, u64, Option<Attestation>),
 ) -> Result<u32, Violation> {
     let answers = counter();
     let asked = answers.clone();
@@ -125,7 +125,7 @@ pub(crate) fn claim(
                     state,
                     r: wire::receipt_digest(&run, &link.receipt),
                 }));
-                if let Some(Vouch { epoch, state, r, .. }) = lie {
+                if let Some(Attestation { epoch, state, r }) = lie {
                     let lied = chain.iter_mut().find(|link| link.epoch == epoch);
                     *lied.unwrap() = ChainLink { epoch, state, r };
                 }
@@ -154,8 +154,8 @@ pub(crate) fn claim(
             round_trips: Vec::new(),
             send_rate: 1,
             serves: head.epoch,
-            vouch: vouched,
-            vouched,
+            notice: attested,
+            attested,
             ticket: None,
         };
         stage.say_as(honest, name, &Message::Heartbeat(beat));

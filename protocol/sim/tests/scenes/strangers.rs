@@ -61,8 +61,8 @@ fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
         round_trips: Vec::new(),
         send_rate: 1,
         serves: head.epoch,
-        vouch: 0,
-        vouched: 0,
+        notice: 0,
+        attested: 0,
         ticket: None,
     })
 }

@@ -143,8 +143,8 @@ fn heartbeat() -> Output {
         round_trips: Vec::new(),
         send_rate: 0,
         serves: 0,
-        vouch: 0,
-        vouched: 0,
+        notice: 0,
+        attested: 0,
         ticket: None,
     }))
 }

@@ -9,6 +9,7 @@ use std::{
 use e2e::Process;
 use intellect_bootstrap::frame;
 use intellect_protocol::{
+    admit::Level,
     codec::Codec,
     epoch::{self, Ring},
     exchange::frame::{Kind, Label, Preamble},
@@ -67,7 +68,8 @@ impl Rogue {
                 quorum: QuorumRule::Available,
                 elements: parameters as u64,
                 capacity: Capacity::Counted(WEIGHT),
-                authorities: None,
+                level: Level::Open,
+                organiser: PeerId([9; 32]),
                 rules: Rules::ALL,
             },
             epoch: epoch::Config {
@@ -83,8 +85,7 @@ impl Rogue {
                 undo_time: Duration::ZERO,
                 unix: 0,
                 follow: None,
-                organiser: PeerId([9; 32]),
-                vouch: None,
+                notices: Vec::new(),
             },
             heartbeat: Duration::from_millis(200),
             minority_grace: Duration::from_secs(8),

@@ -1,5 +1,6 @@
 //! Lies about what was committed: a chain that never was, and lineages made up of two keys.
 
+use intellect_protocol::admit::Level;
 use intellect_protocol::lineage::{Capacity, Law};
 use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, QuorumRule, Regroup};
 use intellect_protocol::rule::Rules;
@@ -63,7 +64,8 @@ fn a_minted_weight_is_no_link() {
         quorum: QuorumRule::Available,
         elements: 94_528,
         capacity: Capacity::Counted(100),
-        authorities: None,
+        level: Level::Open,
+        organiser: PeerId([9; 32]),
         rules: Rules::ALL,
     };
     let base = Series { epoch: 1, parent: genesis, regroup: None };

@@ -1,4 +1,4 @@
-//! What lies beside the manifest of a run: `papers`, what its authorities have signed since, and
+//! What lies beside the manifest of a run: `notices`, what its organiser has signed since, and
 //! `ticket`, by which this node came into a run of invited peers.
 
 use std::{
@@ -9,28 +9,28 @@ use std::{
     sync::Arc,
 };
 
-use intellect_bootstrap::manifest::{papers_file, read_papers};
+use intellect_bootstrap::manifest::{notices_file, read_notices};
 use intellect_protocol::{admit::code::Code, id::PeerId, message::Ticket};
 
 use super::{Store, StoreError, TEMPORARY, finish, replace};
 use crate::os::{cannot, unless_missing};
 
 impl Store {
-    /// Keeps the papers of the run's authorities.
-    pub(crate) fn save_papers(&self, papers: &[Arc<[u8]>]) -> Result<(), StoreError> {
-        let path = self.papers_path();
-        let bytes = papers_file(papers.iter().map(AsRef::as_ref));
+    /// Keeps the notices of the run.
+    pub(crate) fn save_notices(&self, notices: &[Arc<[u8]>]) -> Result<(), StoreError> {
+        let path = self.notices_path();
+        let bytes = notices_file(notices.iter().map(AsRef::as_ref));
         Ok(replace(&path, &bytes).map_err(cannot("write", &path))?)
     }
 
     /// Those that were kept, unverified; what is behind damage is lost, and comes again from others.
-    pub(crate) fn papers(&self) -> Result<Vec<Arc<[u8]>>, StoreError> {
-        let path = self.papers_path();
-        Ok(read_papers(&path).map_err(cannot("read", &path))?)
+    pub(crate) fn notices(&self) -> Result<Vec<Arc<[u8]>>, StoreError> {
+        let path = self.notices_path();
+        Ok(read_notices(&path).map_err(cannot("read", &path))?)
     }
 
-    fn papers_path(&self) -> PathBuf {
-        self.folder.join("papers")
+    fn notices_path(&self) -> PathBuf {
+        self.folder.join("notices")
     }
 
     /// Keeps what lets this node into a run of invited peers, for its owner alone.
@@ -69,21 +69,21 @@ const TICKET_TEXT_MAX: u64 = 4 << 10;
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use intellect_protocol::id::RunId;
+    use intellect_protocol::{id::RunId, sign::Keypair};
 
     use super::*;
     use crate::store::tests::open;
 
     #[test]
-    fn papers_come_back_and_half_a_file_costs_only_what_it_lost() {
+    fn notices_come_back_and_half_a_file_costs_only_what_it_lost() {
         let (_folder, store) = open();
-        assert!(store.papers().unwrap().is_empty());
-        let papers: Vec<Arc<[u8]>> = (1..=3).map(|n| vec![n; 9].into()).collect();
-        store.save_papers(&papers).unwrap();
-        assert_eq!(store.papers().unwrap(), papers);
-        let bytes = fs::read(store.papers_path()).unwrap();
-        fs::write(store.papers_path(), &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(store.papers().unwrap(), papers[..2]);
+        assert!(store.notices().unwrap().is_empty());
+        let notices: Vec<Arc<[u8]>> = (1..=3).map(|n| vec![n; 9].into()).collect();
+        store.save_notices(&notices).unwrap();
+        assert_eq!(store.notices().unwrap(), notices);
+        let bytes = fs::read(store.notices_path()).unwrap();
+        fs::write(store.notices_path(), &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(store.notices().unwrap(), notices[..2]);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         let (_folder, store) = open();
         let (me, other) = (PeerId([1; 32]), PeerId([2; 32]));
         assert_eq!(store.ticket(&me).unwrap(), None);
-        let ticket = Ticket::named(RunId([7; 32]), me, 0);
+        let ticket = Ticket::named(RunId([7; 32]), me, 0, &Keypair::from_seed(&[1; 32]));
         for _ in 0..2 {
             store.save_ticket(&ticket).unwrap();
             assert_eq!(store.ticket(&me).unwrap(), Some(ticket.clone()));
