@@ -345,7 +345,7 @@ impl Ledger {
                     let threshold = usize::from(*threshold);
                     self.authorities = Authorities { keys: keys.clone(), threshold };
                 }
-                // It opens a series (T12); who is in stays as it is.
+                // It names the voters after a state. Nobody comes in or goes by it.
                 Clause::Rescue { .. } => {}
                 Clause::Forget(peer) => {
                     if !members.contains(peer) && !self.revokes(peer) {

@@ -22,7 +22,7 @@ mod types;
 
 use std::collections::BTreeSet;
 
-use documents::{book, markdown, mentions, rooms, said, wire};
+use documents::{book, labels, markdown, mentions, rooms, said, wire};
 use read::{
     CRATES, Count, File, code, functions, imports, is_identifier, is_test, read_tree, root, rust,
     source,
@@ -96,6 +96,7 @@ const RULES: &[(Rule, &[&str])] = &[
             "//! A.\nfn f() { say(\"found peer {}\") }",
         ],
     ),
+    (labels, &["docs/PROTOCOL.md", "- **R1** a", "node/src/a.rs", "//! As R1 and N4 have it."]),
     (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),

@@ -96,7 +96,7 @@ pub enum Clause {
         /// How many of them must sign, 1 to all.
         threshold: u8,
     },
-    /// These voters go on after that state, whatever the old voters do (T12).
+    /// These voters go on after that state, whatever the old voters do.
     Rescue {
         /// The epoch that they decide.
         epoch: u64,

@@ -98,6 +98,28 @@ pub(super) fn said(files: &[File]) -> Vec<String> {
     unsaid.into_iter().map(|cell| format!("{}: no program says `{cell}`", f.path)).collect()
 }
 
+/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md.
+pub(super) fn labels(files: &[File]) -> Vec<String> {
+    let Some(page) = files.iter().find(|f| f.path == "docs/PROTOCOL.md") else { return Vec::new() };
+    let rules = page.text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
+    let known: BTreeSet<&str> = rules.map(|(label, _)| label).collect();
+    let is_label = |word: &&str| {
+        let digits = word.strip_prefix(LABELS).unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    let mut out = Vec::new();
+    for f in rust(files).filter(|f| !f.path.starts_with(SELF)) {
+        for (at, line) in f.text.lines().enumerate() {
+            let comment = line.split_once("//").map_or("", |(_, comment)| comment);
+            let cited = comment.split(|c| !is_identifier(c)).filter(is_label);
+            for label in cited.filter(|label| !known.contains(label)) {
+                out.push(format!("{}:{}: {label} is no rule of {}", f.path, at + 1, page.path));
+            }
+        }
+    }
+    out
+}
+
 /// PROTOCOL.md carries the hash of what it describes: the code, without comments and tests, of the
 /// files that fix the bytes of a message.
 pub(super) fn wire(files: &[File]) -> Vec<String> {
@@ -110,6 +132,8 @@ pub(super) fn wire(files: &[File]) -> Vec<String> {
     vec![format!("docs/PROTOCOL.md: {WIRE:?} changed; correct the text, then state {stated}")]
 }
 
+/// What a label of PROTOCOL.md begins with.
+const LABELS: [char; 7] = ['R', 'G', 'T', 'S', 'L', 'D', 'N'];
 /// The files that fix the bytes of a message.
 const WIRE: [&str; 7] = [
     "protocol/src/message.rs",
