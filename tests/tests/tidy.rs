@@ -13,6 +13,10 @@
 mod documents;
 #[path = "tidy/graph.rs"]
 mod graph;
+#[path = "tidy/methods.rs"]
+mod methods;
+#[path = "tidy/ratchet.rs"]
+mod ratchet;
 #[path = "tidy/read.rs"]
 mod read;
 #[path = "tidy/sentences.rs"]
@@ -23,6 +27,7 @@ mod types;
 use std::collections::BTreeSet;
 
 use documents::{book, labels, markdown, mentions, rooms, said, wire};
+use ratchet::{few_files, method_circles};
 use read::{
     CRATES, Count, File, code, functions, imports, is_identifier, is_test, read_tree, root, rust,
     source,
@@ -63,6 +68,30 @@ const RULES: &[(Rule, &[&str])] = &[
             FOUR[3],
         ],
     ),
+    (
+        method_circles,
+        &[
+            "bootstrap/src/a.rs",
+            "impl<F: Fn() -> u8> S<F> {\n    fn f(&self) {\n        self.g();\n    }\n}",
+            "bootstrap/src/a/b.rs",
+            "use super::S;\n\nimpl<F> S<F> {\n    fn g(&self) {\n        self\n            .f();\n    }\n}",
+        ],
+    ),
+    (method_circles, &["protocol/sim/src/a.rs", "//! A crate that has no circle any more."]),
+    (
+        few_files,
+        &[
+            "bootstrap/src/a.rs",
+            "use b::S;\n\nimpl S {}",
+            "bootstrap/src/a/b.rs",
+            "impl S {}",
+            "bootstrap/src/c.rs",
+            "use crate::{a::S, d};\n\nimpl S {}",
+            "bootstrap/src/d.rs",
+            "impl super::a::S {}",
+        ],
+    ),
+    (few_files, &["protocol/sim/src/a.rs", "//! A crate that has no such type any more."]),
     (fields, &["node/src/a.rs", WIDE]),
     (
         nouns,
