@@ -193,5 +193,5 @@ pub(crate) fn read_tree() -> io::Result<Vec<File>> {
     Ok(files)
 }
 
-pub(crate) const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
+const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
 const KINDS: [&str; 4] = [".rs", ".md", "Cargo.toml", "Cargo.lock"];
