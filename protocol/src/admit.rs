@@ -56,7 +56,7 @@ pub const EXPIRY_SLACK: u64 = 3_600;
 pub enum Level {
     /// Whoever comes.
     Open = 1,
-    /// Whoever the organiser has let in, by an invite or by name (T1–T12).
+    /// Whoever the organiser has let in, by an invite or by name (T1–T11).
     Invited = 2,
 }
 

@@ -293,8 +293,6 @@ impl Ledger {
                     }
                 }
                 Clause::Admit(peer) => self.admit_by(*peer, by),
-                // It opens a series (T12); who is in stays as it is.
-                Clause::Rescue { .. } => {}
             }
         }
     }

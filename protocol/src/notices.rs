@@ -10,7 +10,7 @@
 //! rule of conflict, [`Notices::learn`]. What an attestation means for a lineage is for `sync`, what a membership
 //! update means for the [`ledger`](crate::ledger).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -148,9 +148,6 @@ impl Notice {
             Body::Membership(clauses) if clauses.is_empty() => {
                 Some("decides nothing: give it a clause")
             }
-            Body::Membership(clauses) if !clauses.iter().all(can_be) => {
-                Some("rescues with no voters, or names one twice")
-            }
             Body::Attestation(_) | Body::Membership(_) => None,
         };
         if let Some(why) = why {
@@ -161,12 +158,6 @@ impl Notice {
         }
         Ok(())
     }
-}
-
-fn can_be(clause: &Clause) -> bool {
-    let Clause::Rescue { voters, .. } = clause else { return true };
-    let different: BTreeSet<&PeerId> = voters.iter().collect();
-    !voters.is_empty() && different.len() == voters.len()
 }
 
 impl Attestation {

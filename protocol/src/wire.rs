@@ -18,7 +18,7 @@ use crate::message::{Answer, Message, Opening, Ranked, Receipt, Regroup, Request
 use crate::sign::{Keypair, Signature, Verified, verify};
 
 /// The major version of the protocol, first byte of every envelope.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// Longest gossiped envelope, in bytes.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;

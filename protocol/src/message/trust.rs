@@ -72,15 +72,6 @@ pub enum Clause {
     },
     /// The peer is in, without a ticket, also where it was revoked before.
     Admit(PeerId),
-    /// These voters go on after that state, whatever the old voters do (T12).
-    Rescue {
-        /// The epoch that they decide.
-        epoch: u64,
-        /// The state before it.
-        parent: Digest,
-        /// Who votes.
-        voters: Vec<PeerId>,
-    },
 }
 
 /// The organiser's word for a state of the run: its lineage is the run's, whatever another one has (G11).

@@ -64,17 +64,6 @@ fn only_the_organiser_says_what_can_be_and_for_one_run() {
         (after(NONE, attestation(0, 1)), "attests genesis"),
         (after(NONE, Body::Membership(Vec::new())), "give it a clause"),
         (after(NONE, Body::Membership(vec![Clause::Admit(PeerId([1; 32])); 256])), "split it"),
-        (
-            after(
-                NONE,
-                Body::Membership(vec![Clause::Rescue {
-                    epoch: 1,
-                    parent: Digest::ZERO,
-                    voters: Vec::new(),
-                }]),
-            ),
-            "no voters",
-        ),
     ] {
         assert!(told(&notice).contains(why), "{}", told(&notice));
     }

@@ -286,7 +286,6 @@ fn notices() {
         Clause::RevokePeer(key().peer()),
         Clause::RevokeInvite { key: key().peer(), admitted: true },
         Clause::Admit(key().peer()),
-        Clause::Rescue { epoch: 9, parent: Digest([1; 32]), voters: vec![key().peer()] },
     ];
     let state = Attestation { epoch: 3, state: Digest([1; 32]), r: Digest([2; 32]) };
     let all = [Body::Membership(clauses), Body::Attestation(state)]

@@ -166,7 +166,6 @@ fn membership() -> Notice {
         Clause::RevokePeer(peer(0xb)),
         Clause::RevokeInvite { key: peer(0x1e), admitted: true },
         Clause::Admit(peer(0xc)),
-        Clause::Rescue { epoch: 5, parent: digest(0xe4), voters: vec![peer(0xa)] },
     ]);
     let (run, signature) = (RunId([0x52; 32]), Signature([0x51; 64]));
     Notice { run, number: 1, before: Digest::ZERO, body, signature }

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which, and the circles among them.
+//! Which file of a crate imports which, what a name there means, and the circles among files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,22 @@ impl Module {
         let uses = trees.flat_map(|tree| expand(&tree)).map(|names| absolute(&path, &names));
         Self { uses: uses.collect(), path }
     }
+}
+
+/// The path from the crate's root of a type that one of the modules names, however many hand it on.
+pub(crate) fn resolve(modules: &[Module], from: &Module, name: &str) -> Vec<String> {
+    let mut path = absolute(&from.path, name);
+    let next = |path: &[String]| {
+        let (last, home) = path.split_last()?;
+        let module = modules.iter().find(|module| module.path == home)?;
+        let imported = module.uses.iter().find(|used| used.last() == Some(last))?;
+        (imported != path).then(|| imported.clone())
+    };
+    for _ in modules {
+        let Some(further) = next(&path) else { break };
+        path = further;
+    }
+    path
 }
 
 /// Every path that a `use` tree names.
@@ -64,17 +80,21 @@ pub(crate) fn circles(modules: &[Module]) -> Vec<Vec<String>> {
         .iter()
         .map(|module| module.uses.iter().filter_map(|path| home(path).copied()).collect())
         .collect();
-    let reached: Vec<BTreeSet<usize>> =
-        (0..modules.len()).map(|from| reach(&edges, from)).collect();
-    let mut out: BTreeSet<Vec<String>> = BTreeSet::new();
-    for from in 0..modules.len() {
-        let circle = reached[from].iter().filter(|to| reached[**to].contains(&from));
-        out.insert(circle.map(|at| modules[*at].path.join("::")).collect());
-    }
-    out.into_iter().collect()
+    let name = |at: usize| modules[at].path.join("::");
+    knots(&edges).into_iter().map(|knot| knot.into_iter().map(name).collect()).collect()
 }
 
-/// Whom a module reaches by one import or more.
+/// The largest sets that all reach one another, by the edges of each.
+pub(crate) fn knots(edges: &[BTreeSet<usize>]) -> BTreeSet<Vec<usize>> {
+    let reached: Vec<BTreeSet<usize>> = (0..edges.len()).map(|from| reach(edges, from)).collect();
+    let knot = |from: usize| {
+        let back = |to: &usize| reached[*to].contains(&from);
+        reached[from].iter().copied().filter(back).collect()
+    };
+    (0..edges.len()).map(knot).filter(|knot: &Vec<usize>| !knot.is_empty()).collect()
+}
+
+/// Everything that one edge or more lead to.
 fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
     let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(at) = left.pop() {

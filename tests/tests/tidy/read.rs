@@ -81,8 +81,7 @@ pub(crate) fn imports<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
         let mut depth = 0;
         for part in group.unwrap_or(rest).split_inclusive(['{', '}', ',', ';']) {
             if depth == 0 {
-                let name = part.trim_start();
-                out.push(&name[..name.find(|c| !is_identifier(c)).unwrap_or(name.len())]);
+                out.push(name(part.trim_start()));
             }
             depth += i32::from(part.ends_with('{')) - i32::from(part.ends_with('}'));
             if group.is_none() || depth < 0 || part.ends_with(';') {
@@ -93,17 +92,27 @@ pub(crate) fn imports<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
     out
 }
 
+/// The name of the function that begins on the line.
+pub(crate) fn function(line: &str) -> Option<&str> {
+    let (words, rest) = line.trim_start().split_once("fn ")?;
+    let qualified = words
+        .split(' ')
+        .all(|w| matches!(w, "" | "const" | "async" | "unsafe") || w.starts_with("pub"));
+    qualified.then(|| name(rest))
+}
+
+/// The identifier that a text begins with.
+pub(crate) fn name(text: &str) -> &str {
+    &text[..text.find(|c| !is_identifier(c)).unwrap_or(text.len())]
+}
+
 /// The lengths of the functions in rustfmt's layout, from `fn` to the brace below it.
 pub(crate) fn functions(lines: &[&str]) -> Vec<usize> {
     let mut out = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let head = line.trim_start();
         let indent = &line[..line.len() - head.len()];
-        let words = head.split("fn ").next().unwrap_or("");
-        let qualified = words
-            .split(' ')
-            .all(|w| matches!(w, "" | "const" | "async" | "unsafe") || w.starts_with("pub"));
-        if head.contains("fn ") && qualified && !head.ends_with(';') {
+        if function(line).is_some() && !head.ends_with(';') {
             let end = lines[at..].iter().position(|l| *l == format!("{indent}}}"));
             out.push(if head.ends_with('}') { 1 } else { end.unwrap_or(0) + 1 });
         }
@@ -184,5 +193,5 @@ pub(crate) fn read_tree() -> io::Result<Vec<File>> {
     Ok(files)
 }
 
-pub(crate) const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
+const CRATES: [&str; 5] = ["protocol", "model", "bootstrap", "node", "tests"];
 const KINDS: [&str; 4] = [".rs", ".md", "Cargo.toml", "Cargo.lock"];

@@ -67,7 +67,7 @@ impl Rights {
                     self.revoked.remove(peer);
                     self.by.remove(peer);
                 }
-                Clause::RevokeInvite { admitted: false, .. } | Clause::Rescue { .. } => {}
+                Clause::RevokeInvite { admitted: false, .. } => {}
             }
         }
     }
