@@ -72,7 +72,7 @@ impl Visit {
     /// Reads one; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
+        (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
 }
 
@@ -86,7 +86,7 @@ impl Reception {
     /// Reads one; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
+        (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
 }
 

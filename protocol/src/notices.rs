@@ -106,7 +106,7 @@ impl Notice {
     /// Reads one, of which nothing is verified; `None` if it is not one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= NOTICE_BYTES_MAX).then(|| wire::open_paper(bytes)).flatten()
+        (bytes.len() <= NOTICE_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
 
     /// The state that it attests, if any.

@@ -197,7 +197,7 @@ pub fn open_record<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
 /// Reads what [`canonical`] wrote of something short, from a person or a stranger: a ticket, a notice, a code,
 /// at most [`GOSSIP_BYTES_MAX`] long. `None` if it is nothing of that kind.
 #[must_use]
-pub fn open_paper<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
+pub fn from_canonical<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Option<T> {
     read_within(bytes, standard().with_limit::<GOSSIP_BYTES_MAX>())
 }
 

@@ -106,7 +106,7 @@ impl FromStr for Code {
         if *found != check(code) {
             return Err(CodeError::Check);
         }
-        let code = wire::open_paper::<Self>(code).ok_or(CodeError::Unknown)?;
+        let code = wire::from_canonical::<Self>(code).ok_or(CodeError::Unknown)?;
         if let Self::Bearer { invite, seed } = &code
             && Keypair::from_seed(seed).peer() != invite.terms.key
         {

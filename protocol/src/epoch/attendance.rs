@@ -178,7 +178,8 @@ impl<'a> Facts<'a> {
         let votes = |(peer, seen): (&PeerId, &Seen)| {
             self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         };
-        self.is_voter() || self.live(Question::MayRegroup).any(votes)
+        // Before the founding nobody votes, and this is asked at each input.
+        self.is_voter() || !self.voters().is_empty() && self.live(Question::MayRegroup).any(votes)
     }
 }
 

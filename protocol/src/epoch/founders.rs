@@ -56,7 +56,7 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
         && !may_be_led(facts)
         && !facts.has_majority()
         && match facts.voters().is_empty() {
-            true => candidates(facts).len() >= facts.law.peers_min,
+            true => candidates(facts).take(facts.law.peers_min).count() >= facts.law.peers_min,
             false if facts.is_any_voter_here() => facts.is_voter(),
             false => facts.names_voter(&facts.me.peer),
         }
@@ -71,8 +71,9 @@ pub(super) fn candidates_beside<'a>(
 ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
     let steady = move |peer: &PeerId| !keeps_away(facts, peer);
     let others = || facts.live(Question::MayRegroup);
+    let least = facts.law.peers_min.saturating_sub(1);
     let enough = !facts.voters().is_empty()
-        || others().filter(|(peer, _)| steady(peer)).count() + 1 >= facts.law.peers_min;
+        || others().filter(|(peer, _)| steady(peer)).take(least).count() >= least;
     others().filter(move |(peer, _)| !enough || steady(peer))
 }
 
@@ -82,12 +83,12 @@ fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
     (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
 }
 
-/// G8: the members of a Regroup of ours, by hash, ourselves among them. Of survivors these are voters; where no
-/// voter is left with its log, the peers that were voters; at a founding the peers that are heard steadily, and
-/// later those that joined before.
-fn candidates(facts: Facts<'_>) -> Vec<Voter> {
+/// G8: the members of a Regroup of ours, ourselves among them. Of survivors these are voters; where no voter is left with
+/// its log, the peers that were voters; at a founding the peers that are heard steadily, and later those that joined
+/// before.
+fn candidates<'a>(facts: Facts<'a>) -> impl Iterator<Item = Voter> + 'a {
     let survivors = facts.is_any_voter_here() && facts.keeps(Rule::G8);
-    let named = |(peer, seen): &(&PeerId, &Seen)| {
+    let named = move |(peer, seen): &(&PeerId, &Seen)| {
         if survivors {
             return facts.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
         }
@@ -99,7 +100,12 @@ fn candidates(facts: Facts<'_>) -> Vec<Voter> {
     let others = candidates_beside(facts)
         .filter(named)
         .map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
-    let mut all: Vec<Voter> = others.chain([facts.me.voter()]).collect();
+    others.chain([facts.me.voter()])
+}
+
+/// The candidates by hash.
+fn in_order(facts: Facts<'_>) -> Vec<Voter> {
+    let mut all: Vec<Voter> = candidates(facts).collect();
     let key = |v: &Voter| {
         let number = facts.slot.series.gathering.number_seen;
         order(Order::Ring, &facts.law.run, &facts.series().parent, number, &v.peer)
@@ -123,7 +129,7 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
 }
 
 pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
-    let (members, trust) = facts.gathered(facts.step, candidates(facts));
+    let (members, trust) = facts.gathered(facts.step, in_order(facts));
     let outside = facts.voters().iter().filter(|v| !members.contains(v));
     let absent: Option<Vec<_>> = outside.map(|v| Some((*v, facts.place(v).absence()?))).collect();
     Some(Regroup {

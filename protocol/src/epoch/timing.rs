@@ -6,11 +6,7 @@ use std::time::Duration;
 use crate::message::Roster;
 use crate::roll::ROUND_TRIP_UNKNOWN;
 
-use super::{Facts, Rule, State};
-
-impl State {
-    // ---- repeats -------------------------------------------------------------------------------
-}
+use super::{Facts, Rule};
 
 impl<'a> Facts<'a> {
     /// G10: the round trip that counts where a wait always passes: twice the median of those to the alive

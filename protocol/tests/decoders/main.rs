@@ -274,7 +274,7 @@ fn tickets() {
     let invited = Ticket::invited(invite(), &key(), key().peer());
     let named = Ticket::named(RUN, key().peer(), 9, &key());
     let take = |bytes: &[u8]| {
-        let ticket: Option<Ticket> = wire::open_paper(bytes);
+        let ticket: Option<Ticket> = wire::from_canonical(bytes);
         ticket.is_some_and(|ticket| ticket.verify(&key().peer(), &RUN, &key().peer()).is_ok())
     };
     attack(&[invited, named].map(|ticket| wire::canonical(&ticket)), take, of_values);
