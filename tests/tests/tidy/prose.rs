@@ -158,7 +158,10 @@ const HELD: &[&str] = &[
     "docs/CONTRIBUTE.md",
     "docs/FRIENDS.md",
     "docs/ORGANISE.md",
+    "docs/PERFORMANCE.md",
     "docs/STUDY.md",
+    "docs/STYLE.md",
+    "docs/TESTING.md",
     "docs/TROUBLESHOOTING.md",
 ];
 const HEADLESS: [&str; 8] =
