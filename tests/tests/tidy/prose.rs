@@ -156,6 +156,7 @@ const HELD: &[&str] = &[
     "SECURITY.md",
     "docs/ARCHITECTURE.md",
     "docs/CONTRIBUTE.md",
+    "docs/FORMATS.md",
     "docs/FRIENDS.md",
     "docs/ORGANISE.md",
     "docs/PERFORMANCE.md",
