@@ -17,6 +17,8 @@ mod graph;
 mod messages;
 #[path = "tidy/methods.rs"]
 mod methods;
+#[path = "tidy/comments.rs"]
+mod comments;
 #[path = "tidy/prose.rs"]
 mod prose;
 #[path = "tidy/ratchet.rs"]
@@ -28,6 +30,7 @@ mod types;
 
 use std::collections::BTreeSet;
 
+use comments::{headless, idioms, short};
 use documents::{book, labels, markdown, mentions, rooms, said, wire};
 use prose::readable;
 use ratchet::{CODE_LINES, MANY, code_lines, few_files, method_circles};
@@ -92,6 +95,9 @@ const RULES: &[(Rule, &[&str])] = &[
         ],
     ),
     (few_files, &["protocol/sim/src/a.rs", "//! A crate that has no such type any more."]),
+    (headless, &["node/src/a.rs", "//! A file.\n//! Whoever asks, is answered."]),
+    (short, &["node/src/a.rs", "/// Its length.\nlength: u64,"]),
+    (idioms, &["node/src/a.rs", "x.into_iter().for_each(f);"]),
     (code_lines, &["tests/src/a.rs", MANY]),
     (code_lines, &["tests/src/a.rs", "//! A crate that has no code any more."]),
     (fields, &["node/src/a.rs", WIDE]),
