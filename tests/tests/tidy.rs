@@ -370,6 +370,7 @@ fn may_depend(krate: &str, name: &str) -> bool {
         "protocol" => PROTOCOL_MAY.contains(&name),
         "protocol/sim" => ["blake3", "intellect-protocol"].contains(&name),
         "model" => !within(&["intellect", "libp2p", "tokio", "bincode", "clap"]),
+        "node/view" => !within(&["intellect", "burn", "libp2p", "bincode", "clap"]),
         "bootstrap" => !within(&["intellect", "burn", "bincode", "pulp", "gemm", "rayon"]),
         _ => !within(&["burn", "bincode", "pulp", "gemm"]),
     }
@@ -391,12 +392,13 @@ fn room(path: &str) -> Option<(usize, &'static str)> {
 
 const SELF: &str = "tests/tests/tidy";
 /// Where the sources of each crate begin.
-const CRATES_WITH_SOURCES: [&str; 6] = [
+const CRATES_WITH_SOURCES: [&str; 7] = [
     "protocol/src/",
     "protocol/sim/src/",
     "model/src/",
     "bootstrap/src/",
     "node/src/",
+    "node/view/src/",
     "tests/src/",
 ];
 const CIRCLE_MAX: usize = 3;
@@ -431,6 +433,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
+    ("intellect_view", &["node/view/", "node/src/tools/"]),
+    ("axum", &["node/view/src/page"]),
+    ("hyper_util", &["node/view/src/page"]),
 ];
 const ROOMS: &str = "protocol/src/";
 /// Modules of `protocol` that only declare others.

@@ -1,0 +1,276 @@
+//! The past of a run in columns: one row for an epoch, until there are [`ROWS_MAX`]; then every two rows
+//! become one that keeps the least, the greatest and the last of both. Memory is bounded by that.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use crate::{
+    picture::{Picture, Times, shorten},
+    record::{Event, Record},
+};
+
+/// The columns of the past, and what happened when.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    rows: Vec<Row>,
+    /// How many epochs a whole row stands for: a power of two.
+    merged: u64,
+    marks: VecDeque<Mark>,
+}
+
+/// One epoch, or several.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    epochs: u64,
+    epoch: u64,
+    t_ms: u64,
+    tokens: u64,
+    cells: [Cell; COLUMNS.len()],
+}
+
+/// A number over the epochs of a row; not a number where no epoch has one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cell {
+    min: f32,
+    max: f32,
+    last: f32,
+}
+
+/// Something at a moment of the run, for a line across a chart.
+#[derive(Clone, Debug, Serialize)]
+struct Mark {
+    epoch: u64,
+    tokens: u64,
+    t_ms: u64,
+    kind: &'static str,
+    text: String,
+}
+
+/// What `/history` answers: one array for a column, all equally long.
+#[derive(Debug, Serialize)]
+pub(crate) struct Columns {
+    pub(crate) epoch: Vec<u64>,
+    pub(crate) t_ms: Vec<u64>,
+    pub(crate) tokens: Vec<u64>,
+    columns: serde_json::Map<String, serde_json::Value>,
+    marks: Vec<Mark>,
+}
+
+impl History {
+    /// Adds what a record says, after `picture` has taken it.
+    pub fn take(&mut self, record: &Record, picture: &Picture) {
+        let own = picture.node.peer.as_ref() == Some(&record.peer);
+        match &record.event {
+            Event::Committed(_) if own => self.commit(picture),
+            Event::Evaluated { loss, floor, .. } => {
+                let epoch = record.epoch.unwrap_or_default();
+                let at = self.rows.partition_point(|row| row.epoch < epoch);
+                if let Some(row) = self.rows.get_mut(at) {
+                    row.cells[HELD_OUT] = row.cells[HELD_OUT].and(cell(*loss));
+                    row.cells[FLOOR] = row.cells[FLOOR].and(cell(*floor));
+                }
+            }
+            event if own => {
+                let (kind, text) = match event {
+                    Event::PeerFound { who, .. } => ("join", format!("{} is here", who.short())),
+                    Event::PeerLost { who, .. } => ("loss", format!("{} is gone", who.short())),
+                    Event::Fork { .. } => ("fork", "two lineages met".to_owned()),
+                    Event::Regroup { number, .. } => ("fork", format!("regroup {number}")),
+                    _ => return,
+                };
+                let (epoch, tokens) = (picture.head.epoch, picture.head.tokens);
+                self.marks.push_back(Mark { epoch, tokens, t_ms: record.t_ms, kind, text });
+                shorten(&mut self.marks, MARKS_MAX);
+            }
+            _ => {}
+        }
+    }
+
+    fn commit(&mut self, picture: &Picture) {
+        let head = &picture.head;
+        // A lineage that is taken back is not shown beside the one that counts.
+        while self.rows.last().is_some_and(|row| row.epoch >= head.epoch) {
+            self.rows.pop();
+        }
+        let Times { train, wait, retry, ring, sync } = head.times;
+        let number = |number: Option<u64>| cell(number.map(|number| number as f64));
+        let mut cells = [Cell::NONE; COLUMNS.len()];
+        let some = [
+            cell(head.loss),
+            number(Some(picture.ring.len() as u64)),
+            number(Some(head.attempt)),
+            number(train),
+            number(wait),
+            number(retry),
+            number(ring),
+            number(Some(sync)),
+            number(Some(head.sent_bytes)),
+            number(Some(head.received_bytes)),
+        ];
+        cells[..some.len()].copy_from_slice(&some);
+        let row = Row { epochs: 1, epoch: head.epoch, t_ms: head.t_ms, tokens: head.tokens, cells };
+        let whole = self.merged.max(1);
+        match self.rows.last_mut() {
+            Some(last) if last.epochs < whole => last.join(&row),
+            _ => self.rows.push(row),
+        }
+        if self.rows.len() > ROWS_MAX {
+            self.merged = whole * 2;
+            self.rows = joined(&self.rows, 2);
+        }
+    }
+
+    /// The epochs `from..=to` in at most `points` rows.
+    pub(crate) fn columns(&self, from: u64, to: u64, points: usize) -> Columns {
+        let (begin, end) = (
+            self.rows.partition_point(|row| row.epoch < from),
+            self.rows.partition_point(|row| row.epoch <= to),
+        );
+        let rows = self.rows.get(begin..end).unwrap_or_default();
+        let rows = joined(rows, rows.len().div_ceil(points.clamp(1, POINTS_MAX)).max(1));
+        let column = |at: usize, part: fn(&Cell) -> f32| -> serde_json::Value {
+            rows.iter().map(|row| part(&row.cells[at])).collect::<Vec<f32>>().into()
+        };
+        let mut columns = serde_json::Map::new();
+        for (at, name) in COLUMNS.iter().enumerate() {
+            if rows.iter().all(|row| row.cells[at].last.is_nan()) {
+                continue;
+            }
+            columns.insert((*name).to_owned(), column(at, |cell| cell.last));
+            if rows.iter().any(|row| row.epochs > 1) {
+                columns.insert(format!("{name}_min"), column(at, |cell| cell.min));
+                columns.insert(format!("{name}_max"), column(at, |cell| cell.max));
+            }
+        }
+        Columns {
+            epoch: rows.iter().map(|row| row.epoch).collect(),
+            t_ms: rows.iter().map(|row| row.t_ms).collect(),
+            tokens: rows.iter().map(|row| row.tokens).collect(),
+            columns,
+            marks: self.marks.iter().cloned().collect(),
+        }
+    }
+}
+
+impl Row {
+    fn join(&mut self, later: &Self) {
+        let earlier = self.cells;
+        *self = Self { epochs: self.epochs + later.epochs, ..*later };
+        for (cell, earlier) in self.cells.iter_mut().zip(earlier) {
+            *cell = earlier.and(*cell);
+        }
+    }
+}
+
+impl Cell {
+    const NONE: Self = Self { min: f32::NAN, max: f32::NAN, last: f32::NAN };
+
+    /// Both in order. `min` and `max` take the number where the other one is none.
+    fn and(self, later: Self) -> Self {
+        let last = if later.last.is_nan() { self.last } else { later.last };
+        Self { min: self.min.min(later.min), max: self.max.max(later.max), last }
+    }
+}
+
+fn cell(number: Option<f64>) -> Cell {
+    let number = number.map_or(f32::NAN, |number| number as f32);
+    Cell { min: number, max: number, last: number }
+}
+
+/// Rows in groups of `size`, each as one.
+fn joined(rows: &[Row], size: usize) -> Vec<Row> {
+    let join = |rows: &[Row]| {
+        let (first, rest) = rows.split_first()?;
+        let mut row = *first;
+        for later in rest {
+            row.join(later);
+        }
+        Some(row)
+    };
+    rows.chunks(size).filter_map(join).collect()
+}
+
+/// The columns in their order, as `/history` names them. Times are milliseconds, losses nats per token.
+const COLUMNS: [&str; 12] = [
+    "loss",
+    "members",
+    "attempt",
+    "train_ms",
+    "wait_ms",
+    "retry_ms",
+    "ring_ms",
+    "sync_ms",
+    "sent_bytes",
+    "received_bytes",
+    "held_out",
+    "floor",
+];
+const HELD_OUT: usize = 10;
+const FLOOR: usize = 11;
+/// Epochs that are kept whole.
+pub(crate) const ROWS_MAX: usize = 16_384;
+const MARKS_MAX: usize = 512;
+/// Rows of one answer at most.
+pub(crate) const POINTS_MAX: usize = 4_000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::Text;
+
+    fn past(epochs: u64, loss: impl Fn(u64) -> f64) -> History {
+        let (mut history, mut picture) = (History::default(), Picture::default());
+        picture.node.peer = Some(Text::new("me"));
+        for epoch in 1..=epochs {
+            picture.head.epoch = epoch;
+            picture.head.tokens = epoch * 10;
+            picture.head.loss = Some(loss(epoch));
+            history.commit(&picture);
+        }
+        history
+    }
+
+    #[test]
+    fn rows_are_whole_until_the_bound_and_bounded_after_it() {
+        let bound = ROWS_MAX as u64;
+        let whole = past(bound, |epoch| epoch as f64);
+        assert_eq!(whole.rows.len(), ROWS_MAX);
+        let more = past(4 * bound + 3, |epoch| epoch as f64);
+        assert!(more.rows.len() <= ROWS_MAX && more.rows.len() > ROWS_MAX / 2);
+        assert_eq!(more.rows.iter().map(|row| row.epochs).sum::<u64>(), 4 * bound + 3);
+        assert_eq!(more.rows.last().unwrap().epoch, 4 * bound + 3);
+        assert!(size_of::<Row>() * (ROWS_MAX + 1) < 4 << 20);
+    }
+
+    #[test]
+    fn an_undone_lineage_is_replaced() {
+        let mut history = past(10, |_| 1.0);
+        let mut picture = Picture::default();
+        picture.head.epoch = 8;
+        history.commit(&picture);
+        assert_eq!(history.columns(0, u64::MAX, 100).epoch, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_merged_column_keeps_its_extremes(epochs in 1_u64..3_000, points in 1_usize..200, seed in 1_u64..1_000) {
+            let loss = |epoch: u64| (epoch.wrapping_mul(seed * 2_654_435_761) % 1_000) as f64;
+            let columns = past(epochs, loss).columns(0, u64::MAX, points);
+            prop_assert!(columns.epoch.len() <= points);
+            prop_assert_eq!(*columns.epoch.last().unwrap(), epochs);
+            let all = |name: &str| -> Vec<f64> {
+                let column = columns.columns.get(name).or_else(|| columns.columns.get("loss")).unwrap();
+                column.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+            };
+            let want: Vec<f64> = (1..=epochs).map(loss).collect();
+            let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
+            prop_assert_eq!(least(&all("loss_min")), least(&want));
+            prop_assert_eq!(most(&all("loss_max")), most(&want));
+        }
+    }
+}

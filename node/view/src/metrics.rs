@@ -1,0 +1,125 @@
+//! The picture as Prometheus reads it: text format 0.0.4, from one table.
+
+use std::fmt::Write as _;
+
+use crate::{picture::Picture, record::Text};
+
+/// All metrics of a picture.
+pub(crate) fn text(picture: &Picture) -> String {
+    let mut out = String::new();
+    let run = picture.run.id.as_ref().map_or("", |run| run.as_str().get(..8).unwrap_or_default());
+    for (name, help, kind, samples) in METRICS {
+        let samples = samples(picture);
+        if samples.is_empty() {
+            continue;
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP intellect_{name} {help}\n# TYPE intellect_{name} {kind}");
+        for (labels, value) in samples {
+            let labels =
+                labels.iter().map(|(name, value)| format!(",{name}=\"{}\"", quoted(value)));
+            let labels: String = labels.collect();
+            let _ = writeln!(out, "intellect_{name}{{run=\"{}\"{labels}}} {value}", quoted(run));
+        }
+    }
+    out
+}
+
+type Samples = Vec<(Vec<(&'static str, String)>, f64)>;
+type Metric = (&'static str, &'static str, &'static str, fn(&Picture) -> Samples);
+
+const METRICS: &[Metric] = &[
+    ("epoch", "Last committed epoch.", "gauge", |p| one(p.head.epoch as f64)),
+    ("tokens", "Committed tokens of the run.", "gauge", |p| one(p.head.tokens as f64)),
+    ("loss_nats", "Mean training loss of this node in nats per token.", "gauge", |p| {
+        some(p.head.loss)
+    }),
+    ("held_out_loss_nats", "Loss on held-out data in nats per token.", "gauge", |p| {
+        some(p.held_out.and_then(|held_out| held_out.loss))
+    }),
+    ("ring_size", "Members of the last ring that decided.", "gauge", |p| one(p.ring.len() as f64)),
+    ("members", "Other peers that count as present.", "gauge", |p| {
+        one(p.peers.values().filter(|peer| peer.here == Some(true)).count() as f64)
+    }),
+    ("tokens_per_second", "Committed tokens a second over the last epochs.", "gauge", |p| {
+        some(p.pace.tokens_per_s)
+    }),
+    ("sync_seconds", "From Ready to the commit of the last epoch.", "gauge", |p| {
+        one(p.head.times.sync as f64 / 1_000.0)
+    }),
+    ("sent_bytes_total", "Bulk bytes sent.", "counter", |p| one(p.counts.sent_bytes as f64)),
+    ("received_bytes_total", "Bulk bytes received.", "counter", |p| {
+        one(p.counts.received_bytes as f64)
+    }),
+    ("commits_total", "Epochs that this node committed live.", "counter", |p| {
+        one(p.counts.commits as f64)
+    }),
+    ("aborted_attempts_total", "Attempts without a decision.", "counter", |p| {
+        let row = |(phase, n): (&Text, &u64)| (vec![("phase", phase.to_string())], *n as f64);
+        p.counts.aborted.iter().map(row).collect()
+    }),
+    ("left_out_total", "Epochs committed without this node.", "counter", |p| {
+        one(p.counts.left_out as f64)
+    }),
+    ("forks_total", "Meetings with another lineage.", "counter", |p| one(p.counts.forks as f64)),
+    (
+        "undone_epochs_total",
+        "Epochs taken back.",
+        "counter",
+        |p| one(p.counts.undone_epochs as f64),
+    ),
+    (
+        "faults_total",
+        "Peers dropped for what they did.",
+        "counter",
+        |p| one(p.counts.faults as f64),
+    ),
+    ("diverged_total", "States that differ where they must not.", "counter", |p| {
+        one(p.agreement.differing as f64)
+    }),
+    ("peer_tokens_total", "Committed tokens of a peer, as seen here.", "counter", |p| {
+        let row = |(peer, seen): (&Text, &crate::picture::Peer)| {
+            (vec![("peer", peer.to_string())], seen.tokens as f64)
+        };
+        p.peers.iter().map(row).collect()
+    }),
+    ("build_info", "Version and device of the node.", "gauge", |p| {
+        let text = |text: &Option<Text>| text.as_ref().map(Text::to_string).unwrap_or_default();
+        vec![(vec![("version", text(&p.node.version)), ("device", text(&p.node.device))], 1.0)]
+    }),
+];
+
+fn one(value: f64) -> Samples {
+    vec![(Vec::new(), value)]
+}
+
+fn some(value: Option<f64>) -> Samples {
+    value.map(|value| (Vec::new(), value)).into_iter().collect()
+}
+
+/// A label's value: the format escapes three characters.
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_help_and_type_and_labels_are_quoted() {
+        let mut picture = Picture::default();
+        picture.node.version = Some(Text::new("a\"b\\c"));
+        picture.head.loss = Some(2.5);
+        let text = text(&picture);
+        assert!(text.contains("intellect_loss_nats{run=\"\"} 2.5\n"));
+        assert!(text.contains("version=\"a\\\"b\\\\c\",device=\"\"} 1\n"));
+        assert!(!text.contains("held_out"));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, _) = line.split_once('{').unwrap();
+            assert!(text.contains(&format!("# TYPE {name} ")), "{line}");
+        }
+        let names: std::collections::BTreeSet<_> = METRICS.iter().map(|metric| metric.0).collect();
+        assert_eq!(names.len(), METRICS.len());
+    }
+}

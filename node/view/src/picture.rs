@@ -1,0 +1,589 @@
+//! The picture of a run: a pure fold of records, and what every reader shows.
+//!
+//! The node is the writer of the first record that says `started`, `committed` or `ready`. Records of
+//! other writers, which a file of a simulation has, add only the held-out loss and the states that other
+//! peers committed. Every collection has a bound, so a picture stays small however long the file is.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+
+use crate::record::{Commit, Event, Record, Text};
+
+/// A run as one node has seen it so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Picture {
+    pub(crate) source: Source,
+    /// Unix milliseconds of the newest record.
+    pub(crate) now_ms: u64,
+    pub(crate) run: Run,
+    pub(crate) node: Node,
+    pub(crate) head: Head,
+    pub(crate) open: Open,
+    /// The last ring that decided, in its order.
+    pub(crate) ring: Vec<Seat>,
+    pub(crate) peers: BTreeMap<Text, Peer>,
+    pub(crate) pace: Pace,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) fetch: Option<Fetch>,
+    pub(crate) held_out: Option<HeldOut>,
+    pub(crate) agreement: Agreement,
+    pub(crate) counts: Counts,
+    pub(crate) notices: VecDeque<Notice>,
+}
+
+/// Where the records come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Source {
+    /// Whether the file still grows, so that its time is the time of day.
+    pub live: bool,
+    /// Seconds of the file in a second of the clock; 0 is all at once.
+    pub speed: f64,
+    /// Whether the last record has been taken.
+    pub ended: bool,
+}
+
+/// The settings that the events name.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Run {
+    pub(crate) id: Option<Text>,
+    pub(crate) name: Option<Text>,
+    pub(crate) organiser: Option<Text>,
+    pub(crate) parameters: Option<u64>,
+}
+
+/// The node that wrote the file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Node {
+    pub(crate) peer: Option<Text>,
+    pub(crate) version: Option<Text>,
+    pub(crate) device: Option<Text>,
+    pub(crate) micro_batch: Option<u64>,
+    pub(crate) addresses: Vec<Text>,
+    /// The last step on the way between this node and others, with its error if it failed.
+    pub(crate) path: Option<(Text, Option<Text>)>,
+}
+
+/// The last epoch that this node committed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Head {
+    pub(crate) epoch: u64,
+    pub(crate) tokens: u64,
+    pub(crate) t_ms: u64,
+    pub(crate) state: Option<Text>,
+    /// Nats per token over what this node contributed.
+    pub(crate) loss: Option<f64>,
+    pub(crate) attempt: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) forkable_since: Option<u64>,
+    pub(crate) times: Times,
+}
+
+/// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Times {
+    /// From the commit before to its own Ready.
+    pub(crate) train: Option<u64>,
+    /// From Ready to the first roster.
+    pub(crate) wait: Option<u64>,
+    /// From the first roster to the one that decided: attempts without a decision.
+    pub(crate) retry: Option<u64>,
+    /// From that roster to the commit: ring, votes and outer step.
+    pub(crate) ring: Option<u64>,
+    /// From Ready to the commit, as the node measured it.
+    pub(crate) sync: u64,
+}
+
+/// The epoch that is under way.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Open {
+    pub(crate) epoch: u64,
+    pub(crate) phase: Phase,
+    pub(crate) since_ms: u64,
+    pub(crate) attempt: u64,
+    pub(crate) roster: Vec<Text>,
+    #[serde(skip)]
+    pub(crate) ready_ms: Option<u64>,
+    #[serde(skip)]
+    pub(crate) roster_ms: Option<(u64, u64)>,
+    #[serde(skip)]
+    pub(crate) began_ms: Option<u64>,
+}
+
+/// What the node does, as far as its events say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Phase {
+    /// Nothing has been read that says what the node does.
+    #[default]
+    Unknown,
+    Training,
+    /// Its own work is frozen, and no roster is accepted.
+    Ready,
+    Ring,
+    Fetching,
+    Stopped,
+}
+
+/// A position in a ring.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Seat {
+    pub(crate) peer: Text,
+    pub(crate) tokens: u64,
+}
+
+/// What this node has seen of a peer.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Peer {
+    /// Whether it counts as present; unknown if only receipts name it.
+    pub(crate) here: Option<bool>,
+    pub(crate) direct: Option<bool>,
+    pub(crate) cause: Option<Text>,
+    pub(crate) epochs: u64,
+    pub(crate) tokens: u64,
+    pub(crate) last_epoch: u64,
+    /// The last loss that it wrote itself, where its file is read too.
+    pub(crate) loss: Option<f64>,
+}
+
+/// How fast the run goes, over the last epochs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Pace {
+    pub(crate) tokens_per_s: Option<f64>,
+    /// The median time from a commit to the next.
+    pub(crate) epoch_ms: Option<u64>,
+    #[serde(skip)]
+    commits: VecDeque<(u64, u64)>,
+}
+
+/// Why the node does not get on, in its own words.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Waiting {
+    pub(crate) reason: Text,
+    pub(crate) cure: Text,
+    pub(crate) t_ms: u64,
+}
+
+/// A state or a file of data that comes in.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fetch {
+    pub(crate) from_epoch: Option<u64>,
+    pub(crate) to_epoch: Option<u64>,
+    pub(crate) have_bytes: u64,
+    pub(crate) want_bytes: u64,
+    pub(crate) rate: Option<f64>,
+}
+
+/// What was measured on held-out data, in nats per token.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct HeldOut {
+    pub(crate) epoch: u64,
+    pub(crate) loss: Option<f64>,
+    pub(crate) floor: Option<f64>,
+    pub(crate) excess: Option<f64>,
+}
+
+/// Whether equal epochs have equal states.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Agreement {
+    /// States of other writers that were compared with this node's.
+    pub(crate) compared: u64,
+    /// States that differed, and those that the node itself called diverged.
+    pub(crate) differing: u64,
+    #[serde(skip)]
+    states: VecDeque<(u64, Text)>,
+    #[serde(skip)]
+    pending: VecDeque<(u64, Text)>,
+}
+
+/// How often things happened since the file began.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) commits: u64,
+    pub(crate) left_out: u64,
+    pub(crate) forks: u64,
+    pub(crate) undone_epochs: u64,
+    pub(crate) regroups: u64,
+    pub(crate) faults: u64,
+    pub(crate) disk: u64,
+    pub(crate) refused: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    /// Attempts that ended without a decision, by where they ended.
+    pub(crate) aborted: BTreeMap<Text, u64>,
+}
+
+/// Something that a person may want to read.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Notice {
+    pub(crate) t_ms: u64,
+    pub(crate) epoch: Option<u64>,
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+}
+
+impl Picture {
+    /// Adds one record to the picture.
+    pub fn take(&mut self, record: &Record) {
+        let acts = matches!(
+            record.event,
+            Event::Started { .. } | Event::Committed(_) | Event::Ready { .. }
+        );
+        if self.node.peer.is_none() && acts {
+            self.node.peer = Some(record.peer.clone());
+        }
+        if self.node.peer.as_ref().is_some_and(|peer| *peer != record.peer) {
+            return self.take_of_another(record);
+        }
+        self.now_ms = self.now_ms.max(record.t_ms);
+        if record.run.is_some() {
+            self.run.id.clone_from(&record.run);
+        }
+        self.change(record);
+        if let Some((kind, text)) = notice(&record.event) {
+            self.notices.push_back(Notice { t_ms: record.t_ms, epoch: record.epoch, kind, text });
+            shorten(&mut self.notices, NOTICES_MAX);
+        }
+    }
+
+    /// Notes where the records come from.
+    pub fn note(&mut self, source: Source) {
+        self.source = source;
+    }
+
+    /// The picture without addresses, for readers on other machines.
+    pub(crate) fn without_addresses(&self) -> Self {
+        let mut picture = self.clone();
+        picture.node.addresses.clear();
+        for notice in &mut picture.notices {
+            if names_an_address(&notice.text) {
+                notice.text = "names an address, which only this machine sees".to_owned();
+            }
+        }
+        picture
+    }
+
+    fn take_of_another(&mut self, record: &Record) {
+        let epoch = record.epoch.unwrap_or_default();
+        match &record.event {
+            Event::Evaluated { loss, floor, excess } => {
+                self.now_ms = self.now_ms.max(record.t_ms);
+                self.held_out =
+                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
+            }
+            Event::Committed(commit) => {
+                self.peer(&record.peer).loss = commit.loss;
+                self.agreement.note_other(epoch, &commit.state);
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, record: &Record) {
+        let (t_ms, epoch) = (record.t_ms, record.epoch);
+        match &record.event {
+            Event::Started { version, device, micro_batch, parameters } => {
+                self.node.version = Some(version.clone());
+                self.node.device = Some(device.clone());
+                self.node.micro_batch = Some(*micro_batch);
+                self.run.parameters = Some(*parameters);
+                let next = epoch.unwrap_or(self.head.epoch).saturating_add(1);
+                self.source.ended = false;
+                self.begin(next, t_ms);
+            }
+            Event::Listening { addresses } => {
+                self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
+            }
+            Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
+            Event::Waiting { reason, cure } => {
+                self.waiting = Some(Waiting { reason: reason.clone(), cure: cure.clone(), t_ms });
+            }
+            Event::PeerFound { who, direct } => {
+                let peer = self.peer(who);
+                (peer.here, peer.direct, peer.cause) = (Some(true), Some(*direct), None);
+            }
+            Event::PeerLost { who, cause } => {
+                let peer = self.peer(who);
+                (peer.here, peer.cause) = (Some(false), Some(cause.clone()));
+            }
+            Event::Manifest { name, organiser } => {
+                self.run.name = Some(name.clone());
+                self.run.organiser = Some(organiser.clone());
+            }
+            Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, rate } => {
+                self.phase(Phase::Fetching, t_ms);
+                let (from_epoch, to_epoch) = (Some(*from_epoch), Some(*to_epoch));
+                let (have_bytes, want_bytes, rate) = (*have_bytes, *want_bytes, *rate);
+                self.fetch = Some(Fetch { from_epoch, to_epoch, have_bytes, want_bytes, rate });
+            }
+            Event::Data { have_bytes, want_bytes, rate } => {
+                let (have_bytes, want_bytes, rate) = (*have_bytes, *want_bytes, *rate);
+                let fetch =
+                    Fetch { from_epoch: None, to_epoch: None, have_bytes, want_bytes, rate };
+                self.fetch = (have_bytes < want_bytes).then_some(fetch);
+            }
+            Event::CaughtUp {} => self.begin(epoch.unwrap_or_default().saturating_add(1), t_ms),
+            Event::Ready { .. } => {
+                self.open.epoch = epoch.unwrap_or(self.open.epoch);
+                self.open.ready_ms = Some(t_ms);
+                self.phase(Phase::Ready, t_ms);
+            }
+            Event::Roster { attempt, members } => {
+                self.open.epoch = epoch.unwrap_or(self.open.epoch);
+                let first = self.open.roster_ms.map_or(t_ms, |(first, _)| first);
+                self.open.roster_ms = Some((first, t_ms));
+                self.open.attempt = *attempt;
+                self.open.roster.clone_from(&members.0);
+                self.waiting = None;
+                self.phase(Phase::Ring, t_ms);
+            }
+            Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
+            Event::Aborted { phase, .. } => {
+                if self.counts.aborted.len() < PHASES_MAX || self.counts.aborted.contains_key(phase)
+                {
+                    *self.counts.aborted.entry(phase.clone()).or_default() += 1;
+                }
+                if self.open.phase == Phase::Ring {
+                    self.phase(Phase::Ready, t_ms);
+                }
+            }
+            Event::Fork { undone, .. } => {
+                self.counts.forks += 1;
+                self.counts.undone_epochs = self.counts.undone_epochs.saturating_add(*undone);
+            }
+            Event::Evaluated { loss, floor, excess } => {
+                let epoch = epoch.unwrap_or_default();
+                self.held_out =
+                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
+            }
+            Event::LeftOut { .. } => self.counts.left_out += 1,
+            Event::Regroup { .. } => self.counts.regroups += 1,
+            Event::Diverged { .. } => self.agreement.differing += 1,
+            Event::ForkExcluded { .. } => self.head.forkable_since = None,
+            Event::Fault { .. } => self.counts.faults += 1,
+            Event::Disk { .. } => self.counts.disk += 1,
+            Event::Refused { .. } => self.counts.refused += 1,
+            Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
+            Event::Woke { .. }
+            | Event::Strangers { .. }
+            | Event::Attested { .. }
+            | Event::Admitted { .. }
+            | Event::Revoked { .. }
+            | Event::Stuck { .. }
+            | Event::Incompatible { .. }
+            | Event::DuplicateIdentity { .. }
+            | Event::Other => {}
+        }
+    }
+
+    fn commit(&mut self, epoch: u64, t_ms: u64, commit: &Commit) {
+        let open = &self.open;
+        let here = open.epoch == epoch;
+        let since = |from: Option<u64>| from.filter(|_| here).map(|from| t_ms.saturating_sub(from));
+        let between =
+            |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
+        let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
+        let times = Times {
+            train: between(open.began_ms, open.ready_ms),
+            wait: between(open.ready_ms, first),
+            retry: between(first, last),
+            ring: since(last),
+            sync: commit.sync_ms,
+        };
+        self.head = Head {
+            epoch,
+            tokens: commit.tokens,
+            t_ms,
+            state: Some(commit.state.clone()),
+            loss: commit.loss,
+            attempt: commit.attempt,
+            sent_bytes: commit.sent_bytes,
+            received_bytes: commit.received_bytes,
+            forkable_since: commit.forkable_since,
+            times,
+        };
+        let weights = commit.weights.0.iter().copied().chain(std::iter::repeat(0));
+        let seats = commit.members.0.iter().zip(weights);
+        self.ring = seats.map(|(peer, tokens)| Seat { peer: peer.clone(), tokens }).collect();
+        for seat in self.ring.clone() {
+            let peer = self.peer(&seat.peer);
+            peer.epochs += 1;
+            peer.tokens = peer.tokens.saturating_add(seat.tokens);
+            peer.last_epoch = epoch;
+        }
+        self.agreement.note_own(epoch, &commit.state);
+        self.counts.commits += 1;
+        self.counts.sent_bytes = self.counts.sent_bytes.saturating_add(commit.sent_bytes);
+        self.counts.received_bytes =
+            self.counts.received_bytes.saturating_add(commit.received_bytes);
+        self.pace.note(t_ms, commit.tokens);
+        self.begin(epoch.saturating_add(1), t_ms);
+    }
+
+    fn begin(&mut self, epoch: u64, t_ms: u64) {
+        (self.waiting, self.fetch) = (None, None);
+        self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
+        self.open.began_ms = Some(t_ms);
+    }
+
+    fn phase(&mut self, phase: Phase, t_ms: u64) {
+        if self.open.phase != phase {
+            (self.open.phase, self.open.since_ms) = (phase, t_ms);
+        }
+    }
+
+    /// The row of a peer. At the bound the one that was in a ring longest ago makes room.
+    fn peer(&mut self, name: &Text) -> &mut Peer {
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(name) {
+            let oldest =
+                self.peers.iter().min_by_key(|(_, p)| (p.last_epoch, p.here == Some(true)));
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.peers.remove(&oldest);
+            }
+        }
+        self.peers.entry(name.clone()).or_default()
+    }
+}
+
+impl Pace {
+    fn note(&mut self, t_ms: u64, tokens: u64) {
+        // After an undone lineage or a long stop the run has another pace.
+        if self.commits.back().is_some_and(|(t, n)| *t > t_ms || *n > tokens) {
+            self.commits.clear();
+        }
+        self.commits.push_back((t_ms, tokens));
+        shorten(&mut self.commits, PACE_EPOCHS + 1);
+        let (Some(first), Some(last)) = (self.commits.front(), self.commits.back()) else { return };
+        let seconds = (last.0 - first.0) as f64 / 1_000.0;
+        self.tokens_per_s = (seconds > 0.0).then(|| (last.1 - first.1) as f64 / seconds);
+        let pairs = self.commits.iter().zip(self.commits.iter().skip(1));
+        let mut spans: Vec<u64> = pairs.map(|(a, b)| b.0 - a.0).collect();
+        spans.sort_unstable();
+        self.epoch_ms = spans.get(spans.len() / 2).copied();
+    }
+}
+
+impl Agreement {
+    fn note_own(&mut self, epoch: u64, state: &Text) {
+        self.states.push_back((epoch, state.clone()));
+        shorten(&mut self.states, STATES_MAX);
+        for (epoch, state) in std::mem::take(&mut self.pending) {
+            self.note_other(epoch, &state);
+        }
+    }
+
+    /// Compares a state of another writer, at once or when this node has reached its epoch.
+    fn note_other(&mut self, epoch: u64, state: &Text) {
+        if let Some((_, mine)) = self.states.iter().rev().find(|(own, _)| *own == epoch) {
+            self.compared += 1;
+            self.differing += u64::from(mine != state);
+        } else if self.states.back().is_none_or(|(own, _)| *own < epoch) {
+            self.pending.push_back((epoch, state.clone()));
+            shorten(&mut self.pending, PENDING_MAX);
+        }
+    }
+}
+
+/// What a person should read of an event; most events are numbers.
+fn notice(event: &Event) -> Option<(&'static str, String)> {
+    Some(match event {
+        Event::Started { version, device, .. } => {
+            ("start", format!("started, version {version}, on {device}"))
+        }
+        Event::PeerFound { who, direct } => {
+            let way = if *direct { "direct" } else { "not yet direct" };
+            ("join", format!("{} is here ({way})", who.short()))
+        }
+        Event::PeerLost { who, cause } => ("loss", format!("{} is gone: {cause}", who.short())),
+        Event::Strangers { count } => ("info", format!("{count} other keys came within a minute")),
+        Event::Waiting { cure, .. } => ("wait", cure.to_string()),
+        Event::Woke { slept_ms } => {
+            ("wait", format!("this process did not run for {} s", slept_ms / 1_000))
+        }
+        Event::Path { step, who, error } => {
+            let who = who.as_ref().map_or_else(String::new, |who| format!(" with {}", who.short()));
+            let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            ("info", format!("path {step}{who}{error}"))
+        }
+        Event::CaughtUp {} => ("start", "caught up with the run".to_owned()),
+        Event::Regroup { number, members, absent } => (
+            "fork",
+            format!(
+                "regroup {number}: {} voters go on, {} are absent",
+                members.0.len(),
+                absent.0.len()
+            ),
+        ),
+        Event::Aborted { attempt, phase, reason } => {
+            ("wait", format!("attempt {attempt} ended in {phase}: {reason}"))
+        }
+        Event::LeftOut { carried_tokens } => {
+            ("wait", format!("committed without this node; {carried_tokens} tokens are carried"))
+        }
+        Event::Diverged { who } => ("bad", format!("{} has another state", who.short())),
+        Event::Fork { first_epoch, undone, held } => {
+            let held = if *held { "; a person has to decide" } else { "" };
+            ("fork", format!("two lineages since epoch {first_epoch}, {undone} undone{held}"))
+        }
+        Event::ForkExcluded { first_epoch } => {
+            ("info", format!("no fork since epoch {first_epoch} is possible any more"))
+        }
+        Event::Attested { number } => {
+            ("info", format!("the organiser attests this state ({number})"))
+        }
+        Event::Admitted { who } => ("join", format!("{} is admitted", who.short())),
+        Event::Revoked { who } => ("loss", format!("{} is revoked", who.short())),
+        Event::Fault { who, why } => ("bad", format!("{} was dropped: {why}", who.short())),
+        Event::Disk { error } => ("bad", format!("cannot write: {error}")),
+        Event::Stuck { attempts } => ("bad", format!("{attempts} attempts at one epoch")),
+        Event::Incompatible { who, version } => {
+            ("bad", format!("{} speaks version {version}", who.short()))
+        }
+        Event::Refused { who, why } => ("info", format!("{} is refused: {why}", who.short())),
+        Event::DuplicateIdentity { who } => {
+            ("bad", format!("two programs run with the key of {}", who.short()))
+        }
+        Event::Leaving {} => ("loss", "this node leaves".to_owned()),
+        Event::Stopped { code } => ("loss", format!("stopped with exit code {code}")),
+        Event::Listening { .. }
+        | Event::Manifest { .. }
+        | Event::Sync { .. }
+        | Event::Data { .. }
+        | Event::Ready { .. }
+        | Event::Roster { .. }
+        | Event::Committed(_)
+        | Event::Evaluated { .. }
+        | Event::Other => return None,
+    })
+}
+
+/// Whether a text has an address in it, which is nobody's business on another machine.
+pub(crate) fn names_an_address(text: &str) -> bool {
+    let bare = text.split(|c: char| !(c.is_ascii_hexdigit() || c == '.' || c == ':' || c == '['));
+    let is_ip = |word: &str| {
+        let word = word.trim_matches([':', '[', '.']);
+        let host = word.rsplit_once(':').map_or(word, |(host, _)| host);
+        word.parse::<std::net::IpAddr>().is_ok() || host.parse::<std::net::Ipv4Addr>().is_ok()
+    };
+    ["/ip4/", "/ip6/", "/dns"].iter().any(|mark| text.contains(mark)) || bare.into_iter().any(is_ip)
+}
+
+/// Drops the oldest entries beyond a bound.
+pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
+    while queue.len() > most {
+        queue.pop_front();
+    }
+}
+
+const PEERS_MAX: usize = 256;
+const NOTICES_MAX: usize = 64;
+const ADDRESSES_MAX: usize = 16;
+const PHASES_MAX: usize = 16;
+/// Epochs over which the pace is measured.
+const PACE_EPOCHS: usize = 16;
+const STATES_MAX: usize = 64;
+const PENDING_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests;

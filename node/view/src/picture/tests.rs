@@ -1,0 +1,141 @@
+//! The fold: what a file says, whatever is in it, and what it costs.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn record(t_ms: u64, peer: &str, epoch: u64, event: &str) -> Record {
+    let line = format!(r#"{{{event},"t_ms":{t_ms},"peer":"{peer}","run":"r","epoch":{epoch}}}"#);
+    Record::parse(line.as_bytes()).unwrap_or_else(|| panic!("{line}"))
+}
+
+fn committed(members: &[String], state: &str, tokens: u64) -> String {
+    let weights = vec![10; members.len()];
+    format!(
+        r#""event":"committed","attempt":2,"members":{members:?},"weights":{weights:?},"state":"{state}",
+        "update":"u","tokens":{tokens},"loss":2.5,"sync_ms":40,"sent_bytes":100,"received_bytes":90,"forkable_since":null"#
+    )
+}
+
+const STARTED: &str =
+    r#""event":"started","version":"0.1.0","device":"cpu","micro_batch":8,"parameters":9"#;
+const READY: &str = r#""event":"ready","tokens":10,"loss":2.5"#;
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("12D3KooWpeer{at:040}")).collect()
+}
+
+#[test]
+fn an_epoch_is_divided_where_the_events_divide_it() {
+    let mut picture = Picture::default();
+    let roster = |attempt| {
+        format!(r#""event":"roster","attempt":{attempt},"members":["me","b"],"adopt":null"#)
+    };
+    let two = ["me".to_owned(), "b".to_owned()];
+    for record in [
+        record(1_000, "me", 4, STARTED),
+        record(1_500, "me", 5, READY),
+        record(1_520, "me", 5, &roster(1)),
+        record(1_600, "me", 5, r#""event":"aborted","attempt":1,"phase":"ring","reason":"slow""#),
+        record(1_700, "me", 5, &roster(2)),
+        record(1_730, "me", 5, &committed(&two, "s5", 1_000)),
+    ] {
+        picture.take(&record);
+    }
+    let times =
+        Times { train: Some(500), wait: Some(20), retry: Some(180), ring: Some(30), sync: 40 };
+    assert_eq!((picture.head.times, picture.head.epoch, picture.head.attempt), (times, 5, 2));
+    assert_eq!((picture.open.epoch, picture.open.phase), (6, Phase::Training));
+    assert_eq!(picture.counts.aborted.get(&Text::new("ring")), Some(&1));
+    assert_eq!(picture.peers[&Text::new("b")].tokens, 10);
+}
+
+#[test]
+fn another_writer_adds_its_state_and_nothing_else() {
+    let mut picture = Picture::default();
+    let two = ["me".to_owned(), "b".to_owned()];
+    picture.take(&record(1_000, "me", 0, STARTED));
+    picture.take(&record(1_100, "b", 1, &committed(&two, "s1", 20)));
+    assert_eq!((picture.head.epoch, picture.agreement.compared), (0, 0));
+    picture.take(&record(1_200, "me", 1, &committed(&two, "s1", 20)));
+    assert_eq!((picture.agreement.compared, picture.agreement.differing), (1, 0));
+    picture.take(&record(1_300, "me", 2, &committed(&two, "s2", 40)));
+    picture.take(&record(1_310, "b", 2, &committed(&two, "other", 40)));
+    assert_eq!((picture.agreement.compared, picture.agreement.differing), (2, 1));
+    picture.take(&record(
+        1_400,
+        "sim",
+        2,
+        r#""event":"evaluated","loss":2.0,"floor":1.5,"excess":0.5"#,
+    ));
+    assert_eq!(picture.held_out.unwrap().floor, Some(1.5));
+    picture.take(&record(1_500, "b", 2, r#""event":"stopped","code":0"#));
+    assert_eq!(picture.open.phase, Phase::Training);
+}
+
+#[test]
+fn addresses_stay_on_this_machine() {
+    for text in ["/ip4/1.2.3.4/tcp/1", "to 192.168.0.7:40", "by /dns4/x.y", "from 2001:db8::1"] {
+        assert!(names_an_address(text), "{text}");
+    }
+    for text in ["version 0.1.0", "epoch 3: a face", "12D3KooWbeef is here", "at 10:40"] {
+        assert!(!names_an_address(text), "{text}");
+    }
+    let mut picture = Picture::default();
+    picture.take(&record(1, "me", 0, STARTED));
+    picture.take(&record(2, "me", 0, r#""event":"listening","addresses":["/ip4/1.2.3.4/tcp/1"]"#));
+    picture.take(&record(3, "me", 0, r#""event":"fault","who":"x","why":"dialled 10.0.0.1:40""#));
+    let shown = serde_json::to_string(&picture.without_addresses()).unwrap();
+    assert!(!shown.contains("1.2.3.4") && !shown.contains("10.0.0.1"), "{shown}");
+}
+
+#[test]
+fn ten_thousand_epochs_of_two_hundred_peers_stay_small() {
+    let mut picture = Picture::default();
+    picture.take(&record(1, "12D3KooWme", 0, STARTED));
+    for turn in 0..50 {
+        // The names change, as where peers come and go.
+        let members: Vec<String> = names(200 + turn * 10).split_off(turn * 10);
+        let mut record = record(2, "12D3KooWme", 0, &committed(&members, &"a".repeat(64), 0));
+        for step in 0..200 {
+            let epoch = turn as u64 * 200 + step + 1;
+            (record.epoch, record.t_ms) = (Some(epoch), epoch * 100);
+            picture.take(&record);
+        }
+    }
+    assert_eq!((picture.head.epoch, picture.ring.len()), (10_000, 200));
+    assert!(picture.peers.len() <= PEERS_MAX);
+    // The past is bounded beside this, to 4 MiB.
+    assert!(serde_json::to_vec(&picture).unwrap().len() < 256 << 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_order_of_events_is_folded(
+        events in prop::collection::vec((0_usize..9, 0_u64..50, 0_u64..u64::MAX, "[a-c]"), 0..80)
+    ) {
+        let members = names(3);
+        let commit = committed(&members, "s", 7);
+        let kinds = [
+            STARTED, READY, &commit,
+            r#""event":"roster","attempt":1,"members":["a"],"adopt":null"#,
+            r#""event":"peer-found","who":"b","direct":true"#,
+            r#""event":"peer-lost","who":"b","cause":"left""#,
+            r#""event":"fork","first_epoch":1,"undone":18446744073709551615,"held":true"#,
+            r#""event":"waiting","reason":"alone","cure":"x""#,
+            r#""event":"sync","from_epoch":1,"to_epoch":2,"have_bytes":9,"want_bytes":0,"rate":1e300"#,
+        ];
+        let mut picture = Picture::default();
+        let mut past = crate::history::History::default();
+        for (kind, epoch, t_ms, peer) in events {
+            let record = record(t_ms, &peer, epoch, kinds[kind]);
+            picture.take(&record);
+            past.take(&record, &picture);
+        }
+        prop_assert!(picture.notices.len() <= NOTICES_MAX);
+        crate::lines::lines(&picture, 80);
+        crate::lines::verdict(&picture);
+        prop_assert!(crate::metrics::text(&picture).ends_with('\n'));
+    }
+}

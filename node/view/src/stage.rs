@@ -1,0 +1,78 @@
+//! Where lines become what readers see: each is folded into the picture and the past, and passed on.
+//!
+//! Nothing here waits for a reader: a slow one misses lines, and finds a newer picture.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{broadcast, watch};
+
+use crate::{
+    history::History,
+    picture::{Picture, Source},
+    record::Record,
+};
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Stage {
+    picture: Picture,
+    past: Past,
+    shown: watch::Sender<Arc<Picture>>,
+    lines: broadcast::Sender<Arc<str>>,
+}
+
+/// What readers get. It can be cloned, one for each reader.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The newest picture that was published.
+    pub picture: watch::Receiver<Arc<Picture>>,
+    pub(crate) past: Past,
+    pub(crate) lines: broadcast::Sender<Arc<str>>,
+}
+
+/// The past of a run, which the fold writes and a page reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past(Arc<Mutex<History>>);
+
+impl Past {
+    /// The past, locked: for a row's worth of work only.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, History> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stage {
+    /// An empty picture of this source, and what shows it.
+    pub fn new(source: Source) -> (Self, Seen) {
+        let mut picture = Picture::default();
+        picture.note(source);
+        let (shown, receiver) = watch::channel(Arc::new(picture.clone()));
+        let lines = broadcast::Sender::new(LINES_MAX);
+        let past = Past::default();
+        let seen = Seen { picture: receiver, past: past.clone(), lines: lines.clone() };
+        (Self { picture, past, shown, lines }, seen)
+    }
+
+    /// Takes a record and the line that it was read from.
+    pub fn take(&mut self, record: &Record, line: &str) {
+        self.picture.take(record);
+        self.past.lock().take(record, &self.picture);
+        // Without a reader there is nobody to pass a line to.
+        if self.lines.receiver_count() > 0 {
+            let _ = self.lines.send(line.into());
+        }
+    }
+
+    /// Lets readers see what was taken.
+    pub fn publish(&mut self) {
+        self.shown.send_replace(Arc::new(self.picture.clone()));
+    }
+
+    /// Notes that a file has ended, or grows again.
+    pub fn note(&mut self, source: Source) {
+        self.picture.note(source);
+    }
+}
+
+/// Lines that a slow reader may be behind before it misses some.
+const LINES_MAX: usize = 1_024;
