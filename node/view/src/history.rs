@@ -19,7 +19,7 @@ pub struct History {
     marks: VecDeque<Mark>,
 }
 
-/// One epoch, or several.
+/// One epoch, or several that were merged.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     epochs: u64,
@@ -208,10 +208,10 @@ const COLUMNS: [&str; 12] = [
 ];
 const HELD_OUT: usize = 10;
 const FLOOR: usize = 11;
-/// Epochs that are kept whole.
+/// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;
 const MARKS_MAX: usize = 512;
-/// Rows of one answer at most.
+/// The most rows that one answer has.
 pub(crate) const POINTS_MAX: usize = 4_000;
 
 #[cfg(test)]

@@ -12,3 +12,5 @@ pub mod history;
 pub mod lines;
 mod metrics;
 pub mod stage;
+pub mod page;
+pub mod replay;

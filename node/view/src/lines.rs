@@ -15,7 +15,7 @@ pub(crate) struct Verdict {
     pub(crate) cure: Option<String>,
 }
 
-/// How good that is.
+/// How much a verdict should worry a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mood {
@@ -86,9 +86,8 @@ pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
         }),
     ];
     let here = picture.peers.values().filter(|peer| peer.here == Some(true));
-    let direct = here.clone().filter(|peer| peer.direct == Some(true)).count();
     let third = [
-        Some(format!("{} others here, {direct} directly", here.count())),
+        Some(format!("{} others here", here.count())),
         (head.epoch > 0).then(|| {
             format!(
                 "{}B up, {}B down an epoch",

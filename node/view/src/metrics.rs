@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{picture::Picture, record::Text};
 
-/// All metrics of a picture.
+/// All metrics of a picture, in the table's order.
 pub(crate) fn text(picture: &Picture) -> String {
     let mut out = String::new();
     let run = picture.run.id.as_ref().map_or("", |run| run.as_str().get(..8).unwrap_or_default());

@@ -4,11 +4,18 @@
 //! other writers, which a file of a simulation has, add only the held-out loss and the states that other
 //! peers committed. Every collection has a bound, so a picture stays small however long the file is.
 
+mod agreement;
+pub(crate) mod notice;
+mod pace;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
 use crate::record::{Commit, Event, Record, Text};
+use agreement::Agreement;
+use notice::notice;
+use pace::Pace;
 
 /// A run as one node has seen it so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -32,7 +39,7 @@ pub struct Picture {
     pub(crate) notices: VecDeque<Notice>,
 }
 
-/// Where the records come from.
+/// Where the records of a picture come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Source {
     /// Whether the file still grows, so that its time is the time of day.
@@ -52,7 +59,7 @@ pub(crate) struct Run {
     pub(crate) parameters: Option<u64>,
 }
 
-/// The node that wrote the file.
+/// The node that wrote the events file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Node {
     pub(crate) peer: Option<Text>,
@@ -95,7 +102,7 @@ pub(crate) struct Times {
     pub(crate) sync: u64,
 }
 
-/// The epoch that is under way.
+/// The epoch that is under way at this node.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Open {
     pub(crate) epoch: u64,
@@ -126,7 +133,7 @@ pub(crate) enum Phase {
     Stopped,
 }
 
-/// A position in a ring.
+/// A position in a ring and its weight.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Seat {
     pub(crate) peer: Text,
@@ -145,16 +152,6 @@ pub(crate) struct Peer {
     pub(crate) last_epoch: u64,
     /// The last loss that it wrote itself, where its file is read too.
     pub(crate) loss: Option<f64>,
-}
-
-/// How fast the run goes, over the last epochs.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Pace {
-    pub(crate) tokens_per_s: Option<f64>,
-    /// The median time from a commit to the next.
-    pub(crate) epoch_ms: Option<u64>,
-    #[serde(skip)]
-    commits: VecDeque<(u64, u64)>,
 }
 
 /// Why the node does not get on, in its own words.
@@ -182,19 +179,6 @@ pub(crate) struct HeldOut {
     pub(crate) loss: Option<f64>,
     pub(crate) floor: Option<f64>,
     pub(crate) excess: Option<f64>,
-}
-
-/// Whether equal epochs have equal states.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Agreement {
-    /// States of other writers that were compared with this node's.
-    pub(crate) compared: u64,
-    /// States that differed, and those that the node itself called diverged.
-    pub(crate) differing: u64,
-    #[serde(skip)]
-    states: VecDeque<(u64, Text)>,
-    #[serde(skip)]
-    pending: VecDeque<(u64, Text)>,
 }
 
 /// How often things happened since the file began.
@@ -257,7 +241,7 @@ impl Picture {
         let mut picture = self.clone();
         picture.node.addresses.clear();
         for notice in &mut picture.notices {
-            if names_an_address(&notice.text) {
+            if notice::names_an_address(&notice.text) {
                 notice.text = "names an address, which only this machine sees".to_owned();
             }
         }
@@ -378,9 +362,9 @@ impl Picture {
     }
 
     fn commit(&mut self, epoch: u64, t_ms: u64, commit: &Commit) {
-        let open = &self.open;
-        let here = open.epoch == epoch;
-        let since = |from: Option<u64>| from.filter(|_| here).map(|from| t_ms.saturating_sub(from));
+        let other = Open::default();
+        let open = if self.open.epoch == epoch { &self.open } else { &other };
+        let since = |from: Option<u64>| from.map(|from| t_ms.saturating_sub(from));
         let between =
             |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
         let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
@@ -446,129 +430,6 @@ impl Picture {
     }
 }
 
-impl Pace {
-    fn note(&mut self, t_ms: u64, tokens: u64) {
-        // After an undone lineage or a long stop the run has another pace.
-        if self.commits.back().is_some_and(|(t, n)| *t > t_ms || *n > tokens) {
-            self.commits.clear();
-        }
-        self.commits.push_back((t_ms, tokens));
-        shorten(&mut self.commits, PACE_EPOCHS + 1);
-        let (Some(first), Some(last)) = (self.commits.front(), self.commits.back()) else { return };
-        let seconds = (last.0 - first.0) as f64 / 1_000.0;
-        self.tokens_per_s = (seconds > 0.0).then(|| (last.1 - first.1) as f64 / seconds);
-        let pairs = self.commits.iter().zip(self.commits.iter().skip(1));
-        let mut spans: Vec<u64> = pairs.map(|(a, b)| b.0 - a.0).collect();
-        spans.sort_unstable();
-        self.epoch_ms = spans.get(spans.len() / 2).copied();
-    }
-}
-
-impl Agreement {
-    fn note_own(&mut self, epoch: u64, state: &Text) {
-        self.states.push_back((epoch, state.clone()));
-        shorten(&mut self.states, STATES_MAX);
-        for (epoch, state) in std::mem::take(&mut self.pending) {
-            self.note_other(epoch, &state);
-        }
-    }
-
-    /// Compares a state of another writer, at once or when this node has reached its epoch.
-    fn note_other(&mut self, epoch: u64, state: &Text) {
-        if let Some((_, mine)) = self.states.iter().rev().find(|(own, _)| *own == epoch) {
-            self.compared += 1;
-            self.differing += u64::from(mine != state);
-        } else if self.states.back().is_none_or(|(own, _)| *own < epoch) {
-            self.pending.push_back((epoch, state.clone()));
-            shorten(&mut self.pending, PENDING_MAX);
-        }
-    }
-}
-
-/// What a person should read of an event; most events are numbers.
-fn notice(event: &Event) -> Option<(&'static str, String)> {
-    Some(match event {
-        Event::Started { version, device, .. } => {
-            ("start", format!("started, version {version}, on {device}"))
-        }
-        Event::PeerFound { who, direct } => {
-            let way = if *direct { "direct" } else { "not yet direct" };
-            ("join", format!("{} is here ({way})", who.short()))
-        }
-        Event::PeerLost { who, cause } => ("loss", format!("{} is gone: {cause}", who.short())),
-        Event::Strangers { count } => ("info", format!("{count} other keys came within a minute")),
-        Event::Waiting { cure, .. } => ("wait", cure.to_string()),
-        Event::Woke { slept_ms } => {
-            ("wait", format!("this process did not run for {} s", slept_ms / 1_000))
-        }
-        Event::Path { step, who, error } => {
-            let who = who.as_ref().map_or_else(String::new, |who| format!(" with {}", who.short()));
-            let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            ("info", format!("path {step}{who}{error}"))
-        }
-        Event::CaughtUp {} => ("start", "caught up with the run".to_owned()),
-        Event::Regroup { number, members, absent } => (
-            "fork",
-            format!(
-                "regroup {number}: {} voters go on, {} are absent",
-                members.0.len(),
-                absent.0.len()
-            ),
-        ),
-        Event::Aborted { attempt, phase, reason } => {
-            ("wait", format!("attempt {attempt} ended in {phase}: {reason}"))
-        }
-        Event::LeftOut { carried_tokens } => {
-            ("wait", format!("committed without this node; {carried_tokens} tokens are carried"))
-        }
-        Event::Diverged { who } => ("bad", format!("{} has another state", who.short())),
-        Event::Fork { first_epoch, undone, held } => {
-            let held = if *held { "; a person has to decide" } else { "" };
-            ("fork", format!("two lineages since epoch {first_epoch}, {undone} undone{held}"))
-        }
-        Event::ForkExcluded { first_epoch } => {
-            ("info", format!("no fork since epoch {first_epoch} is possible any more"))
-        }
-        Event::Attested { number } => {
-            ("info", format!("the organiser attests this state ({number})"))
-        }
-        Event::Admitted { who } => ("join", format!("{} is admitted", who.short())),
-        Event::Revoked { who } => ("loss", format!("{} is revoked", who.short())),
-        Event::Fault { who, why } => ("bad", format!("{} was dropped: {why}", who.short())),
-        Event::Disk { error } => ("bad", format!("cannot write: {error}")),
-        Event::Stuck { attempts } => ("bad", format!("{attempts} attempts at one epoch")),
-        Event::Incompatible { who, version } => {
-            ("bad", format!("{} speaks version {version}", who.short()))
-        }
-        Event::Refused { who, why } => ("info", format!("{} is refused: {why}", who.short())),
-        Event::DuplicateIdentity { who } => {
-            ("bad", format!("two programs run with the key of {}", who.short()))
-        }
-        Event::Leaving {} => ("loss", "this node leaves".to_owned()),
-        Event::Stopped { code } => ("loss", format!("stopped with exit code {code}")),
-        Event::Listening { .. }
-        | Event::Manifest { .. }
-        | Event::Sync { .. }
-        | Event::Data { .. }
-        | Event::Ready { .. }
-        | Event::Roster { .. }
-        | Event::Committed(_)
-        | Event::Evaluated { .. }
-        | Event::Other => return None,
-    })
-}
-
-/// Whether a text has an address in it, which is nobody's business on another machine.
-pub(crate) fn names_an_address(text: &str) -> bool {
-    let bare = text.split(|c: char| !(c.is_ascii_hexdigit() || c == '.' || c == ':' || c == '['));
-    let is_ip = |word: &str| {
-        let word = word.trim_matches([':', '[', '.']);
-        let host = word.rsplit_once(':').map_or(word, |(host, _)| host);
-        word.parse::<std::net::IpAddr>().is_ok() || host.parse::<std::net::Ipv4Addr>().is_ok()
-    };
-    ["/ip4/", "/ip6/", "/dns"].iter().any(|mark| text.contains(mark)) || bare.into_iter().any(is_ip)
-}
-
 /// Drops the oldest entries beyond a bound.
 pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
     while queue.len() > most {
@@ -580,10 +441,6 @@ const PEERS_MAX: usize = 256;
 const NOTICES_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 16;
 const PHASES_MAX: usize = 16;
-/// Epochs over which the pace is measured.
-const PACE_EPOCHS: usize = 16;
-const STATES_MAX: usize = 64;
-const PENDING_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests;

@@ -194,7 +194,7 @@ impl Text {
         Self(kept)
     }
 
-    /// The text as it may be shown.
+    /// The text, which may be shown anywhere.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -12,7 +12,7 @@ use crate::{
     record::Record,
 };
 
-/// The writing end.
+/// The writing end: one for each run that is shown.
 #[derive(Debug)]
 pub struct Stage {
     picture: Picture,

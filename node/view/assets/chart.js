@@ -1,0 +1,261 @@
+// A chart on a canvas: lines with bands, or stacked bars. The server has decimated the columns already,
+// so that all of them can be drawn each time. Names and values go to the page as text only.
+
+const ROOM = { left: 52, right: 14, top: 8, bottom: 26 };
+
+/** Round numbers between two: 1, 2 or 5 times a power of ten. */
+export function ticks(low, high, count) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  const out = [];
+  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) out.push(at);
+  return out;
+}
+
+/** A number in few characters: 691 k, 1.4 M, 0.02. */
+export function short(number) {
+  if (number === null || number === undefined || !Number.isFinite(number)) return "–";
+  const size = Math.abs(number);
+  if (size >= 999.5) {
+    const units = ["k", "M", "G", "T"];
+    let at = 0, value = number / 1000;
+    while (Math.abs(value) >= 999.5 && at < 3) { value /= 1000; at += 1; }
+    return `${+value.toPrecision(3)} ${units[at]}`;
+  }
+  return String(+number.toPrecision(size >= 100 ? 4 : 3));
+}
+
+export class Chart {
+  /** @param canvas where; @param options {bars, x(value) and y(value): texts, zero, onzoom(from, to)} */
+  constructor(canvas, options) {
+    this.canvas = canvas;
+    this.options = options;
+    this.x = []; this.series = []; this.marks = [];
+    this.log = false; this.cursor = null; this.drag = null; this.view = null;
+    this.tip = document.createElement("div");
+    this.tip.className = "tip";
+    this.tip.hidden = true;
+    canvas.parentElement.append(this.tip);
+    new ResizeObserver(() => this.draw()).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    canvas.addEventListener("pointermove", (event) => this.point(event));
+    canvas.addEventListener("pointerleave", () => { this.cursor = null; this.drag = null; this.draw(); });
+    canvas.addEventListener("pointerdown", (event) => { if (options.onzoom) this.drag = [event.offsetX, event.offsetX]; });
+    canvas.addEventListener("pointerup", () => this.drop());
+    canvas.addEventListener("dblclick", () => { this.view = null; options.onzoom?.(null, null); });
+  }
+
+  /** Shows columns: x, and series {name, color, y, min, max, width, dash, points}. */
+  set(x, series, marks = []) {
+    this.x = x; this.series = series; this.marks = marks;
+    this.draw();
+  }
+
+  point(event) {
+    this.cursor = event.offsetX;
+    if (this.drag) this.drag[1] = event.offsetX;
+    this.draw();
+  }
+
+  drop() {
+    const drag = this.drag;
+    this.drag = null;
+    if (drag && Math.abs(drag[0] - drag[1]) > 8 && this.area) {
+      this.view = drag.map((px) => this.back(px)).sort((a, b) => a - b);
+      this.options.onzoom(...this.view);
+    }
+    this.draw();
+  }
+
+  back(px) {
+    const { left, width, x0, x1 } = this.area;
+    return x0 + ((px - left) / width) * (x1 - x0);
+  }
+
+  draw() {
+    const { canvas } = this;
+    const [w, h] = [canvas.clientWidth, canvas.clientHeight];
+    if (w < 40 || h < 40) return;
+    const ratio = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
+      canvas.width = Math.round(w * ratio);
+      canvas.height = Math.round(h * ratio);
+    }
+    const style = getComputedStyle(canvas);
+    this.color = (name) => style.getPropertyValue(`--${name}`).trim();
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, w, h);
+    pen.font = `11px ${style.fontFamily}`;
+    if (!this.x.length) {
+      this.tip.hidden = true;
+      pen.fillStyle = this.color("muted");
+      pen.textAlign = "center";
+      pen.fillText("nothing yet", w / 2, h / 2);
+      return;
+    }
+    const area = { left: ROOM.left, top: ROOM.top, width: w - ROOM.left - ROOM.right, height: h - ROOM.top - ROOM.bottom };
+    Object.assign(area, this.options.bars ? this.rangeOfBars() : this.range());
+    this.area = area;
+    const scale = (y) => (area.log ? Math.log(y) : y);
+    const [low, high] = [scale(area.y0), scale(area.y1)];
+    this.px = (x) => area.left + ((x - area.x0) / (area.x1 - area.x0 || 1)) * area.width;
+    this.py = (y) => area.top + area.height - ((scale(y) - low) / (high - low || 1)) * area.height;
+    this.axes(pen, area);
+    pen.save();
+    pen.beginPath();
+    pen.rect(area.left, area.top - 4, area.width + 4, area.height + 8);
+    pen.clip();
+    if (this.options.bars) this.bars(pen, area);
+    else {
+      for (const mark of this.marks) this.mark(pen, area, mark);
+      for (const one of this.series) this.band(pen, one);
+      for (const one of this.series) this.curve(pen, one);
+    }
+    if (this.drag) {
+      pen.fillStyle = this.color("muted");
+      pen.globalAlpha = 0.18;
+      pen.fillRect(Math.min(...this.drag), area.top, Math.abs(this.drag[0] - this.drag[1]), area.height);
+      pen.globalAlpha = 1;
+    }
+    pen.restore();
+    this.hover(pen, area);
+  }
+
+  range() {
+    const [x0, x1] = this.view ?? [this.x[0], this.x[this.x.length - 1]];
+    let y0 = Infinity, y1 = -Infinity;
+    for (const one of this.series) {
+      for (const part of [one.min, one.max, one.y]) {
+        part?.forEach((y, at) => {
+          if (y === null || y === undefined || this.x[at] < x0 || this.x[at] > x1) return;
+          y0 = Math.min(y0, y); y1 = Math.max(y1, y);
+        });
+      }
+    }
+    if (!(y1 >= y0)) [y0, y1] = [0, 1];
+    if (this.options.zero) y0 = 0;
+    const log = this.log && y0 > 0;
+    if (log) [y0, y1] = [y0 * 0.97, y1 * 1.03];
+    else {
+      const room = (y1 - y0 || Math.abs(y1) || 1) * 0.06;
+      y1 += room;
+      if (!this.options.zero) y0 = Math.max(y0 - room, y0 >= 0 ? 0 : -Infinity);
+    }
+    return { x0, x1: x1 > x0 ? x1 : x0 + 1, y0, y1, log };
+  }
+
+  rangeOfBars() {
+    let y1 = 0;
+    this.x.forEach((_, at) => {
+      y1 = Math.max(y1, this.series.reduce((sum, one) => sum + (one.y?.[at] ?? 0), 0));
+    });
+    return { x0: this.x[0] - 0.5, x1: this.x[this.x.length - 1] + 0.5, y0: 0, y1: y1 * 1.05 || 1, log: false };
+  }
+
+  axes(pen, area) {
+    pen.lineWidth = 1;
+    pen.strokeStyle = this.color("grid");
+    pen.fillStyle = this.color("muted");
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const y of ticks(area.y0, area.y1, area.height / 44)) {
+      if (area.log && y <= 0) continue;
+      const at = Math.round(this.py(y)) + 0.5;
+      pen.beginPath(); pen.moveTo(area.left, at); pen.lineTo(area.left + area.width, at); pen.stroke();
+      pen.fillText(this.options.y(y), area.left - 8, at);
+    }
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    let free = -Infinity;
+    for (const x of ticks(area.x0, area.x1, area.width / 90)) {
+      if (this.options.bars && !Number.isInteger(x)) continue;
+      const text = this.options.x(x);
+      const half = pen.measureText(text).width / 2;
+      const at = Math.min(this.px(x), area.left + area.width + ROOM.right - half - 1);
+      if (at - half < free) continue;
+      pen.fillText(text, at, area.top + area.height + 8);
+      free = at + half + 10;
+    }
+  }
+
+  mark(pen, area, { x, kind }) {
+    if (!(x >= area.x0 && x <= area.x1)) return;
+    const at = Math.round(this.px(x)) + 0.5;
+    pen.strokeStyle = pen.fillStyle = this.color({ join: "good", loss: "bad" }[kind] ?? "amber");
+    pen.globalAlpha = 0.7;
+    pen.setLineDash([2, 3]);
+    pen.beginPath(); pen.moveTo(at, area.top); pen.lineTo(at, area.top + area.height); pen.stroke();
+    pen.setLineDash([]);
+    pen.globalAlpha = 1;
+    pen.beginPath(); pen.arc(at, area.top + area.height, 3, 0, 7); pen.fill();
+  }
+
+  band(pen, one) {
+    if (!one.min || !one.max) return;
+    const known = this.x.map((_, at) => at).filter((at) => one.min[at] !== null && one.max[at] !== null);
+    if (!known.length) return;
+    pen.fillStyle = this.color(one.color);
+    pen.globalAlpha = 0.16;
+    pen.beginPath();
+    for (const at of known) pen.lineTo(this.px(this.x[at]), this.py(one.max[at]));
+    for (const at of known.reverse()) pen.lineTo(this.px(this.x[at]), this.py(one.min[at]));
+    pen.fill();
+    pen.globalAlpha = 1;
+  }
+
+  curve(pen, one) {
+    if (!one.y) return;
+    pen.strokeStyle = pen.fillStyle = this.color(one.color);
+    pen.lineWidth = one.width ?? 1.6;
+    pen.lineJoin = "round";
+    pen.setLineDash(one.dash ?? []);
+    pen.beginPath();
+    one.y.forEach((y, at) => { if (y !== null) pen.lineTo(this.px(this.x[at]), this.py(y)); });
+    pen.stroke();
+    pen.setLineDash([]);
+    if (!one.dash && this.x.length <= 60) {
+      one.y.forEach((y, at) => {
+        if (y === null) return;
+        pen.beginPath(); pen.arc(this.px(this.x[at]), this.py(y), 2.2, 0, 7); pen.fill();
+      });
+    }
+  }
+
+  bars(pen, area) {
+    const wide = Math.max(1, Math.min(36, (area.width / this.x.length) * 0.78));
+    this.x.forEach((x, at) => {
+      let from = 0;
+      for (const one of this.series) {
+        const y = one.y?.[at] ?? 0;
+        if (y <= 0) continue;
+        pen.fillStyle = this.color(one.color);
+        const [top, foot] = [this.py(from + y), this.py(from)];
+        pen.fillRect(this.px(x) - wide / 2, top, wide, Math.max(0.75, foot - top - (from ? 1 : 0)));
+        from += y;
+      }
+    });
+  }
+
+  hover(pen, area) {
+    const inside = this.cursor !== null && this.cursor >= area.left && this.cursor <= area.left + area.width;
+    this.tip.hidden = !inside;
+    if (!inside) return;
+    const wanted = this.back(this.cursor);
+    let at = 0;
+    this.x.forEach((x, i) => { if (Math.abs(x - wanted) < Math.abs(this.x[at] - wanted)) at = i; });
+    const line = Math.round(this.px(this.x[at])) + 0.5;
+    pen.strokeStyle = this.color("muted");
+    pen.globalAlpha = 0.5;
+    pen.beginPath(); pen.moveTo(line, area.top); pen.lineTo(line, area.top + area.height); pen.stroke();
+    pen.globalAlpha = 1;
+    const values = this.series.filter((one) => one.y && one.y[at] !== null && one.y[at] !== undefined)
+      .map((one) => `${one.name}  ${this.options.value?.(one.y[at]) ?? short(one.y[at])}`);
+    const near = this.marks.filter((mark) => Math.abs(this.px(mark.x) - this.cursor) < 5).slice(0, 4);
+    this.tip.textContent = [this.options.title(at, this.x[at]), ...values, ...near.map((mark) => mark.text)].join("\n");
+    const left = line > area.left + area.width / 2 ? line - this.tip.offsetWidth - 10 : line + 10;
+    this.tip.style.left = `${Math.max(0, left)}px`;
+  }
+}

@@ -1,0 +1,265 @@
+// The page: draws /status as it streams in, and /history when an epoch is new. Every name here may be a
+// stranger's, so text goes in by textContent alone.
+
+import { Chart, short } from "/chart.js";
+
+const $ = (id) => document.getElementById(id);
+const make = (tag, text, attributes = {}) => {
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+};
+const drawn = (tag, attributes, text) => {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+const fill = (node, children) => node.replaceChildren(...children.filter(Boolean));
+const last6 = (peer) => (peer ? [...peer].slice(-6).join("") : "–");
+const whole = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+const bytes = (number) => `${short(number)}${/[kMGT]$/.test(short(number)) ? "" : " "}B`;
+const span = (ms) => {
+  const s = ms / 1000;
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 120) return `${Math.round(s)} s`;
+  return s < 7200 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+};
+const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
+
+const LOSS = [
+  { name: "training, this node", key: "loss", color: "blue", width: 1.6 },
+  { name: "held-out", key: "held_out", color: "orange", width: 2.8 },
+  { name: "floor of the data", key: "floor", color: "muted", width: 1.4, dash: [6, 5] },
+];
+const PARTS = [
+  { name: "train", key: "train_ms", color: "blue" },
+  { name: "wait for others", key: "wait_ms", color: "amber" },
+  { name: "attempts without a decision", key: "retry_ms", color: "red" },
+  { name: "ring, votes, apply", key: "ring_ms", color: "teal" },
+];
+const TRAFFIC = [
+  { name: "sent", key: "sent_bytes", color: "blue" },
+  { name: "received", key: "received_bytes", color: "teal" },
+];
+const STRIP = 50;
+
+let state = null, past = null, recent = null, wanted = [null, null];
+let at = 0, asked = -1, busy = false;
+
+const axis = () => $("axis").value;
+const onAxis = (x) => (axis() === "t_ms" ? clock(x) : short(x));
+const title = (columns, i) =>
+  `epoch ${columns.epoch[i]} · ${short(columns.tokens[i])} tokens · ${clock(columns.t_ms[i])}`;
+const seconds = (y) => `${short(y)} s`;
+const loss = new Chart($("loss"), {
+  x: onAxis, y: short, value: (y) => y.toFixed(4), title: (i) => title(past, i), onzoom: zoom,
+});
+const times = new Chart($("times"), {
+  bars: true, x: short, y: seconds, title: (i) => title(recent, i),
+});
+const traffic = new Chart($("traffic"), {
+  zero: true, x: short, y: bytes, value: bytes, title: (i) => title(past, i),
+});
+
+/** The series that have a number, with the columns that hold it. */
+function series(list, columns, scale = 1) {
+  const scaled = (y) => y?.map((v) => (v === null ? null : v * scale));
+  return list.filter((one) => columns.columns[one.key]).map((one) => ({
+    ...one, y: scaled(columns.columns[one.key]),
+    min: scaled(columns.columns[`${one.key}_min`]), max: scaled(columns.columns[`${one.key}_max`]),
+  }));
+}
+
+function key(node, list, box) {
+  fill(node, list.map((one) => {
+    const item = make("li");
+    const mark = make("i", undefined, box ? { class: "box" } : {});
+    mark.style.background = `var(--${one.color})`;
+    item.append(mark, one.name);
+    return item;
+  }));
+}
+
+function charts() {
+  if (!past) return;
+  const lines = series(LOSS, past);
+  const marks = past.marks.map((mark) => ({ x: mark[axis()], kind: mark.kind, text: mark.text }));
+  loss.log = $("log").checked;
+  loss.set(past[axis()], lines, marks);
+  key($("loss-key"), lines);
+  const parts = series(PARTS, recent, 0.001);
+  const shown = parts.filter((one) => one.y.some((y) => y > 0));
+  times.set(recent.epoch, shown);
+  key($("times-key"), shown, true);
+  const moved = series(TRAFFIC, past);
+  traffic.set(past.epoch, moved);
+  key($("traffic-key"), moved);
+}
+
+async function load() {
+  if (busy || !state) return;
+  busy = true;
+  try {
+    const head = state.head.epoch;
+    const [from, to] = wanted;
+    const range = from === null ? "" : `&from=${from}&to=${to}`;
+    const get = async (query) => (await fetch(`/history?${query}`)).json();
+    [past, recent] = await Promise.all([
+      get(`points=1500${range}`), get(`points=${STRIP}&from=${Math.max(0, head - STRIP + 1)}`),
+    ]);
+    asked = head;
+    charts();
+  } catch { /* The next picture asks again. */ }
+  busy = false;
+}
+
+/** Shows the part between two values of the axis, or all. */
+function zoom(low, high) {
+  const near = (x) => past.epoch[past[axis()].findIndex((y) => y >= x)] ?? past.epoch.at(-1);
+  wanted = low === null ? [null, null] : [Math.max(0, near(low) - 1), near(high) + 1];
+  load();
+}
+
+function fact(label, value) {
+  const item = make("li", `${label} `);
+  item.append(make("b", value));
+  return item;
+}
+
+function verdict() {
+  const { head, ring, node, open, agreement, pace, counts } = state;
+  $("verdict").dataset.mood = state.verdict.mood;
+  $("sentence").textContent = state.verdict.sentence;
+  $("cure").textContent = state.verdict.cure ?? "";
+  $("cure").hidden = !state.verdict.cure;
+  const inside = ring.some((seat) => seat.peer === node.peer);
+  const agree = agreement.differing ? `no: ${agreement.differing} differ`
+    : agreement.compared ? `yes, in ${whole(agreement.compared)} comparisons` : "no other state was reported";
+  const rate = state.source.live ? 1 : state.source.speed;
+  const left = state.next_ms === null ? null : state.next_ms - (performance.now() - at) * rate;
+  fill($("facts"), [
+    head.epoch > 0 && fact("last commit", `epoch ${whole(head.epoch)}`),
+    ring.length > 0 && fact("last ring", `${ring.length} members, this node ${inside ? "too" : "not"}`),
+    fact("states agree", agree),
+    left !== null && fact("next commit", left > 0 ? `in about ${span(left)}` : "is due"),
+    open.attempt > 1 && fact("attempt", String(open.attempt)),
+    counts.forks > 0 && fact("forks", `${counts.forks}, ${counts.undone_epochs} epochs undone`),
+  ]);
+}
+
+function tiles() {
+  const { head, pace, counts, held_out: held, fetch: coming } = state;
+  const entries = [
+    ["epochs committed", whole(head.epoch)],
+    ["tokens", short(head.tokens)],
+    ["tokens a second, whole run", pace.tokens_per_s === null ? "–" : short(pace.tokens_per_s)],
+    ["an epoch takes", pace.epoch_ms === null ? "–" : span(pace.epoch_ms)],
+    ["training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
+    held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `${held.excess.toFixed(3)} above the floor`],
+    ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs seen`],
+    coming && ["fetched", `${Math.floor((100 * coming.have_bytes) / (coming.want_bytes || 1))} %`, bytes(coming.want_bytes)],
+  ].filter(Boolean).slice(0, 8);
+  fill($("progress"), entries.map(([name, value, note]) => {
+    const tile = make("div");
+    const number = make("dd", value);
+    if (note) number.append(" ", make("small", note));
+    tile.append(make("dt", name), number);
+    return tile;
+  }));
+}
+
+function ring() {
+  const { ring: seats, node } = state;
+  const many = seats.length > 23;
+  const most = Math.max(1, ...seats.map((seat) => seat.tokens));
+  const place = (i, r) => {
+    const angle = (2 * Math.PI * i) / seats.length - Math.PI / 2;
+    return [r * Math.cos(angle) * 1.12, r * Math.sin(angle)];
+  };
+  const parts = [drawn("ellipse", { class: "orbit", rx: 84 * 1.12, ry: 84 })];
+  seats.forEach((seat, i) => {
+    const [x, y] = place(i, 84);
+    const radius = many ? 2.5 : 5 + 8 * Math.sqrt(seat.tokens / most);
+    const dot = drawn("circle", { class: seat.peer === node.peer ? "seat me" : "seat", cx: x, cy: y, r: radius });
+    dot.append(drawn("title", {}, `${seat.peer}: ${whole(seat.tokens)} tokens`));
+    if (!many && seats.length > 1) {
+      const [ax, ay] = place(i + 0.5, 84);
+      const turn = (360 * (i + 0.5)) / seats.length;
+      parts.push(drawn("path", { class: "arrow", d: "M-4 -4 L5 0 L-4 4 Z", transform: `translate(${ax} ${ay}) rotate(${turn})` }));
+    }
+    parts.push(dot);
+    if (!many) {
+      const [tx, ty] = place(i, 112);
+      parts.push(drawn("text", { x: tx, y: ty + 4 }, last6(seat.peer)));
+    }
+  });
+  if (seats.length) {
+    parts.push(drawn("text", { y: -2 }, `epoch ${whole(state.head.epoch)}`));
+    parts.push(drawn("text", { y: 14, class: "muted" }, `attempt ${state.head.attempt}`));
+  }
+  fill($("ring"), parts);
+  $("ring-note").textContent = seats.length ? "clockwise; area is weight, orange is this node" : "no ring yet";
+}
+
+function members() {
+  const rows = Object.entries(state.peers).sort((a, b) => b[1].tokens - a[1].tokens || (a[0] < b[0] ? -1 : 1));
+  const most = Math.max(1, ...rows.map(([, peer]) => peer.tokens));
+  const sum = rows.reduce((all, [, peer]) => all + peer.tokens, 0) || 1;
+  const own = state.node.peer;
+  fill($("members"), rows.map(([name, peer]) => {
+    const row = make("tr");
+    const here = name === own ? "this node" : peer.here === true ? "here"
+      : peer.here === false ? `gone: ${peer.cause ?? ""}` : "in receipts";
+    const share = make("td");
+    const meter = make("meter", undefined, { min: 0, max: most, value: peer.tokens });
+    share.append(meter, `${short(peer.tokens)} (${((100 * peer.tokens) / sum).toFixed(0)} %)`);
+    row.append(make("td", last6(name), { title: name }), make("td", here), share,
+      make("td", whole(peer.epochs)), make("td", peer.last_epoch ? whole(peer.last_epoch) : "–"));
+    return row;
+  }));
+  $("members-note").textContent = `${rows.length} seen since the file began`;
+}
+
+function news() {
+  const list = [...state.notices].reverse();
+  fill($("news"), list.map((notice) => {
+    const item = make("li", undefined, { "data-kind": notice.kind });
+    item.append(make("time", clock(notice.t_ms)), make("span", notice.epoch === null ? "" : `epoch ${notice.epoch}`),
+      make("span", notice.text));
+    return item;
+  }));
+  $("news-note").textContent = list.length ? "newest first" : "nothing yet";
+}
+
+function show(text) {
+  state = JSON.parse(text);
+  at = performance.now();
+  const { run, node, source } = state;
+  $("run").textContent = [run.name, run.id?.slice(0, 8)].filter(Boolean).join(" · ");
+  document.title = run.name ? `${run.name}: epoch ${state.head.epoch}` : "intellect";
+  $("model").textContent = [
+    run.parameters && `${whole(run.parameters)} parameters`, node.peer && `seen by ${last6(node.peer)}`, node.device,
+  ].filter(Boolean).join(" · ");
+  $("source").textContent = source.live ? "live" : source.ended ? "end of the file"
+    : source.speed ? `replay, ${short(source.speed)} times as fast` : "reading";
+  $("line").textContent = `intellect-node --bootstrap ADDRESS${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
+  $("needs").textContent = `ADDRESS is in the line that the run's organiser hands out; events do not name it.${
+    run.parameters ? ` The model has ${whole(run.parameters)} parameters: a joining machine says at its start how much memory and disk that takes.` : ""}${
+    node.version ? ` This node runs version ${node.version}.` : ""}`;
+  verdict(); tiles(); ring(); members(); news();
+  if (state.head.epoch !== asked) load();
+}
+
+$("axis").addEventListener("change", () => { loss.view = null; zoom(null, null); charts(); });
+$("log").addEventListener("change", charts);
+$("copy").addEventListener("click", async () => {
+  try { await navigator.clipboard.writeText($("line").textContent); $("copy").textContent = "Copied"; } catch {
+    getSelection().selectAllChildren($("line"));
+  }
+});
+setInterval(() => { if (state) verdict(); }, 1000);
+const stream = new EventSource("/events");
+stream.addEventListener("picture", (event) => show(event.data));
+stream.addEventListener("error", () => { $("source").textContent = "no connection"; });

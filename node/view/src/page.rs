@@ -1,0 +1,330 @@
+//! The page of a run: a read-only web server over what is [`Seen`].
+//!
+//! It is bounded everywhere: connections, requests of one, time for a header, clients that stream, rows of
+//! an answer. `Host` must be this machine, so that no other page in a browser can read it through a name
+//! of its own (DNS rebinding). Everything is in the program: nothing is fetched from elsewhere.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Extension, Json, Router,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, Uri, header},
+    middleware::{self, Next},
+    response::{
+        IntoResponse, Response,
+        sse::{self, Sse},
+    },
+    routing::get,
+};
+use futures::{Stream, stream};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use serde::Serialize;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, broadcast},
+    task::JoinSet,
+    time,
+};
+
+use crate::{
+    lines::{self, Verdict},
+    metrics,
+    picture::{Picture, notice::names_an_address},
+    stage::Seen,
+};
+
+/// Where the page is, and the names by which browsers may ask for it.
+#[derive(Clone, Debug)]
+pub struct Access {
+    bound: SocketAddr,
+    names: Arc<[String]>,
+}
+
+impl Access {
+    /// The page at `bound`, which browsers may also reach as one of `names`.
+    pub fn new(bound: SocketAddr, names: &[String]) -> Self {
+        Self { bound, names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
+    }
+
+    /// Whether other machines can reach the page.
+    pub fn is_public(&self) -> bool {
+        !self.bound.ip().is_loopback()
+    }
+
+    /// Whether a `Host` names this machine. An address of a network card cannot be rebound by a name.
+    fn admits(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        match name.parse::<IpAddr>() {
+            Ok(ip) => ip.is_loopback() || self.bound.ip().is_unspecified() || ip == self.bound.ip(),
+            Err(_) => name == "localhost" || self.names.contains(&name),
+        }
+    }
+}
+
+/// Everything that a request needs.
+#[derive(Clone)]
+struct Shown {
+    seen: Seen,
+    access: Access,
+    streams: Arc<Semaphore>,
+}
+
+/// Serves the page until the task is dropped. A connection beyond the bound waits for a free place.
+pub async fn serve(listener: TcpListener, seen: Seen, access: Access) {
+    let router = router(seen, access);
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, router.clone(), place));
+            }
+            // The system has no room for one more: others may end meanwhile.
+            Err(_) => time::sleep(ACCEPT_PAUSE).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) {
+    let router = router.layer(Extension(Allowance::new()));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let service = TowerToHyperService::new(router);
+    // A broken connection is the reader's own loss.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    drop(place);
+}
+
+/// What the page answers, behind the checks that every request passes.
+fn router(seen: Seen, access: Access) -> Router {
+    let shown = Shown { seen, access, streams: Arc::new(Semaphore::new(STREAMS_MAX)) };
+    let mut router = Router::new()
+        .route("/status", get(status))
+        .route("/history", get(history))
+        .route("/events", get(events))
+        .route("/metrics", get(measures))
+        .route("/healthz", get(health));
+    for (path, kind, body) in ASSETS {
+        router = router.route(path, get(move |headers| asset(headers, kind, body)));
+    }
+    router.layer(middleware::from_fn_with_state(shown.clone(), guard)).with_state(shown)
+}
+
+/// Turns strangers away, and says to browsers what the page may load: itself.
+async fn guard(State(shown): State<Shown>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(&shown.access, &request) {
+        Some((status, why)) => (status, format!("{why}\n")).into_response(),
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, header::HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refusal(access: &Access, request: &Request) -> Option<(StatusCode, &'static str)> {
+    let value = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = value(header::HOST).or_else(|| request.uri().host());
+    if !host.is_some_and(|host| access.admits(host)) {
+        let why = "this page answers only to names of its own machine, and to those of --page-host";
+        return Some((StatusCode::MISDIRECTED_REQUEST, why));
+    }
+    let of = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| access.admits(host));
+    if value(header::ORIGIN).is_some_and(|origin| !of(origin)) {
+        return Some((StatusCode::FORBIDDEN, "no page of another site reads this one"));
+    }
+    let allowance = request.extensions().get::<Allowance>();
+    let spent = allowance.is_some_and(|allowance| !allowance.take());
+    spent.then_some((StatusCode::TOO_MANY_REQUESTS, "too many requests in a second"))
+}
+
+async fn asset(headers: HeaderMap, kind: &'static str, body: &'static str) -> Response {
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag == ETAG);
+    let head =
+        [(header::CONTENT_TYPE, kind), (header::ETAG, ETAG), (header::CACHE_CONTROL, "no-cache")];
+    if known {
+        (StatusCode::NOT_MODIFIED, head).into_response()
+    } else {
+        (head, body).into_response()
+    }
+}
+
+/// The picture with what is derived from it, as `/status` and `/events` say it.
+#[derive(Serialize)]
+struct Status<'a> {
+    format: u8,
+    verdict: Verdict,
+    next_ms: Option<u64>,
+    #[serde(flatten)]
+    picture: &'a Picture,
+}
+
+impl Shown {
+    fn picture(&self) -> Arc<Picture> {
+        let picture = Arc::clone(&self.seen.picture.borrow());
+        if self.access.is_public() { Arc::new(picture.without_addresses()) } else { picture }
+    }
+
+    fn status(&self) -> serde_json::Result<String> {
+        let picture = &*self.picture();
+        let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
+        serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })
+    }
+}
+
+async fn status(State(shown): State<Shown>) -> Response {
+    match shown.status() {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn history(State(shown): State<Shown>, uri: Uri) -> Response {
+    let part = |name: &str| -> Option<u64> {
+        let pairs =
+            uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok())
+    };
+    let (from, to) = (part("from").unwrap_or(0), part("to").unwrap_or(u64::MAX));
+    let points = part("points").and_then(|points| points.try_into().ok()).unwrap_or(POINTS);
+    let columns = shown.seen.past.lock().columns(from, to, points);
+    Json(columns).into_response()
+}
+
+async fn measures(State(shown): State<Shown>) -> Response {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], metrics::text(&shown.picture())).into_response()
+}
+
+/// A live run is well while events come; a stored file is what it is.
+async fn health(State(shown): State<Shown>) -> Response {
+    let picture = Arc::clone(&shown.seen.picture.borrow());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let silent = now.saturating_sub(Duration::from_millis(picture.now_ms));
+    if picture.source.live && silent > SILENCE_MAX {
+        let text = format!("no event for {} s\n", silent.as_secs());
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    }
+    "ok\n".into_response()
+}
+
+/// Pictures as they change, and the lines of the file as they are read.
+async fn events(State(shown): State<Shown>) -> Response {
+    let Ok(place) = Arc::clone(&shown.streams).try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "as many readers as there are places\n")
+            .into_response();
+    };
+    let alive = sse::KeepAlive::new().interval(ALIVE);
+    Sse::new(follow(shown, place)).keep_alive(alive).into_response()
+}
+
+fn follow(
+    shown: Shown,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    let lines = shown.seen.lines.subscribe();
+    let picture = shown.seen.picture.clone();
+    let mut seen = (shown, place, lines, picture, Instant::now());
+    // The first picture is news to this reader, and due at once.
+    seen.3.mark_changed();
+    seen.4 = seen.4.checked_sub(PICTURE_EVERY).unwrap_or(seen.4);
+    stream::unfold(seen, |mut seen| async {
+        loop {
+            let (shown, _, lines, picture, last) = &mut seen;
+            let due = time::Instant::from_std(*last + PICTURE_EVERY);
+            let change = async {
+                time::sleep_until(due).await;
+                picture.changed().await
+            };
+            let event = tokio::select! {
+                changed = change => {
+                    changed.ok()?;
+                    *last = Instant::now();
+                    sse::Event::default().event("picture").data(shown.status().ok()?)
+                }
+                line = lines.recv() => match line {
+                    Ok(line) if shown.access.is_public() && names_an_address(&line) => continue,
+                    Ok(line) => sse::Event::default().event("event").data(line.trim_end()),
+                    // The next picture has what was missed.
+                    Err(broadcast::error::RecvError::Lagged(_)) => continue,
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                },
+            };
+            return Some((Ok(event), seen));
+        }
+    })
+}
+
+/// The requests that one connection has left in this second.
+#[derive(Clone, Debug)]
+struct Allowance {
+    began: Instant,
+    /// The second that is counted, and how many requests it had: 16 bits for each.
+    spent: Arc<AtomicU32>,
+}
+
+impl Allowance {
+    fn new() -> Self {
+        Self { began: Instant::now(), spent: Arc::default() }
+    }
+
+    fn take(&self) -> bool {
+        let second = (self.began.elapsed().as_secs() as u32 & 0xffff) << 16;
+        let spent = self.spent.load(Ordering::Relaxed);
+        let before = if spent & 0xffff_0000 == second { spent & 0xffff } else { 0 };
+        // HTTP/1 has one request of a connection at a time.
+        self.spent.store(second | (before + 1).min(0xffff), Ordering::Relaxed);
+        before < REQUESTS_PER_SECOND
+    }
+}
+
+const ASSETS: [(&str, &str, &str); 4] = [
+    ("/", "text/html; charset=utf-8", include_str!("../assets/page.html")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("../assets/page.js")),
+    ("/chart.js", "text/javascript; charset=utf-8", include_str!("../assets/chart.js")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
+];
+const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-1\"");
+const HEADERS: [(HeaderName, &str); 4] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::VARY, "origin"),
+];
+const CONNECTIONS_MAX: usize = 128;
+const STREAMS_MAX: usize = 32;
+const REQUESTS_PER_SECOND: u32 = 64;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ALIVE: Duration = Duration::from_secs(15);
+const PICTURE_EVERY: Duration = Duration::from_millis(500);
+/// A live node that is well writes an event of an epoch more often than this.
+const SILENCE_MAX: Duration = Duration::from_secs(180);
+/// Rows of an answer that names no number.
+const POINTS: usize = 1_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The page over a real socket: what it answers, whom it refuses, and its bounds.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::{picture::Source, record::Record, stage::Stage};
+
+async fn page(bind: &str) -> (SocketAddr, Stage) {
+    let listener = TcpListener::bind(bind).await.unwrap();
+    let bound = listener.local_addr().unwrap();
+    let (mut stage, seen) = Stage::new(Source::default());
+    let line = r#"{"event":"started","version":"<img src=x onerror=alert(1)>","device":"cpu","micro_batch":8,"parameters":9,"t_ms":1,"peer":"me","run":"r"}"#;
+    stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
+    let line = r#"{"event":"listening","addresses":["/ip4/10.1.2.3/tcp/1"],"t_ms":2,"peer":"me","run":"r"}"#;
+    stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
+    stage.publish();
+    let access = Access::new(bound, &["train.example".to_owned()]);
+    drop(tokio::spawn(serve(listener, seen, access)));
+    (bound, stage)
+}
+
+async fn ask(to: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect((IpAddr::from([127, 0, 0, 1]), to.port())).await.unwrap();
+    stream.write_all(format!("{request}Connection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn every_path_answers_and_only_to_reading() {
+    let (at, _stage) = page("127.0.0.1:0").await;
+    for (path, want) in [
+        ("/", "<!doctype html>"),
+        ("/page.js", "textContent"),
+        ("/chart.js", "canvas"),
+        ("/page.css", "prefers-color-scheme"),
+        ("/status", "\"format\":1"),
+        ("/history?from=0&points=9", "\"epoch\":[]"),
+        ("/metrics", "# TYPE intellect_epoch gauge"),
+        ("/healthz", "ok"),
+    ] {
+        let answer = ask(at, &format!("GET {path} HTTP/1.1\r\nHost: localhost:80\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(want), "{path}: {answer}");
+        assert!(answer.contains("default-src 'none'; script-src 'self'"));
+        let head = ask(at, &format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n")).await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{path}: {head}");
+        let post = ask(at, &format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n")).await;
+        assert!(post.starts_with("HTTP/1.1 405"), "{path}: {post}");
+    }
+    let tagged = format!("GET / HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {ETAG}\r\n");
+    assert!(ask(at, &tagged).await.starts_with("HTTP/1.1 304"));
+    assert!(ask(at, "GET /../x HTTP/1.1\r\nHost: localhost\r\n").await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn names_of_strangers_and_other_sites_are_refused() {
+    let (at, _stage) = page("127.0.0.1:0").await;
+    for (headers, want) in [
+        ("Host: evil.example\r\n", "421"),
+        ("Host: 10.0.0.1\r\n", "421"),
+        ("Host: localhost.evil.example:80\r\n", "421"),
+        ("", "421"),
+        ("Host: localhost\r\nOrigin: https://evil.example\r\n", "403"),
+        ("Host: localhost\r\nOrigin: null\r\n", "403"),
+        ("Host: TRAIN.example:8080\r\n", "200"),
+        ("Host: [::1]:80\r\n", "200"),
+        ("Host: 127.0.0.1\r\nOrigin: http://127.0.0.1\r\n", "200"),
+    ] {
+        let answer = ask(at, &format!("GET /status HTTP/1.1\r\n{headers}")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {want}")), "{headers}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn addresses_are_for_this_machine_alone() {
+    let request = "GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    let (at, _stage) = page("127.0.0.1:0").await;
+    assert!(ask(at, request).await.contains("10.1.2.3"));
+    let (at, _stage) = page("0.0.0.0:0").await;
+    let answer = ask(at, request).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("10.1.2.3"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_stream_begins_with_a_picture_and_streams_are_bounded() {
+    let (at, mut stage) = page("127.0.0.1:0").await;
+    let request = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut begin = Vec::new();
+        while !String::from_utf8_lossy(&begin).contains("event: picture") {
+            assert!(stream.read_buf(&mut begin).await.unwrap() > 0);
+        }
+        streams.push(stream);
+    }
+    let more = ask(at, "GET /events HTTP/1.1\r\nHost: localhost\r\n").await;
+    assert!(more.starts_with("HTTP/1.1 503"), "{more}");
+    // None of them reads, and the writer does not wait for any.
+    let line = r#"{"event":"leaving","t_ms":5,"peer":"me","run":"r"}"#;
+    let record = Record::parse(line.as_bytes()).unwrap();
+    for _ in 0..20_000 {
+        stage.take(&record, line);
+    }
+    stage.publish();
+    assert!(ask(at, "GET /status HTTP/1.1\r\nHost: localhost\r\n").await.contains("stopped"));
+}
+
+#[test]
+fn a_connection_has_so_many_requests_a_second() {
+    let allowance = Allowance::new();
+    let allowed = (0..100_000).map(|_: u32| u32::from(allowance.take())).sum::<u32>();
+    let seconds = allowance.began.elapsed().as_secs() as u32 + 1;
+    assert!((REQUESTS_PER_SECOND..=REQUESTS_PER_SECOND * seconds).contains(&allowed));
+}

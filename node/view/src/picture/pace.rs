@@ -1,0 +1,38 @@
+//! How fast a run goes.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use super::shorten;
+
+/// How fast the run goes, over the last epochs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Pace {
+    pub(crate) tokens_per_s: Option<f64>,
+    /// The median time from a commit to the next.
+    pub(crate) epoch_ms: Option<u64>,
+    #[serde(skip)]
+    commits: VecDeque<(u64, u64)>,
+}
+
+impl Pace {
+    pub(super) fn note(&mut self, t_ms: u64, tokens: u64) {
+        // After an undone lineage or a long stop the run has another pace.
+        if self.commits.back().is_some_and(|(t, n)| *t > t_ms || *n > tokens) {
+            self.commits.clear();
+        }
+        self.commits.push_back((t_ms, tokens));
+        shorten(&mut self.commits, PACE_EPOCHS + 1);
+        let (Some(first), Some(last)) = (self.commits.front(), self.commits.back()) else { return };
+        let seconds = (last.0 - first.0) as f64 / 1_000.0;
+        self.tokens_per_s = (seconds > 0.0).then(|| (last.1 - first.1) as f64 / seconds);
+        let pairs = self.commits.iter().zip(self.commits.iter().skip(1));
+        let mut spans: Vec<u64> = pairs.map(|(a, b)| b.0 - a.0).collect();
+        spans.sort_unstable();
+        self.epoch_ms = spans.get(spans.len() / 2).copied();
+    }
+}
+
+/// Epochs over which the pace is measured.
+const PACE_EPOCHS: usize = 16;

@@ -1,0 +1,312 @@
+//! Events files played back: their records in the order of time, at a speed, into a [`Stage`].
+//!
+//! A file is read line by line, so its size does not matter. A line that is cut, foreign or longer than
+//! [`LINE_BYTES`] is skipped and counted. A file that still grows is followed: a line without an end is read
+//! again once it has one.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use crate::{picture::Source, record::Record, stage::Stage};
+
+/// How files are played.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// Seconds of the file in a second; 0 is all at once.
+    pub times: f64,
+    /// Whether to wait for more at the end of the files.
+    pub follow: bool,
+}
+
+/// What was in the files so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Lines that are events.
+    pub events: u64,
+    /// Lines that are no events, or too long.
+    pub skipped: u64,
+    /// Files that end inside a line.
+    pub cut: u64,
+}
+
+/// Why nothing, or no more, can be played.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// A file cannot be opened or read.
+    Read {
+        /// The file, as it was named.
+        path: PathBuf,
+        /// What the system said about it.
+        cause: io::Error,
+    },
+    /// No line of a file is an event.
+    Foreign(PathBuf),
+    /// There is nothing in a file that does not grow.
+    Empty(PathBuf),
+}
+
+/// Files that are read together.
+#[derive(Debug)]
+pub struct Player {
+    tapes: Vec<Tape>,
+}
+
+/// One file, and its next record.
+#[derive(Debug)]
+struct Tape {
+    path: PathBuf,
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    /// Whether the rest of a line that is too long is being passed over.
+    passing: bool,
+    next: Option<(Record, String)>,
+    tally: Tally,
+}
+
+impl Player {
+    /// Opens files; with `follow` they may be empty still.
+    ///
+    /// # Errors
+    /// If one cannot be opened, or what it begins with is no line of events.
+    pub fn open(paths: &[PathBuf], follow: bool) -> Result<Self, ReplayError> {
+        let mut tapes = Vec::new();
+        for path in paths {
+            let mut tape = Tape::open(path).map_err(|cause| read(path, cause))?;
+            tape.fill()?;
+            if tape.next.is_none() && (tape.tally.skipped > 0 || !tape.line.is_empty()) && !follow {
+                return Err(ReplayError::Foreign(path.clone()));
+            }
+            if tape.next.is_none() && !follow {
+                return Err(ReplayError::Empty(path.clone()));
+            }
+            tapes.push(tape);
+        }
+        Ok(Self { tapes })
+    }
+
+    /// Plays until the files end, or `stop` is dropped.
+    ///
+    /// # Errors
+    /// If a file cannot be read any more.
+    pub fn play(
+        mut self,
+        stage: &mut Stage,
+        speed: Speed,
+        stop: &Receiver<()>,
+    ) -> Result<Tally, ReplayError> {
+        let (mut before, mut due) = (None, Instant::now());
+        let mut published = Instant::now();
+        let ended = |wait: Duration| stop.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
+        loop {
+            match self.next()? {
+                Some((record, line)) => {
+                    let gap = record.t_ms.saturating_sub(before.unwrap_or(record.t_ms)).min(GAP_MS);
+                    before = Some(record.t_ms);
+                    if speed.times > 0.0 && !speed.follow {
+                        due += Duration::from_secs_f64(gap as f64 / 1_000.0 / speed.times);
+                    }
+                    let wait = due.saturating_duration_since(Instant::now());
+                    if wait > Duration::ZERO {
+                        stage.publish();
+                        published = Instant::now();
+                        if ended(wait) {
+                            return Ok(self.tally());
+                        }
+                    }
+                    stage.take(&record, &line);
+                }
+                None if speed.follow => {
+                    stage.publish();
+                    if ended(FOLLOW_EVERY) {
+                        return Ok(self.tally());
+                    }
+                }
+                None => {
+                    stage.note(Source { live: false, speed: speed.times, ended: true });
+                    stage.publish();
+                    return Ok(self.tally());
+                }
+            }
+            if published.elapsed() >= PUBLISH_EVERY {
+                stage.publish();
+                published = Instant::now();
+                if ended(Duration::ZERO) {
+                    return Ok(self.tally());
+                }
+            }
+        }
+    }
+
+    /// The earliest record of all files that comes next.
+    fn next(&mut self) -> Result<Option<(Record, String)>, ReplayError> {
+        for tape in &mut self.tapes {
+            tape.fill()?;
+        }
+        let time = |tape: &Tape| tape.next.as_ref().map_or(u64::MAX, |(record, _)| record.t_ms);
+        Ok(self.tapes.iter_mut().min_by_key(|tape| time(tape)).and_then(|tape| tape.next.take()))
+    }
+
+    fn tally(&self) -> Tally {
+        let mut all = Tally::default();
+        for tape in &self.tapes {
+            all.events += tape.tally.events;
+            all.skipped += tape.tally.skipped;
+            all.cut += u64::from(!tape.line.is_empty());
+        }
+        all
+    }
+}
+
+impl Tape {
+    fn open(path: &Path) -> io::Result<Self> {
+        let reader = BufReader::with_capacity(READ_BYTES, File::open(path)?);
+        let (path, tally) = (path.to_owned(), Tally::default());
+        Ok(Self { path, reader, line: Vec::new(), passing: false, next: None, tally })
+    }
+
+    /// Reads on until there is a record, or the file has no more.
+    fn fill(&mut self) -> Result<(), ReplayError> {
+        while self.next.is_none() {
+            if !self.read_line().map_err(|cause| read(&self.path, cause))? {
+                return Ok(());
+            }
+            let line = std::mem::take(&mut self.line);
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match Record::parse(&line) {
+                Some(record) => {
+                    self.tally.events += 1;
+                    self.next =
+                        Some((record, String::from_utf8_lossy(&line).trim_end().to_owned()));
+                }
+                None => self.tally.skipped += 1,
+            }
+            if self.tally.events == 0 && self.tally.skipped >= FOREIGN_LINES {
+                return Err(ReplayError::Foreign(self.path.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a whole line is there. A part of one stays for the next call.
+    fn read_line(&mut self) -> io::Result<bool> {
+        loop {
+            let read = self.reader.fill_buf()?;
+            if read.is_empty() {
+                return Ok(false);
+            }
+            let end = read.iter().position(|byte| *byte == b'\n');
+            let part = &read[..end.map_or(read.len(), |at| at + 1)];
+            let used = part.len();
+            self.passing |= self.line.len() + used > LINE_BYTES;
+            if !self.passing {
+                self.line.extend_from_slice(part);
+            }
+            self.reader.consume(used);
+            if end.is_some() {
+                if std::mem::take(&mut self.passing) {
+                    self.line.clear();
+                    self.tally.skipped += 1;
+                    continue;
+                }
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn read(path: &Path, cause: io::Error) -> ReplayError {
+    ReplayError::Read { path: path.to_owned(), cause }
+}
+
+/// The longest line: a commit of 256 members has about 20 kB.
+pub const LINE_BYTES: usize = 256 << 10;
+/// Lines without an event at the beginning of a file after which it is no events file.
+const FOREIGN_LINES: u64 = 1_000;
+const READ_BYTES: usize = 128 << 10;
+/// The longest pause in a file that is played as it was.
+const GAP_MS: u64 = 10_000;
+const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, sync::mpsc};
+
+    use super::*;
+
+    const EVENT: &str = r#"{"event":"started","version":"1","device":"cpu","micro_batch":8,"parameters":9,"t_ms":1,"peer":"me","run":"r"}"#;
+    const AT_ONCE: Speed = Speed { times: 0.0, follow: false };
+
+    fn play(text: &str) -> Result<(Tally, crate::stage::Seen), ReplayError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all(text.as_bytes()).unwrap();
+        let (mut stage, seen) = Stage::new(Source::default());
+        let (_keep, stop) = mpsc::channel();
+        let player = Player::open(&[file.path().to_owned()], false)?;
+        Ok((player.play(&mut stage, AT_ONCE, &stop)?, seen))
+    }
+
+    #[test]
+    fn cut_foreign_and_long_lines_are_skipped_and_counted() {
+        let long = format!(r#"{{"event":"disk","error":"{}"}}"#, "x".repeat(LINE_BYTES));
+        let (tally, seen) =
+            play(&format!("{EVENT}\n\nnoise\n{long}\n{EVENT}\n{}", &EVENT[..40])).unwrap();
+        assert_eq!(tally, Tally { events: 2, skipped: 2, cut: 1 });
+        assert!(seen.picture.borrow().source.ended);
+        assert_eq!(seen.picture.borrow().now_ms, 1);
+    }
+
+    #[test]
+    fn an_empty_or_foreign_file_is_said_to_be_one() {
+        assert!(matches!(play(""), Err(ReplayError::Empty(_))));
+        assert!(matches!(play("\n\n"), Err(ReplayError::Empty(_))));
+        assert!(matches!(play("a b"), Err(ReplayError::Foreign(_))));
+        assert!(matches!(play(&"a b\n".repeat(5_000)), Err(ReplayError::Foreign(_))));
+        let missing = Player::open(&[PathBuf::from("/nowhere/at/all")], false);
+        assert!(matches!(missing, Err(ReplayError::Read { .. })));
+    }
+
+    #[test]
+    fn a_growing_file_is_followed_to_the_end_of_its_lines() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut player = Player::open(&[file.path().to_owned()], true).unwrap();
+        assert!(player.next().unwrap().is_none());
+        write!(file, "{}", &EVENT[..30]).unwrap();
+        assert!(player.next().unwrap().is_none());
+        writeln!(file, "{}", &EVENT[30..]).unwrap();
+        assert_eq!(player.next().unwrap().unwrap().1, EVENT);
+        assert!(player.next().unwrap().is_none());
+        assert_eq!(player.tally(), Tally { events: 1, skipped: 0, cut: 0 });
+    }
+
+    #[test]
+    fn files_are_played_in_the_order_of_time() {
+        let file = |times: &[u64]| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            for t in times {
+                writeln!(
+                    file.as_file(),
+                    "{}",
+                    EVENT.replace("\"t_ms\":1", &format!("\"t_ms\":{t}"))
+                )
+                .unwrap();
+            }
+            file
+        };
+        let files = [file(&[1, 5, 6]), file(&[2, 3, 9])];
+        let paths = files.each_ref().map(|file| file.path().to_owned());
+        let mut player = Player::open(&paths, false).unwrap();
+        let mut times = Vec::new();
+        while let Some((record, _)) = player.next().unwrap() {
+            times.push(record.t_ms);
+        }
+        assert_eq!(times, [1, 2, 3, 5, 6, 9]);
+    }
+}
