@@ -7,6 +7,7 @@
 pub(crate) mod admit;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod replay;
 mod number;
 mod path;
 
@@ -23,6 +24,7 @@ use admit::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
+use replay::ReplayArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -78,6 +80,8 @@ pub(crate) enum Verb {
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
+    /// Shows a run from the events that a node wrote: on a page, or in lines
+    Replay(ReplayArgs),
     /// Measures this machine
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -55,6 +55,7 @@ use tools::{
     data::{self, DataCommandError},
     export::{self, ExportError},
     manifest::OfflineError,
+    replay::ReplayError,
     stored::{self, StoredError},
 };
 
@@ -97,6 +98,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
+        Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -174,6 +176,9 @@ enum Error {
     /// A command on files of documents or tokens.
     #[error(transparent)]
     Data(#[from] DataCommandError),
+    /// A look at stored events.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// The public entry point of runs.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -234,6 +239,7 @@ impl Error {
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)
+            | Self::Replay(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)

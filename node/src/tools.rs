@@ -7,4 +7,5 @@ pub(crate) mod bootstrap;
 pub(crate) mod data;
 pub(crate) mod export;
 pub(crate) mod manifest;
+pub(crate) mod replay;
 pub(crate) mod stored;

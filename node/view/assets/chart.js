@@ -148,10 +148,11 @@ export class Chart {
   }
 
   rangeOfBars() {
-    let y1 = 0;
-    this.x.forEach((_, at) => {
-      y1 = Math.max(y1, this.series.reduce((sum, one) => sum + (one.y?.[at] ?? 0), 0));
-    });
+    const sums = this.x.map((_, at) => this.series.reduce((sum, one) => sum + (one.y?.[at] ?? 0), 0));
+    const usual = [...sums].sort((a, b) => a - b)[Math.floor(sums.length * 0.9)];
+    // One long epoch does not flatten the others: it is cut, and its height written.
+    const y1 = Math.min(Math.max(...sums), 2.2 * usual || Infinity);
+    this.cut = sums.map((sum) => (sum > y1 * 1.05 ? sum : null));
     return { x0: this.x[0] - 0.5, x1: this.x[this.x.length - 1] + 0.5, y0: 0, y1: y1 * 1.05 || 1, log: false };
   }
 
@@ -161,7 +162,7 @@ export class Chart {
     pen.fillStyle = this.color("muted");
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const y of ticks(area.y0, area.y1, area.height / 44)) {
+    for (const y of ticks(area.y0, area.y1, area.height / (this.options.bars ? 26 : 44))) {
       if (area.log && y <= 0) continue;
       const at = Math.round(this.py(y)) + 0.5;
       pen.beginPath(); pen.moveTo(area.left, at); pen.lineTo(area.left + area.width, at); pen.stroke();
@@ -170,7 +171,7 @@ export class Chart {
     pen.textAlign = "center";
     pen.textBaseline = "top";
     let free = -Infinity;
-    for (const x of ticks(area.x0, area.x1, area.width / 90)) {
+    for (const x of ticks(area.x0, area.x1, area.width / 72)) {
       if (this.options.bars && !Number.isInteger(x)) continue;
       const text = this.options.x(x);
       const half = pen.measureText(text).width / 2;
@@ -236,6 +237,13 @@ export class Chart {
         pen.fillRect(this.px(x) - wide / 2, top, wide, Math.max(0.75, foot - top - (from ? 1 : 0)));
         from += y;
       }
+      if (this.cut[at] === null) return;
+      pen.fillStyle = this.color("card");
+      pen.fillRect(this.px(x) - wide / 2 - 1, area.top + 18, wide + 2, 3);
+      pen.fillStyle = this.color("text");
+      pen.textAlign = "left";
+      pen.textBaseline = "top";
+      pen.fillText(this.options.y(this.cut[at]), this.px(x) + wide / 2 + 4, area.top);
     });
   }
 

@@ -157,8 +157,8 @@ function tiles() {
     ["tokens a second, whole run", pace.tokens_per_s === null ? "–" : short(pace.tokens_per_s)],
     ["an epoch takes", pace.epoch_ms === null ? "–" : span(pace.epoch_ms)],
     ["training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
-    held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `${held.excess.toFixed(3)} above the floor`],
-    ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs seen`],
+    held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `+${held.excess.toFixed(3)} over floor`],
+    ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs`],
     coming && ["fetched", `${Math.floor((100 * coming.have_bytes) / (coming.want_bytes || 1))} %`, bytes(coming.want_bytes)],
   ].filter(Boolean).slice(0, 8);
   fill($("progress"), entries.map(([name, value, note]) => {
@@ -260,6 +260,7 @@ $("copy").addEventListener("click", async () => {
   }
 });
 setInterval(() => { if (state) verdict(); }, 1000);
+fetch("/status").then((answer) => answer.text()).then(show).catch(() => {});
 const stream = new EventSource("/events");
 stream.addEventListener("picture", (event) => show(event.data));
 stream.addEventListener("error", () => { $("source").textContent = "no connection"; });

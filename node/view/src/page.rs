@@ -253,11 +253,13 @@ fn follow(
             let due = time::Instant::from_std(*last + PICTURE_EVERY);
             let change = async {
                 time::sleep_until(due).await;
-                picture.changed().await
+                if picture.changed().await.is_err() {
+                    // The writer has ended, and what it wrote last stays on the page.
+                    std::future::pending::<()>().await;
+                }
             };
             let event = tokio::select! {
-                changed = change => {
-                    changed.ok()?;
+                () = change => {
                     *last = Instant::now();
                     sse::Event::default().event("picture").data(shown.status().ok()?)
                 }

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{picture::Source, record::Record, stage::Stage};
 
-/// How files are played.
+/// How fast files are played, and to which end.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Seconds of the file in a second; 0 is all at once.
@@ -26,7 +26,7 @@ pub struct Speed {
 /// What was in the files so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Lines that are events.
+    /// Lines that are records of events.
     pub events: u64,
     /// Lines that are no events, or too long.
     pub skipped: u64,
@@ -50,13 +50,13 @@ pub enum ReplayError {
     Empty(PathBuf),
 }
 
-/// Files that are read together.
+/// Files that are read together, by time.
 #[derive(Debug)]
 pub struct Player {
     tapes: Vec<Tape>,
 }
 
-/// One file, and its next record.
+/// One file, and the record that comes next.
 #[derive(Debug)]
 struct Tape {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! How fast a run goes.
+//! How fast a run goes, over the last epochs.
 
 use std::collections::VecDeque;
 

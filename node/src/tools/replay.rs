@@ -1,0 +1,259 @@
+//! `replay`: a look at a run from the events that a node wrote, while it runs or long after.
+//!
+//! It takes no part in the run and needs no network: it reads files, and `intellect_view` shows them.
+
+use std::{
+    io::{self, IsTerminal as _, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::mpsc,
+    time::Duration,
+};
+
+use intellect_view::{
+    lines,
+    page::{self, Access},
+    picture::Source,
+    replay::{self, Player, Speed, Tally},
+    stage::{Seen, Stage},
+};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time};
+
+use crate::{
+    cli::replay::ReplayArgs,
+    figures::{count, number_of},
+    os,
+};
+
+/// Why a run is not shown, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    /// The file is not there, or cannot be read on.
+    #[error("cannot read {}: name the file that a node writes with --events", path.display())]
+    Read {
+        /// As it was typed on the command line.
+        path: PathBuf,
+        /// What the system said about it.
+        source: io::Error,
+    },
+    /// What the file begins with is no line of events.
+    #[error("{} is no events file: no line that it begins with is an event; a node writes one with --events", .0.display())]
+    Foreign(PathBuf),
+    /// The file has no line, and is not followed.
+    #[error("{} has no events yet: with --follow its first ones are waited for", .0.display())]
+    Empty(PathBuf),
+    /// Another program listens there, or this machine has no such address.
+    #[error(
+        "cannot show a page at {at}: name another address, such as --page 127.0.0.1:0 for any free port"
+    )]
+    Bind {
+        /// As it was typed, or the default.
+        at: SocketAddr,
+        /// What the system said about it.
+        source: io::Error,
+    },
+    /// The system refused threads or signals.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+impl From<replay::ReplayError> for ReplayError {
+    fn from(error: replay::ReplayError) -> Self {
+        match error {
+            replay::ReplayError::Read { path, cause } => Self::Read { path, source: cause },
+            replay::ReplayError::Foreign(path) => Self::Foreign(path),
+            replay::ReplayError::Empty(path) => Self::Empty(path),
+        }
+    }
+}
+
+/// Shows a run until its files end, or with a page or `--follow` until Ctrl-C.
+pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayError> {
+    let player = Player::open(&args.files, args.follow)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ReplayError::Runtime)?;
+    runtime.block_on(show(args, player, out))
+}
+
+async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<(), ReplayError> {
+    let mut interrupts = os::Interrupts::new().map_err(ReplayError::Runtime)?;
+    let speed = Speed { times: if args.follow { 0.0 } else { args.speed }, follow: args.follow };
+    let source = Source { live: args.follow, speed: speed.times, ended: false };
+    let (stage, seen) = Stage::new(source);
+    let page = match args.page {
+        Some(at) => Some(open_page(at, &args.page_host, seen.clone(), out).await?),
+        None => None,
+    };
+    let (stop, played) = start(player, stage, speed)?;
+    let lines = args.lines || args.page.is_none();
+    let ended = tokio::select! {
+        ended = draw(seen, lines, played, out) => Some(ended?),
+        () = interrupts.next() => None,
+    };
+    if let Some(ended) = ended {
+        writeln!(out, "{}", said(ended?))
+            .and_then(|()| out.flush())
+            .map_err(ReplayError::Output)?;
+        if page.is_some() {
+            writeln!(out, "the page stays until Ctrl-C")
+                .and_then(|()| out.flush())
+                .map_err(ReplayError::Output)?;
+            interrupts.next().await;
+        }
+    }
+    drop(stop);
+    if let Some(page) = page {
+        page.abort();
+    }
+    Ok(())
+}
+
+/// Opens the page, and says where it is and what others see of it.
+async fn open_page(
+    at: SocketAddr,
+    names: &[String],
+    seen: Seen,
+    out: &mut dyn Write,
+) -> Result<JoinHandle<()>, ReplayError> {
+    let listener =
+        TcpListener::bind(at).await.map_err(|source| ReplayError::Bind { at, source })?;
+    let bound = listener.local_addr().map_err(|source| ReplayError::Bind { at, source })?;
+    let access = Access::new(bound, names);
+    let warning = if access.is_public() { PUBLIC } else { "" };
+    writeln!(out, "page: http://{bound}/{warning}")
+        .and_then(|()| out.flush())
+        .map_err(ReplayError::Output)?;
+    Ok(tokio::spawn(page::serve(listener, seen, access)))
+}
+
+type Played = oneshot::Receiver<Result<Tally, replay::ReplayError>>;
+
+/// Plays in a thread of its own, which ends once the sender is dropped.
+fn start(
+    player: Player,
+    mut stage: Stage,
+    speed: Speed,
+) -> Result<(mpsc::Sender<()>, Played), ReplayError> {
+    let (stop, stopped) = mpsc::channel();
+    let (done, played) = oneshot::channel();
+    let play = move || {
+        // Without a receiver the command has ended.
+        let _ = done.send(player.play(&mut stage, speed, &stopped));
+    };
+    std::thread::Builder::new().name("replay".into()).spawn(play).map_err(ReplayError::Runtime)?;
+    Ok((stop, played))
+}
+
+/// Draws the lines while the files are played: over one another on a terminal, else one for each epoch.
+async fn draw(
+    mut seen: Seen,
+    lines: bool,
+    mut played: Played,
+    out: &mut dyn Write,
+) -> Result<Result<Tally, ReplayError>, ReplayError> {
+    let terminal = io::stdout().is_terminal();
+    let mut before: Option<[String; 3]> = None;
+    loop {
+        let ended = tokio::select! {
+            ended = &mut played => Some(ended),
+            Ok(()) = seen.picture.changed() => None,
+        };
+        if lines {
+            let columns = if terminal { os::columns().unwrap_or(COLUMNS) } else { usize::MAX };
+            let drawn = lines::lines(&seen.picture.borrow_and_update(), columns.saturating_sub(1));
+            let up = if before.is_some() { "\r\x1b[3A\x1b[J" } else { "" };
+            let text = match &before {
+                _ if terminal => format!("{up}{}\n", drawn.join("\n")),
+                Some(before) if before[0] == drawn[0] => String::new(),
+                _ => format!("{}\n", drawn[0]),
+            };
+            out.write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .map_err(ReplayError::Output)?;
+            before = Some(drawn);
+        }
+        match ended {
+            Some(Ok(ended)) => return Ok(ended.map_err(ReplayError::from)),
+            // A thread that ends without a word has been stopped.
+            Some(Err(_)) => return Ok(Ok(Tally::default())),
+            None => time::sleep(DRAW_EVERY).await,
+        }
+    }
+}
+
+/// What was in the files, in a sentence.
+fn said(tally: Tally) -> String {
+    let mut text = format!("the end: {}", number_of(tally.events, "event"));
+    if tally.skipped > 0 {
+        let lines = if tally.skipped == 1 { "line is" } else { "lines are" };
+        text += &format!("; {} {lines} no event, and skipped", count(tally.skipped));
+    }
+    if tally.cut > 0 {
+        text += "; the last line is cut, and skipped";
+    }
+    text
+}
+
+/// The warning where other machines can reach the page.
+const PUBLIC: &str = "\nwarning: everybody who reaches this address sees the run: its name, ids of peers, losses, events \
+                      and versions, but no addresses of peers";
+/// Width of a terminal that does not say its own.
+const COLUMNS: usize = 80;
+const DRAW_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    const EVENT: &str = r#"{"event":"started","version":"1","device":"cpu","micro_batch":8,"parameters":9,"t_ms":1,"peer":"me","run":"r"}"#;
+
+    fn replay(text: &str, typed: &[&str]) -> Result<String, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap();
+        let line = ["intellect-node", "replay", path].iter().chain(typed);
+        let Some(Verb::Replay(args)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+        let mut out = Vec::new();
+        run(&args, &mut out).map_err(|error| error.to_string())?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn a_file_is_played_to_its_end() {
+        let out = replay(&format!("{EVENT}\nnoise\n{}", &EVENT[..30]), &["--speed", "0"]).unwrap();
+        let end = "the end: 1 event; 1 line is no event, and skipped; the last line is cut, and skipped\n";
+        assert!(out.starts_with("epoch 0") && out.ends_with(end), "{out}");
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_a_sentence() {
+        assert!(replay("", &[]).unwrap_err().contains("has no events yet: with --follow"));
+        assert!(replay("GET / HTTP/1.1\n", &[]).unwrap_err().contains("is no events file"));
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = taken.local_addr().unwrap().to_string();
+        let error = replay(EVENT, &["--page", &at]).unwrap_err();
+        assert!(error.contains("name another address"), "{error}");
+        assert!(Cli::try_parse_from(["x", "replay", "f", "--speed", "-1"]).is_err());
+        assert!(Cli::try_parse_from(["x", "replay"]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_public_page_warns_of_what_it_shows() {
+        for (at, public) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
+            let (_stage, seen) = Stage::new(Source::default());
+            let mut out = Vec::new();
+            open_page(at.parse().unwrap(), &[], seen, &mut out).await.unwrap().abort();
+            let out = String::from_utf8(out).unwrap();
+            assert!(out.starts_with("page: http://") && out.contains("warning") == public, "{out}");
+        }
+    }
+}
