@@ -115,12 +115,10 @@ impl Handshakes {
     /// Adds a handshake from `network`. Returns its number, and the signal that it has to give way.
     fn begin(&mut self, network: Option<IpAddr>) -> (u64, AbortRegistration) {
         if network.is_some() {
-            let mut same = self.open.iter().filter(|(_, (other, _))| *other == network);
-            let oldest = same.next().map(|(number, _)| *number);
-            if same.count() + 1 >= PER_NETWORK_MAX
-                && let Some(oldest) = oldest
-            {
-                self.give_up(oldest);
+            let same = self.open.iter().filter(|(_, (other, _))| *other == network);
+            let same: Vec<u64> = same.map(|(number, _)| *number).collect();
+            if same.len() >= PER_NETWORK_MAX {
+                self.give_up(same[0]);
             }
         }
         while self.open.len() >= HANDSHAKES_MAX {

@@ -1,5 +1,6 @@
-//! The whole outer loop in one process: peers in turn, the exact mean of what they learnt, one outer
-//! step. It is where sizes and rates of a run are chosen before real nodes spend time on them.
+//! The whole outer loop in one process: peers in turn, the exact mean of what they learnt, one
+//! outer step. It is where sizes and rates of a run are chosen before real nodes spend time on
+//! them.
 //!
 //! ```text
 //! cargo run --release -p intellect-model --example diloco -- peers=4 epochs=10 amount=15

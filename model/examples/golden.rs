@@ -5,7 +5,8 @@
 //! cargo run --release -p intellect-model --features cuda --example golden -- --on cuda FILE…
 //! ```
 //!
-//! `--on` takes `cpu`, `cuda` or, of a build with `--features wgpu`, `gpu`: the first device of that kind.
+//! `--on` takes `cpu`, `cuda` or, of a build with `--features wgpu`, `gpu`: the first device of
+//! that kind.
 //!
 //! A file is safetensors: `param/*`, `in/ids`, `in/targets`, `out/*`, `grad/*`, and in its metadata
 //! the family and the configuration, of any shape. Files beside it that bear its name are read too:

@@ -4,8 +4,8 @@
 //! cargo run --release -p intellect-model --example tiny_text [FILE [STEPS]]
 //! ```
 //!
-//! One peer, no outer step, no network: the crate's public face in one screen. Without FILE it reads
-//! the repository's README.
+//! One peer, no outer step, no network: the crate's public face in one screen. Without FILE it
+//! reads the repository's README.
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 

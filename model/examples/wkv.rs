@@ -4,9 +4,9 @@
 //! cargo run --release -p intellect-model --example wkv
 //! ```
 //!
-//! One sequence of T tokens, D = 256, heads of 64; the projections are the five of time mixing, D × D
-//! each. Both are measured in turn, and the least of several rounds counts, since others may use the
-//! machine. The recurrence is linear in T when its time per token does not grow.
+//! One sequence of T tokens, D = 256, heads of 64; the projections are the five of time mixing, D ×
+//! D each. Both are measured in turn, and the least of several rounds counts, since others may use
+//! the machine. The recurrence is linear in T when its time per token does not grow.
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 

@@ -1,8 +1,9 @@
 //! What a device computes and how fast: the measurements behind `bench device`, as plain numbers.
 //!
-//! [`check()`] is the check that each start on a GPU makes, with its distances; [`measure`] takes one operator at any size,
-//! forward and backward. Nothing here judges: whoever asks knows the bounds. What fails on the device is an error of the
-//! call in which it fails, and each call begins anew.
+//! [`check()`] is the check that each start on a GPU makes, with its distances; [`measure`] takes
+//! one operator at any size, forward and backward. Nothing here judges: whoever asks knows the
+//! bounds. What fails on the device is an error of the call in which it fails, and each call begins
+//! anew.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -21,11 +22,13 @@ use crate::{Device, Placed, place};
 /// The self-check of a device with a small model of one family.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The largest distance from the CPU over its bound: up to 1 is right. It may be no number, which is wrong.
+    /// The largest distance from the CPU over its bound: up to 1 is right. It may be no number,
+    /// which is wrong.
     pub of_bound: f32,
     /// What is that far off, and by how much.
     pub what: String,
-    /// Time of the first step on the device, with the compilation of kernels that nobody has used before.
+    /// Time of the first step on the device, with the compilation of kernels that nobody has used
+    /// before.
     pub first: Duration,
     /// Time of the same step once more.
     pub second: Duration,
@@ -73,8 +76,8 @@ pub struct Measured {
     pub repeats: usize,
     /// Whether all gave the same bits.
     pub same: bool,
-    /// The largest difference of an output or gradient over its largest value: of a product against sums of 64 bits, on a
-    /// random sample; of the others against the CPU. It may be no number.
+    /// The largest difference of an output or gradient over its largest value: of a product against
+    /// sums of 64 bits, on a random sample; of the others against the CPU. It may be no number.
     pub error: f32,
 }
 
@@ -99,7 +102,8 @@ pub fn check(device: Device, family: Family) -> Result<Checked, TrainError> {
     on!(device, place => check_on(&place, family))
 }
 
-/// Runs an operator `repeats` times after a first time; fewer, but at least once, where `limit` is over.
+/// Runs an operator `repeats` times after a first time; fewer, but at least once, where `limit` is
+/// over.
 ///
 /// # Errors
 /// [`TrainError::Device`], [`TrainError::Lost`]

@@ -168,7 +168,8 @@ impl Dataset {
     /// [`Source::files`]: the bytes of the file, as they were when it was opened and checked.
     ///
     /// # Errors
-    /// If it can no longer be read, was changed meanwhile, or ends before, or there is no such file.
+    /// If it can no longer be read, was changed meanwhile, or ends before, or there is no such
+    /// file.
     pub fn read_file(&self, file: usize, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let file = match &self.kind {
             Kind::Text(text) if file == 0 => text.file(),

@@ -21,8 +21,8 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU of this number, through CUDA.
     Cuda(usize),
-    /// The GPU of this number, whoever made it, through Vulkan or Metal; without a number the first that is no
-    /// software.
+    /// The GPU of this number, whoever made it, through Vulkan or Metal; without a number the first
+    /// that is no software.
     Gpu(Option<usize>),
 }
 

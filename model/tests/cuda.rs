@@ -1,8 +1,9 @@
-//! The models on the CUDA backend: on a GPU of NVIDIA, or under `tests/emucuda/run.sh`, whose driver computes the very
-//! source that a GPU would get on the CPU, in memory that is full of what is no number.
+//! The models on the CUDA backend: on a GPU of NVIDIA, or under `tests/emucuda/run.sh`, whose
+//! driver computes the very source that a GPU would get on the CPU, in memory that is full of what
+//! is no number.
 //!
-//! Of a build with `--features intellect-model/cuda`. Without a driver the tests say so and pass; with `CI` set they
-//! fail.
+//! Of a build with `--features intellect-model/cuda`. Without a driver the tests say so and pass;
+//! with `CI` set they fail.
 
 #![cfg(feature = "cuda")]
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]

@@ -1,7 +1,9 @@
-//! The models on a device that CubeCL drives: every family's vectors, views that burn gets wrong, and what fails.
+//! The models on a device that CubeCL drives: every family's vectors, views that burn gets wrong,
+//! and what fails.
 //!
-//! Of a build with `--features intellect-model/wgpu`, on the GPU that Vulkan or Metal show first: in CI it is
-//! Mesa's llvmpipe, a program. Where there is none the tests say so and pass; with `CI` set they fail.
+//! Of a build with `--features intellect-model/wgpu`, on the GPU that Vulkan or Metal show first:
+//! in CI it is Mesa's llvmpipe, a program. Where there is none the tests say so and pass; with `CI`
+//! set they fail.
 
 #![cfg(feature = "wgpu")]
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]

@@ -1,7 +1,7 @@
-//! The models and the tokenizers against trusted outputs: every check of `golden/checks.rs`, and the
-//! ids of `golden/tokenizers.rs`, on the vectors in
-//! `INTELLECT_SHARED` or in the folder `shared` beside the checkout. Where that is absent the tests
-//! say so and pass. `examples/golden.rs` makes the same checks of any file.
+//! The models and the tokenizers against trusted outputs: every check of `golden/checks.rs`, and
+//! the ids of `golden/tokenizers.rs`, on the vectors in `INTELLECT_SHARED` or in the folder
+//! `shared` beside the checkout. Where that is absent the tests say so and pass.
+//! `examples/golden.rs` makes the same checks of any file.
 
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]

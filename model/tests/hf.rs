@@ -1,8 +1,8 @@
-//! Exported models in the programs that their families are known by, and a model of such a program here:
-//! `tests/peers/logits.py` loads or makes the folder. Logits are at most 1e-4 apart.
+//! Exported models in the programs that their families are known by, and a model of such a program
+//! here: `tests/peers/logits.py` loads or makes the folder. Logits are at most 1e-4 apart.
 //!
-//! `INTELLECT_PYTHON` names a Python that has `tests/peers/requirements.txt`. Where it is not set the
-//! tests say so and pass.
+//! `INTELLECT_PYTHON` names a Python that has `tests/peers/requirements.txt`. Where it is not set
+//! the tests say so and pass.
 
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]

@@ -1,5 +1,5 @@
-//! Whole models against finite differences: the gradient of each parameter along itself is the slope
-//! of the loss. No reference program, no file needed.
+//! Whole models against finite differences: the gradient of each parameter along itself is the
+//! slope of the loss. No reference program, no file needed.
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
 

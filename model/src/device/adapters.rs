@@ -55,8 +55,8 @@ fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {
 /// Those that this process has opened: CubeCL wants each at most once.
 static OPENED: Mutex<BTreeMap<usize, WgpuDevice>> = Mutex::new(BTreeMap::new());
 
-/// The device of this number, as burn names it. What goes wrong on it later is noted by [`watch`]; CubeCL's own
-/// way to open one panics, then and now.
+/// The device of this number, as burn names it. What goes wrong on it later is noted by [`watch`];
+/// CubeCL's own way to open one panics, then and now.
 pub(crate) fn open(number: usize) -> Result<WgpuDevice, DeviceError> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = opened.get(&number) {

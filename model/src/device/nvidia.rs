@@ -1,4 +1,5 @@
-//! NVIDIA's GPUs: which are here, whether their driver runs what their compiler makes, and what memory they have free.
+//! NVIDIA's GPUs: which are here, whether their driver runs what their compiler makes, and what
+//! memory they have free.
 
 use cudarc::driver::{CudaContext, sys};
 use cudarc::nvrtc;

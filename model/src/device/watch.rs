@@ -1,9 +1,10 @@
 //! What fails on a device, noticed.
 //!
-//! CubeCL computes on threads of its own. A step that fails there (an allocation, a launch, a kernel that the
-//! driver refuses) panics on such a thread; CubeCL catches that, logs a warning and goes on with what is in the
-//! buffers, and burn's `sync` says that all is well. So panics of those threads are counted, and what was
-//! computed while one came is thrown away, with all that the device holds.
+//! CubeCL computes on threads of its own. A step that fails there (an allocation, a launch, a
+//! kernel that the driver refuses) panics on such a thread; CubeCL catches that, logs a warning and
+//! goes on with what is in the buffers, and burn's `sync` says that all is well. So panics of those
+//! threads are counted, and what was computed while one came is thrown away, with all that the
+//! device holds.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -86,8 +87,8 @@ impl Watch {
     /// Runs `work`, then `sync`, which waits until the device has computed it.
     ///
     /// # Errors
-    /// What failed on a device of this process meanwhile, or on this one before. What `work` returned is
-    /// then nothing that was computed.
+    /// What failed on a device of this process meanwhile, or on this one before. What `work`
+    /// returned is then nothing that was computed.
     pub(crate) fn over<T>(
         &self,
         sync: impl FnOnce() -> Result<(), String>,

@@ -1,8 +1,10 @@
-//! What kernels for GPUs share: the backends that run them, products, and how a tensor reaches a kernel.
+//! What kernels for GPUs share: the backends that run them, products, and how a tensor reaches a
+//! kernel.
 //!
-//! Kernels are written in CubeCL, so that one source is CUDA and WGSL. They are launched without CubeCL's check of
-//! every index, which puts a compare and a select around each load: a kernel clamps its indices, or compares them with
-//! the sizes that it is given. So each of them is launched by [`launch`], which holds their `unsafe`.
+//! Kernels are written in CubeCL, so that one source is CUDA and WGSL. They are launched without
+//! CubeCL's check of every index, which puts a compare and a select around each load: a kernel
+//! clamps its indices, or compares them with the sizes that it is given. So each of them is
+//! launched by [`launch`], which holds their `unsafe`.
 //!
 //! No sum depends on the order in which units happen to run: the same inputs give the same bits.
 
@@ -57,8 +59,8 @@ pub(super) fn contiguous<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     into_contiguous(x)
 }
 
-/// Launches a kernel in a module of this crate: its module and name, a tensor on its device, cubes and their units, and
-/// what the kernel takes.
+/// Launches a kernel in a module of this crate: its module and name, a tensor on its device, cubes
+/// and their units, and what the kernel takes.
 macro_rules! launch {
     ($kernel:ident $(::$part:ident)* $(<$generic:ty>)?, $like:expr, $cubes:expr, $($argument:expr),+ $(,)?) => {{
         let (count, dim) = $cubes;
@@ -97,8 +99,8 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     1.0f32 / (1.0f32 + (0.0f32 - x).exp())
 }
 
-/// exp x of x ≤ 0: where it is almost 1, not by WGSL's exp, which is off by units in the last place that a state would
-/// gather over thousands of tokens.
+/// exp x of x ≤ 0: where it is almost 1, not by WGSL's exp, which is off by units in the last place
+/// that a state would gather over thousands of tokens.
 #[cube]
 pub(super) fn exp_of(x: f32) -> f32 {
     select(
@@ -119,8 +121,8 @@ pub(super) fn turned<B: GpuBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::float_swap_dims(x, rank - 2, rank - 1)
 }
 
-/// a·b by multiply-adds of 32 bits: the strategy is fixed, because cubek's own choice takes TF32 where a GPU has it.
-/// // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+/// a·b by multiply-adds of 32 bits: the strategy is fixed, because cubek's own choice takes TF32
+/// where a GPU has it. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
 pub(super) fn product<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
     let mut shape = a.shape();
     let last = shape.num_dims() - 1;
@@ -139,8 +141,8 @@ pub(super) fn product<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> Cub
     y
 }
 
-/// The same matrices, one after the other, each by rows or by columns. Of those whose heads lie side by side
-/// cubek 0.2 makes other numbers.
+/// The same matrices, one after the other, each by rows or by columns. Of those whose heads lie
+/// side by side cubek 0.2 makes other numbers.
 fn matrices<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let rank = x.meta.num_dims();
     let (mut shape, mut strides) = (x.meta.shape().clone(), x.meta.strides().clone());

@@ -13,8 +13,9 @@ use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::{clock, rows};
 
-/// y = a·b by the backend's strategy: what plain forms multiply with, so that burn's own choice of a kernel is asked
-/// nowhere. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+/// y = a·b by the backend's strategy: what plain forms multiply with, so that burn's own choice of
+/// a kernel is asked nowhere. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N,
+/// O]
 #[derive(Clone, Copy, Debug)]
 struct Multiply;
 

@@ -1,10 +1,10 @@
 //! Sums, means and maxima of the plain forms.
 //!
-//! cubek-reduce 0.2, which every CubeCL device runs, takes neighbours in memory for neighbours of the output
-//! when a permuted tensor is reduced along an axis of stride > 1 (its `launch/utils.rs` counts axes that agree
-//! after one that does not), and says nothing. So the input of each reduce that we ask for is contiguous. What
-//! burn-autodiff sums where a plain form broadcast is out of reach here; the check of a device at its start
-//! is what finds that.
+//! cubek-reduce 0.2, which every CubeCL device runs, takes neighbours in memory for neighbours of
+//! the output when a permuted tensor is reduced along an axis of stride > 1 (its `launch/utils.rs`
+//! counts axes that agree after one that does not), and says nothing. So the input of each reduce
+//! that we ask for is contiguous. What burn-autodiff sums where a plain form broadcast is out of
+//! reach here; the check of a device at its start is what finds that.
 
 use burn_backend::Backend;
 use burn_tensor::{Int, Tensor, activation};

@@ -1,4 +1,5 @@
-//! What a step of large models asks of a GPU, counted on the driver of `tests/emucuda`, which then computes nothing.
+//! What a step of large models asks of a GPU, counted on the driver of `tests/emucuda`, which then
+//! computes nothing.
 
 use std::collections::BTreeMap;
 use std::env;

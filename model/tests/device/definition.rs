@@ -1,8 +1,10 @@
-//! Attention and the recurrence as they are defined, in numbers of 64 bits: what kernels are held against.
+//! Attention and the recurrence as they are defined, in numbers of 64 bits: what kernels are held
+//! against.
 
 use intellect_model::ops::Heads;
 
-/// y, and for its gradient that of the packed rows. `starts` says where the document of each position begins.
+/// y, and for its gradient that of the packed rows. `starts` says where the document of each
+/// position begins.
 pub(crate) fn attention(heads: Heads, starts: &[u32], qkv: &[f32], dy: &[f32]) -> [Vec<f64>; 2] {
     let Heads { sequences, tokens, query, kv, size } = heads;
     let (row, scale) = (heads.row(), 1.0 / (size as f64).sqrt());

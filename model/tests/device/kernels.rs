@@ -1,4 +1,5 @@
-//! The kernels of ours on a GPU, forth and back, against the definitions in 64 bits; and against themselves.
+//! The kernels of ours on a GPU, forth and back, against the definitions in 64 bits; and against
+//! themselves.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata as _};
@@ -20,7 +21,8 @@ pub(crate) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
 /// An input and its shape.
 type Input<'a> = (&'a [f32], Vec<usize>);
 
-/// What an operator makes of its inputs, and the gradient of each when the output has the gradient `dy`.
+/// What an operator makes of its inputs, and the gradient of each when the output has the gradient
+/// `dy`.
 pub(crate) fn forth_and_back<A: AutodiffBackend + FusedOps>(
     inputs: &[Input<'_>],
     dy: &[f32],

@@ -17,7 +17,8 @@ use self::tile::Tile;
 use crate::definition;
 use crate::kernels::{distance, random};
 
-/// By tiles that tensor cores take: of the forward pass, of the gradient of queries, of that of keys.
+/// By tiles that tensor cores take: of the forward pass, of the gradient of queries, of that of
+/// keys.
 fn tiles(size: usize) -> [Tile; 3] {
     let tile = |own, other| Tile { size, vector: 8, own, other, mma: true };
     [tile(64, 64), tile(64, 64), tile(64, 32)]

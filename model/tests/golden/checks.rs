@@ -1,5 +1,5 @@
-//! What is compared with a file of vectors, whatever the family: logits, loss, the gradient of every
-//! parameter, the start, the optimiser's groups and a trace of training.
+//! What is compared with a file of vectors, whatever the family: logits, loss, the gradient of
+//! every parameter, the start, the optimiser's groups and a trace of training.
 //!
 //! What only one family has is in its own file, which also reads the configuration in the words of
 //! the program that made the vectors.
@@ -320,9 +320,10 @@ pub(crate) const LOGITS: f64 = 1e-4;
 pub(crate) const LOSS: f64 = 1e-5;
 const GRADIENT: f64 = 1e-4;
 const CURVE: f64 = 1e-3;
-/// Adam divides by the size of a gradient, also where that is rounding: norms wander more than losses.
-/// Over ten steps of Finch in f32: 0.8 % by hand, 1.2 % plain, 4.2 % of the CUDA source on a CPU; where each weight is
-/// off by up to a rounding (1.2e-7 of it), 4.9 and 7.8 % on the CPU (2026-11).
+/// Adam divides by the size of a gradient, also where that is rounding: norms wander more than
+/// losses. Over ten steps of Finch in f32: 0.8 % by hand, 1.2 % plain, 4.2 % of the CUDA source on
+/// a CPU; where each weight is off by up to a rounding (1.2e-7 of it), 4.9 and 7.8 % on the CPU
+/// (2026-11).
 const NORM: f64 = 0.15;
 const NOTHING: f64 = 1e-6;
 /// The formulas reproduce the reference's start to 5e-7.

@@ -1,7 +1,7 @@
-//! A processor without AVX-512, for one thread and those that it starts: Linux lets a process be told
-//! of every `cpuid` instead of executing it (`arch_prctl(2)`, `ARCH_SET_CPUID`), and a handler
-//! answers with what the processor says, less AVX-512. All libraries that choose their kernels at run
-//! time ask `cpuid`, and ask it once: whoever has asked before is not fooled.
+//! A processor without AVX-512, for one thread and those that it starts: Linux lets a process be
+//! told of every `cpuid` instead of executing it (`arch_prctl(2)`, `ARCH_SET_CPUID`), and a handler
+//! answers with what the processor says, less AVX-512. All libraries that choose their kernels at
+//! run time ask `cpuid`, and ask it once: whoever has asked before is not fooled.
 
 #![expect(unsafe_code, reason = "a signal handler that takes the place of an instruction")]
 
@@ -18,8 +18,8 @@ const EBX: u32 = 1 << 16 | 1 << 17 | 1 << 21 | 1 << 26 | 1 << 27 | 1 << 28 | 1 <
 /// And in ECX: VBMI, VBMI2, VNNI, BITALG, VPOPCNTDQ.
 const ECX: u32 = 1 << 1 | 1 << 6 | 1 << 11 | 1 << 12 | 1 << 14;
 
-/// From now on this thread, and those that it starts, see no AVX-512; `false` if the processor cannot
-/// do that (many of AMD's, and some virtual ones).
+/// From now on this thread, and those that it starts, see no AVX-512; `false` if the processor
+/// cannot do that (many of AMD's, and some virtual ones).
 pub(crate) fn hide_avx_512() -> bool {
     // SAFETY: the handler has the signature of SA_SIGINFO, and does nothing that a handler may not.
     let installed = unsafe {

@@ -40,7 +40,8 @@ struct Tiles {
 /// Most units of a cube.
 const UNITS: u32 = 256;
 
-/// Most bytes of shared memory that a cube takes: CUDA gives that much without being asked for more.
+/// Most bytes of shared memory that a cube takes: CUDA gives that much without being asked for
+/// more.
 const SHARED: usize = 48 << 10;
 
 impl Tiles {

@@ -12,7 +12,8 @@ const COLUMNS: usize = 32;
 /// Rows that a cube adds side by side.
 const LANES: usize = 8;
 
-/// Rows that are added up before they are added to the others, so that errors grow with fewer of them.
+/// Rows that are added up before they are added to the others, so that errors grow with fewer of
+/// them.
 const RUN: usize = 32;
 
 /// The sum of the rows of each matrix. // x [M, N, D]; result [M, D]

@@ -1,5 +1,5 @@
-//! The data-dependent interpolation on GPUs: two launches and a product forward, four and three products back,
-//! whatever the number of pieces.
+//! The data-dependent interpolation on GPUs: two launches and a product forward, four and three
+//! products back, whatever the number of pieces.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, TensorMetadata as _};

@@ -22,9 +22,8 @@ pub(super) struct NormKernel {
     pub(super) gated: bool,
 }
 
-/// y of x, g, w, b, and the way back. A norm without a gate takes any tensor for g, one without a bias any for b; what
-/// comes back for those means nothing.
-/// // `x, g, y [N, D]; w, b [D]`
+/// y of x, g, w, b, and the way back. A norm without a gate takes any tensor for g, one without a
+/// bias any for b; what comes back for those means nothing. // `x, g, y [N, D]; w, b [D]`
 pub(super) fn norm<B: GpuBackend>(
     norm: NormKernel,
     eps: f32,

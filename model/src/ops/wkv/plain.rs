@@ -93,7 +93,8 @@ pub(super) fn wkv<B: FusedOps>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [
     let stored = k.clone() * (decays.after.clone() + decays.blocks(|i, j| j > i)).exp();
     let added = matmul(flat(stored).swap_dims(1, 2), flat(v.clone())); // [G, K, K]
     let kept = reduce::sum_dim(decays.total.clone(), 1).exp();
-    // Swapped and reshaped it would be wrong on CubeCL: burn-std 0.21's `split_strides` trips over the unit dimension.
+    // Swapped and reshaped it would be wrong on CubeCL: burn-std 0.21's `split_strides` trips over
+    // the unit dimension.
     let kept = kept.reshape([heads_in_all * chunks, size, 1]); // [G, K, 1]
     let by_head = |x: Tensor<B, 3>, columns| x.reshape([heads_in_all, chunks, size, columns]);
     let (added, kept) = (by_head(added, size), by_head(kept, 1));

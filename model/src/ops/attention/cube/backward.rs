@@ -1,4 +1,5 @@
-//! Attention backward: dq by tiles of queries, dk and dv by tiles of keys, each element written once, without atomics.
+//! Attention backward: dq by tiles of queries, dk and dv by tiles of keys, each element written
+//! once, without atomics.
 
 use cubecl::prelude::*;
 

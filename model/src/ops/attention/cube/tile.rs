@@ -1,10 +1,10 @@
 //! What the kernels of attention share: how work is cut, and how 32 units hold a block of scores.
 //!
-//! A cube owns `own` rows (queries, or keys for their gradient), 16 to a *group* of 32 units, and goes over the tiles
-//! of `other` rows that these see. A score block of a group lies in the registers of its units as `mma.m16n8k16` lays
-//! out an accumulator: number 4j + e of lane l is row l/4 + 8·(e/2), column 8j + 2·(l%4) + e%2. So one source serves
-//! tensor cores (CUDA, bf16) and plain multiply-adds (f32 on every device): only `product_nt`, `product_nn` and `quad`
-//! differ.
+//! A cube owns `own` rows (queries, or keys for their gradient), 16 to a *group* of 32 units, and
+//! goes over the tiles of `other` rows that these see. A score block of a group lies in the
+//! registers of its units as `mma.m16n8k16` lays out an accumulator: number 4j + e of lane l is row
+//! l/4 + 8·(e/2), column 8j + 2·(l%4) + e%2. So one source serves tensor cores (CUDA, bf16) and
+//! plain multiply-adds (f32 on every device): only `product_nt`, `product_nn` and `quad` differ.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
@@ -29,7 +29,8 @@ impl Tile {
         self.own as u32 * 2
     }
 
-    /// Vectors from one row in shared memory to the next: one more than a row has, so that columns spread over banks.
+    /// Vectors from one row in shared memory to the next: one more than a row has, so that columns
+    /// spread over banks.
     pub(super) fn stride(&self) -> usize {
         self.size / self.vector + 1
     }
@@ -55,8 +56,8 @@ pub(super) const HIDDEN: f32 = -1e30;
 /// Less than any score that is not hidden, and far more than that.
 pub(super) const LOWEST: f32 = -1e28;
 
-/// `rows` rows of K elements, one every `step` vectors from `first` on; those after the first `count` are the last of
-/// them once more: what comes of them is hidden.
+/// `rows` rows of K elements, one every `step` vectors from `first` on; those after the first
+/// `count` are the last of them once more: what comes of them is hidden.
 #[cube]
 pub(super) fn load_rows<E: Float, N: Size>(
     from: &Tensor<Vector<E, N>>,
@@ -101,7 +102,8 @@ pub(super) fn two<T: Numeric>(of: &Tensor<T>, at: usize, row: usize, rows: usize
     x
 }
 
-/// Two 16×8 blocks of accumulators, number `j` and the next, += the 16×16 block a · the 16×16 block b.
+/// Two 16×8 blocks of accumulators, number `j` and the next, += the 16×16 block a · the 16×16 block
+/// b.
 #[cube]
 pub(super) fn mma_two<E: Float>(
     a: &Array<Vector<E, Const<2>>>,
@@ -186,7 +188,8 @@ pub(super) fn product_nt<E: Float, N: Size>(
     }
 }
 
-/// acc [16, K] += P·B: P [16, other] in the registers of the group that owns rows from `row` on, `other` rows of `b`.
+/// acc [16, K] += P·B: P [16, other] in the registers of the group that owns rows from `row` on,
+/// `other` rows of `b`.
 #[cube]
 pub(super) fn product_nn<E: Float, N: Size>(
     p: &Array<f32>,

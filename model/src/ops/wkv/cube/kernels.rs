@@ -1,10 +1,12 @@
-//! The WKV recurrence of Eagle and Finch, forward and backward, token by token on states in registers (the equations of
-//! ops/wkv.rs). A cube owns a part of one head of one sequence, a unit one column of its state (forward, dv)
-//! or one row (the rest), K numbers each. No exponent above zero, so any decay; no atomics; time and memory linear in T.
+//! The WKV recurrence of Eagle and Finch, forward and backward, token by token on states in
+//! registers (the equations of ops/wkv.rs). A cube owns a part of one head of one sequence, a unit
+//! one column of its state (forward, dv) or one row (the rest), K numbers each. No exponent above
+//! zero, so any decay; no atomics; time and memory linear in T.
 //!
-//! The forward pass keeps the state before each chunk. Backward, per chunk from the last on: forth once more for
-//! S_{t−1}·g_t and the state after each span, then back with G; p (see ops/wkv.rs) is taken anew from both after each
-//! span. dv needs only G by columns: a kernel of its own, which keeps nothing.
+//! The forward pass keeps the state before each chunk. Backward, per chunk from the last on: forth
+//! once more for S_{t−1}·g_t and the state after each span, then back with G; p (see ops/wkv.rs) is
+//! taken anew from both after each span. dv needs only G by columns: a kernel of its own, which
+//! keeps nothing.
 
 use cubecl::prelude::*;
 
@@ -104,7 +106,8 @@ fn zeros(#[comptime] count: usize) -> Array<f32> {
     x
 }
 
-/// ⟨read, S⟩, then S decays by `decays` and gets rows·lane: of a unit that has a column, whose rows have their own.
+/// ⟨read, S⟩, then S decays by `decays` and gets rows·lane: of a unit that has a column, whose rows
+/// have their own.
 #[cube]
 fn step_column(
     s: &mut Array<f32>,
@@ -182,7 +185,8 @@ fn weigh(
     sync_cube();
 }
 
-/// y, the states before the chunks, the last state. // state, last [B, H, K, K], kept [B, H, chunks, K, K]; cubes (H, B, K/units)
+/// y, the states before the chunks, the last state. // state, last [B, H, K, K], kept [B, H,
+/// chunks, K, K]; cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn forward<E: Float>(
     r: &Tensor<Vector<E, Const<4>>>,
@@ -282,8 +286,8 @@ pub(super) fn backward_values<E: Float>(
     }
 }
 
-/// The other gradients. Those of u, and of a constant w, per sequence. // scratch [B, H, chunk/span, K, K], dw [B·T, D]
-/// or [B, D], du [B, D], dstate [B, H, K, K]; cubes (H, B, K/units)
+/// The other gradients. Those of u, and of a constant w, per sequence. // scratch [B, H,
+/// chunk/span, K, K], dw [B·T, D] or [B, D], du [B, D], dstate [B, H, K, K]; cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn backward_keys<E: Float>(
     r: &Tensor<E>,
