@@ -110,9 +110,9 @@ fn python() -> Option<OsString> {
 /// What the script says if it succeeds.
 fn script(python: &OsStr, arguments: &[&OsStr]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/logits.py");
-    let told = Command::new(python).arg(script).args(arguments).output().unwrap();
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    let output = Command::new(python).arg(script).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 

@@ -139,17 +139,12 @@ fn declare(m: &config::Model) -> Declared {
             declare_attend(m, d, att, depth);
         }
     };
-    rwkv::declare(
-        m,
-        time_mix,
-        "time_maa",
-        |d, b| d.past(b, 0.0),
-        |d| {
-            let compressed = m.width / m.compression;
-            d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
-            d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
-        },
-    )
+    let cache = |d: &mut Declare| {
+        let compressed = m.width / m.compression;
+        d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
+        d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
+    };
+    rwkv::declare(m, time_mix, "time_maa", |d, b| d.past(b, 0.0), cache)
 }
 
 fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {

@@ -35,10 +35,8 @@ pub fn fits_gpu(work: &Work, micro_batch: usize, free: u64) -> bool {
 fn of_parameters(work: &Work, micro_batch: usize) -> u64 {
     let model = &work.model;
     let copies = if micro_batch < work.train.batch { 5 } else { 4 };
-    model
-        .parameter_count()
-        .saturating_mul(copies)
-        .saturating_add((model.vocab * model.width) as u64)
+    let embedding = (model.vocab * model.width) as u64;
+    model.parameter_count().saturating_mul(copies).saturating_add(embedding)
 }
 
 /// Numbers in memory for the tokens of a step.
