@@ -74,7 +74,7 @@ pub enum ListenError {
     /// The address is for none of our transports, TCP and QUIC.
     #[error(
         "cannot listen on {address}: neither /ip4/…/tcp/<port> nor /ip4/…/udp/<port>/quic-v1 (or \
-            ip6)"
+         ip6)"
     )]
     Unsupported {
         /// The address as it was configured.

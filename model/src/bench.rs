@@ -1,8 +1,8 @@
 //! Whether a device computes correctly, and how fast: the measurements behind `bench device`.
 //!
-//! [`check()`] is the check at each start on a GPU, with its distances; [`measure`] runs one operator
-//! at any size, forward and backward. The results are plain numbers, and the caller judges them. A
-//! failure on the device is an error only of the call in which it occurs.
+//! [`check()`] is the check at each start on a GPU, with its distances; [`measure`] runs one
+//! operator at any size, forward and backward. The results are plain numbers, and the caller judges
+//! them. A failure on the device is an error only of the call in which it occurs.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -99,7 +99,8 @@ pub fn check(device: Device, family: Family) -> Result<Checked, TrainError> {
     on!(device, place => check_on(&place, family))
 }
 
-/// Runs an operator once and then `repeats` times; fewer, but at least once, if `limit` is exceeded.
+/// Runs an operator once and then `repeats` times; fewer, but at least once, if `limit` is
+/// exceeded.
 ///
 /// # Errors
 /// [`TrainError::Device`], [`TrainError::Lost`]

@@ -117,7 +117,7 @@ pub enum TrainError {
     /// The device failed while it computed, so the contents of its memory cannot be trusted.
     #[error(
         "{device} failed ({what}), and nothing that it computed since is used. If it lacks memory, \
-            choose a smaller --micro-batch, else --device cpu"
+         choose a smaller --micro-batch, else --device cpu"
     )]
     Lost {
         /// The device as it is named in `--device`.

@@ -55,8 +55,8 @@ fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {
 /// The devices that this process has opened, because CubeCL allows each only once.
 static OPENED: Mutex<BTreeMap<usize, WgpuDevice>> = Mutex::new(BTreeMap::new());
 
-/// Opens the device of this number, as burn names it, so that [`watch`] notes its later errors. CubeCL's
-/// own function panics on errors, at opening and later.
+/// Opens the device of this number, as burn names it, so that [`watch`] notes its later errors.
+/// CubeCL's own function panics on errors, at opening and later.
 pub(crate) fn open(number: usize) -> Result<WgpuDevice, DeviceError> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = opened.get(&number) {

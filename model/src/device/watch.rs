@@ -1,10 +1,10 @@
 //! Detects failures on a device.
 //!
 //! CubeCL computes on threads of its own. An operation that fails there (an allocation, a launch, a
-//! kernel that the driver refuses) panics on such a thread. CubeCL catches the panic, logs a warning
-//! and continues with undefined buffers, and burn's `sync` reports success. So panics of those threads
-//! are counted, and results that were computed during one are discarded, with the whole state of the
-//! device.
+//! kernel that the driver refuses) panics on such a thread. CubeCL catches the panic, logs a
+//! warning and continues with undefined buffers, and burn's `sync` reports success. So panics of
+//! those threads are counted, and results that were computed during one are discarded, with the
+//! whole state of the device.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
