@@ -325,7 +325,8 @@ const LOST: f32 = -17.0;
 const WIDE: usize = 4;
 
 simd! {
-    /// Turns w into d = exp(lw), and sets `slope` to d ln d/dw = lw = −exp(w), or to 0 below [`LOST`].
+    /// Turns w into d = exp(lw), and sets `slope` to d ln d/dw = lw = −exp(w), or to 0 below
+    /// [`LOST`].
     pub(super) fn decay<S>(w: &mut [Lanes], slope: &mut [Lanes]) {
         for (w, slope) in w.iter_mut().zip(slope) {
             let (mut decays, mut slopes) = (w.0, slope.0);
@@ -338,8 +339,8 @@ simd! {
         }
     }
 
-    /// Fills the first `count` rows of `to`, each with `size` elements, from rows of `from` that are
-    /// `step` elements apart.
+    /// Fills the first `count` rows of `to`, each with `size` elements, from rows of `from` that
+    /// are `step` elements apart.
     pub(super) fn load<S>(to: &mut PaddedMatrix, count: usize, from: &[f32], size: usize, step: usize) {
         for i in 0..count {
             to.write(i, &from[i * step..][..size]);
