@@ -133,10 +133,10 @@ pub fn read_notices(path: &Path) -> io::Result<Vec<File>> {
         Err(error) => return Err(error),
     }
     let (mut notices, mut rest): (Vec<File>, _) = (Vec::new(), bytes.as_slice());
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length);
-        let split = usize::try_from(length).ok().and_then(|length| after.split_at_checked(length));
-        let Some((notice, after)) = split.filter(|_| length <= NOTICE_BYTES_MAX) else { break };
+    while let Some((length, after)) = rest.split_first_chunk::<4>()
+        && let length @ ..=NOTICE_BYTES_MAX = u32::from_le_bytes(*length)
+        && let Some((notice, after)) = after.split_at_checked(length as usize)
+    {
         notices.push(notice.into());
         rest = after;
     }

@@ -327,7 +327,7 @@ fn outsider(remote: &Multiaddr, dialled: &Multiaddr) -> Option<(IpAddr, Option<M
     }
     let from = host(remote)?;
     // A DNS name is text chosen by an unknown peer, so it is not shown.
-    let at = host(dialled).filter(|_| address::scope(dialled) == Some(Scope::Public));
+    let at = if address::scope(dialled) == Some(Scope::Public) { host(dialled) } else { None };
     let transport = dialled
         .iter()
         .skip(1)

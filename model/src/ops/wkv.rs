@@ -197,11 +197,11 @@ impl<'a> Head<'a> {
     fn load(&self, chunk: &mut Chunk, start: usize) {
         let Inputs { r, k, v, w, .. } = self.inputs;
         chunk.tokens = CHUNK.min(self.shape.tokens - start);
-        let rows = [(&mut chunk.r, r), (&mut chunk.k, k), (&mut chunk.v, v)];
-        rows.into_iter().for_each(|(rows, matrix)| self.copy(matrix, start, chunk.tokens, rows));
-        let Shape { heads, size, .. } = self.shape;
-        if w.len() == heads * size {
-            load(&mut chunk.decay, chunk.tokens, self.channels(w), size, 0);
+        for (rows, matrix) in [(&mut chunk.r, r), (&mut chunk.k, k), (&mut chunk.v, v)] {
+            self.copy(matrix, start, chunk.tokens, rows);
+        }
+        if w.len() == self.shape.width() {
+            load(&mut chunk.decay, chunk.tokens, self.channels(w), self.shape.size, 0);
         } else {
             self.copy(w, start, chunk.tokens, &mut chunk.decay);
         }
@@ -235,13 +235,8 @@ fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
                 state.read_state(kept, size);
                 head.load(chunk, start);
                 let Chunk { r, k, v, decay, .. } = &*chunk;
-                let tokens = Scan {
-                    read: r,
-                    rows: k,
-                    lanes: v,
-                    decay,
-                    orientation: Orientation::RowsAreKeys,
-                };
+                let orientation = Orientation::RowsAreKeys;
+                let tokens = Scan { read: r, rows: k, lanes: v, decay, orientation };
                 scan(tokens, 0..chunk.tokens, Order::Forth, &mut state, y);
                 add_bonus(chunk, u.row(0), y);
                 for t in 0..chunk.tokens {

@@ -92,9 +92,11 @@ impl Trie {
         let mut trie = Self { single, second, entries, children, labels, bytes, ends };
         for first in 0..=255 {
             let node = trie.child(0, first);
-            trie.single[usize::from(first)] = if node == 0 { 0 } else { trie.entries[node] };
-            for second in (0..=255).filter(|_| node != 0) {
-                trie.second[place(first, second)] = trie.child(node, second) as u32;
+            if node > 0 {
+                trie.single[usize::from(first)] = trie.entries[node];
+                for second in 0..=255 {
+                    trie.second[place(first, second)] = trie.child(node, second) as u32;
+                }
             }
         }
         Ok(trie)

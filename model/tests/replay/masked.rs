@@ -60,6 +60,8 @@ extern "C" fn answer(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         (REG_RCX, features.ecx),
         (REG_RDX, features.edx),
     ];
-    features.into_iter().for_each(|(name, value)| registers[name as usize] = i64::from(value));
+    for (name, value) in features {
+        registers[name as usize] = i64::from(value);
+    }
     registers[REG_RIP as usize] += 2;
 }
