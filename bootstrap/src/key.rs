@@ -22,7 +22,7 @@ pub enum KeyError {
         path = path.display()
     )]
     Io {
-        /// The failed action, a verb that stands before the path.
+        /// The failed action, a verb that precedes the path.
         what: &'static str,
         /// The file of the key, inside the data folder.
         path: PathBuf,

@@ -45,7 +45,7 @@ pub const NOTICE_BYTES_MAX: u32 = 8 * 1024 + 16;
 /// The time limit of a whole exchange: 1 MiB over 1 Mbit/s takes 8 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The time limit of the request, which arrives with its stream or right behind it.
+/// The time limit of the request, which arrives with its stream or immediately after it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One signed file, shared by all answers that contain it.
@@ -200,7 +200,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(asked, Some([7; 32]));
-        // The server's answer stands behind the request.
+        // The server's answer follows the request.
         let mut answer = Cursor::new(wire.into_inner());
         answer.set_position(u64::try_from(request.len()).unwrap());
         let one = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_seventeenth_file_and_a_long_one_are_refused() {
-        // The request overwrites the first four bytes; the answer stands behind them.
+        // The request overwrites the first four bytes; the answer follows them.
         let asked = |answer: &[u8]| {
             let wire = [&[0; 4], answer].concat();
             block_on(ask(Cursor::new(wire), None))

@@ -7,7 +7,7 @@
 //! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
 //!
 //! A lost chunk cannot vanish from a stream, so it arrives later, by TCP's time until
-//! retransmission, and all chunks behind it wait. Bytes to or from an address that is cut off are
+//! retransmission, and all later chunks wait. Bytes to or from an address that is cut off are
 //! held back, and the stream ends when that lasts longer than `TCP_USER_TIMEOUT`. The kernel sends
 //! the acknowledgements, so a cut in one direction leaves the other direction intact. A cut does
 //! not prevent new connections, nor does it hide the end of a process, which closes its
@@ -309,7 +309,7 @@ mod tests {
             late += u32::from(arrival == start + second + delay + RETRANSMISSION);
             assert!(arrival >= start + second + delay);
         }
-        // 0.1 is no binary fraction: the last one may fall just short.
+        // 0.1 is not a binary fraction: the last one may fall just short.
         assert!((3..=4).contains(&late), "{late}");
         assert_eq!(shaper.book(Direction::In, 1_000, now).0, now, "the ways are independent");
     }

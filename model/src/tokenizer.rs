@@ -192,7 +192,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Appends the tokens of a text that was cut behind a line break and continues here, without
+    /// Appends the tokens of a text that was cut after a line break and continues here, without
     /// those that the tokenizer adds at the begin of a text.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! A reader passes one part after the other to its caller and keeps none, so a file may be larger
 //! than memory. A document is one string of JSON lines or of a Parquet column, or a whole text. A
-//! long text comes in several parts, each cut behind a line break.
+//! long text comes in several parts, each cut after a line break.
 //!
 //! A record that is not a document (a line that is not JSON, an empty cell of a column) is passed
 //! on as [`Record`], and the caller decides. A file that is damaged as a whole is an error.

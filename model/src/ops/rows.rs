@@ -16,7 +16,7 @@ pub(super) const ROWS: usize = 64;
 pub(super) const ELEMENTS: usize = 1 << 14;
 
 /// Turns a body for element `i` into a function of whole slices of equal length, inputs before the
-/// semicolon and outputs behind it, which runs on all threads.
+/// semicolon and outputs after it, which runs on all threads.
 macro_rules! elementwise {
     ($(
         $(#[$doc:meta])*

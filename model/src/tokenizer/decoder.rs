@@ -98,7 +98,7 @@ impl Decoder {
         text
     }
 
-    /// The text of the tokens that were not shown, as it reads behind those that were.
+    /// The text of the tokens that were not shown, as it reads after those that were.
     fn unshown(&self) -> String {
         let Kind::HuggingFace(inner) = &self.tokenizer.kind else { return String::new() };
         let before = inner.decode(&self.window[..self.shown]);
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(decoder.push(9), " b");
     }
 
-    /// Llama 2 spells unknown text byte by byte, behind a space that is not shown. Bytes that never
+    /// Llama 2 spells unknown text byte by byte, after a space that is not shown. Bytes that never
     /// become a character are marked, and the text continues.
     #[test]
     fn a_character_of_many_tokens_is_held_back_until_it_is_whole() {

@@ -5,7 +5,7 @@
 //! unless the model has them among its own pieces, as a Unigram does; therefore `data tokenize`
 //! removes the token that begins documents from all texts.
 //!
-//! Many files put a space before every text. A text that continues another one is encoded behind a
+//! Many files put a space before every text. A text that continues another one is encoded after a
 //! line break, whose tokens are then removed together with the space.
 
 use serde::Deserialize;
@@ -127,7 +127,7 @@ impl HuggingFace {
         Ok(())
     }
 
-    /// Appends the ids of `text`, which continues behind a line break.
+    /// Appends the ids of `text`, which continues after a line break.
     ///
     /// # Errors
     /// The same as those of [`HuggingFace::encode`].

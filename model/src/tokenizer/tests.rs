@@ -123,7 +123,7 @@ fn a_decoder_goes_on_behind_a_prompt() {
     assert_eq!(bytes().decoder_behind(&[97]).push(98), "b");
 }
 
-/// Pieces of a text that was cut behind line breaks have the same tokens as the whole.
+/// Pieces of a text that was cut after line breaks have the same tokens as the whole.
 #[test]
 fn a_text_goes_on_where_it_was_cut_off() {
     let file = r#"{"version": "1.0",

@@ -126,7 +126,7 @@ pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Comp
     Ok(Computed { logits, loss, gradient, weights })
 }
 
-/// Weights with noise, because a zero weight would make the gradients behind it zero.
+/// Weights with noise, because a zero weight would make the gradients that pass through it zero.
 fn weights_of(specs: &[genesis::Spec]) -> Vec<f32> {
     let mut draw = Draw::new(&[SEED as u8; 32], 0, 0);
     let mut noise = || NOISE * (draw.unit() as f32 - 0.5);

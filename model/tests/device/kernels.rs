@@ -152,7 +152,7 @@ pub(crate) fn assert_the_recurrence_is_its_definition<A: AutodiffBackend + Fused
     }
 }
 
-/// Rows and columns that are no multiples of a tile, and a single row.
+/// Rows and columns that are not multiples of a tile, and a single row.
 pub(crate) fn assert_products_are_their_definition<A: AutodiffBackend + FusedOps>() {
     for [rows, ins, outs] in
         [[1, 1, 1], [1, 64, 7], [5, 3, 7], [130, 33, 65], [64, 128, 96], [3, 500, 2]]

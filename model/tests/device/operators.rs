@@ -89,7 +89,7 @@ fn assert_multi_output<A, O, const N: usize, const M: usize>(
     }
 }
 
-/// One token, sizes that are no multiples of anything, and more channels than a cube has units.
+/// One token, sizes that are not multiples of a block, and more channels than a cube has units.
 pub(crate) fn assert_operators_are_those_of_the_cpu<A: AutodiffBackend + FusedOps>() {
     for [sequences, tokens, heads, size] in
         [[1, 1, 1, 8], [2, 5, 1, 7], [3, 70, 4, 16], [1, 300, 2, 65], [2, 9, 1, 600]]

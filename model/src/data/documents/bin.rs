@@ -1,6 +1,6 @@
 //! Tokens that another program made: numbers of two or four bytes and nothing else.
 //!
-//! The token that begins a document must be among them. Many programs write it behind each document
+//! The token that begins a document must be among them. Many programs write it after each document
 //! instead, which gives the same stream except for the first and the last token.
 //!
 //! The file does not state the width of its tokens, but three signs reveal a wrong width: a

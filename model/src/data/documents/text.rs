@@ -1,6 +1,6 @@
 //! A text file: one document in UTF-8.
 //!
-//! It is read in parts of about a mebibyte, each cut behind a line break, across which a tokenizer
+//! It is read in parts of about a mebibyte, each cut after a line break, across which a tokenizer
 //! joins little. If a mebibyte has no line break, the cut may change a token or two.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
     }
 }
 
-/// Where to cut a full buffer: behind its last line break, else before an incomplete character.
+/// Where to cut a full buffer: after its last line break, else before an incomplete character.
 fn cut(buffer: &[u8]) -> usize {
     if let Some(at) = buffer.iter().rposition(|byte| *byte == b'\n') {
         return at + 1;
