@@ -1,13 +1,14 @@
 //! The operators that models are made of, as an extension of burn's `Backend`.
 //!
 //! An operator is a file here, a `mod` line and a `pub use` line. Its file has the equation and its
-//! source, a *plain form* (a few lines of burn tensor code, which define the operator and are the
-//! reference of its tests), and a hand-written form for CPUs: forward, backward and the kernels
-//! under them. On a GPU the plain form runs, or our own kernels where an operator has some (its
-//! `cube.rs`). On a CPU plain tensor code loses most of the performance to strided copies, so there
-//! each operator is one node of burn's autodiff graph over kernels on slices. An operator is
-//! smaller than a transformer block and larger than an addition: a model still reads as its
-//! equations, and larger operators were measured to be no faster.
+//! source, a *plain form* and a hand-written form for CPUs. The plain form is a few lines of burn
+//! tensor code that define the operator and are the reference of its tests. The hand-written form
+//! has a forward and a backward pass, and the kernels that both use. On a GPU the plain form runs,
+//! or our own kernels where an operator has some (its `cube.rs`). On a CPU plain tensor code loses
+//! most of the performance to strided copies, so there each operator is one node of burn's autodiff
+//! graph over kernels on slices. An operator is smaller than a transformer block and larger than an
+//! addition: a model still reads as its equations, and larger operators were measured to be no
+//! faster.
 //!
 //! A model calls `B::run(Project, [x, w])`, and [`FusedOps`] decides which form runs. There are
 //! three kinds: an [`Operator`] has one output, a [`MultiOutput`] several, and an [`Untracked`] has

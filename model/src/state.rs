@@ -1,10 +1,10 @@
 //! The agreed state as numbers (θ, v) and as pieces of bytes.
 //!
-//! On disk and on the wire, a state is a table of digests followed by its pieces: consecutive
-//! slices of 1 MiB of the parameters θ, then of the outer momentum v, f32 little endian in the
-//! canonical order of the parameters; the last piece of each is short. This file converts between
-//! the numbers and one piece. It refuses numbers that are not finite in both directions, so that a
-//! diverged run is never stored and never accepted.
+//! On disk and on the wire, a state is a table of digests followed by its pieces. Pieces are
+//! consecutive slices of 1 MiB, first of the parameters θ, then of the outer momentum v; the last
+//! piece of each may be shorter. Numbers are f32, little endian, in the canonical order of the
+//! parameters. This file converts between the numbers and one piece. It refuses numbers that are
+//! not finite in both directions, so that a diverged run is never stored and never accepted.
 //!
 //! Other modules own the header, the digests and the files: nothing here names a run or an epoch.
 

@@ -5,11 +5,11 @@
 //! everything that needs the backend's type is a `Session`, and other crates see it as [`Model`]
 //! (weights in and out, logits, loss) or [`Trainer`] (a model and a step).
 //!
-//! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
-//! and the learning rate; it depends neither on the number of threads nor on the x86 processor, if
-//! it has FMA (docs/adr/0014). The batch is cut into micro-batches where memory requires it. The
-//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole
-//! batch up to rounding.
+//! A step is a pure function of the weights, the moments, the seed of the stream, the number of the
+//! step and the learning rate. It depends neither on the number of threads nor on the x86
+//! processor, if that has FMA (docs/adr/0014). The batch is cut into micro-batches where memory
+//! requires it. The gradients of the parts are weighted by their share, so that the sum is the
+//! gradient of the whole batch up to rounding.
 //!
 //! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves a
 //! peer's weights, but its estimate of their gradients' scale stays valid.

@@ -1,6 +1,7 @@
-//! A training step gives the same result on every x86 processor with FMA (docs/adr/0014): 15 steps
-//! of every family, with contractions longer than one slab of the matrix product, have a golden
-//! digest on 1, 2 and 7 threads, and in a process that does not see the AVX-512 of the machine.
+//! A training step gives the same result on every x86 processor with FMA (docs/adr/0014). The tests
+//! take 15 steps of every family, with contractions longer than one slab of the matrix product.
+//! These have a golden digest on 1, 2 and 7 threads, and in a process that does not see the AVX-512
+//! of the machine.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(clippy::expect_used, reason = "helpers of a test fail the test")]

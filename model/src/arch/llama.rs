@@ -148,8 +148,8 @@ fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
-/// of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the
+/// Floating-point operations that one token costs in training, forward and backward. A weight of a
+/// matrix costs 6. The scores and mixtures of attention cost 12·L·D·T, without a discount for the
 /// causal half (as PRIME counts).
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let matrices = declared.specs.iter().skip(1).filter(|spec| spec.shape.len() == 2);

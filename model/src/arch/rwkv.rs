@@ -151,9 +151,10 @@ pub(super) fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Numbers in memory for each token of a training step, without time mixing: for each block's
-/// channel mixing the norm and its input, two mixes, the gate's inputs, and the squared hidden
-/// channels; for the ends the embedding, the norms and the scores; and the largest gradients.
+/// Numbers in memory for each token of a training step, without time mixing. The channel mixing of
+/// each block keeps the norm and its input, two mixes, the inputs of the gate, and the squared
+/// hidden channels. The ends keep the embedding, the norms and the logits. The largest gradients
+/// are added.
 pub(super) fn held_per_token(model: &config::Model) -> usize {
     let channel_mix = 6 * model.width + model.ffn;
     let ends = 3 * model.width + model.vocab;

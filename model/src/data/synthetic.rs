@@ -16,7 +16,7 @@
 //! bigram predictors.
 //!
 //! The word has preferences ("habits") of three depths, so that there is something to learn at
-//! each: in fixed shares, a symbol follows the habits of the whole source, of the last symbol, or
+//! each. In fixed shares, a symbol follows the habits of the whole source, of the last symbol, or
 //! of the last k symbols. The habits of the whole source make some symbols more frequent than
 //! others.
 

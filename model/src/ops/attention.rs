@@ -11,18 +11,18 @@
 //! ```
 //!
 //! In rows with several documents, "all earlier keys" (j ≤ t) means those of the query's own
-//! document (b_t ≤ j ≤ t): a block of queries skips the keys before its first document, and masks
+//! document (b_t ≤ j ≤ t). A block of queries skips the keys before its first document, and masks
 //! the keys of a document for queries of the next.
 //!
-//! One task processes one (sequence, key-value head) in blocks of [`BLOCK`] queries: their scores
-//! against all earlier keys fit into a cache, a plain softmax normalises them, and only lse is
+//! One task processes one (sequence, key-value head) in blocks of [`BLOCK`] queries. Their scores
+//! against all earlier keys fit into a cache, and a plain softmax normalises them. Only lse is
 //! saved for the backward pass, which recomputes P. Memory is O(BLOCK·T) per thread. Query heads
 //! that share a key-value head run in the same task, one after the other, so that their gradients
 //! are added in a fixed order without locks.
 //!
-//! Scores have one row per *key*, so that the queries of a block are adjacent in vector registers:
-//! maximum and sum need no reduction across lanes, and all rows have the same length, independent
-//! of the causal mask.
+//! Scores have one row per *key*, so that the queries of a block are adjacent in vector registers.
+//! Maximum and sum then need no reduction across lanes, and all rows have the same length,
+//! independent of the causal mask.
 
 #[cfg(feature = "cube")]
 mod cube;

@@ -2,8 +2,8 @@
 //! built.
 //!
 //! A view is a window (offset, rows, columns, two strides) into a slice, checked once when it is
-//! created. Transposing, taking a range of rows or splitting off columns cost nothing, so that no
-//! operator packs or copies an operand: queries, keys and values are read from the packed rows of
+//! created. Transposing, taking a range of rows and splitting off columns cost nothing, so no
+//! operator packs or copies an operand. Queries, keys and values are read from the packed rows of
 //! one projection, and heads are written next to each other. [`MatMut`] can be split into disjoint
 //! column windows whose elements interleave in memory. Slices cannot express that; therefore the
 //! views contain pointers, and this file has an unsafe implementation behind a safe interface.

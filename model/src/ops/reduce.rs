@@ -1,11 +1,11 @@
 //! Sums, means and maxima of the plain forms.
 //!
-//! cubek-reduce 0.2, which every CubeCL device uses, silently confuses neighbours in memory with
-//! neighbours of the output when a permuted tensor is reduced along an axis of stride > 1 (its
-//! `launch/utils.rs` counts axes that agree after one that does not). So the input of each of our
-//! reductions is made contiguous. The sums that burn-autodiff computes where a plain form
-//! broadcasts are outside our control; the check of a device at its start would detect errors
-//! there.
+//! cubek-reduce 0.2, which every CubeCL device uses, gives wrong results without an error when a
+//! permuted tensor is reduced along an axis of stride > 1. It confuses neighbours in memory with
+//! neighbours of the output: its `launch/utils.rs` counts axes that agree after one that does not.
+//! So the input of each of our reductions is made contiguous. The sums that burn-autodiff computes
+//! where a plain form broadcasts are outside our control; the check of a device at its start would
+//! detect errors there.
 
 use burn_backend::Backend;
 use burn_tensor::{Int, Tensor, activation};

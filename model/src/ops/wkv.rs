@@ -26,7 +26,7 @@
 //! chunk, and the backward pass runs from there forward once more and then back. Inside a chunk the
 //! recurrence runs token by token. On a CPU, whose L1 cache holds a head's state, that costs 3·K
 //! operations per channel, fewer than the matrix products of a form without states inside the
-//! chunk; and it has no exponent above zero, whatever the decay, so it needs no clamp.
+//! chunk. Its exponents are never above zero, for any decay, so it needs no clamp.
 //!
 //! A state is needed in both orientations. As rows of keys its lanes are values, which suits `q·S`;
 //! as rows of values its lanes are keys, which suits `S·x`. Where both are needed, both are

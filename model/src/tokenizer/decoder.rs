@@ -1,10 +1,10 @@
 //! Converts a stream of tokens back to text.
 //!
 //! If tokens are bytes, a character may need several, and bytes that may begin a character are held
-//! back. If the text of a token depends on the tokens before, as in a Hugging Face file (spaces at
-//! the begin, bytes spread over tokens), a few tokens are decoded twice: without and with the new
-//! one, and the difference is shown. Only tokens since the last complete character are kept, so a
-//! text may be arbitrarily long.
+//! back. In a Hugging Face file the text of a token may depend on the tokens before it (a space at
+//! the beginning, bytes spread over tokens). Then a few tokens are decoded both without and with
+//! the new one, and the difference is shown. Only tokens since the last complete character are
+//! kept, so a text may be arbitrarily long.
 
 use super::{Kind, Tokenizer, letters};
 

@@ -3,10 +3,11 @@
 use crate::arch::Arch;
 use crate::config::Work;
 
-/// Estimates the bytes that training occupies with `micro_batch` sequences at a time: weights,
-/// gradients, two Adam moments, the sum of gradients where a batch is cut, a second gradient of the
-/// embedding while it is summed, and the activations of each token. For seven shapes of a Llama
-/// with 0.1 to 38 M parameters the estimate is 0.93 to 1.02 of the measured memory (CPU, 2026-11).
+/// Estimates the bytes that training occupies with `micro_batch` sequences at a time. They are the
+/// weights, the gradients, two Adam moments and the activations of each token. A batch that is cut
+/// adds the sum of gradients, and a second gradient of the embedding while it is summed. For seven
+/// shapes of a Llama with 0.1 to 38 M parameters the estimate is 0.93 to 1.02 of the measured
+/// memory (CPU, 2026-11).
 #[must_use]
 pub fn held_bytes(work: &Work, micro_batch: usize) -> u64 {
     of_parameters(work, micro_batch).saturating_add(of_tokens(work, micro_batch)).saturating_mul(4)

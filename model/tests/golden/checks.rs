@@ -324,8 +324,8 @@ const GRADIENT: f64 = 1e-4;
 const CURVE: f64 = 1e-3;
 /// Adam divides by the size of a gradient even where the gradient is rounding, so norms vary more
 /// than losses. Measured over ten steps of Finch in f32 (2026-11): 0.8 % with hand-written
-/// operators, 1.2 % with plain ones, 4.2 % with the CUDA source on a CPU; with each weight changed
-/// by up to one rounding (a relative 1.2e-7), 4.9 % and 7.8 % on the CPU.
+/// operators, 1.2 % with plain ones, 4.2 % with the CUDA source on a CPU. If each weight changes by
+/// up to one rounding (a relative 1.2e-7), 4.9 % and 7.8 % on the CPU.
 const NORM: f64 = 0.15;
 const NOTHING: f64 = 1e-6;
 /// The formulas reproduce the initial weights of the reference to 5e-7.

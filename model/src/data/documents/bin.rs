@@ -3,10 +3,10 @@
 //! The token that begins a document must be among them. Many programs write it after each document
 //! instead, which gives the same stream except for the first and the last token.
 //!
-//! The file does not state the width of its tokens, but three signs reveal a wrong width: a
-//! remainder that is not a whole token, a token that the tokenizer does not have, and, if four
-//! bytes are read as two, zeros as every second number. More than 65,536 tokens never have two
-//! bytes.
+//! The file does not state the width of its tokens, but three signs reveal a wrong width. They are
+//! a remainder that is not a whole token, a token that the tokenizer does not have, and, if four
+//! bytes are read as two, zeros as every second number. With more than 65,536 tokens the width is
+//! never two bytes.
 
 use std::path::Path;
 

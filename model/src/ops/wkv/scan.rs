@@ -308,9 +308,9 @@ struct OfToken<'a> {
     slope: &'a [Lanes],
 }
 
-/// The number of tokens between two states that the recurrence keeps for its backward pass: with
-/// heads of 64 channels the kept states take as much memory as two activations, and the states of
-/// all tokens between two of them take 512 KiB of cache.
+/// The number of tokens between two states that the recurrence keeps for its backward pass. With
+/// heads of 64 channels the kept states take as much memory as two activations. The states of all
+/// tokens between two of them take 512 KiB of cache.
 pub const STATE_TOKENS: usize = 32;
 
 /// The number of tokens between two states that the forward pass keeps.

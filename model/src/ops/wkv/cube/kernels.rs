@@ -5,9 +5,9 @@
 //! linear in T.
 //!
 //! The forward pass keeps the state before each chunk. The backward pass goes over the chunks from
-//! the last to the first: it runs forward once more for S_{t−1}·g_t and the state after each span,
-//! then backward with G; p (see ops/wkv.rs) is computed afresh from both after each span. dv needs
-//! only G by columns, so it has its own kernel, which keeps nothing.
+//! the last to the first. In each it runs forward once more for S_{t−1}·g_t and the state after
+//! each span, then backward with G. It computes p (see ops/wkv.rs) afresh from both after each
+//! span. dv needs only G by columns, so it has its own kernel, which keeps nothing.
 
 use cubecl::prelude::*;
 
