@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Series, Voter};
 use super::trust::Admissions;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
 
 /// The reason for which a Regroup leaves out a voter (R12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, PeerId, RunId};
-use crate::sign::Signature;
+use crate::base::id::{Digest, PeerId, RunId};
+use crate::base::sign::Signature;
 
 /// The terms of an invite, which the organiser signs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
