@@ -106,7 +106,7 @@ pub struct Ready {
 /// Paxos' prepare: asks the voters what they voted for, before an attempt from the second on (R7).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Query {
-    /// The series of the attempt.
+    /// The series that the attempt is in.
     pub series: Series,
     /// The attempt (ballot number) that the author wants to propose.
     pub attempt: u64,
@@ -118,7 +118,7 @@ pub struct Query {
 /// gossiped, so that everybody sees who answers (G9). Rosters show those that they rest on (G14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// The series of the attempt.
+    /// The series that the attempt is in.
     pub series: Series,
     /// The log that binds the author: a peer that lost its log is another voter (R19).
     pub log: LogId,
@@ -133,7 +133,7 @@ pub struct Status {
 /// The payload of Paxos' promise that is too long to gossip: sent with a [`Status`] to the peer that asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The series of the attempt.
+    /// The series that the attempt is in.
     pub series: Series,
     /// The attempt that was asked for.
     pub attempt: u64,
@@ -148,7 +148,7 @@ pub struct Report {
 /// Joining the ballot, in Paxos: "I take part in this roster" (R3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Accept {
-    /// The series of the roster.
+    /// The series that the roster is in.
     pub series: Series,
     /// The digest of the accepted roster.
     pub roster: Digest,
@@ -192,25 +192,25 @@ pub struct Refuse {
     pub promised: u64,
     /// What the author committed last.
     pub head: Head,
-    /// The reason of the author.
+    /// The reason, which decides what it costs (G4).
     pub reason: Refusal,
 }
 
 /// "My neighbour in this ring is gone" (R35).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lost {
-    /// The series of the roster.
+    /// The series that the roster is in.
     pub series: Series,
     /// The digest of the ring's roster.
     pub roster: Digest,
-    /// The neighbour that is gone.
+    /// The neighbour that the author has lost.
     pub who: PeerId,
 }
 
 /// Paxos' accepted, a vote: the author holds the whole update (R5). Those of a majority are the certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Done {
-    /// The series of the roster.
+    /// The series that the roster is in.
     pub series: Series,
     /// The digest of the roster that is voted on.
     pub roster: Digest,
@@ -264,9 +264,9 @@ impl Opening {
 /// One committed epoch with everything that proves it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Link {
-    /// The result of the epoch.
+    /// The result, by which the next voters are known.
     pub receipt: Receipt,
-    /// The votes that decided it.
+    /// The votes of a majority that decided it.
     pub certificate: Certificate,
     /// The Regroups of this epoch and parent that led to its series, in order.
     pub openings: Vec<Opening>,
@@ -279,7 +279,7 @@ pub enum Commit {
     Whole(Box<Link>),
     /// Gossiped, for peers that know the roster.
     Short {
-        /// The series of the roster.
+        /// The series that the roster is in.
         series: Series,
         /// The digest of the roster that was voted on.
         roster: Digest,
@@ -321,9 +321,9 @@ pub enum Message {
     Leaving(Leaving),
     Notice(Notice),
     Ground(Ground),
-    /// See [`Opened`].
+    /// The proof that a ring started, see [`Opened`].
     Opened(Opened),
-    /// See [`Prepared`].
+    /// A voter holds a whole update, see [`Prepared`].
     Prepared(Prepared),
 }
 
@@ -379,7 +379,7 @@ impl Message {
     }
 }
 
-/// A question about lineages. The answer is believed by what it proves, whoever sends it.
+/// A question about lineages. An answer is believed by what it proves, not by its author.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// Asks for links from an epoch on, and for the Regroups of the open epoch.
@@ -401,21 +401,21 @@ pub enum Request {
     Ask(Ask),
     /// Bytes of an update from `offset` on, also of the open epoch.
     Update {
-        /// BLAKE3 of the whole update.
+        /// BLAKE3 of all bytes of the update.
         update: Digest,
         /// The first byte that is wanted.
         offset: u64,
     },
     /// Bytes of a checkpoint's header and piece table from `offset` on.
     Table {
-        /// The digest of the state.
+        /// The digest of the state that is stored.
         state: Digest,
         /// The first byte that is wanted.
         offset: u64,
     },
-    /// One piece of a checkpoint.
+    /// The bytes of one piece of a checkpoint.
     Piece {
-        /// The digest of the state.
+        /// The digest of the state that is stored.
         state: Digest,
         /// The number of the piece, from 0.
         index: u32,
@@ -431,21 +431,21 @@ pub enum Request {
     },
     /// Bytes of the run's tokenizer file from `offset` on.
     File {
-        /// BLAKE3 of the whole file.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
         /// The first byte that is wanted.
         offset: u64,
     },
     /// Bytes of the chaining values of a file of the run's data from `offset` on.
     Tree {
-        /// BLAKE3 of the whole file.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
         /// The first byte that is wanted.
         offset: u64,
     },
     /// One piece of a file of the run's data.
     Data {
-        /// BLAKE3 of the whole file.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
         /// The number of the piece, from 0.
         index: u32,
@@ -455,15 +455,15 @@ pub enum Request {
 /// One epoch of a chain, which nobody has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainLink {
-    /// The number of the epoch.
+    /// The number of the epoch, from 1.
     pub epoch: u64,
     /// The digest of the state after it.
     pub state: Digest,
-    /// The digest of its receipt.
+    /// The digest of the epoch's receipt.
     pub r: Digest,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`Ask`], believed by what it proves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// At most [`LINKS_MAX`] links, oldest first.

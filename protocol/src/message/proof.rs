@@ -10,7 +10,7 @@ use crate::base::sign::Signature;
 /// vote needs a quorum of these for its value (R5). A voter sends it once per attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The series of the roster.
+    /// The series that the roster is in.
     pub series: Series,
     /// The digest of the accepted roster.
     pub roster: Digest,
@@ -19,7 +19,7 @@ pub struct Prepared {
 }
 
 /// The proof of a vote that a [`Status`](super::Status) or a [`Join`](super::Join) names. It is sent to the peers that
-/// must believe the vote, and is valid whoever sends it (R8).
+/// must believe the vote, and is valid from any sender (R8).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ground {
     /// The open series of the author.

@@ -20,7 +20,7 @@ pub const MEMBERS_MAX: usize = 256;
 /// A voter: a peer together with its log of votes. With another log it is another voter (R19).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Voter {
-    /// The peer, by its key.
+    /// The peer, named by its public key.
     pub peer: PeerId,
     /// The log of votes that binds it.
     pub log: LogId,
@@ -29,7 +29,7 @@ pub struct Voter {
 /// One member of a roster or receipt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// The peer, by its key.
+    /// The peer, named by its public key.
     pub peer: PeerId,
     /// The log of votes that binds it.
     pub log: LogId,
@@ -54,7 +54,7 @@ pub struct Head {
     pub epoch: u64,
     /// The number of tokens committed on its lineage.
     pub tokens: u64,
-    /// The digest of the state.
+    /// The digest of the committed state.
     pub state: Digest,
 }
 
@@ -253,13 +253,12 @@ pub struct Ranked {
     pub depth: u32,
     /// The attempt of the roster that was voted on.
     pub attempt: u64,
-    /// The digest of the receipt.
+    /// The digest of the receipt voted for.
     pub r: Digest,
 }
 
 /// A vote with its ground (R5): a quorum of its series' voters accepted the roster that was voted on. Where a third may
-/// lie and the roster is free, the quorum is prepared for this value. It proves that the value may have been decided,
-/// whoever shows it.
+/// lie and the roster is free, the quorum is prepared for this value. It proves that the value may have been decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Voted {
     /// The number of Regroups of the epoch before the series.
@@ -283,7 +282,7 @@ impl Voted {
 /// A voter's Status, as a roster shows it: with the roster's series and attempt it is what was signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heard {
-    /// The author of the Status.
+    /// The voter that signed the Status.
     pub voter: Voter,
     /// The highest `Done` of the author in this series.
     pub done: Option<Ranked>,
@@ -297,11 +296,11 @@ pub struct Heard {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "RosterForm", into = "RosterForm")]
 pub struct Roster {
-    /// The series of the ballot.
+    /// The series that the ballot is in.
     pub series: Series,
     /// The attempt (ballot number), from 1.
     pub attempt: u64,
-    /// The voter that proposes it.
+    /// The voter that proposes it, a member too.
     pub proposer: PeerId,
     /// The ring, in order, and the members without a position.
     pub members: Vec<Member>,

@@ -31,7 +31,7 @@ pub struct Regroup {
     pub series: Series,
     /// Its number, which rises with each Regroup of that series.
     pub number: u64,
-    /// The peer that proposes it.
+    /// The peer that proposes it, and signs it.
     pub proposer: PeerId,
     /// The voters of the new series.
     pub members: Vec<Voter>,

@@ -25,7 +25,7 @@ pub struct Terms {
 /// An invite: terms that the organiser of a run has signed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Invite {
-    /// The run that it admits to.
+    /// The run that it admits peers to.
     pub run: RunId,
     /// How many peers it admits, and until when.
     pub terms: Terms,
@@ -40,16 +40,16 @@ pub enum Ticket {
     Invited {
         /// The invite that admits the peer.
         invite: Box<Invite>,
-        /// The peer that joins.
+        /// The peer that joins by it, and no other.
         peer: PeerId,
         /// The signature of the invite's key over run and peer.
         signature: Signature,
     },
     /// A ticket that the organiser signs for a named peer.
     Named {
-        /// The run that it admits to.
+        /// The run that it admits a peer to.
         run: RunId,
-        /// The peer that may join.
+        /// The peer that joins by it, and no other.
         peer: PeerId,
         /// The last epoch that admits by it; 0 means any.
         until_epoch: u64,
@@ -66,7 +66,7 @@ pub enum Clause {
     RevokePeer(PeerId),
     /// Revokes an invite: it admits nobody any more.
     RevokeInvite {
-        /// The key of the invite.
+        /// The key of the revoked invite.
         key: PeerId,
         /// Whether the peers that it admitted are revoked as well.
         admitted: bool,
@@ -80,13 +80,13 @@ pub enum Clause {
 pub struct Attestation {
     /// The epoch that led to the state; greater than that of each attestation before.
     pub epoch: u64,
-    /// The digest of the state.
+    /// The digest of the attested state.
     pub state: Digest,
     /// The digest of the receipt that led to it.
     pub r: Digest,
 }
 
-/// The content of a notice.
+/// What the organiser states with a notice.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Body {
     /// Says which lineage is the run's.
@@ -98,7 +98,7 @@ pub enum Body {
 /// A statement of the organiser after the manifest. Notices are a chain: each names the one before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Notice {
-    /// The run that it is about.
+    /// The run that the notice is about.
     pub run: RunId,
     /// Its number in the chain, from 1.
     pub number: u64,
