@@ -1,40 +1,40 @@
-//! For whom the first attempt does not wait (G5).
+//! The peers for which the first attempt does not wait (G5).
 //!
-//! Whoever lives and is never Ready costs each epoch its whole patience: a newcomer, whose key is free, or a voter whose
-//! machine is slow. So after a wait in vain it is not waited for, each time for twice as many epochs.
+//! A peer that is alive and never Ready costs each epoch its whole patience. It may be a newcomer,
+//! whose key is free, or a voter whose machine is slow. So after each wait without effect it is not
+//! waited for in twice as many epochs.
 
 use std::collections::BTreeMap;
 
 use crate::base::id::PeerId;
 
-/// For whom the first attempt does not wait.
+/// For how many epochs the first attempt does not wait for a peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
-    /// Newcomers, all together.
+    /// One count for all newcomers together, since keys are free.
     pub(super) guests: BackOff,
-    /// Each voter.
     pub(super) voters: BTreeMap<PeerId, BackOff>,
 }
 
-/// For how long somebody is not waited for.
+/// For how long a peer is not waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BackOff {
-    /// Epochs that are left.
+    /// Epochs that are left until it is waited for again.
     out: u32,
-    /// Waits in vain, one after the other.
+    /// Waits without effect, one after the other.
     vain: u32,
 }
 
-/// Nobody is waited for in more than 2 to this many epochs.
+/// The first attempt skips a peer in at most 2 to this power epochs in a row.
 const VAIN_MAX: u32 = 4;
 
 impl BackOff {
-    /// Whether this epoch does not wait.
+    /// Whether the first attempt of this epoch does not wait.
     pub(super) fn is_out(&self) -> bool {
         self.out > 0
     }
 
-    /// An epoch is over, to which somebody `came`, and which somebody `missed`.
+    /// Counts an epoch in which some awaited peer `came`, and some awaited peer `missed` it.
     pub(super) fn count_epoch(&mut self, came: bool, missed: bool) {
         if self.out > 0 {
             self.out -= 1;

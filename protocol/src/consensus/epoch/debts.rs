@@ -1,8 +1,9 @@
-//! Who owes a word (G9): voters that say that they live, and answer neither a Query nor a roster.
+//! The replies that voters have missed (G9): some voters say that they live, and answer neither a
+//! Query nor a roster.
 //!
-//! A heartbeat costs nothing, so it proves no will to take part. Who has owed a word at several deadlines
-//! of one epoch, and for long enough, counts as absent for a Regroup, until it says one. Each peer keeps
-//! its own account; nobody's report counts.
+//! A heartbeat costs nothing, so it proves no will to take part. A voter that has missed a reply at
+//! several deadlines of one epoch, over long enough, counts as absent for a Regroup until it
+//! replies. Each peer keeps its own account; reports of others do not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 
-/// What is owed in the open epoch.
+/// The missed replies of the open epoch, by voter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Debts(BTreeMap<PeerId, Debt>);
 
@@ -18,33 +19,36 @@ pub(super) struct Debts(BTreeMap<PeerId, Debt>);
 struct Debt {
     count: u32,
     since: Time,
-    /// It did answer, that something else binds it.
+    /// Whether it did answer that something else binds it.
     bound: bool,
 }
 
-/// Deadlines at which a voter must have owed a word: one may pass by bad luck, two by a slow line.
+/// Deadlines at which a voter must have missed a reply: one may pass by bad luck, two on a slow
+/// link.
 const DEADLINES: u32 = 3;
 
 impl Debts {
-    /// A deadline passed at which this voter owed a word.
+    /// A deadline passed at which this voter had not replied.
     pub(super) fn owe(&mut self, who: PeerId, now: Time) {
         let debt = self.0.entry(who).or_insert(Debt { count: 0, since: now, bound: false });
         debt.count += 1;
     }
 
-    /// It has said what it owed, or something that costs it as much.
+    /// The voter has sent the reply, or a message that costs it as much.
     pub(super) fn pay(&mut self, who: &PeerId) {
         self.0.remove(who);
     }
 
-    /// It has answered that something else binds it: that may be true, and lasts as long as a ring.
+    /// The voter has answered that something else binds it. That may be true, and lasts as long as
+    /// a ring.
     pub(super) fn defer(&mut self, who: &PeerId) {
         if let Some(debt) = self.0.get_mut(who) {
             debt.bound = true;
         }
     }
 
-    /// Whether it counts as mute: for longer than `grace`, and than `ring` where it says that it is bound.
+    /// Whether it counts as unresponsive: for longer than `grace`, plus `ring` if it says that it
+    /// is bound.
     pub(super) fn is_mute(
         &self,
         who: &PeerId,

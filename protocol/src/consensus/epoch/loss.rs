@@ -1,13 +1,14 @@
-//! Who was reported lost by a neighbour in a ring, and who does not accept (R35, R37).
+//! Which peers a ring neighbour reported lost, and which do not accept (R35, R37).
 //!
-//! One report proves nothing: the link may be broken, or the reporter itself. So who has one report is
-//! asked like everybody else, and its silence is the second opinion; who has two is not waited for.
-//! Whoever is heard after the reports, or answers, lives.
+//! One report proves nothing: the link may be broken, or the reporter itself. So a peer with one
+//! report is asked like any other, and its silence is the second opinion; a peer with two reports
+//! is not waited for. A peer that is heard after the reports, or answers, is alive.
 //!
-//! Who lives and leaves a roster waiting for its Accept, or refuses it, has no place in those that follow
-//! (G4), until it accepts or answers after all, and the second time for the whole epoch: else one peer that
-//! only says that it lives could hold up an epoch for ever. So has whoever alone reports a second loss in
-//! an epoch. What it learnt is carried.
+//! A live peer that leaves a roster waiting for its Accept, or refuses it, has no ring position in
+//! later rosters until it accepts or answers, and the second time in the whole epoch (G4). Else one
+//! peer that only says that it lives could hold up an epoch without end. The same holds for a peer
+//! that alone reports a third loss in an epoch. What such a peer has learnt is carried to the next
+//! epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +16,16 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::time::Time;
 use crate::machine::step::Step;
 
-/// Reports of the open epoch.
+/// Reports and missing accepts of the open epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses {
     lost: BTreeMap<PeerId, Loss>,
-    /// How often each did not accept what named it, and whether it has said something since.
+    /// How often each peer did not accept a roster that named it, and whether it has answered
+    /// since.
     late: BTreeMap<PeerId, Late>,
-    /// The rings that reports ended: who reported whom.
+    /// The rings that reports ended, with their reports.
     rings: BTreeMap<Digest, Spoilt>,
-    /// Who has reported each, in the whole epoch.
+    /// The peers that have reported each peer, in the whole epoch.
     accused: BTreeMap<PeerId, BTreeSet<PeerId>>,
 }
 
@@ -34,7 +36,7 @@ struct Late {
     spoke: bool,
 }
 
-/// A ring that did not end, by those who said so and those whom they lost.
+/// A ring that did not end: the peers that reported it, and the peers that these lost.
 #[derive(Clone, Debug, Default)]
 struct Spoilt {
     by: BTreeSet<PeerId>,
@@ -47,22 +49,23 @@ struct Loss {
     by: BTreeSet<PeerId>,
 }
 
-/// Rosters of an epoch that a peer may leave waiting before it has no place in the rest of it: one of
-/// two that cross is always left.
+/// Rosters of an epoch that a peer may leave waiting before it loses its position for the rest of
+/// the epoch. Of two rosters that cross, each peer leaves one.
 const LATE_MAX: u32 = 2;
 
-/// Losses that a peer may report in an epoch: after the first, the ring keeps it apart from whom it has
-/// reported.
+/// Losses that a peer may report alone in an epoch. After the first, the ring keeps it apart from
+/// the peer that it reported.
 const REPORTS_MAX: usize = 3;
 
-/// Rings that are remembered as lost: as many as an epoch can have before its waits are long.
+/// Lost rings that are remembered: as many as an epoch can have before its waits are long.
 const RINGS_MAX: usize = 64;
 
-/// Peers remembered as lost: as many as rings of a few attempts can have.
+/// Peers remembered as lost: as many as the rings of a few attempts can have.
 const LOSSES_MAX: usize = 1_024;
 
 impl Losses {
-    /// A neighbour of `who` in that ring reports it; reports from before it was heard last count no more.
+    /// A neighbour of `who` in that ring reports it lost. Reports from before it was last heard no
+    /// longer count.
     pub(super) fn report(&mut self, step: &Step<'_>, ring: Digest, who: PeerId, by: PeerId) {
         if self.rings.len() < RINGS_MAX || self.rings.contains_key(&ring) {
             let spoilt = self.rings.entry(ring).or_default();
@@ -82,7 +85,7 @@ impl Losses {
         }
     }
 
-    /// Somebody has heard that `who` was reported lost.
+    /// Another peer says in a Query that `who` was reported lost.
     pub(super) fn hear_of(&mut self, step: &Step<'_>, who: PeerId) {
         if self.lost.len() < LOSSES_MAX {
             self.lost.entry(who).or_insert_with(|| Loss { at: step.now, by: BTreeSet::new() });
@@ -94,7 +97,7 @@ impl Losses {
         self.count(who, false);
     }
 
-    /// This peer refused a roster.
+    /// This peer refused a roster of ours.
     pub(super) fn refuse(&mut self, who: PeerId) {
         self.count(who, true);
     }
@@ -113,7 +116,7 @@ impl Losses {
         }
     }
 
-    /// This peer has answered a question: who refused a roster may accept another one.
+    /// This peer has answered a Query: after it refused a roster, it may accept another one.
     pub(super) fn answers(&mut self, who: &PeerId) {
         self.forget(who);
         if let Some(late) = self.late.get_mut(who) {
@@ -121,14 +124,14 @@ impl Losses {
         }
     }
 
-    /// Whether it has no place: it did not accept a roster of this epoch, and has not spoken since, or did
-    /// so more often than can be bad luck.
+    /// Whether it has no position: it did not accept a roster of this epoch and has not answered
+    /// since, or this happened more often than bad luck explains.
     pub(super) fn is_late(&self, who: &PeerId) -> bool {
         self.late.get(who).is_some_and(|late| !late.spoke || late.count >= LATE_MAX)
     }
 
-    /// Whether it alone has reported losses more often than broken links explain. Where somebody is silent,
-    /// others miss their frames too and say so.
+    /// Whether it alone has reported losses more often than broken links explain. If a peer is
+    /// really silent, other members miss their frames too and report it.
     fn cries(&self, who: &PeerId) -> bool {
         self.cries_alone(who) >= REPORTS_MAX
     }
@@ -137,8 +140,8 @@ impl Losses {
         self.rings.values().filter(|ring| ring.by.len() == 1 && ring.by.contains(who)).count()
     }
 
-    /// The rings that were lost although all who were reported live, but for those that one alone has cried
-    /// about too often.
+    /// The rings that were lost although all reported peers are alive. A ring that one peer alone
+    /// reported does not count, once that peer has reported too often.
     pub(super) fn spoilt(&self, step: &Step<'_>) -> usize {
         let lives = |who: &PeerId| !self.contains(step, who);
         let cried = |ring: &Spoilt| ring.by.len() == 1 && ring.by.iter().all(|by| self.cries(by));
@@ -150,7 +153,7 @@ impl Losses {
         self.accused.get(who).is_some_and(|by| by.len() > 1)
     }
 
-    /// Everybody whom two neighbours have lost in this epoch.
+    /// All peers that two neighbours have lost in this epoch.
     pub(super) fn accused(&self) -> impl Iterator<Item = &PeerId> {
         self.accused.keys().filter(|who| self.is_accused(who))
     }
@@ -160,18 +163,18 @@ impl Losses {
         self.is_late(who) || self.cries(who)
     }
 
-    /// Everybody who has cost this epoch something.
+    /// All peers that have cost this epoch an attempt too often.
     pub(super) fn troubled(&self) -> BTreeSet<PeerId> {
         let all = self.late.keys().chain(self.rings.values().flat_map(|ring| &ring.by));
         all.filter(|who| self.is_trouble(who)).copied().collect()
     }
 
-    /// This peer has answered: what was reported of it is forgotten.
+    /// This peer has answered: reports of its loss are forgotten.
     pub(super) fn forget(&mut self, who: &PeerId) {
         self.lost.remove(who);
     }
 
-    /// Everybody who was reported lost and not heard since.
+    /// All peers that were reported lost and not heard since.
     pub(super) fn all<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
         self.lost.keys().filter(|who| self.contains(step, who))
     }
@@ -182,7 +185,7 @@ impl Losses {
         step.roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
     }
 
-    /// Whether two neighbours say so.
+    /// Whether two neighbours report it, and it was not heard since.
     pub(super) fn confirms(&self, step: &Step<'_>, who: &PeerId) -> bool {
         self.contains(step, who) && self.lost.get(who).is_some_and(|loss| loss.by.len() > 1)
     }

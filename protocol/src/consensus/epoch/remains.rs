@@ -1,4 +1,5 @@
-//! What is left here of the rings of the open epoch: finished chunks, with their owners' words (R10).
+//! The finished chunks of the rings of the open epoch that are stored here, with their owners'
+//! seals (R10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +7,11 @@ use crate::base::id::Digest;
 use crate::message::seal::Seal;
 use crate::message::{CHUNKS_MAX, Finished};
 
-/// Finished chunks of this epoch that we hold, by roster and number.
+/// Finished chunks of this epoch that we have, by roster and number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remains {
     held: BTreeMap<(Digest, u32), Seal>,
-    /// Kept chunks that nobody has delivered to us.
+    /// Chunks that a roster keeps and that nobody has delivered to us.
     undelivered: BTreeSet<(Digest, u32)>,
 }
 
@@ -44,7 +45,7 @@ impl Remains {
         }
     }
 
-    /// Whether nobody has tried in vain to fetch a chunk here.
+    /// Whether no fetch of this chunk has failed here.
     pub(super) fn may_be_had(&self, chunk: &(Digest, u32)) -> bool {
         !self.undelivered.contains(chunk)
     }

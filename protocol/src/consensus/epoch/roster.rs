@@ -1,15 +1,17 @@
-//! Who has a place in a ring: what a proposer gives, and what a voter demands of a roster that somebody else made
-//! (R4, R7, R8, R35, R36, G4–G7, G14, R40).
+//! Which peers have a ring position: what a proposer gives, and what a voter demands of another
+//! voter's roster (R4, R7, R8, R35, R36, G4–G7, G14, R40).
 //!
-//! A proposer decides alone who computes and who votes next. So a voter accepts a free roster only if
+//! A proposer decides alone which peers compute and which vote next. So a voter accepts a free
+//! roster only under these conditions:
 //!
-//! - it names every voter that is alive to it (G6): being late or lost takes a place, never the vote;
-//! - before its patience has ended, all of them have a place (G6): nobody is left out by haste;
-//! - later, a fair share of those have one whose work it has known to be frozen for a while (G6);
+//! - it names every voter that is alive to the acceptor (G6): being late or lost costs the position, never the vote;
+//! - before the acceptor's patience has ended, all of these have a position (G6): no peer is left out by haste;
+//! - later, a fair share of those has one whose Ready the acceptor has known for a while (G6);
 //! - newcomers stay a minority of the old voters, and none is named first (G7).
 //!
-//! Two honest peers have not seen the same, so each demand leaves room for what they may differ in. What
-//! a proposer gives to newcomers is bounded as well (G5): a key is free, a place is not.
+//! Two honest peers have not seen the same, so each demand leaves room for what they may differ in.
+//! What a proposer gives to newcomers is bounded as well (G5): a key is free, a ring position is
+//! not.
 
 use std::collections::BTreeSet;
 
@@ -30,16 +32,16 @@ use super::{Facts, Rule, patience};
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: usize = 2;
 
-/// Of the voters whose work is frozen, one of so many at least has a place.
+/// At least one in this many ready voters must have a ring position.
 const SHARE: usize = 3;
 
-/// Attempts at which newcomers have places: the second only those that accepted the first.
+/// Attempts at which newcomers have positions; at the second, only those that accepted the first.
 const GUEST_ATTEMPTS: u64 = 2;
 
 // ---- what a proposer gives ----------------------------------------------------------------------
 
 /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
-/// without a place (R36). The first one is a voter (G7).
+/// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let sits_out = sits_out(facts, attempt, &facts.me.peer);
     let idle = sits_out || facts.is_going(&facts.me.peer);
@@ -74,8 +76,8 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     }
 }
 
-/// G6: the voters that a roster of ours names beside us, with or without a place: who may still be
-/// there, by what we have heard or by what somebody told us.
+/// G6: the other voters that a roster of ours names, with or without a position: those that may
+/// still be there, by what we have heard or by what another peer reported.
 pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let others = facts.voters().iter().filter(|voter| **voter != facts.me.voter());
     let present = others.filter_map(|voter| {
@@ -94,7 +96,7 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     present.collect()
 }
 
-/// What a roster of ours says of a peer.
+/// What a roster of ours says of a peer: weight 0 if it gets no position.
 pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen) -> Member {
     let beat = &seen.beat;
     let able = is_able(facts, peer, seen) && !sits_out(facts, attempt, peer);
@@ -102,7 +104,7 @@ pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen)
     Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
 }
 
-/// Whether a peer that is Ready can have a place in our roster of that attempt.
+/// Whether a peer that is Ready can have a position in our roster.
 pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
     seen.beat.direct
         && seen.beat.phase != Phase::Behind
@@ -112,24 +114,24 @@ pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
         && !is_excused(facts, peer)
 }
 
-/// G4, G13: whether we have it on record that this peer costs attempts.
+/// G4, G5, G13: whether our own record of this peer's conduct denies it a position.
 fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
     let late = facts.slot.lost.is_trouble(peer) && facts.keeps(Rule::G4);
-    // Two may lie of one: that costs a newcomer its place, not a voter.
+    // Two liars can accuse one peer: that costs a newcomer its position, but not a voter.
     let mute = !facts.names_voter(peer) && facts.slot.lost.is_accused(peer);
     late || (mute && facts.keeps(Rule::G5))
         || ((facts.trouble.is_out(peer) || facts.stalls.is_out(peer)) && facts.keeps(Rule::G13))
 }
 
-/// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
-/// after it the other. Who sits out carries what it learnt.
+/// R40: once rings stall and no peer can be blamed, an even attempt tries one half of the members,
+/// and the odd attempt after it the other half. A peer that sits out carries what it learnt.
 pub(super) fn sits_out(facts: Facts<'_>, attempt: u64, peer: &PeerId) -> bool {
     let key = |k| order(Order::Ring, &facts.law.run, &facts.series().parent, k, peer);
     let in_vain = facts.slot.series.stalled as usize + facts.slot.lost.spoilt(facts.step);
     in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
 }
 
-/// G5, G7: the newcomers of a roster with so many `voters`, of all that could have a place.
+/// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
 pub(super) fn choose_guests(
     facts: Facts<'_>,
     attempt: u64,
@@ -145,7 +147,7 @@ pub(super) fn choose_guests(
     let mut most = if bounded { (voters.len() / 2).max(1) } else { MEMBERS_MAX };
     let idle = !voters.iter().any(|m| m.weight > 0);
     if attempt > GUEST_ATTEMPTS {
-        // Nobody else has work: then one, another one at each attempt.
+        // If no voter has work, one newcomer computes, another one at each attempt.
         most = usize::from(idle);
     } else if attempt > 1 && !idle {
         let accepted = |m: &Member| {
@@ -166,14 +168,14 @@ pub(super) fn choose_guests(
     guests
 }
 
-/// G7: the most newcomers beside so many old voters. They are voters next: where a third may lie, liars among them must
-/// not become a third at once.
+/// G7: the most newcomers in a roster with so many old voters. They are voters next, and where a
+/// third may lie, liars among them must not become a third at once.
 fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
     if facts.law.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
 }
 
-/// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
-/// two says that none joins them.
+/// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
+/// this epoch, or one of the two says that none joins them.
 pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
     let mut apart = facts.slot.broken.clone();
     if !facts.keeps(Rule::R42) {
@@ -190,7 +192,7 @@ pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<(PeerId, Peer
 
 // ---- what a voter demands ----------------------------------------------------------------------
 
-/// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
+/// What every proposer can check before it proposes; breaking it is a fault (R4, R7, R8).
 pub(super) fn check_roster(
     facts: Facts<'_>,
     proposer: PeerId,
@@ -256,7 +258,7 @@ pub(super) fn check_newcomers(facts: Facts<'_>, roster: &Roster) -> Result<(), R
     }
 }
 
-/// G14: whether each Status is its author's, and the value what R8 makes of them.
+/// G14: whether each Status is its author's, and whether the value follows from them by R8.
 pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), RosterFault> {
     if roster.attempt < 2 || !facts.keeps(Rule::G14) || !facts.keeps(Rule::R8) {
         return Ok(());
@@ -287,7 +289,7 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     if lawful { Ok(()) } else { Err(RosterFault::NotTheHighest) }
 }
 
-/// G6: whether a roster of somebody else leaves nobody out.
+/// G6: whether another voter's roster leaves no peer out.
 pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
     if !roster.is_free() || !facts.is_voter() || !facts.keeps(Rule::G6) {
         return Ok(());
@@ -333,16 +335,18 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     if places < ready / SHARE { Err(Refusal::Places) } else { Ok(()) }
 }
 
-/// Whether a voter is so plainly alive that every proposer knows: heard since any loss of it.
+/// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of
+/// its loss.
 fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
-    // R19: one that has lost its log is another voter, or none yet.
+    // R19: a voter that has lost its log is another voter, or none yet.
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
         && facts.place_of(peer, seen) != Place::Coming
         && !facts.slot.lost.contains(facts.step, peer)
 }
 
-/// R20: the place of an earlier start in the ring is gone with the delta.
+/// R20: whether we can still do what a roster expects of us: a position of an earlier start is lost
+/// with its delta.
 pub(super) fn stands_by(facts: Facts<'_>, roster: &Roster) -> bool {
     let lost = |m: &Member| m.weight > 0 && m.incarnation != facts.me.incarnation;
     !(roster.is_free() && roster.member(&facts.me.peer).is_some_and(lost))
@@ -350,8 +354,8 @@ pub(super) fn stands_by(facts: Facts<'_>, roster: &Roster) -> bool {
 
 // ---- whose word counts ------------------------------------------------------------------------
 
-/// G14: those heard who do not contradict themselves, and those who do: their word is no ground for a
-/// value.
+/// G14: the voters heard that do not contradict themselves, and those that do, whose Status is no
+/// ground for a value.
 pub(super) fn without_liars(
     facts: Facts<'_>,
     heard: Vec<Heard>,
@@ -361,7 +365,7 @@ pub(super) fn without_liars(
     heard.into_iter().partition(|h| !lies(h))
 }
 
-/// R8: who withholds what it votes for is not heard, where the rest is a majority.
+/// R8: leaves out the voters that withhold what they vote for, if the rest is a majority.
 pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
     let delivers = |h: &&Heard| !facts.slot.withholds(&h.voter.peer);
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
@@ -369,7 +373,7 @@ pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
     if facts.law.quorum.holds(facts.voters(), names) { rest } else { heard }
 }
 
-/// Who made trouble in the open epoch (G13).
+/// The peers that committed an offence in the open epoch (G13).
 pub(super) fn troubled(facts: Facts<'_>) -> BTreeSet<PeerId> {
     let accused = facts.slot.lost.accused().copied().collect::<BTreeSet<_>>();
     let newcomer = |peer: &PeerId| !facts.names_voter(peer);

@@ -1,9 +1,9 @@
-//! Repair: what a ring that did not end has finished is not computed again (R10, R30–R33).
+//! Salvage: what a ring finished before it failed is not computed again (R10, R30–R33).
 //!
-//! Each member knows which chunks it holds whole, with their owners' words, and says so in its `Report`.
-//! Who proposes a free roster keeps those that it can place: the ring computes the other blocks only,
-//! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
-//! chunk is that of the roster which computed it, for ever.
+//! Each member knows which chunks it holds whole, with their owners' seals, and lists them in its
+//! `Report`. The proposer of a free roster keeps those whose blocks it can place. Then the ring
+//! computes only the other blocks, and every member fetches the kept chunks that it lacks from
+//! their holders. The divisor of a chunk always stays that of the roster which computed it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,16 +23,16 @@ const KEEP_ATTEMPTS_MAX: u64 = 4;
 /// Room that a roster must leave in a gossiped envelope: for signature, author and repeats.
 const ENVELOPE_ROOM: usize = 256;
 
-/// What is said of one chunk: each seal, and who holds what it seals.
+/// What is claimed of one chunk: each seal, with the peers that hold what it seals.
 type Claims = BTreeMap<[u8; SEAL_BYTES], (Seal, Vec<PeerId>)>;
 
-/// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
+/// R10, R32: what a free roster with this ring keeps, of all that the peers heard hold.
 pub(super) fn choose_keep(
     facts: Facts<'_>,
     attempt: u64,
     reports: &BTreeMap<PeerId, Report>,
 ) -> Vec<Keep> {
-    // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
+    // A peer that claims a chunk and does not serve it delays a few attempts, not all.
     if attempt > KEEP_ATTEMPTS_MAX {
         return Vec::new();
     }
@@ -46,7 +46,7 @@ pub(super) fn choose_keep(
             chosen.push((roster, kept));
         }
     }
-    // A ring has something to compute: one without would be a case of its own everywhere.
+    // A ring always computes something; a roster without a ring would be a special case everywhere.
     if covered == Blocks::all(elements) {
         chosen.pop();
     }
@@ -63,7 +63,7 @@ pub(super) fn choose_keep(
     keeps.into_values().collect()
 }
 
-/// Every chunk that is held and can be placed, each with its roster, which is known here.
+/// Every chunk that is held and whose blocks are known, each with its roster.
 fn keepable(
     facts: Facts<'_>,
     attempt: u64,
@@ -107,7 +107,7 @@ fn candidate(
     let mut good =
         claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
     let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
-    // R11: two values of one chunk, both signed, and nothing tells which one is right.
+    // R11: two values of one chunk, both signed, and nothing shows which one is right.
     if good.next().is_some() {
         return None;
     }
@@ -132,7 +132,8 @@ pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
     }
 }
 
-/// R32: whether a roster keeps chunks of rings that opened, and where these stood.
+/// R32: whether a roster keeps only chunks of rings that opened, with the members and blocks that
+/// these had.
 pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
     let elements = facts.law.elements;
     for keep in &roster.keep {
@@ -154,7 +155,8 @@ pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whether we know that the ring of a roster opened (R5): in this series, or in one that it descends from.
+/// Whether we know that the ring of a roster opened (R5): in this series, or in one that it
+/// descends from.
 pub(super) fn has_opened(facts: Facts<'_>, digest: &Digest) -> bool {
     let Some(ballot) = facts.slot.ballots.get(digest) else { return false };
     let Some(roster) = &ballot.roster else { return false };

@@ -1,7 +1,8 @@
-//! Who made trouble in past epochs (G13), as far as we saw it ourselves.
+//! The offences of peers in past epochs (G13), as far as we saw them ourselves.
 //!
-//! Whoever did so in several of the last epochs has no place from us for a while, which doubles each
-//! time. No rule of agreement rests on it: who has no place carries what it learnt, and votes.
+//! A peer with offences in several of the last epochs gets no ring position from us for a while,
+//! which doubles each time. No rule of agreement rests on this: a peer without a position carries
+//! what it learnt, and votes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,39 +11,42 @@ use crate::base::id::PeerId;
 /// What is remembered of past epochs.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
-    /// Epochs with trouble, of the last eight, that cost a peer its place.
+    /// How many of the last eight epochs must have an offence to exclude a peer.
     needed: u32,
     past: BTreeMap<PeerId, Past>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
-    /// The last eight epochs in which it could have a place, the newest one lowest: 1 is trouble.
+    /// The last eight epochs in which it could have a position, the newest one lowest; a set bit is
+    /// an offence.
     epochs: u8,
-    /// How often it has lost its places: the next time is twice as long.
+    /// How often it was excluded; each time is twice as long as the one before.
     times: u32,
-    /// Epochs without a place that are left.
+    /// Epochs for which it is still excluded.
     out: u64,
 }
 
-/// Of what a peer did itself, three of eight epochs cost it its place. Of the rings that it was in when they were
-/// lost, six: whoever sat in the same half had only bad luck (R40).
+/// Offences of a peer itself in 3 of the last 8 epochs exclude it. For shared suspicion, being in
+/// each lost ring, it takes 6: peers in the same half of a ring only had bad luck (R40).
 pub(super) const OWN: u32 = 3;
 pub(super) const SHARED: u32 = 6;
 
-/// A peer is without a place for at most 2 to this many epochs.
+/// A peer is excluded for at most 2 to this power epochs.
 const TIMES_MAX: u32 = 6;
 
-/// Peers that are remembered: as many as a view has. Of more, those that did least are forgotten.
+/// Peers that are remembered: as many as a view has. A full table forgets the peer with the fewest
+/// offences.
 const PEERS_MAX: usize = 1_024;
 
 impl Trouble {
-    /// Nobody has made any; so many epochs `needed`, of eight, cost a peer its place.
+    /// An account without offences; `needed` of eight epochs with one exclude a peer.
     pub(super) fn new(needed: u32) -> Self {
         Self { needed, past: BTreeMap::new() }
     }
 
-    /// An epoch is over in which `made` made trouble, and `took_part` had a chance to.
+    /// Counts an epoch in which the peers in `made` committed an offence, and those in `took_part`
+    /// could have.
     pub(super) fn count_epoch(&mut self, made: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
         for past in self.past.values_mut() {
             past.out = past.out.saturating_sub(1);
@@ -73,17 +77,17 @@ impl Trouble {
         if past.epochs.count_ones() >= needed {
             past.out = 1 << past.times.min(TIMES_MAX);
             past.times = (past.times + 1).min(TIMES_MAX);
-            // One more of the same and it is out again.
+            // One more offence excludes it again.
             past.epochs = (1 << (needed - 1)) - 1;
         }
     }
 
-    /// Whether it gets no place from us now.
+    /// Whether it gets no position from us now.
     pub(super) fn is_out(&self, peer: &PeerId) -> bool {
         self.past.get(peer).is_some_and(|past| past.out > 0)
     }
 
-    /// How many of its last epochs were troubled.
+    /// Its offences, weighed: the recent epochs with one, and its earlier exclusions.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
         self.past.get(peer).map_or(0, |past| past.epochs.count_ones() + self.needed * past.times)
     }
