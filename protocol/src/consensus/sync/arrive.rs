@@ -1,10 +1,11 @@
 //! The way to a verified head: by its updates, or by its checkpoint (R21, R25, R27, R28).
 //!
 //! A short extension of our own head is *replayed*: each update is applied like that of a commit,
-//! and the next one only if its receipt's parent is the state that came out. So what is reached this
-//! way is computed, not believed. A longer way, or another lineage, begins with a checkpoint of the
-//! newest head; by the time it has arrived the run has gone further, and the rest is replayed. An
-//! update is an eighth of a checkpoint, so whoever can follow the run at all arrives.
+//! and the next one only if its receipt's parent is the state that came out. So what is reached in
+//! this way is computed, not believed. A longer way, or another lineage, begins with a checkpoint
+//! of the newest head. By the time it has arrived the run has gone further, and the rest is
+//! replayed. An update is an eighth of a checkpoint, so a peer that can follow the run at all
+//! catches up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,25 +21,25 @@ use crate::machine::step::{Lead, Step};
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
-    /// Who told of it, and when.
+    /// The peer that claimed it, and when.
     from: PeerId,
     told: Time,
     target: Head,
-    /// Where the target stands, as its links prove.
+    /// The rank of the target, as its links prove.
     rank: Rank,
     /// The last common epoch.
     base: u64,
     /// The epochs after it that are not taken yet.
     entries: VecDeque<Entry>,
-    /// What proves the last of them: all, but of a very long way.
+    /// The links of the last of these epochs: of all, except for a very long way.
     links: VecDeque<Link>,
-    /// The receipts among them that admit somebody or carry a notice.
+    /// Receipts that admit a peer or carry a notice.
     pub(super) admitting: Vec<Receipt>,
-    /// How many of the others were served again, and are in the log.
+    /// How many of the other links were fetched again, and are in the log.
     copied: usize,
-    /// Whom those left behind (R14).
+    /// The voters that those links left behind (R14).
     away: BTreeMap<u64, BTreeSet<PeerId>>,
-    /// In which blocks they have spent what is unspent here (R27, R34).
+    /// The blocks in which they have spent what is unspent here (R27, R34).
     spent: Blocks,
 }
 
@@ -60,18 +61,18 @@ impl Way {
         self.entries.len().saturating_sub(self.links.len())
     }
 
-    /// The head after so many epochs of it.
+    /// The head after this many epochs of the way.
     fn head_after(&self, count: usize) -> Option<Head> {
         let Entry { state, tokens, .. } = *self.entries.get(count.checked_sub(1)?)?;
         Some(Head { epoch: self.base.saturating_add(count as u64), tokens, state })
     }
 }
 
-/// So many donors may all skip a state when they write checkpoints; guess.
+/// This many donors may all skip a state when they write checkpoints; guess.
 const FEW_DONORS: usize = 3;
 
 impl State {
-    /// Sets out: by updates if the way extends our head and is short, else by a checkpoint.
+    /// Begins the way: by updates if it extends our head and is short, else by a checkpoint.
     pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
         let most = self.catching_up.unwrap_or(self.config.replay_max);
         step.lead(Lead::Behind(true));
@@ -82,7 +83,7 @@ impl State {
         }));
         let short = way.links.len() <= most && way.bare() == 0;
         if way.base == self.head.epoch && short {
-            // The next way must be shorter, or the run is faster than its updates come here.
+            // The next way must be shorter; if not, the run is faster than its updates arrive here.
             let fewer = way.links.len().saturating_sub(1);
             self.catching_up = Some(fewer.max(self.config.replay_max));
             self.replay(step, way);
@@ -107,8 +108,8 @@ impl State {
         let next = way.links.front().map(|link| &link.receipt);
         let theirs = next.map_or(way.target.state, |receipt| receipt.series.parent);
         if theirs != self.head.state {
-            // The receipts up to here are ours too: one of the machines has computed wrongly (R26). What
-            // comes after the last of them, nobody has signed.
+            // The receipts up to here are ours too, so one of the machines has computed wrongly
+            // (R26). Nobody has signed the state after the last of them.
             if next.is_some() || !self.law.keeps(Rule::G12) {
                 self.tell_diverged(step, way.from, self.head.state, theirs);
             }
@@ -123,13 +124,13 @@ impl State {
         self.pursuit = Some(Pursuit::Replay(way));
     }
 
-    /// Whether the outer step under way is one of ours.
+    /// Whether the outer step under way is part of a replay.
     #[must_use]
     pub fn is_replaying(&self) -> bool {
         matches!(self.pursuit, Some(Pursuit::Replay(_)))
     }
 
-    /// Whether a replay goes on with this update.
+    /// Whether a replay continues with this update.
     #[must_use]
     pub fn needs(&self, update: &Digest) -> bool {
         let Some(Pursuit::Replay(way)) = &self.pursuit else { return false };
@@ -152,7 +153,7 @@ impl State {
         self.take_step(step, way);
     }
 
-    /// R25: nobody serves the next update; its checkpoint may still be had.
+    /// R25: no peer serves the next update; its checkpoint may still be served.
     pub(super) fn on_update_missing(&mut self, step: &mut Step<'_>, update: &Digest) {
         if !self.needs(update) {
             return;
@@ -160,7 +161,8 @@ impl State {
         let Some(Pursuit::Replay(mut way)) = self.pursuit.take() else { return };
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
-            // What the steps so far have spent is given up already; what is learnt from here on is not (S4).
+            // What the steps so far have spent is given up already; what is learnt from here on is
+            // not (S4).
             let none = Blocks::default();
             way.spent =
                 way.links.iter().fold(none, |all, link| all.and(&self.spent(&link.receipt)));
@@ -178,8 +180,8 @@ impl State {
         self.copy(step, way);
     }
 
-    /// Asks for the next links that are in memory no more; then for the checkpoint. What is in the log by then
-    /// counts once the checkpoint is here.
+    /// Asks for the next links that are no longer in memory, and then for the checkpoint. Links
+    /// that are in the log by then count once the checkpoint is loaded.
     fn copy(&mut self, step: &mut Step<'_>, way: Way) {
         if way.copied < way.bare() {
             let from =
@@ -199,7 +201,7 @@ impl State {
         self.pursuit = Some(Pursuit::Load(way));
     }
 
-    /// Links of a lineage that is judged already have come again: their digests tell them.
+    /// Takes links of a verified lineage that were fetched again; their digests identify them.
     pub(super) fn on_copied(
         &mut self,
         step: &mut Step<'_>,
@@ -229,24 +231,24 @@ impl State {
         self.copy(step, way);
     }
 
-    /// Who may serve the checkpoint that is on its way; `None` while none is. More of them are heard as it
-    /// comes in.
+    /// The peers that may serve the checkpoint being fetched; `None` while none is. Their number
+    /// can grow while it arrives.
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.pursuit {
-            // An attestation that has come since may have made our own lineage the greater one.
+            // A new attestation may have made our own lineage the greater one.
             Some(Pursuit::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),
             Some(Pursuit::Load(way)) => Some(self.serving(step, way)),
             _ => None,
         }
     }
 
-    /// Where the target stands by the notices that are known by now.
+    /// The rank of the target by the notices that are known now.
     fn rank_of(&self, way: &Way) -> Rank {
         self.rank_within(way, &way.target, way.entries.len())
     }
 
-    /// Where a head stands that lies on the way after so many epochs.
+    /// The rank of a head that lies on the way after this many epochs.
     fn rank_within(&self, way: &Way, target: &Head, count: usize) -> Rank {
         let Way { base, entries, .. } = way;
         let lies = |_, attestation: &Attestation| match attestation
@@ -264,9 +266,10 @@ impl State {
         target.rank(self.highest(lies))
     }
 
-    /// R28: ends the way earlier: at the state whose checkpoint has come in part, which is tried once; else at
-    /// the newest one that a donor has on disk, since a state that is only in memory may be gone before it is
-    /// fetched. What is left of the way must still lead to a greater head than ours (S3).
+    /// R28: ends the way earlier: at the state of whose checkpoint a part is stored, which is tried
+    /// once. Else at the newest one that a donor has on disk, since a state that is only in memory
+    /// may be gone before it is fetched. The shorter way must still lead to a greater head than
+    /// ours (S3).
     fn shorten(&mut self, step: &Step<'_>, way: &mut Way) {
         let count = match self.partial.take() {
             Some(state) => {
@@ -285,8 +288,9 @@ impl State {
         (way.target, way.rank) = (target, rank);
     }
 
-    /// How many epochs of the way lead to the newest checkpoint that a donor has on disk. Of many donors some
-    /// have written the target itself by the time it is asked for, while one alone may skip it.
+    /// How many epochs of the way lead to the newest checkpoint that a donor has on disk; `None`
+    /// among many donors. Of these some write the target itself before it is asked for, while one
+    /// alone may skip it.
     fn count_served(&self, step: &Step<'_>, way: &Way) -> Option<usize> {
         let donors = self.serving(step, way);
         if donors.len() > FEW_DONORS {
@@ -306,7 +310,7 @@ impl State {
         let bare = way.bare();
         let Way { entries, links, away, admitting, .. } = way;
         if bare > 0 {
-            // Those in memory are the last of our lineage.
+            // The links in memory must be the last of our lineage.
             self.links.clear();
         }
         self.forkable.extend(away);
@@ -325,7 +329,7 @@ impl State {
         self.arrive(step);
     }
 
-    /// Goes one epoch on.
+    /// Moves our head one epoch on.
     fn extend(&mut self, step: &mut Step<'_>, link: Link, state: Digest) {
         let tokens = self.head.tokens.saturating_add(link.receipt.tokens());
         let epoch = self.head.epoch.saturating_add(1);
@@ -335,7 +339,7 @@ impl State {
         self.push(Arc::new(link), head);
     }
 
-    /// Goes on from the head that is reached.
+    /// Lets the epoch machine go on from the head that is reached.
     fn arrive(&mut self, step: &mut Step<'_>) {
         self.mark(step);
         let (head, voters, median) = self.tip();
@@ -344,7 +348,7 @@ impl State {
         self.wait_for_attested(step);
     }
 
-    /// Gives up what lies beyond the last common epoch, and says so.
+    /// Gives up what lies beyond the last common epoch, and reports it.
     fn rewind(&mut self, step: &mut Step<'_>, way: &Way) {
         let (base, theirs) = (way.base, way.target);
         let undone = self.head.epoch.saturating_sub(base);
@@ -363,7 +367,7 @@ impl State {
         self.head = self.head_at(base).unwrap_or(self.head);
     }
 
-    /// R25: nobody serves the checkpoint, so we go on with our own lineage until somebody may.
+    /// R25: no peer serves the checkpoint, so we go on with our own lineage until one may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         let failed =
             |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
@@ -378,13 +382,14 @@ impl State {
         step.lead(Lead::Behind(self.awaits_attested()));
     }
 
-    /// Who may serve what leads to a head: first who told of it, until a later heartbeat of it shows another
-    /// one; then the living who are there, or have gone on from there.
+    /// The peers that may serve what leads to a head. First comes the peer that claimed it, until a
+    /// later heartbeat shows another head; then live peers that are there, or have gone on from
+    /// there.
     fn serving(&self, step: &Step<'_>, way: &Way) -> Vec<PeerId> {
         let beyond = |seen: &Seen| {
             seen.beat.head.epoch > way.target.epoch && self.claimed_by(seen) > way.rank
         };
-        // Its answer may overtake the heartbeats before it.
+        // Its answer may arrive before its earlier heartbeats.
         let is_news = |seen: &Seen| seen.heard > way.told + step.roll.heartbeat;
         let serves = |peer: &PeerId, seen: &Seen| {
             (*peer == way.from && !is_news(seen)) || seen.beat.head == way.target || beyond(seen)

@@ -1,7 +1,8 @@
-//! Lineages that parted from ours: where, what of that is proven, and what people are told (R26, G11, G12).
+//! Lineages that parted from ours: where they parted, what of that is proven, and what is reported
+//! (R26, G11, G12).
 //!
-//! What a peer answers about a chain is signed by nobody. So it only says where to look: `fork` and
-//! `diverged` are told once a link of that lineage verifies.
+//! What a peer answers about a chain is signed by nobody, so it only says where to look. `fork` and
+//! `diverged` are reported once a link of that lineage verifies.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ fn remember(states: &mut BTreeSet<Digest>, state: Digest) -> bool {
 }
 
 impl State {
-    /// R26: the first epoch in which two chains differ.
+    /// R26: finds the first epoch in which two chains differ.
     pub(super) fn on_chain(
         &mut self,
         step: &mut Step<'_>,
@@ -65,7 +66,8 @@ impl State {
         }
         let claimed = self.claimed_on(step, (&from, &target), first_epoch, chain);
         let exceeds = self.is_greater(&claimed);
-        // Else it has parted since it told of its head, and the next one will show where.
+        // If not, its author has changed its lineage since its claim, and its next head will show
+        // where.
         let parts = mine.is_some() && ours(target.epoch) != Some(target.state);
         self.note_claim(step, from, [&target, &target], claimed);
         if exceeds || parts {
@@ -73,8 +75,8 @@ impl State {
         }
     }
 
-    /// It has followed us since, and its head is all that tells of where it was. It has signed that: who is
-    /// named with us is believed, now and then.
+    /// Its author follows our lineage again, and only its earlier head shows where it was. The
+    /// author has signed that head: one that our receipts name is believed, once in a while.
     fn on_withdrawn(&mut self, step: &mut Step<'_>, from: PeerId, target: Head) {
         if self.is_greater(&self.claimed_in(step, &from, &target)) {
             self.note_nowhere(step, from, target.state);
@@ -92,8 +94,9 @@ impl State {
         self.remember(target.state);
     }
 
-    /// An equal receipt, and another state after it. What follows on that state was signed by those who
-    /// have it; of its last state its author alone can speak, if the receipt names it.
+    /// The receipts are equal, and the states after them differ. If links follow on the other
+    /// state, the voters that have it signed them. For a last state only its author can speak, if
+    /// the receipt names it.
     fn on_diverged(
         &mut self,
         step: &mut Step<'_>,
@@ -126,7 +129,7 @@ impl State {
         }
     }
 
-    /// R26: another lineage exists; so many epochs of ours are undone for it.
+    /// R26: reports another lineage, and how many of our epochs are undone for it.
     pub(super) fn tell_fork(
         &mut self,
         step: &mut Step<'_>,
@@ -140,7 +143,7 @@ impl State {
             step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone, held: false }));
         }
         if undone > 0 {
-            // Others who still stand where we stood are no other fork.
+            // Peers that still stand where we stood are no other fork.
             self.remember(mine.state);
         }
     }
@@ -154,9 +157,10 @@ impl State {
         self.config.follow == Some(*state)
     }
 
-    /// G11: whether a verified greater lineage undoes so much of ours, or was signed by so few, that a person has to
-    /// decide. A hiccup of the network ends soon, and the voters on its other side have signed what came next; one
-    /// voter that mints an old lineage has neither.
+    /// G11: whether a verified greater lineage undoes so much of ours, or was signed by so few
+    /// voters, that a person has to decide. A short split of the network ends soon, and the voters
+    /// on its other side have signed what came next. Neither is true if one voter mints an old
+    /// lineage.
     pub(super) fn is_held(
         &mut self,
         step: &mut Step<'_>,
@@ -165,14 +169,14 @@ impl State {
     ) -> bool {
         let base = judged.base.epoch;
         let undone = self.head.epoch.saturating_sub(base);
-        // The organiser is a person too.
+        // An attestation is the organiser's decision, which counts like that of a person.
         let chosen = self.follows(&target.state)
             || self.proven(&target, judged).attested > self.attested()
             || judged.entries.iter().any(|entry| self.follows(&entry.state));
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.config.undo_max;
         let signed = match base {
-            // Nobody has voted on genesis: friends who founded apart meet.
+            // Nobody has voted on genesis, so friends who founded apart can meet.
             0 => small,
             _ => judged.is_signed() && (small || recent(DAY)),
         };

@@ -1,7 +1,8 @@
-//! A lineage that is being judged, link by link: whatever its length, little of it is in memory (G11, G12).
+//! A lineage is verified link by link: whatever its length, little of it is in memory (G11, G12).
 //!
-//! Of each link an [`Entry`] stays, and of the last ones as many as fit [`LINKS_BYTES_MAX`]. Whoever follows
-//! a longer lineage is served its earlier links again, and knows them by their digests (`arrive`).
+//! Each link leaves an [`Entry`], and the last links themselves stay, as many as fit
+//! [`LINKS_BYTES_MAX`]. A peer that follows a longer lineage fetches its earlier links again, and
+//! knows them by their digests (`apply`).
 
 use super::pursuit::{Before, Judged};
 use super::{Digest, Entry, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
@@ -21,7 +22,7 @@ impl State {
     ) -> Result<(), Fault> {
         let Some(before) = &judged.before else { return Ok(()) };
         let first = judged.entries.is_empty();
-        // What its voters signed; the first link is held against the state of the base.
+        // The voters signed this; the first link is compared with the state of the base.
         let epoch = judged.reached().saturating_add(1);
         let parent = if first { judged.base.state } else { link.receipt.series.parent };
         let weight_max = match self.law.keeps(Rule::G11) {
@@ -54,7 +55,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps a link in memory, and as many before it as there is room for.
+    /// Adds a link to those in memory, and drops the oldest ones beyond the bound.
     fn keep_link(&self, judged: &mut Judged, link: &Link) {
         let bytes = wire::canonical(link).len();
         judged.bytes = judged.bytes.saturating_add(bytes);
@@ -68,7 +69,7 @@ impl State {
         }
     }
 
-    /// Drops what we have taken ourselves since we asked.
+    /// Drops the epochs that we have taken ourselves since we asked, and counts them.
     pub(super) fn skip_ours(&self, judged: &mut Judged) -> usize {
         let mut count = 0;
         while let Some(first) = judged.entries.front() {
@@ -86,7 +87,7 @@ impl State {
         count
     }
 
-    /// Notes when our head is where, now and then.
+    /// Notes where our head is, if the last mark is old enough.
     pub(super) fn mark(&mut self, step: &mut Step<'_>) {
         if let Some(mark) = self.marks.mark(step.now, self.head.epoch) {
             step.put(Output::Log(mark));

@@ -1,4 +1,4 @@
-//! The one open question: what was asked, and what its answer leads to.
+//! Catching up: the one open question about a greater head, and what its answer leads to.
 
 use std::collections::VecDeque;
 
@@ -13,37 +13,39 @@ use crate::base::rule::Rule;
 use crate::machine::output::Output;
 use crate::machine::step::{Lead, Step};
 
-/// What is being found out.
+/// What is being asked or fetched about a lineage.
 #[derive(Clone, Debug)]
 pub(super) enum Pursuit {
-    /// The links from a common epoch to a head; it was asked for because of the one that is sought.
+    /// The links from a common epoch to a head. `sought` is the head because of which we asked; the
+    /// answer may bring a newer one.
     Lineage { from: PeerId, sought: Head, judged: Box<Judged> },
-    /// Where a lineage parts from ours.
+    /// The chain that shows where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
-    /// The links of a verified lineage that are in memory no more, from the one who is asked for them.
+    /// The links of a verified lineage that are no longer in memory, from the peer that was asked
+    /// for them.
     Copy(PeerId, Way),
-    /// A verified head's updates.
+    /// The updates that lead to a verified head.
     Replay(Way),
-    /// A verified head's checkpoint.
+    /// The checkpoint of a verified head.
     Load(Way),
 }
 
-/// Whoever serves links more slowly than this, in bytes a second, counts as silent (G12).
+/// A peer that serves links more slowly than this, in bytes a second, counts as silent (G12).
 const RATE_MIN: u64 = 8_000;
 
 /// What a receipt says of the epoch after it.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
-    /// Who votes.
+    /// The voters that decide it.
     pub(super) voters: Vec<Voter>,
-    /// The median weight, which bounds the weights.
+    /// The median weight of the receipt, which bounds the next weights (G11).
     pub(super) median: Option<u64>,
-    /// Who is in; `None` in open runs.
+    /// The ledger then; `None` in open runs.
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
 impl Before {
-    /// The epoch after genesis.
+    /// The epoch after genesis, of which no receipt speaks.
     pub(super) fn founding(founders: &[Voter], ledger: Option<Arc<Ledger>>) -> Self {
         Self { voters: founders.to_vec(), median: None, ledger }
     }
@@ -58,34 +60,36 @@ impl Before {
     }
 }
 
-/// A lineage that is being judged, from a common epoch on.
+/// A lineage that is being verified, from a common epoch on.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
-    /// The last common epoch; of a lineage that has diverged, with the state that is said of it.
+    /// The last common epoch. For a lineage that has diverged, it has the state that its author
+    /// claims.
     pub(super) base: Head,
-    /// Our own state after the base, where another one is said to follow from an equal receipt.
+    /// Our own state after the base, if another one is claimed to follow from an equal receipt.
     pub(super) diverged: Option<Digest>,
-    /// Whether a chain told of this base: then the links that follow on it fit it.
+    /// Whether a chain named this base: then the links that follow on it fit it.
     pub(super) by_chain: bool,
-    /// Of each link; the state after the last one is not known.
+    /// One for each verified link. The state after the last one is not known.
     pub(super) entries: VecDeque<Entry>,
-    /// The last of them.
+    /// The last of its links; older ones are dropped beyond [`super::LINKS_BYTES_MAX`].
     pub(super) links: VecDeque<Link>,
-    /// The receipts among them that admit somebody or carry a notice, which the organiser has signed.
+    /// Receipts that admit a peer or carry a notice; the organiser has signed these.
     pub(super) admitting: Vec<Receipt>,
-    /// What the last link says of the epoch after it; `None` where the base's own link is to be served
-    /// first, since it is in memory no more.
+    /// What the last link says of the epoch after it. `None` if the base's own link has to be
+    /// fetched first, since it is no longer in memory.
     pub(super) before: Option<Before>,
-    /// The voters of the common epoch that have signed none of its links yet, and how many have (G11).
+    /// The voters of the common epoch that have signed none of its links yet, and how many have
+    /// (G11).
     pub(super) unsigned: Vec<Voter>,
     pub(super) signed_count: usize,
     /// Whether it has a Regroup that ours has not.
     pub(super) is_regrouped: bool,
-    /// In which blocks it has spent what is unspent here.
+    /// The blocks in which it has spent what is unspent here.
     pub(super) spent: Blocks,
     /// Bytes of the links in memory.
     pub(super) bytes: usize,
-    /// Bytes that have come, since when.
+    /// Bytes that have arrived in all, counted from `since` on.
     pub(super) came: u64,
     since: Time,
 }
@@ -120,18 +124,18 @@ impl Judged {
         self.base.epoch.saturating_add(self.entries.len() as u64)
     }
 
-    /// Tokens committed by then.
+    /// Tokens committed up to that epoch.
     pub(super) fn tokens(&self) -> u64 {
         self.entries.back().map_or(self.base.tokens, |last| last.tokens)
     }
 
-    /// Whether it comes so slowly that somebody else is asked.
+    /// Whether it arrives so slowly that another peer is asked.
     pub(super) fn is_slow(&self, step: &Step<'_>) -> bool {
         let length = step.now.since(self.since);
         length >= step.roll.grace && self.came < length.as_secs().saturating_mul(RATE_MIN)
     }
 
-    /// The state after the last link is only said.
+    /// Sets the state after the last link, which no link proves.
     pub(super) fn end_at(&mut self, state: Digest) {
         self.entries.iter_mut().next_back().into_iter().for_each(|last| last.state = state);
     }
@@ -150,8 +154,8 @@ impl State {
         self.ask_links(step, (from, sought), judged);
     }
 
-    /// Asks for what follows on the epoch at which a lineage parts from ours, as a chain has told; or on a
-    /// state that is said to follow from an equal receipt, beside ours.
+    /// Asks for what follows on the epoch at which a lineage parts from ours, according to a chain;
+    /// or on a state that is claimed to follow from an equal receipt, beside ours.
     pub(super) fn ask_parted(
         &mut self,
         step: &mut Step<'_>,
@@ -167,7 +171,7 @@ impl State {
         self.ask_links(step, (from, sought), judged);
     }
 
-    /// Asks for the links after those that are judged.
+    /// Asks for the links after those that are verified.
     fn ask_links(&mut self, step: &mut Step<'_>, (from, sought): (PeerId, Head), judged: Judged) {
         let from_epoch = judged.reached().saturating_add(u64::from(judged.before.is_some()));
         let judged = Box::new(judged);
@@ -193,7 +197,7 @@ impl State {
         step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
 
-    /// Whether links of the lineage that is asked for have come and verify.
+    /// Whether links of the lineage that we ask for have arrived and verify.
     pub(super) fn has_verified(&self) -> bool {
         matches!(&self.pursuit, Some(Pursuit::Lineage { judged, .. }) if !judged.entries.is_empty())
     }
@@ -223,7 +227,7 @@ impl State {
             ) => {
                 let greater = |head| self.is_greater(&self.claimed_in(step, &from, head));
                 if greater(&sought) && !greater(head) {
-                    // It has told of a head that it does not have.
+                    // It has claimed a head that it does not have.
                     self.note_in_vain(step, from);
                 }
                 let told = Reply { from, head: *head, sought, openings, open, majority };
@@ -240,7 +244,7 @@ impl State {
                 self.note_in_vain(step, from);
                 step.put(Output::Fault(from, Fault::Answer(AnswerFault::OtherQuestion)));
             }
-            // R25: its head may be a lie, or it has died; others may have it too.
+            // R25: its head may be a lie, or it has died; others may have the head too.
             (_, None) => self.note_in_vain(step, from),
         }
     }
@@ -270,7 +274,7 @@ impl State {
         let fits = |link: &Link| link.receipt.series.parent == base.state;
         if judged.entries.is_empty() && more.first().is_some_and(|link| !fits(link)) {
             match judged.by_chain {
-                // What it says now is not what it said of its chain.
+                // Its links contradict its chain.
                 true => self.note_in_vain(step, from),
                 false => self.ask_chain(step, from, target),
             }
@@ -299,7 +303,8 @@ impl State {
         self.on_judged(step, told, judged, more.is_empty());
     }
 
-    /// Whether a lineage is looked at only to prove that it exists, which its first link does; tells of it.
+    /// Whether a lineage is verified only to prove that it exists, which its first link does; if
+    /// so, reports it.
     fn is_proof(&mut self, step: &mut Step<'_>, told: &Reply<'_>, judged: &Judged) -> bool {
         let Some(Entry { r, .. }) = judged.entries.front().copied() else { return false };
         let Reply { from, sought, head: target, .. } = *told;
@@ -317,7 +322,7 @@ impl State {
         }
         self.note_claim(step, from, [&sought, &target], claimed);
         let parted = self.entry(first_epoch).is_some_and(|mine| mine.r != r);
-        // Its head may have moved since it told of the other one, and so may ours.
+        // Both heads may have moved since the claim.
         if parted && self.state_after(target.epoch) != Some(target.state) {
             self.tell_fork(step, first_epoch, target, 0);
         }
@@ -325,7 +330,8 @@ impl State {
         true
     }
 
-    /// The head's tokens come first: a lineage that does not lead there is not fetched to its end (G12).
+    /// The tokens of the head come first: a lineage that does not lead there is not fetched to its
+    /// end (G12).
     fn on_judged(
         &mut self,
         step: &mut Step<'_>,
@@ -352,11 +358,11 @@ impl State {
         self.ask_links(step, (from, sought), judged);
     }
 
-    /// A verified greater head: R23, R24, R16.
+    /// R16, R23, R24: follows a verified greater head.
     fn follow(&mut self, step: &mut Step<'_>, told: &Reply<'_>, mut judged: Judged) {
         let Reply { from, head: target, open, .. } = *told;
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
-        // Whoever is two epochs behind does not wait for the update of the first one alone.
+        // A peer that is two epochs behind does not wait for the update of the first one alone.
         let Open { decided, applying, .. } = open;
         let proven = self.proven(&target, &judged);
         if !self.is_greater(&proven) {
@@ -381,7 +387,8 @@ impl State {
         }
         let undone = self.head.epoch.saturating_sub(judged.base.epoch);
         if skipped > 0 && undone > self.config.undo_max {
-            // Who signed the first link beyond ours is not known: it is asked for anew.
+            // We do not know which voters signed the first link beyond ours, so the lineage is
+            // asked for anew.
             return;
         }
         if self.is_held(step, (from, target), &judged) {
@@ -400,8 +407,8 @@ impl State {
         self.set_out(step, way);
     }
 
-    /// Links prove receipts, and the state before each; the state after the last one is only said. Where
-    /// more of its voters say another one than this, it is not followed.
+    /// Links prove receipts, and the state before each; the state after the last one is only
+    /// claimed. It is not followed if more of its voters claim another one.
     fn is_outvoted(&self, step: &Step<'_>, target: &Head, judged: &Judged) -> bool {
         let voters = judged.before.iter().flat_map(|before| &before.voters);
         let heads = voters.filter_map(|voter| step.roll.peers.get(&voter.peer));
@@ -413,13 +420,13 @@ impl State {
     }
 }
 
-/// What came with an answer.
+/// What came with an answer, and what the open epoch shows.
 struct Reply<'a> {
     from: PeerId,
     head: Head,
     sought: Head,
     openings: &'a [Opening],
-    /// Our open epoch.
+    /// What the epoch machine shows of our open epoch.
     open: Open<'a>,
     /// Whether a majority of its voters is present (R24).
     majority: bool,

@@ -1,4 +1,4 @@
-//! Whom to ask next: who is ahead, and who has wasted a question (R23, R25, G12).
+//! Which peer to ask next: which peers are ahead, and which have wasted a question (R23, R25, G12).
 
 use std::cmp::Reverse;
 
@@ -11,14 +11,14 @@ use crate::machine::output::Output;
 use crate::machine::step::{Ahead, Step};
 
 impl State {
-    /// Notes that a peer is asked now.
     pub(super) fn note_asked(&mut self, step: &Step<'_>, peer: PeerId) {
         let failures = self.asked.get(&peer).map_or(0, |asked| asked.failures);
         let until = step.now + ASK_INTERVAL;
         self.asked.insert(peer, Asked { until, in_vain: false, failures });
     }
 
-    /// Notes that a peer was asked in vain: it is left alone for a while, and others come before it.
+    /// Notes that a question to a peer led nowhere: it is left alone for a while, and asked after
+    /// others.
     pub(super) fn note_in_vain(&mut self, step: &Step<'_>, peer: PeerId) {
         let failures = self.asked.get(&peer).map_or(0, |asked| asked.failures);
         let until = step.now + step.roll.grace;
@@ -26,13 +26,14 @@ impl State {
         self.asked.insert(peer, Asked { until, in_vain: true, failures });
     }
 
-    /// R25: what it has answered leads to no such head: it was asked in vain, and that head is left alone for a while.
+    /// R25: notes that its answer does not lead to the head that it claimed, which is ignored for a
+    /// while.
     pub(super) fn note_nowhere(&mut self, step: &Step<'_>, peer: PeerId, head: Digest) {
         self.note_in_vain(step, peer);
         self.put_aside(peer, head, step.now + step.roll.grace);
     }
 
-    /// Notes that a peer has led somewhere.
+    /// Notes that an answer of this peer was useful.
     pub(super) fn note_useful(&mut self, peer: &PeerId) {
         self.asked.entry(*peer).and_modify(|asked| asked.failures = 0);
     }
@@ -41,12 +42,12 @@ impl State {
         self.asked.get(peer).is_some_and(|asked| step.now < asked.until)
     }
 
-    /// Whether this peer was asked in vain lately.
+    /// Whether a question to this peer led nowhere lately.
     pub(super) fn is_silent(&self, step: &Step<'_>, peer: &PeerId) -> bool {
         self.asked.get(peer).is_some_and(|asked| asked.in_vain && step.now < asked.until)
     }
 
-    /// Forgets questions that are over. Who failed is remembered for as long as it is there.
+    /// Forgets questions that are over. Failures of a peer are remembered as long as it is alive.
     fn forget_asked(&mut self, step: &Step<'_>) {
         let stays = |peer: &PeerId, asked: &mut Asked| {
             step.now < asked.until || (asked.failures > 0 && step.roll.alive(peer, step.now))
@@ -79,15 +80,16 @@ impl State {
         self.ask_lineage(step, (peer, head), self.head.epoch);
     }
 
-    /// Whether somebody who may be asked is one epoch ahead, which is waited for.
+    /// Whether a peer that may be asked is one epoch ahead, which is waited for.
     fn awaits_next(&self, step: &Step<'_>) -> bool {
         let mut live = step.roll.live(step.now);
         live.any(|(peer, seen)| !self.is_asked(step, peer) && self.is_ahead(peer, seen))
     }
 
-    /// G12: of those ahead whoever the newest receipt names comes first, as they are hard to feign; then who
-    /// has wasted no question; then the greatest head (R23). Among equals chance decides, or a small name
-    /// would be asked before all others. A head one epoch ahead is given a moment to reach us by votes.
+    /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
+    /// to fake; then those that wasted fewest questions; then the greatest head (R23). Among equals
+    /// chance decides; else a peer with a small name would always be asked first. A head one epoch
+    /// ahead is given a moment to reach us by votes.
     fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
         let ahead = |(peer, seen): &(&PeerId, &Seen)| {
             !self.is_asked(step, peer) && self.is_ahead(peer, seen)
@@ -125,15 +127,16 @@ impl State {
         first
     }
 
-    /// A number of `peer` that is another one for each question, so that no name is the first for long.
+    /// A number of `peer` that differs with each question, so that no name stays the first.
     fn draw(&self, peer: &PeerId) -> Digest {
         let (me, start) = (self.me.peer.0, self.me.incarnation.to_le_bytes());
         let drawn = self.draws.to_le_bytes();
         Digest::derive("intellect-node 1 ask", &[&me[..], &start, &drawn, &peer.0].concat())
     }
 
-    /// Whether somebody alive has a greater head, and has not wasted a question since it was of use: of a few
-    /// that never answer one would always be next, and hold up each Regroup (G12).
+    /// Whether a live peer has a greater head, and has wasted no question since it was last useful.
+    /// If wasted questions did not count, one of several peers that never answer would always be
+    /// next, and delay each Regroup (G12).
     #[must_use]
     pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
         if self.law.keeps(Rule::R44) && self.is_passed_over(step, open) {
@@ -156,8 +159,9 @@ impl State {
         self.links.iter().flat_map(|link| link.receipt.members.iter().map(|member| member.peer))
     }
 
-    /// R44: whether so many voters of the open epoch have gone on that they have decided it, by their last words, and
-    /// one of them lives who could hand it out. A head that was verified and refused leads nowhere.
+    /// R44: whether so many voters of the open epoch have gone on that they have decided it, by
+    /// their last messages, and one of them is alive and could serve it. A head that was verified
+    /// and refused does not count.
     #[must_use]
     pub fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
         let gone_on = |voter: &Voter| {
@@ -174,8 +178,8 @@ impl State {
         gone.iter().any(|peer| step.roll.alive(peer, step.now)) && decided()
     }
 
-    /// Whether a peer says that its head is greater than ours. That is a claim, and all that there is to go by
-    /// before its links are here.
+    /// Whether a peer claims a head that is greater than ours. The claim is all that we have before
+    /// its links arrive.
     pub(super) fn is_ahead(&self, peer: &PeerId, seen: &Seen) -> bool {
         let Heartbeat { phase, head, .. } = &seen.beat;
         *phase != Phase::Behind
@@ -183,7 +187,8 @@ impl State {
             && !self.is_aside(*peer, head.state)
     }
 
-    /// Nobody is ahead: look for Regroups that we missed, and for lineages that parted from ours.
+    /// If no peer is ahead: looks for Regroups that we missed, and for lineages that parted from
+    /// ours.
     fn look_beside(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         for (peer, seen) in step.roll.live(step.now) {
             let beat = &seen.beat;
@@ -208,8 +213,8 @@ impl State {
         }
     }
 
-    /// Tells once that the way is at its end: nobody who answers is further than the next epoch,
-    /// which is decided here as any other.
+    /// Reports once that we have caught up: no peer that answers is further than the next epoch,
+    /// which is decided here like any other.
     fn note_caught_up(&mut self, step: &mut Step<'_>) {
         let next = self.head.epoch.saturating_add(1);
         let further = step.roll.live(step.now).any(|(peer, seen)| {
