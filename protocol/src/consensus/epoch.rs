@@ -59,6 +59,7 @@ use std::time::Duration;
 use crate::access::ledger::Ledger;
 use crate::access::notices::Notices;
 use crate::base::id::Digest;
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::base::time::Time;
 use crate::history::lineage::{Law, Me};
@@ -69,7 +70,6 @@ use crate::machine::step::{Ahead, Lead, Step};
 use crate::message::wire;
 use crate::message::{Head, Message, Series, Voter};
 
-pub use crate::base::rule::Rule;
 pub use crate::machine::output::{Apply, Ring};
 pub use interface::{Config, Credentials, Durability, Input};
 

@@ -14,12 +14,12 @@
 //!
 //! Votes are left to `epoch`, the bytes of checkpoints and updates to the caller.
 
-mod whom;
-mod pursuit;
-mod judged;
+mod choose_peer;
+mod catch_up;
+mod verify;
 mod marks;
 mod fork;
-mod arrive;
+mod apply;
 mod attested;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,12 +39,12 @@ use crate::machine::step::{Extension, Step};
 use crate::machine::table::Seen;
 use crate::message::wire;
 use crate::message::{
-    Absence, Answer, Ask, Attestation, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link,
-    Message, Notice, Opening, Phase, Rank, Receipt, Series, Voter,
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Notice, Opening, Receipt,
+    Series, Voter,
 };
 
+use catch_up::{Before, Pursuit};
 use marks::Marks;
-use pursuit::{Before, Pursuit};
 
 /// What the machine must know when it starts.
 #[derive(Clone, Debug)]

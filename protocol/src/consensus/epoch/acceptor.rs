@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::fault::{DoneFault, Fault, RosterFault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
@@ -14,13 +15,14 @@ use crate::message::{
     Ground, Heard, MEMBERS_MAX, Message, Opened, Prepared, Query, Ranked, Refusal, Report, Roster,
     Status, Voter,
 };
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::Question;
 use super::ballot::{Ballot, Vote};
 use super::series::{Awaited, Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State, patience, roster, salvage, timers};
+use super::{Facts, State, patience, roster, salvage, timers};
 
 impl State {
     /// R1: our votes change only by a record that goes to the log.

@@ -17,6 +17,7 @@ use crate::access::ledger::{Ledger, Via};
 use crate::access::notices::Notices;
 use crate::base::fault::AccessFault;
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
@@ -24,8 +25,8 @@ use crate::message::{
     Admissions, Keep, Member, Message, Notice, Receipt, Refusal, Regroup, Roster, Ticket, Voter,
 };
 
+use super::State;
 use super::known::Admission;
-use super::{Rule, State};
 
 /// The most strangers whose refusal is reported to the user.
 const TOLD_MAX: usize = 256;

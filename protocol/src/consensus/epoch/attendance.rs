@@ -5,10 +5,11 @@
 //! is a separate question, which the rules that wait for an answer ask in addition.
 
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::machine::table::Seen;
 use crate::message::{Absence, Series, Voter};
 
-use super::{Facts, Rule};
+use super::Facts;
 
 /// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::blocks::Blocks;
 use crate::base::fault::{CertificateFault, DoneFault, Fault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::history::lineage::Me;
@@ -23,7 +24,7 @@ use crate::ring::Layout;
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::{Decided, Reply, Stage};
 use super::timers::Timer;
-use super::{Durability, Facts, Rule, State, roster, timers};
+use super::{Durability, Facts, State, roster, timers};
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.

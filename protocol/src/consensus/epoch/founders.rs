@@ -6,14 +6,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::machine::table::Seen;
 use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::Question;
 use super::series::Stage;
 use super::timers::Timer;
-use super::{Facts, Rule, timers};
+use super::{Facts, timers};
 
 /// How long a founding waits for a direct connection to be punched through to a peer that is heard
 /// through a relay.

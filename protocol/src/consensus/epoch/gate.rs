@@ -19,9 +19,10 @@
 
 use crate::base::fault::{Fault, ReadyFault};
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::message::{Message, Voter};
 
-use super::{Facts, Rule, roster};
+use super::{Facts, roster};
 
 /// How far above the attempt of a majority another one is still read. Attempts rise one by one, and
 /// the promise of one voter raises the next one by half of this at most (`learn_promise`).

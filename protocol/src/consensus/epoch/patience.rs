@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::message::{Phase, Voter};
 
+use super::Facts;
 use super::attendance::Question;
 use super::backoff::BackOff;
-use super::{Facts, Rule};
 
 /// How much longer than voters newcomers are waited for at least; guess: the time to fetch an
 /// update and apply it.

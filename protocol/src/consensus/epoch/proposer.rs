@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::fault::{AnswerFault, DoneFault, Fault};
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
@@ -19,7 +20,7 @@ use super::attendance::Question;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
-use super::{Rule, State, acceptor, founders, patience, roster, salvage, timers};
+use super::{State, acceptor, founders, patience, roster, salvage, timers};
 
 impl State {
     /// R36: proposes attempt 1, which asks nobody. It waits for all live peers of this series, and

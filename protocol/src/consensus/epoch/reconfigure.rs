@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::fault::{CertificateFault, Fault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::history::lineage::can_have_voted;
 use crate::history::log::{Joined, Record};
@@ -21,7 +22,7 @@ use crate::message::{
 use super::gathering::Turn;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State, founders, timers};
+use super::{Facts, State, founders, timers};
 
 /// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);

@@ -17,17 +17,21 @@ use std::collections::BTreeSet;
 
 use crate::base::fault::RosterFault;
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::history::lineage::Me;
 use crate::machine::table::Seen;
 use crate::message::wire;
 use crate::message::{
     Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
 };
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::{Place, Question};
-use super::seats::{has_seat, pair, seat};
-use super::{Facts, Rule, patience};
+use super::seats::has_seat;
+use super::seats::pair;
+use super::seats::seat;
+use super::{Facts, patience};
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: usize = 2;

@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 
 use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::message::seal::{SEAL_BYTES, Seal};
 use crate::message::wire;
 use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
-use crate::ring::{Layout, Order, order};
+use crate::ring::order;
+use crate::ring::{Layout, Order};
 
-use super::{Facts, Rule};
+use super::Facts;
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u64 = 4;

@@ -8,14 +8,16 @@
 use std::time::Duration;
 
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::message::Phase;
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::{Place, Question};
 use super::series::{SeriesState, Stage};
-use super::{Facts, Rule, patience};
+use super::{Facts, patience};
 
 /// Turns are at least this long (docs/PROTOCOL.md).
 const TURN_MIN: Duration = Duration::from_millis(50);

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use crate::base::rule::Rule;
 use crate::machine::table::ROUND_TRIP_UNKNOWN;
 use crate::message::Roster;
 
-use super::{Facts, Rule};
+use super::Facts;
 
 impl<'a> Facts<'a> {
     /// G10: the round trip that counts for a wait that always passes: twice the median of those to

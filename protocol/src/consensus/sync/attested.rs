@@ -12,18 +12,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pursuit::Judged;
-use super::{ChainLink, Event, Head, Message, PeerId, Rank, Seen, State, Time};
 use crate::access::ledger::Ledgers;
 use crate::access::notices::{NoticeError, Notices};
 use crate::base::fault::{CertificateFault, Fault};
-use crate::base::id::Digest;
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::base::time::Time;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Lead, Step};
+use crate::machine::table::Seen;
 use crate::message::wire;
-use crate::message::{Attestation, Notice};
+use crate::message::{Attestation, ChainLink, Head, Message, Notice, Rank};
+
+use super::State;
+use super::catch_up::Judged;
 
 /// The least time between two notices that we send to one peer.
 const TOLD_GAP: Duration = Duration::from_secs(60);

@@ -5,17 +5,20 @@
 //! `diverged` are reported once a link of that lineage verifies.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::marks::DAY;
-use super::pursuit::Judged;
-use super::{
-    Arc, CHAIN_MAX, ChainLink, Digest, Event, Head, LINKS_KEPT, Link, PeerId, REMEMBERED_MAX,
-    State, Time, Told,
-};
 use crate::base::fault::{AnswerFault, Fault};
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::base::time::Time;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
+use crate::message::{CHAIN_MAX, ChainLink, Head, Link};
+
+use super::catch_up::Judged;
+use super::marks::DAY;
+use super::{LINKS_KEPT, REMEMBERED_MAX, State, Told};
 
 impl Told {
     pub(super) fn contains(&self, state: &Digest) -> bool {

@@ -2,13 +2,16 @@
 
 use std::cmp::Reverse;
 
-use super::{
-    ASK_INTERVAL, Asked, Digest, Event, Head, Heartbeat, Open, PeerId, Phase, REMEMBERED_MAX, Rank,
-    Seen, State, Time, USUAL_WAIT, Voter,
-};
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::base::time::Time;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Ahead, Step};
+use crate::machine::table::Seen;
+use crate::message::{Head, Heartbeat, Phase, Rank, Voter};
+
+use super::{ASK_INTERVAL, Asked, Open, REMEMBERED_MAX, State, USUAL_WAIT};
 
 impl State {
     pub(super) fn note_asked(&mut self, step: &Step<'_>, peer: PeerId) {

@@ -1,17 +1,20 @@
 //! Catching up: the one open question about a greater head, and what its answer leads to.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::arrive::Way;
-use super::{
-    Answer, Arc, Ask, Blocks, CHAIN_MAX, Digest, Entry, Head, LINK_WAIT, Link, Open, Opening,
-    PeerId, Receipt, State, Time, Voter,
-};
 use crate::access::ledger::Ledger;
+use crate::base::blocks::Blocks;
 use crate::base::fault::{AnswerFault, Fault};
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::base::time::Time;
 use crate::machine::output::Output;
 use crate::machine::step::{Lead, Step};
+use crate::message::{Answer, Ask, CHAIN_MAX, Head, Link, Opening, Receipt, Voter};
+
+use super::apply::Way;
+use super::{Entry, LINK_WAIT, Open, State};
 
 /// What is being asked or fetched about a lineage.
 #[derive(Clone, Debug)]

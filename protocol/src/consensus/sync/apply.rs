@@ -8,15 +8,21 @@
 //! catches up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use super::pursuit::Pursuit;
-use super::{
-    Arc, Ask, Attestation, Blocks, Digest, Entry, Event, Head, Link, PeerId, REMEMBERED_MAX, Rank,
-    Receipt, Record, Seen, State, Time, UPDATES_KEPT,
-};
+use crate::base::blocks::Blocks;
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::base::time::Time;
+use crate::history::log::Record;
+use crate::machine::event::Event;
 use crate::machine::output::{Apply, Output};
 use crate::machine::step::{Lead, Step};
+use crate::machine::table::Seen;
+use crate::message::{Ask, Attestation, Head, Link, Rank, Receipt};
+
+use super::catch_up::Pursuit;
+use super::{Entry, REMEMBERED_MAX, State, UPDATES_KEPT};
 
 /// A verified greater head, and how to get there.
 #[derive(Clone, Debug)]

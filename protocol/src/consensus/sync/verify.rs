@@ -4,13 +4,16 @@
 //! [`LINKS_BYTES_MAX`]. A peer that follows a longer lineage fetches its earlier links again, and
 //! knows them by their digests (`apply`).
 
-use super::pursuit::{Before, Judged};
-use super::{Digest, Entry, Head, LINKS_BYTES_MAX, Link, Opening, Series, State};
 use crate::base::fault::{CertificateFault, Fault};
+use crate::base::id::Digest;
 use crate::base::rule::Rule;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
 use crate::message::wire;
+use crate::message::{Head, Link, Opening, Series};
+
+use super::catch_up::{Before, Judged};
+use super::{Entry, LINKS_BYTES_MAX, State};
 
 impl State {
     /// Checks the next link of a lineage, and adds it. `ours` are the Regroups of our open epoch.
